@@ -1,0 +1,68 @@
+# Needs GNU make 3.81 or later (what macOS has) and Python 3.11 or later; all else is installed
+# into .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+CODE := src tests $(wildcard examples benchmarks)
+
+# Arguments for pytest: make test TESTS="-k access -x"
+TESTS ?=
+# Processes that run the tests.
+WORKERS ?= logical
+# Arguments for the resolver: make lock LOCK=--upgrade
+LOCK ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check format lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+install: $(INSTALLED) ## Set up .venv with everything pinned, and this project in it
+
+demo: $(INSTALLED) ## Run a broker and the whole story on a real file
+	$(BIN)/python -m examples.demo
+
+test: $(INSTALLED) ## Run all tests, and measure what they cover
+	$(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal \
+	  --cov --cov-report term $(TESTS)
+
+check: $(INSTALLED) ## Lint, check formatting, types and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+
+format: $(INSTALLED) ## Format the code and mend what the linter can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml in requirements.txt
+	$(BIN)/uv pip compile pyproject.toml --output-file requirements.txt --quiet \
+	  --all-extras --group dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(LOCK)
+
+clean: ## Remove .venv and all that tools leave behind
+	rm -rf $(VENV) dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache \
+	  .pytest_cache .ruff_cache
+	find $(CODE) -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamp is newer than what it was made from, or the installation is done again.
+$(INSTALLED): requirements.txt pyproject.toml
+	@if ! $(BIN)/python -c '' 2>/dev/null; then \
+	  for python in $(PYTHON) python3.13 python3.12 python3.11 python3; do \
+	    if $$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	      echo "Setting up $(VENV) with $$($$python --version)"; \
+	      exec $$python -m venv --clear $(VENV); \
+	    fi; \
+	  done; \
+	  echo 'No Python 3.11 or later was found (or only one without its venv module).' >&2; \
+	  echo 'Install one, or name it: make install PYTHON=/path/to/python3' >&2; \
+	  exit 1; \
+	fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --require-hashes --only-binary :all: --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --no-deps --no-build-isolation --editable .
+	@touch $@
