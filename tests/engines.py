@@ -37,7 +37,7 @@ _SETTINGS = (
     "wal_level=minimal",
     "max_wal_senders=0",
 )
-# Nothing that a test can see depends on these until the machine itself goes down.
+# A test sees no difference, unless it ends the server without a shutdown.
 _FAST_SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 
 # A clean stop says a word first; end of file means that the test runner died without one,
@@ -82,7 +82,7 @@ class PostgresServer:
         self._folder = Path(tempfile.mkdtemp(prefix="scbroker-postgres-"))
         try:
             self._give(self._folder)
-            self._binaries = self._reachable_binaries()
+            self._binaries = self._programs()
             self._initialise_cluster()
             self.start()
         except BaseException:
@@ -106,7 +106,7 @@ class PostgresServer:
         self._databases += 1
         name = f"test_{self._databases}"
         connection = ["-h", "127.0.0.1", "-p", str(self._port), "-U", _SUPERUSER]
-        self._run("createdb", *connection, name, password=self._password)
+        self._run(self._binaries / "createdb", *connection, name, password=self._password)
         return f"postgresql+asyncpg://{_SUPERUSER}:{self._password}@127.0.0.1:{self._port}/{name}"
 
     def start(self) -> None:
@@ -140,7 +140,7 @@ class PostgresServer:
             self._release()
 
     def crash(self) -> None:
-        """Kill the server and its children, as the end of their machine would."""
+        """Kill the server and its children, so that nothing more is written."""
         process = self._running()
         children = psutil.Process(process.pid).children(recursive=True)
         process.kill()  # first: it would start its children again
@@ -202,7 +202,7 @@ class PostgresServer:
         password_file.write_text(self._password)
         self._give(password_file)
         self._run(
-            "initdb",
+            self._binaries / "initdb",
             f"--pgdata={self._folder / 'data'}",
             f"--username={_SUPERUSER}",
             f"--pwfile={password_file}",
@@ -213,36 +213,37 @@ class PostgresServer:
         )
         password_file.unlink()
 
-    def _reachable_binaries(self) -> Path:
+    def _programs(self) -> Path:
         """The folder of the programs, copied beside the cluster if the wheel is out of reach.
 
         It is when the tests run as root and the checkout lies in a folder that only root enters.
         """
-        package = _wheel()
-        self._binaries = package / "pginstall18" / "bin"
+        wheel = _wheel()
+        programs = Path("pginstall18", "bin")
         try:
-            self._run("postgres", "--version")
+            self._run(wheel / programs / "postgres", "--version")
         except PermissionError:
-            copy = self._folder / package.name
             # The programs look for lib and share beside themselves, and for the libraries that
-            # the wheel brings along beside or in the package.
-            skip = shutil.ignore_patterns("include")
-            shutil.copytree(package / "pginstall18", copy / "pginstall18", ignore=skip)
-            for libraries in (package.with_name(f"{package.name}.libs"), package / ".dylibs"):
-                if libraries.exists():
-                    relative = libraries.relative_to(package.parent)
-                    shutil.copytree(libraries, self._folder / relative)
-            for path in copy.parent.rglob("*"):
+            # the wheel brings along beside the package (Linux) or in it (macOS).
+            for source in (
+                wheel / "pginstall18",
+                wheel / ".dylibs",
+                wheel.with_name(f"{wheel.name}.libs"),
+            ):
+                if source.exists():
+                    target = self._folder / source.relative_to(wheel.parent)
+                    shutil.copytree(source, target, ignore=shutil.ignore_patterns("include"))
+            for path in self._folder.rglob("*"):
                 self._give(path)
-            return copy / "pginstall18" / "bin"
-        return self._binaries
+            return self._folder / wheel.name / programs
+        return wheel / programs
 
-    def _run(self, program: str, *arguments: str, password: str | None = None) -> None:
+    def _run(self, program: Path, *arguments: str, password: str | None = None) -> None:
         environment = _environment()
         if password is not None:
             environment["PGPASSWORD"] = password
         finished = subprocess.run(
-            [self._binaries / program, *arguments],
+            [program, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -252,7 +253,7 @@ class PostgresServer:
             **self._identity,
         )
         if finished.returncode:
-            raise RuntimeError(f"{program} failed:\n{finished.stdout}{finished.stderr}")
+            raise RuntimeError(f"{program.name} failed:\n{finished.stdout}{finished.stderr}")
 
     def _give(self, path: Path) -> None:
         if self._identity:
