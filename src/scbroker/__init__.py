@@ -1,0 +1,82 @@
+"""scbroker: containers that only their members can read, on a broker that cannot.
+
+from scbroker import AccessLevel, ServerProvider
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scbroker.client.base_provider import BaseProvider
+    from scbroker.client.main_queue import mainQueue
+    from scbroker.client.promise import Promise
+    from scbroker.client.provider import BrokerProvider
+    from scbroker.client.server_provider import ServerProvider
+    from scbroker.client.trust_store import FileTrustStore, MemoryTrustStore
+    from scbroker.errors import BrokerError
+    from scbroker.keys import KeyRing
+    from scbroker.types import Container, ContainerEvent, Header, PublicKey, SecuredContainer
+    from scbroker.vocabulary import (
+        AccessLevel,
+        ContainerAccessLevel,
+        ContainerEventType,
+        KeyType,
+    )
+
+_HOME = {
+    "AccessLevel": "vocabulary",
+    "BaseProvider": "client.base_provider",
+    "BrokerError": "errors",
+    "BrokerProvider": "client.provider",
+    "Container": "types",
+    "ContainerAccessLevel": "vocabulary",
+    "ContainerEvent": "types",
+    "ContainerEventType": "vocabulary",
+    "FileTrustStore": "client.trust_store",
+    "Header": "types",
+    "KeyRing": "keys",
+    "KeyType": "vocabulary",
+    "MemoryTrustStore": "client.trust_store",
+    "Promise": "client.promise",
+    "PublicKey": "types",
+    "SecuredContainer": "types",
+    "ServerProvider": "client.server_provider",
+    "mainQueue": "client.main_queue",
+}
+
+__all__ = [
+    "AccessLevel",
+    "BaseProvider",
+    "BrokerError",
+    "BrokerProvider",
+    "Container",
+    "ContainerAccessLevel",
+    "ContainerEvent",
+    "ContainerEventType",
+    "FileTrustStore",
+    "Header",
+    "KeyRing",
+    "KeyType",
+    "MemoryTrustStore",
+    "Promise",
+    "PublicKey",
+    "SecuredContainer",
+    "ServerProvider",
+    "mainQueue",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name when it is first used (PEP 562), so that importing is quick."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'scbroker' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"scbroker.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

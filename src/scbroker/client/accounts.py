@@ -1,0 +1,180 @@
+"""Registration and log-in: from two secrets to a session. Spec: docs/spec/keyfile.md, protocol.md 3.
+
+What the broker learns: the public keys, the sealed KeyFile, and what the passphrase was stretched to
+for it (`auth`), which opens nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from scbroker.client.directory import now
+from scbroker.client.io_thread import io_thread
+from scbroker.client.session import Session
+from scbroker.client.transport import Transport
+from scbroker.client.trust_store import Marks, TrustStore
+from scbroker.crypto.verify import sha256
+from scbroker.errors import (
+    BrokerFaultError,
+    ChallengeError,
+    CredentialsError,
+    ForkError,
+    InvalidArgumentError,
+    RollbackError,
+)
+from scbroker.keys import (
+    KeyRing,
+    OpenedKeyFile,
+    PassphraseKeys,
+    checked_secret,
+    open_key_file,
+    seal_key_file,
+)
+from scbroker.records.key_record import KeyChain
+from scbroker.wire import users as wire
+from scbroker.wire.codec import SignedObject
+
+Validator = Callable[[str], str | None]
+_KIND: Final = "key-file"
+_MARKS: Final = "trust-store"
+_MIN_LENGTH: Final = 8
+_MIN_CLASSES: Final = 3
+
+
+class _KeyFileMark(msgspec.Struct, array_like=True, frozen=True):
+    generation: int
+    hash: bytes
+
+
+def validate_secret(secret: str) -> str | None:
+    """The default policy: what is wrong with a password or passphrase, or None.
+
+    At least 8 characters from 3 of 4 classes: lower case, upper case, digits, everything else.
+    """
+    classes = {
+        "lower" if char.islower() else "upper" if char.isupper() else "digit"
+        if char.isdigit() else "other"
+        for char in secret
+    }  # fmt: skip
+    if len(secret) < _MIN_LENGTH:
+        return f"it has fewer than {_MIN_LENGTH} characters"
+    if len(classes) < _MIN_CLASSES:
+        return "it has fewer than 3 of: lower case, upper case, digits, other characters"
+    return None
+
+
+def checked_credentials(
+    password: object, passphrase: object, reminder: object, validator: Validator
+) -> tuple[str, str, str | None]:
+    """The arguments of a registration; `InvalidArgumentError` says which is wrong and why."""
+    for name, secret in (("password", password), ("passphrase", passphrase)):
+        if not isinstance(secret, str) or not secret:
+            raise InvalidArgumentError(f"{name} is needed, as text.")
+        checked_secret(secret, name)
+        if (fault := validator(secret)) is not None:
+            raise InvalidArgumentError(f"The {name} is too weak: {fault}.")
+    assert isinstance(password, str)
+    assert isinstance(passphrase, str)
+    if reminder is not None:
+        if not isinstance(reminder, str) or len(reminder.encode()) > wire.MAX_REMINDER:
+            raise InvalidArgumentError("reminder is text of at most 1,024 bytes, or None.")
+        if any(secret.casefold() in reminder.casefold() for secret in (password, passphrase)):
+            raise InvalidArgumentError("The reminder contains a secret, and the broker can read it.")
+    return password, passphrase, reminder
+
+
+async def register(
+    transport: Transport, store: TrustStore, password: str, passphrase: str, reminder: str | None
+) -> tuple[Session, bytes]:
+    """Makes a user; gives the session and the KeyFile."""
+    ring = KeyRing.generate()
+    keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, ring.userId)
+    key_file = await io_thread.in_pool(seal_key_file, ring, password, keys)
+    records = ring.first_records(now())
+    answer = await transport.call(
+        "POST",
+        "/v1/users",
+        wire.Registered,
+        message=wire.Registration(
+            keyRecords=[SignedObject.of(signed) for signed in records],
+            keyFile=key_file,
+            auth=keys.auth,
+            reminder=reminder,
+        ),
+    )
+    if answer.userId != str(ring.userId):
+        raise BrokerFaultError("The broker registered another user than the one asked for.")
+    session = Session(transport, ring, _marks(store, ring))
+    session.directory.set_own(KeyChain.verify(records, now()))
+    await session.token()
+    keep_key_file_mark(session.marks, OpenedKeyFile(ring, sha256(key_file)))
+    return session, key_file
+
+
+async def log_in_with_key_file(
+    transport: Transport,
+    store: TrustStore,
+    user_id: uuid.UUID,
+    password: str | None,
+    passphrase: str,
+) -> tuple[Session, bytes]:
+    """Fetches the KeyFile with the passphrase alone, opens it, and begins a session with its keys."""
+    keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, user_id)
+    answer = await transport.call(
+        "POST",
+        f"/v1/users/{user_id}/key-file/open",
+        wire.KeyFileAnswer,
+        message=wire.KeyFileOpening(auth=keys.auth),
+    )
+    opened = await io_thread.in_pool(open_key_file, answer.keyFile, user_id, keys, password)
+    keep_key_file_mark(_marks(store, opened.ring), opened)
+    session = await log_in_with_ring(transport, store, opened.ring)
+    return session, answer.keyFile
+
+
+async def log_in_with_ring(transport: Transport, store: TrustStore, ring: KeyRing) -> Session:
+    """Begins a session with keys that are there already; they have to be the published ones."""
+    session = Session(transport, ring, _marks(store, ring))
+    try:
+        chains = await session.directory.latest([ring.userId])
+    except ChallengeError:
+        raise CredentialsError(
+            "The broker refused the log-in: it does not know this user's keys, or serverUrl is not "
+            "an address that it is configured for."
+        ) from None
+    ring.check_chain(chains[ring.userId])
+    return session
+
+
+async def reminder(transport: Transport, user_id: uuid.UUID) -> str:
+    answer = await transport.call("GET", f"/v1/users/{user_id}/reminder", wire.ReminderAnswer)
+    return answer.reminder
+
+
+def keep_key_file_mark(marks: Marks, opened: OpenedKeyFile) -> None:
+    """Refuses an older KeyFile than this device has seen, or another of the same generation."""
+    while True:
+        stored = marks.get(_KIND, b"")
+        if stored is not None:
+            mark = msgspec.msgpack.decode(stored, type=_KeyFileMark)
+            if opened.ring.generation < mark.generation:
+                raise RollbackError(
+                    "An older KeyFile was served than this device has seen: the broker was restored "
+                    "from a backup, or it lies."
+                )
+            if opened.ring.generation == mark.generation:
+                if opened.hash != mark.hash:
+                    raise ForkError("Another KeyFile of the same generation was seen before.")
+                return
+        mark = _KeyFileMark(opened.ring.generation, opened.hash)
+        if marks.swap(_KIND, b"", stored, msgspec.msgpack.encode(mark)):
+            return
+
+
+def _marks(store: TrustStore, ring: KeyRing) -> Marks:
+    return store.open(ring.userId, ring.signing[0].derive(_MARKS))
+

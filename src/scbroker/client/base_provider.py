@@ -1,0 +1,276 @@
+"""`BaseProvider`: the container operations and what they need of a session.
+
+Each `_name` checks and copies its arguments at once, takes the session that is current, and gives
+the coroutine of the rest: `operation` runs it in either call style.
+"""
+
+from __future__ import annotations
+
+import builtins
+import datetime as dt
+import logging
+import uuid
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+from scbroker.client import fetching, writing
+from scbroker.client.content import ContentSource, checked_content
+from scbroker.client.header import decode_header, encode_header
+from scbroker.client.provider import BrokerProvider
+from scbroker.client.session import Session
+from scbroker.client.transfer import Progress
+from scbroker.client.writing import KEEP, Change, Grant
+from scbroker.errors import InvalidArgumentError, NotAuthenticatedError
+from scbroker.keys import KeyRing
+from scbroker.records.access_list import MAX_ENTRIES
+from scbroker.records.container_record import MAX_TYPE
+from scbroker.types import Container, Header, SecuredContainer
+from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
+
+T = TypeVar("T")
+Work = Coroutine[Any, Any, T]
+_log = logging.getLogger("scbroker")
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class BaseProvider(BrokerProvider):
+    """Container operations over a session that a subclass provides."""
+
+    _current: Session | None = None
+
+    def _session(self) -> Session:
+        """The session as it is now; `NotAuthenticatedError` without one."""
+        session = self._current
+        if session is None or session.ring is None:
+            raise NotAuthenticatedError()
+        return session
+
+    def _getKeyRing(self) -> Work[KeyRing]:
+        return _ready(self._session().keys)
+
+    def _getUserId(self) -> Work[uuid.UUID]:
+        return _ready(self._session().userId)
+
+    def _createContainer(
+        self,
+        content: ContentSource | None,
+        customHeaderObject: object = None,
+        *,
+        accessLevels: Iterable[AccessLevel] | None = None,
+        type: str | None = None,
+        progress: Progress | None = None,
+    ) -> Work[SecuredContainer]:
+        session = self._session()
+        grants = _checked_access(accessLevels)
+        change = Change(
+            header=encode_header(customHeaderObject),
+            content=checked_content(content),
+            type=_checked_type(type),
+            grants=grants or {session.userId: writing.OWNER},
+            progress=_checked_progress(progress),
+        )
+        return writing.create(session, change)
+
+    def _updateContainer(
+        self,
+        containerId: uuid.UUID,
+        *,
+        content: ContentSource | None,
+        customHeaderObject: object,
+        accessLevels: Iterable[AccessLevel] | None,
+        type: str | None,
+        ifVersion: int | None = None,
+        progress: Progress | None = None,
+    ) -> Work[SecuredContainer]:
+        change = Change(
+            header=encode_header(customHeaderObject),
+            content=checked_content(content),
+            type=_checked_type(type),
+            grants=_checked_access(accessLevels),
+            progress=_checked_progress(progress),
+        )
+        return self._update(containerId, change, ifVersion)
+
+    def _updateContainerHeader(
+        self,
+        containerId: uuid.UUID,
+        customHeaderObject: object = None,
+        *,
+        ifVersion: int | None = None,
+    ) -> Work[SecuredContainer]:
+        return self._update(containerId, Change(header=encode_header(customHeaderObject)), ifVersion)
+
+    def _updateContainerContent(
+        self,
+        containerId: uuid.UUID,
+        content: ContentSource | None = None,
+        *,
+        ifVersion: int | None = None,
+        progress: Progress | None = None,
+    ) -> Work[SecuredContainer]:
+        change = Change(content=checked_content(content), progress=_checked_progress(progress))
+        return self._update(containerId, change, ifVersion)
+
+    def _updateContainerAccessLevels(
+        self,
+        containerId: uuid.UUID,
+        accessLevels: Iterable[AccessLevel] | None = None,
+        *,
+        ifVersion: int | None = None,
+    ) -> Work[None]:
+        change = Change(grants=_checked_access(accessLevels))
+        return _void(self._update(containerId, change, ifVersion))
+
+    def _updateContainerType(
+        self, containerId: uuid.UUID, type: str | None = None, *, ifVersion: int | None = None
+    ) -> Work[None]:
+        return _void(self._update(containerId, Change(type=_checked_type(type)), ifVersion))
+
+    def _deleteContainer(self, containerId: uuid.UUID) -> Work[None]:
+        return _void(self._update(containerId, Change(delete=True), None))
+
+    def _update(
+        self, containerId: uuid.UUID, change: Change, ifVersion: int | None
+    ) -> Work[SecuredContainer]:
+        if ifVersion is not None and (isinstance(ifVersion, bool) or not isinstance(ifVersion, int)):
+            raise InvalidArgumentError("ifVersion is a container's version, an int, or None.")
+        return writing.update(self._session(), _checked_id(containerId), change, ifVersion)
+
+    def _getContainer(
+        self,
+        containerId: uuid.UUID,
+        headerType: builtins.type[Any] | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Work[Container[Any]]:
+        session, container_id = self._session(), _checked_id(containerId)
+        report = _checked_progress(progress)
+
+        async def work() -> Container[Any]:
+            fetched = await fetching.fetch(session, container_id, header=True, content=True)
+            opened = fetching.open_fetched(session, fetched)
+            header = _header(fetching.read_header(session, opened), headerType)
+            content = await fetching.read_content(session, opened, report)
+            return fetching.container(fetching.metadata(session, opened), content, header)
+
+        return work()
+
+    def _getContainerHeader(
+        self, containerId: uuid.UUID, headerType: builtins.type[Any] | None = None
+    ) -> Work[Header[Any] | None]:
+        session, container_id = self._session(), _checked_id(containerId)
+
+        async def work() -> Header[Any] | None:
+            fetched = await fetching.fetch(session, container_id, header=True)
+            opened = fetching.open_fetched(session, fetched)
+            return _header(fetching.read_header(session, opened), headerType)
+
+        return work()
+
+    def _getContainerContent(
+        self, containerId: uuid.UUID, *, progress: Progress | None = None
+    ) -> Work[bytes | None]:
+        session, container_id = self._session(), _checked_id(containerId)
+        report = _checked_progress(progress)
+
+        async def work() -> bytes | None:
+            fetched = await fetching.fetch(session, container_id, content=True)
+            opened = fetching.open_fetched(session, fetched)
+            return await fetching.read_content(session, opened, report)
+
+        return work()
+
+    def _getContainerMetadata(self, containerId: uuid.UUID) -> Work[Container[Any]]:
+        session, container_id = self._session(), _checked_id(containerId)
+
+        async def work() -> Container[Any]:
+            opened = fetching.open_fetched(session, await fetching.fetch(session, container_id))
+            return fetching.container(fetching.metadata(session, opened), None, None)
+
+        return work()
+
+
+async def _ready(value: T) -> T:
+    return value
+
+
+async def _void(work: Work[object]) -> None:
+    await work
+
+
+def _header(data: bytes | None, header_type: builtins.type[Any] | None) -> Header[Any] | None:
+    if data is None:
+        return None
+    return Header(decode_header(data, Any if header_type is None else header_type))
+
+
+def _checked_id(containerId: object) -> uuid.UUID:
+    if not isinstance(containerId, uuid.UUID):
+        raise InvalidArgumentError("containerId is a uuid.UUID.")
+    return containerId
+
+
+def _checked_type(text: object) -> str | None:
+    if text is None:
+        return None
+    if not isinstance(text, str) or len(text.encode("utf-8", "replace")) > MAX_TYPE:
+        raise InvalidArgumentError("type is text of at most 256 bytes, or None.")
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise InvalidArgumentError("type is not text that can be encoded.")
+    return text
+
+
+def _checked_progress(progress: object) -> Progress:
+    if progress is None:
+        return lambda done, total: None
+    if not callable(progress):
+        raise InvalidArgumentError("progress is a function of two numbers: done and total.")
+
+    def report(done: int, total: int | None) -> None:
+        try:
+            progress(done, total)
+        except Exception:
+            _log.exception("A progress function failed")
+
+    return report
+
+
+def _checked_access(levels: object) -> dict[uuid.UUID, Grant]:
+    """The access list of an argument; empty for None. `InvalidArgumentError` for what is refused."""
+    if levels is None:
+        return {}
+    if isinstance(levels, (str, bytes, AccessLevel)) or not isinstance(levels, Iterable):
+        raise InvalidArgumentError("accessLevels is a list of AccessLevel.")
+    grants: dict[uuid.UUID, Grant] = {}
+    for level in levels:
+        if not isinstance(level, AccessLevel) or not isinstance(level.userId, uuid.UUID):
+            raise InvalidArgumentError("accessLevels is a list of AccessLevel, each with a UUID.")
+        if level.userId in grants:
+            raise InvalidArgumentError(f"User {level.userId} stands in the access list twice.")
+        grants[level.userId] = Grant(_checked_permissions(level), _checked_expiry(level))
+    if len(grants) > MAX_ENTRIES:
+        raise InvalidArgumentError(f"An access list has at most {MAX_ENTRIES} users.")
+    return grants
+
+
+def _checked_permissions(level: AccessLevel) -> int:
+    if not isinstance(level.permissions, int) or not 1 <= level.permissions <= 511:
+        raise InvalidArgumentError(
+            f"permissions of user {level.userId} are one or more of ContainerAccessLevel."
+        )
+    permissions = ContainerAccessLevel(level.permissions)
+    if missing := permissions.missing():
+        raise InvalidArgumentError(
+            f"{permissions!s} for user {level.userId} cannot be given without {missing!s}."
+        )
+    return int(permissions)
+
+
+def _checked_expiry(level: AccessLevel) -> int | None:
+    if level.expiresAt is None:
+        return None
+    if not isinstance(level.expiresAt, dt.datetime) or level.expiresAt.tzinfo is None:
+        raise InvalidArgumentError("expiresAt is a datetime with a time zone, or None.")
+    if level.expiresAt <= dt.datetime.now(dt.UTC):
+        raise InvalidArgumentError(f"expiresAt of user {level.userId} is in the past.")
+    return (level.expiresAt - _EPOCH) // dt.timedelta(microseconds=1)

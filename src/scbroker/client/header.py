@@ -1,0 +1,52 @@
+"""Headers as JSON, from and to whatever types the caller has.
+
+Anything that msgspec encodes: dict, dataclass, attrs, Struct, TypedDict; and pydantic models, known
+by their own methods, so that pydantic is not needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from scbroker.errors import InvalidArgumentError
+from scbroker.records.container_record import MAX_HEADER
+
+T = TypeVar("T")
+
+
+def encode_header(header: object) -> bytes | None:
+    """The header's JSON; None for none. `InvalidArgumentError` for what JSON cannot hold."""
+    if header is None:
+        return None
+    try:
+        if hasattr(header, "model_dump_json"):
+            data = bytes(header.model_dump_json().encode())
+        else:
+            data = msgspec.json.encode(header)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"The header cannot be written as JSON: {error}") from None
+    if len(data) > MAX_HEADER:
+        raise InvalidArgumentError(f"The header has {len(data)} bytes; {MAX_HEADER} are allowed.")
+    return data
+
+
+def decode_header(data: bytes, header_type: type[T] | Any) -> T:
+    """The header as the type that the caller asks for; `InvalidArgumentError` if it is none of it."""
+    try:
+        if hasattr(header_type, "model_validate_json"):
+            found: T = header_type.model_validate_json(data)
+        else:
+            found = msgspec.json.decode(data, type=header_type)
+    except (ValueError, RecursionError) as error:
+        name = getattr(header_type, "__name__", str(header_type))
+        raise InvalidArgumentError(f"The header is not a {name}: {_first_line(error)}") from None
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    """What does not fit, without the header's own text."""
+    if isinstance(error, msgspec.ValidationError):
+        return str(error)
+    return type(error).__name__

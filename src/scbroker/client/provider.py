@@ -1,0 +1,631 @@
+"""`BrokerProvider`: every operation's signature and meaning, once.
+
+Each is declared as two overloads, promise style first, then callback style; `@operation` makes both
+of them out of one body, which a subclass gives as `_name`. Every operation raises `BrokerError`s:
+what is wrong with the arguments, or a missing session, from the call itself in promise style; all
+else through the promise. In callback style everything goes to `errorHandler`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from typing import Any, Protocol, Self, TypeVar, overload, runtime_checkable
+
+from scbroker.client.content import ContentSource
+from scbroker.client.operation import operation
+from scbroker.client.promise import Promise
+from scbroker.client.transfer import Progress
+from scbroker.errors import BrokerError
+from scbroker.keys import KeyRing
+from scbroker.types import Container, ContainerEvent, Header, PublicKey, SecuredContainer
+from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
+
+T = TypeVar("T")
+OnError = Callable[[BrokerError], object]
+
+
+@runtime_checkable
+class BrokerProvider(Protocol):
+    """A user's session against a broker."""
+
+    @overload
+    def register(
+        self,
+        password: str,
+        passphrase: str,
+        reminder: str | None = None,
+    ) -> Promise[bytes]: ...
+
+    @overload
+    def register(
+        self,
+        password: str,
+        passphrase: str,
+        reminder: str | None = None,
+        *,
+        completionHandler: Callable[[bytes], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def register(self, *args: Any, **kwargs: Any) -> Any:
+        """Creates a user with fresh keys, keeps the KeyFile on the broker, and logs in.
+
+        The password encrypts the KeyRing, the passphrase the password: who has the passphrase can log
+        in from anywhere, and nobody can reset it. Gives the encrypted KeyFile. Takes about 0.4 s
+        (Argon2id). The broker learns the public keys, the sealed KeyFile, and the reminder as it is.
+
+        Raises `invalidArgumentError` for a missing or weak secret, or a reminder that contains one."""
+
+    @overload
+    def logIn(
+        self,
+        userId: uuid.UUID,
+        password: str | None = None,
+        passphrase: str | None = None,
+    ) -> Promise[bytes]: ...
+
+    @overload
+    def logIn(
+        self,
+        *,
+        keyRing: KeyRing,
+        userId: uuid.UUID,
+    ) -> Promise[None]: ...
+
+    @overload
+    def logIn(
+        self,
+        userId: uuid.UUID,
+        password: str | None = None,
+        passphrase: str | None = None,
+        *,
+        completionHandler: Callable[[bytes], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @overload
+    def logIn(
+        self,
+        *,
+        keyRing: KeyRing,
+        userId: uuid.UUID,
+        completionHandler: Callable[[], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def logIn(self, *args: Any, **kwargs: Any) -> Any:
+        """Logs in, from a user id and passphrase, or with a KeyRing that is there already.
+
+        With `userId` and `passphrase` (the password is optional; where given it has to be right) the
+        KeyFile is fetched and opened; gives its encrypted bytes. With `keyRing` and `userId` nothing is
+        fetched but the published keys, which have to be those of the KeyRing; gives nothing. A session
+        that exists is replaced only when the new one stands.
+
+        Raises `credentialsError` for a wrong passphrase or an unknown user, `decryptionError` for a
+        wrong password or a damaged KeyFile, `throttledError` after too many guesses, `rollbackError`
+        when an older KeyFile is served than this device has seen."""
+
+    @overload
+    def logout(
+        self,
+    ) -> Promise[None]: ...
+
+    @overload
+    def logout(
+        self,
+        *,
+        completionHandler: Callable[[], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def logout(self, *args: Any, **kwargs: Any) -> Any:
+        """Ends the session: keys and token are forgotten here, and the token ends at the broker.
+
+        What is under way keeps the session that it began with."""
+
+    @overload
+    def getKeyRing(
+        self,
+    ) -> Promise[KeyRing]: ...
+
+    @overload
+    def getKeyRing(
+        self,
+        *,
+        completionHandler: Callable[[KeyRing], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getKeyRing(self, *args: Any, **kwargs: Any) -> Any:
+        """The KeyRing of the session. Raises `notAuthenticatedError` without one."""
+
+    @overload
+    def getUserId(
+        self,
+    ) -> Promise[uuid.UUID]: ...
+
+    @overload
+    def getUserId(
+        self,
+        *,
+        completionHandler: Callable[[uuid.UUID], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getUserId(self, *args: Any, **kwargs: Any) -> Any:
+        """The user id of the session. Raises `notAuthenticatedError` without one."""
+
+    @overload
+    def getReminder(
+        self,
+        userId: uuid.UUID | None = None,
+    ) -> Promise[str]: ...
+
+    @overload
+    def getReminder(
+        self,
+        userId: uuid.UUID | None = None,
+        *,
+        completionHandler: Callable[[str], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getReminder(self, *args: Any, **kwargs: Any) -> Any:
+        """A user's reminder; the session's own user by default. Works before log-in.
+
+        "" for an unknown user as for one without a reminder. Everybody with the API key can read it."""
+
+    @overload
+    def createContainer(
+        self,
+        content: ContentSource | None,
+        customHeaderObject: object = None,
+        *,
+        accessLevels: Iterable[AccessLevel] | None = None,
+        type: str | None = None,
+        progress: Progress | None = None,
+    ) -> Promise[SecuredContainer]: ...
+
+    @overload
+    def createContainer(
+        self,
+        content: ContentSource | None,
+        customHeaderObject: object = None,
+        *,
+        accessLevels: Iterable[AccessLevel] | None = None,
+        type: str | None = None,
+        progress: Progress | None = None,
+        completionHandler: Callable[[SecuredContainer], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def createContainer(self, *args: Any, **kwargs: Any) -> Any:
+        """Seals content and header and keeps them in a new container; the result has its id.
+
+        `content` is bytes-like, a `pathlib.Path`, a binary file or an iterator of bytes. Contents of
+        more than 64 KiB are sealed and sent piece by piece; `progress(done, total)` is called on
+        scbroker's own thread. `customHeaderObject` is anything that JSON holds, by msgspec or pydantic.
+        `accessLevels` None or empty: the caller alone, with owner permissions; anything else is
+        taken exactly, also without the caller. `type` is a label of at most 256 bytes.
+
+        The broker learns the members and their permissions, the type, sizes and times; of content and
+        header nothing. Raises `notFoundError` for an unknown user, `keySubstitutionError` when the
+        broker answers with somebody else's keys."""
+
+    @overload
+    def updateContainer(
+        self,
+        containerId: uuid.UUID,
+        *,
+        content: ContentSource | None,
+        customHeaderObject: object,
+        accessLevels: Iterable[AccessLevel] | None,
+        type: str | None,
+        ifVersion: int | None = None,
+        progress: Progress | None = None,
+    ) -> Promise[SecuredContainer]: ...
+
+    @overload
+    def updateContainer(
+        self,
+        containerId: uuid.UUID,
+        *,
+        content: ContentSource | None,
+        customHeaderObject: object,
+        accessLevels: Iterable[AccessLevel] | None,
+        type: str | None,
+        ifVersion: int | None = None,
+        progress: Progress | None = None,
+        completionHandler: Callable[[SecuredContainer], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def updateContainer(self, *args: Any, **kwargs: Any) -> Any:
+        """Replaces content, header, access and type together. Nothing may be left out.
+
+        Needs Upload, ModifyType and ModifyAccess. With `ifVersion`, only if the container is still at
+        that version; else `conflictError`."""
+
+    @overload
+    def updateContainerHeader(
+        self,
+        containerId: uuid.UUID,
+        customHeaderObject: object = None,
+        *,
+        ifVersion: int | None = None,
+    ) -> Promise[SecuredContainer]: ...
+
+    @overload
+    def updateContainerHeader(
+        self,
+        containerId: uuid.UUID,
+        customHeaderObject: object = None,
+        *,
+        ifVersion: int | None = None,
+        completionHandler: Callable[[SecuredContainer], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def updateContainerHeader(self, *args: Any, **kwargs: Any) -> Any:
+        """Replaces the header; without one the container has none afterwards. Needs Upload.
+
+        Tried again on top of a change of another field; `conflictError` if the header was changed."""
+
+    @overload
+    def updateContainerContent(
+        self,
+        containerId: uuid.UUID,
+        content: ContentSource | None = None,
+        *,
+        ifVersion: int | None = None,
+        progress: Progress | None = None,
+    ) -> Promise[SecuredContainer]: ...
+
+    @overload
+    def updateContainerContent(
+        self,
+        containerId: uuid.UUID,
+        content: ContentSource | None = None,
+        *,
+        ifVersion: int | None = None,
+        progress: Progress | None = None,
+        completionHandler: Callable[[SecuredContainer], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def updateContainerContent(self, *args: Any, **kwargs: Any) -> Any:
+        """Replaces the content; without one the container has none afterwards. Needs Upload.
+
+        Tried again on top of a change of another field; `conflictError` if the content was changed."""
+
+    @overload
+    def updateContainerAccessLevels(
+        self,
+        containerId: uuid.UUID,
+        accessLevels: Iterable[AccessLevel] | None = None,
+        *,
+        ifVersion: int | None = None,
+    ) -> Promise[None]: ...
+
+    @overload
+    def updateContainerAccessLevels(
+        self,
+        containerId: uuid.UUID,
+        accessLevels: Iterable[AccessLevel] | None = None,
+        *,
+        ifVersion: int | None = None,
+        completionHandler: Callable[[], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def updateContainerAccessLevels(self, *args: Any, **kwargs: Any) -> Any:
+        """Replaces the access list. Needs ModifyAccess, and every bit that is given or taken.
+
+        Makes a new container key: who is left out opens nothing that is written from now on. What they
+        could read they may have kept. Costs one wrap a member, whatever the content's size. None or
+        an empty list: the caller alone, which only a caller with every permission may do."""
+
+    @overload
+    def updateContainerType(
+        self,
+        containerId: uuid.UUID,
+        type: str | None = None,
+        *,
+        ifVersion: int | None = None,
+    ) -> Promise[None]: ...
+
+    @overload
+    def updateContainerType(
+        self,
+        containerId: uuid.UUID,
+        type: str | None = None,
+        *,
+        ifVersion: int | None = None,
+        completionHandler: Callable[[], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def updateContainerType(self, *args: Any, **kwargs: Any) -> Any:
+        """Replaces the type label. Needs Upload and ModifyType."""
+
+    @overload
+    def getContainer(
+        self,
+        containerId: uuid.UUID,
+        headerType: None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Promise[Container[Any]]: ...
+
+    @overload
+    def getContainer(
+        self,
+        containerId: uuid.UUID,
+        headerType: builtins.type[T],
+        *,
+        progress: Progress | None = None,
+    ) -> Promise[Container[T]]: ...
+
+    @overload
+    def getContainer(
+        self,
+        containerId: uuid.UUID,
+        headerType: None = None,
+        *,
+        progress: Progress | None = None,
+        completionHandler: Callable[[Container[Any]], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @overload
+    def getContainer(
+        self,
+        containerId: uuid.UUID,
+        headerType: builtins.type[T],
+        *,
+        progress: Progress | None = None,
+        completionHandler: Callable[[Container[T]], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getContainer(self, *args: Any, **kwargs: Any) -> Any:
+        """Content, header and metadata, each None where the caller's permissions hide it.
+
+        `headerType` names a type that the header is decoded and validated into. Verified before
+        anything is returned: who signed it, that they had the right to, that it is not older than
+        this device has seen, and every byte. Raises `notFoundError` without access, `deletedError`
+        after deletion, an `untrustedError` for anything that its author did not make."""
+
+    @overload
+    def getContainerHeader(
+        self,
+        containerId: uuid.UUID,
+        headerType: None = None,
+    ) -> Promise[Header[Any] | None]: ...
+
+    @overload
+    def getContainerHeader(
+        self,
+        containerId: uuid.UUID,
+        headerType: builtins.type[T],
+    ) -> Promise[Header[T] | None]: ...
+
+    @overload
+    def getContainerHeader(
+        self,
+        containerId: uuid.UUID,
+        headerType: None = None,
+        *,
+        completionHandler: Callable[[Header[Any] | None], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @overload
+    def getContainerHeader(
+        self,
+        containerId: uuid.UUID,
+        headerType: builtins.type[T],
+        *,
+        completionHandler: Callable[[Header[T] | None], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getContainerHeader(self, *args: Any, **kwargs: Any) -> Any:
+        """The decrypted header, or None. `headerType` as in getContainer."""
+
+    @overload
+    def getContainerContent(
+        self,
+        containerId: uuid.UUID,
+        *,
+        progress: Progress | None = None,
+    ) -> Promise[bytes | None]: ...
+
+    @overload
+    def getContainerContent(
+        self,
+        containerId: uuid.UUID,
+        *,
+        progress: Progress | None = None,
+        completionHandler: Callable[[bytes | None], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getContainerContent(self, *args: Any, **kwargs: Any) -> Any:
+        """The decrypted content, or None."""
+
+    @overload
+    def getContainerMetadata(
+        self,
+        containerId: uuid.UUID,
+    ) -> Promise[Container[Any]]: ...
+
+    @overload
+    def getContainerMetadata(
+        self,
+        containerId: uuid.UUID,
+        *,
+        completionHandler: Callable[[Container[Any]], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getContainerMetadata(self, *args: Any, **kwargs: Any) -> Any:
+        """The metadata alone; content and header are None and are not fetched."""
+
+    @overload
+    def getSecuredContainer(
+        self,
+        containerId: uuid.UUID,
+    ) -> Promise[SecuredContainer]: ...
+
+    @overload
+    def getSecuredContainer(
+        self,
+        containerId: uuid.UUID,
+        *,
+        completionHandler: Callable[[SecuredContainer], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getSecuredContainer(self, *args: Any, **kwargs: Any) -> Any:
+        """The container and its metadata without decrypting content or header; verified all the same."""
+
+    @overload
+    def deleteContainer(
+        self,
+        containerId: uuid.UUID,
+    ) -> Promise[None]: ...
+
+    @overload
+    def deleteContainer(
+        self,
+        containerId: uuid.UUID,
+        *,
+        completionHandler: Callable[[], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def deleteContainer(self, *args: Any, **kwargs: Any) -> Any:
+        """Destroys the container for everybody. Needs Delete; cannot be undone.
+
+        The broker keeps the signed tombstone alone, and the id is never used again."""
+
+    @overload
+    def getPublicKeys(
+        self,
+        userId: uuid.UUID | None = None,
+        keyType: KeyType | None = None,
+        index: int | None = None,
+    ) -> Promise[Sequence[PublicKey]]: ...
+
+    @overload
+    def getPublicKeys(
+        self,
+        userId: uuid.UUID | None = None,
+        keyType: KeyType | None = None,
+        index: int | None = None,
+        *,
+        completionHandler: Callable[[Sequence[PublicKey]], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getPublicKeys(self, *args: Any, **kwargs: Any) -> Any:
+        """All public keys that match, verified to be the user's own; the session's user by default.
+
+        Raises `notFoundError` for an unknown user, `keySubstitutionError` for keys that are not theirs."""
+
+    @overload
+    def getLatestActiveSigningKey(
+        self,
+        userId: uuid.UUID,
+        keyType: KeyType = KeyType.Signing,
+    ) -> Promise[PublicKey | None]: ...
+
+    @overload
+    def getLatestActiveSigningKey(
+        self,
+        userId: uuid.UUID,
+        keyType: KeyType = KeyType.Signing,
+        *,
+        completionHandler: Callable[[PublicKey | None], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getLatestActiveSigningKey(self, *args: Any, **kwargs: Any) -> Any:
+        """The user's latest active public key of the type."""
+
+    @overload
+    def getEvents(
+        self,
+        eventType: ContainerEventType | Iterable[ContainerEventType] | None = None,
+        containerId: uuid.UUID | None = None,
+        containerType: str | None = None,
+        startId: int | None = None,
+        endId: int | None = None,
+    ) -> Promise[Sequence[ContainerEvent]]: ...
+
+    @overload
+    def getEvents(
+        self,
+        eventType: ContainerEventType | Iterable[ContainerEventType] | None = None,
+        containerId: uuid.UUID | None = None,
+        containerType: str | None = None,
+        startId: int | None = None,
+        endId: int | None = None,
+        *,
+        completionHandler: Callable[[Sequence[ContainerEvent]], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getEvents(self, *args: Any, **kwargs: Any) -> Any:
+        """The session's event log as far as it matches, ascending; both ids are inclusive.
+
+        Events are the broker's word: what they point to is verified when it is read."""

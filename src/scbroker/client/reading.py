@@ -1,0 +1,257 @@
+"""From what a broker serves of a container to what may be believed of it.
+
+Fed bytes, verified key chains, the device's mark and a time, it decides; it fetches nothing.
+Spec: docs/spec/container.md, sections 7 and 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from scbroker.crypto.seal import DecryptionKey
+from scbroker.crypto.verify import equal
+from scbroker.errors import DeletedError, ForkError, IntegrityError, RollbackError
+from scbroker.records.access_list import AccessList, Entry, wrap_hash
+from scbroker.records.container_record import (
+    ContainerRecord,
+    key_commitment,
+    parse_record,
+    type_hash,
+    wrap_info,
+)
+from scbroker.records.judge import (
+    InForce,
+    Known,
+    check_list,
+    check_skipped,
+    judge_first,
+    judge_next,
+    verify_author,
+)
+from scbroker.records.key_record import KeyChain, Signed
+from scbroker.wire.containers import GoverningView, TypeText
+
+
+class Mark(msgspec.Struct, array_like=True, frozen=True):
+    """What this device has seen of a container, for ever."""
+
+    version: int
+    hash: bytes
+    governingVersion: int
+    governingHash: bytes
+    complete: bool
+    """Whether every entry of every list up to here was seen; if not, the past is judged again."""
+    createdBy: bytes
+    createdAt: int
+
+    @classmethod
+    def decode(cls, data: bytes) -> Mark:
+        return msgspec.msgpack.decode(data, type=cls)
+
+    def encode(self) -> bytes:
+        return msgspec.msgpack.encode(self)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A container as verified: the head, what is in force, and who began it."""
+
+    head: Known
+    signed: Signed
+    governing: InForce
+    complete: bool
+    createdBy: bytes
+    createdAt: int
+
+    @property
+    def record(self) -> ContainerRecord:
+        return self.head.record
+
+    @property
+    def container_id(self) -> bytes:
+        return self.record.containerId
+
+    @property
+    def mark(self) -> Mark:
+        return Mark(
+            self.record.version,
+            self.head.hash,
+            self.governing.record.version,
+            self.governing.known.hash,
+            self.complete,
+            self.createdBy,
+            self.createdAt,
+        )
+
+    def own_entry(self, fingerprint: bytes) -> Entry:
+        """The reader's entry, expired or not; `IntegrityError` where the list has none."""
+        entry = self.governing.access.entries.get(fingerprint)
+        if entry is None:
+            raise IntegrityError("A container is served to somebody who is not in its list.")
+        return entry
+
+    def check_not_deleted(self) -> None:
+        if self.record.tombstone:
+            raise DeletedError()
+
+
+def records_of(views: Sequence[GoverningView], head: Signed | None) -> list[ContainerRecord]:
+    """The records that have to be judged, parsed and not yet verified: for finding their authors."""
+    signed = [item.record.signed for item in views] + ([head] if head is not None else [])
+    return [parse_record(item.body) for item in signed]
+
+
+def judge_view(
+    container_id: bytes,
+    views: Sequence[GoverningView],
+    head: Signed | None,
+    bodies: Mapping[int, bytes],
+    chains: Mapping[bytes, KeyChain],
+    mark: Mark | None,
+    now: int,
+) -> State:
+    """Judges everything that was served against the rules and against the mark.
+
+    `views` begin with the first governing record, or with the mark's where the mark is complete;
+    `bodies` are those from the mark's version to the head, by version.
+    """
+    resumed = mark is not None and mark.complete
+    judged: InForce | None = None
+    complete = True
+    for view in views:
+        known = Known.parse(view.record.body)
+        if known.record.containerId != container_id:
+            raise IntegrityError("Another container was served than the one asked for.")
+        access = _access(view, judged)
+        complete = complete and access.complete
+        if judged is None and mark is not None and resumed:
+            judged = _resume(mark, known, access)
+            continue
+        _verify(view.record.signed, known, chains)
+        if judged is None:
+            judged = judge_first(known, access, now)
+        else:
+            given = access if known.record.changes_access else None
+            judged = judge_next(known, judged, given, _parent_of(known, bodies), now)
+    if judged is None:
+        raise IntegrityError("A container without a governing record.")
+    known, signed = judged.known, views[-1].record.signed
+    if head is not None:
+        known, signed = Known.parse(head.body), head
+        if mark is None or known.hash != mark.hash:
+            _verify(head, known, chains)
+        after = judge_next(known, judged, None, _parent_of(known, bodies), now)
+        if after is not judged:
+            raise IntegrityError("A governing record was served as if it were none.")
+    first = parse_record(views[0].record.body)
+    created = (mark.createdBy, mark.createdAt) if mark else (first.author, first.time)
+    complete = complete and (mark.complete if mark and resumed else True)
+    state = State(known, signed, judged, complete, *created)
+    if mark is not None:
+        _check_mark(state, views, bodies, mark, now)
+    return state
+
+
+def open_container_key(
+    state: State, wrap: bytes | None, fingerprint: bytes, keys: Sequence[DecryptionKey]
+) -> bytes | None:
+    """The container key, checked against the signed commitment; None without Decrypt."""
+    entry = state.own_entry(fingerprint)
+    if entry.wrapHash is None:
+        return None
+    if wrap is None or wrap_hash(wrap) != entry.wrapHash:
+        raise IntegrityError("The wrap is not the one that was signed for this reader.")
+    if entry.keyIndex >= len(keys):
+        raise IntegrityError("The container is wrapped to a key that this KeyRing does not have.")
+    governing = state.governing.record.governing
+    assert governing is not None
+    info = wrap_info(state.container_id, governing, fingerprint, entry.keyIndex)
+    key = keys[entry.keyIndex].unwrap(wrap, info)
+    if not equal(key_commitment(state.container_id, key), governing.keyCommitment):
+        raise IntegrityError("This reader was given another container key than the others.")
+    return key
+
+
+def open_type(state: State, text: TypeText | None) -> str | None:
+    """The type, checked against the signed hash; None where it is hidden."""
+    if text is None:
+        return None
+    governing = state.governing.record.governing
+    assert governing is not None
+    if type_hash(state.container_id, text.salt, text.type) != governing.type:
+        raise IntegrityError("The type is not the one that was signed.")
+    return text.type
+
+
+def _access(view: GoverningView, judged: InForce | None) -> AccessList:
+    """The list of a governing record: its own, or the one that a change of type keeps."""
+    record = parse_record(view.record.body)
+    if record.governing is None:
+        raise IntegrityError("A record was served as governing that is not.")
+    if view.accessList is not None:
+        access = view.accessList.access
+    elif judged is not None:
+        access = judged.access
+    else:
+        raise IntegrityError("A governing record without its access list.")
+    check_list(record, access)
+    return access
+
+
+def _verify(signed: Signed, known: Known, chains: Mapping[bytes, KeyChain]) -> None:
+    chain = chains.get(known.record.author)
+    if chain is None:
+        raise IntegrityError("The keys of a record's author are not to be had.")
+    verify_author(signed, known.record, chain)
+
+
+def _resume(mark: Mark, known: Known, access: AccessList) -> InForce:
+    """What was in force at the mark: proved by the mark's hash, judged when the mark was made."""
+    if (known.record.version, known.hash) != (mark.governingVersion, mark.governingHash):
+        raise ForkError("Another history of this container was seen before on this device.")
+    return InForce(known, access)
+
+
+def _parent_of(known: Known, bodies: Mapping[int, bytes]) -> Known | None:
+    body = bodies.get(known.record.version - 1)
+    return None if body is None else Known.parse(body)
+
+
+def _check_mark(
+    state: State,
+    views: Sequence[GoverningView],
+    bodies: Mapping[int, bytes],
+    mark: Mark,
+    now: int,
+) -> None:
+    """The head is what was seen, or follows from it without a gap."""
+    if state.record.version < mark.version:
+        raise RollbackError("A newer version of this container was seen before on this device.")
+    if state.record.version == mark.version:
+        if state.head.hash != mark.hash:
+            raise ForkError("Another history of this container was seen before on this device.")
+        return
+    governing = {
+        known.record.version: known for known in (Known.parse(v.record.body) for v in views)
+    }
+    if mark.governingVersion not in governing:
+        raise ForkError("Another history of this container was seen before on this device.")
+    if any(version not in bodies for version in range(mark.version, state.record.version + 1)):
+        raise ForkError("The broker withholds what leads from the version seen before to this one.")
+    in_force = governing[mark.governingVersion]
+    parent = Known.parse(bodies[mark.version])
+    if (parent.hash, in_force.hash) != (mark.hash, mark.governingHash):
+        raise ForkError("Another history of this container was seen before on this device.")
+    for version in range(mark.version + 1, state.record.version + 1):
+        known = Known.parse(bodies[version])
+        check_skipped(known, in_force, parent, now)
+        if known.record.governing is not None:
+            if governing.get(version) is None or governing[version].hash != known.hash:
+                raise IntegrityError("A governing record was served as if it were none.")
+            in_force = known
+        parent = known
+    if parent.hash != state.head.hash:
+        raise ForkError("The bodies served do not lead to the head.")

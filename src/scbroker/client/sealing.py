@@ -1,0 +1,204 @@
+"""Making records, access lists, parts: everything a writer signs. Spec: docs/spec/container.md, 3 to 6, 9.
+
+No I/O and no clock; what comes in is verified already.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scbroker.crypto.seal import KEY_SIZE, random_bytes, seal, unseal, wrap_key
+from scbroker.crypto.verify import HASH_SIZE, sha256
+from scbroker.errors import IntegrityError
+from scbroker.records.access_list import Entry, SaltedEntry, encode_entry, list_hash, wrap_hash
+from scbroker.records.container_record import (
+    SEGMENT,
+    Governing,
+    Part,
+    Role,
+    key_commitment,
+    part_key_context,
+    segment_context,
+    segment_count,
+    segments_hash,
+    type_hash,
+    wrap_info,
+)
+from scbroker.records.key_record import KeyChain
+from scbroker.vocabulary import ContainerAccessLevel, KeyType
+from scbroker.wire.containers import AccessEntry, TypeText
+
+_LENGTH_SIZE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one user is to have. Times in microseconds since 1970."""
+
+    permissions: int
+    expiresAt: int | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NewPart:
+    """A part that is being sealed: its key, and where its segments belong."""
+
+    container_id: bytes
+    role: Role
+    author: bytes
+    part_id: bytes
+    key: bytes
+
+    @classmethod
+    def begin(cls, container_id: bytes, role: Role, author: bytes) -> NewPart:
+        return cls(container_id, role, author, random_bytes(16), random_bytes(KEY_SIZE))
+
+    def seal_segment(self, index: int, last: bool, plaintext: bytes | memoryview) -> bytes:
+        context = segment_context(
+            self.container_id, self.part_id, self.role, self.author, index, last
+        )
+        return seal(self.key, context, plaintext)
+
+    def finish(self, container_key: bytes, length: int, hashes: bytes) -> Part:
+        """The part as the record names it, its key sealed under the container key."""
+        return Part(
+            self.part_id,
+            self.author,
+            length,
+            segments_hash(length, hashes),
+            seal_part_key(
+                container_key, self.container_id, self.part_id, self.role, self.author,
+                self.key, length,
+            ),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OpenPart:
+    """A part whose key is known: opens segments that were checked against the signed hashes."""
+
+    container_id: bytes
+    role: Role
+    part: Part
+    key: bytes
+    length: int
+
+    @classmethod
+    def open(
+        cls, container_id: bytes, role: Role, part: Part, container_key: bytes
+    ) -> OpenPart:
+        context = part_key_context(container_id, part.partId, role, part.author)
+        opened = unseal(container_key, context, part.sealedKey)
+        length = int.from_bytes(opened[KEY_SIZE:], "big")
+        if len(opened) != KEY_SIZE + _LENGTH_SIZE or length > part.paddedLength:
+            raise IntegrityError("A sealed part key is not of its format.")
+        return cls(container_id, role, part, opened[:KEY_SIZE], length)
+
+    def open_segment(self, index: int, sealed: bytes | memoryview, expected_hash: bytes) -> bytes:
+        """A segment's plaintext without padding; nothing of it before all of it proved right."""
+        if sha256(sealed) != expected_hash:
+            raise IntegrityError("A segment is not the one that was signed.")
+        count = segment_count(self.part.paddedLength)
+        context = segment_context(
+            self.container_id, self.part.partId, self.role, self.part.author,
+            index, index == count - 1,
+        )  # fmt: skip
+        plaintext = unseal(self.key, context, sealed)
+        start = index * SEGMENT
+        if len(plaintext) != min(SEGMENT, self.part.paddedLength - start):
+            raise IntegrityError("A segment has another length than its place gives.")
+        real = max(0, min(len(plaintext), self.length - start))
+        if any(plaintext[real:]):
+            raise IntegrityError("A part's padding is not zero.")
+        return plaintext[:real]
+
+    def reseal(self, container_key: bytes) -> Part:
+        """The same part with its key under another container key."""
+        part = self.part
+        sealed = seal_part_key(
+            container_key, self.container_id, part.partId, self.role, part.author,
+            self.key, self.length,
+        )  # fmt: skip
+        return Part(part.partId, part.author, part.paddedLength, part.segments, sealed)
+
+
+def seal_part_key(
+    container_key: bytes,
+    container_id: bytes,
+    part_id: bytes,
+    role: Role,
+    author: bytes,
+    key: bytes,
+    length: int,
+) -> bytes:
+    context = part_key_context(container_id, part_id, role, author)
+    return seal(container_key, context, key + length.to_bytes(_LENGTH_SIZE, "big"))
+
+
+def seal_whole(part: NewPart, container_key: bytes, plaintext: bytes) -> tuple[Part, bytes]:
+    """A part of a single segment: what the record names, and the sealed segment."""
+    sealed = part.seal_segment(0, True, plaintext)
+    return part.finish(container_key, len(plaintext), sha256(sealed)), sealed
+
+
+@dataclass(frozen=True, slots=True)
+class NewAccess:
+    """A change of access: the governing field of its record, and what goes along with it."""
+
+    governing: Governing
+    entries: Sequence[AccessEntry]
+
+    @property
+    def salted(self) -> list[SaltedEntry]:
+        return [entry.salted for entry in self.entries]
+
+
+def make_access(
+    container_id: bytes,
+    version: int,
+    author: bytes,
+    type_digest: bytes,
+    container_key: bytes,
+    grants: Mapping[uuid.UUID, Grant],
+    chains: Mapping[uuid.UUID, KeyChain],
+    without_wrap: frozenset[uuid.UUID],
+) -> NewAccess:
+    """An access list with a wrap of the fresh container key for everybody who may decrypt."""
+    provisional = Governing(
+        version, author, bytes(HASH_SIZE), key_commitment(container_id, container_key), type_digest
+    )
+    entries = []
+    for user, grant in sorted(grants.items(), key=lambda item: chains[item[0]].fingerprint):
+        chain = chains[user]
+        key = chain.latest(KeyType.Encryption)
+        wrap = None
+        if grant.permissions & ContainerAccessLevel.Decrypt and user not in without_wrap:
+            info = wrap_info(container_id, provisional, chain.fingerprint, key.index)
+            wrap = wrap_key(key.public, info, container_key)
+        entry = Entry(
+            chain.fingerprint,
+            key.index,
+            grant.permissions,
+            grant.expiresAt,
+            None if wrap is None else wrap_hash(wrap),
+        )
+        entries.append(
+            AccessEntry(salt=random_bytes(HASH_SIZE), entry=encode_entry(entry), wrap=wrap)
+        )
+    hashes = b"".join(entry.salted.hash for entry in entries)
+    governing = Governing(
+        version,
+        author,
+        list_hash(container_id, version, hashes),
+        provisional.keyCommitment,
+        type_digest,
+    )
+    return NewAccess(governing, entries)
+
+
+def make_type(container_id: bytes, text: str | None) -> tuple[TypeText, bytes]:
+    """A type with a fresh salt, and its hash."""
+    salt = random_bytes(HASH_SIZE)
+    return TypeText(salt=salt, type=text), type_hash(container_id, salt, text)

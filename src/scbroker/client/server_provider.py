@@ -1,0 +1,258 @@
+"""`ServerProvider`: a user's session against a broker over HTTP.
+
+    provider = ServerProvider(apiKey, "https://broker.example", "my program")
+    provider.register("password", "passphrase").result()
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl as ssl_module
+import uuid
+import weakref
+from collections.abc import Coroutine, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import platformdirs
+
+from scbroker.client import accounts, fetching, listing
+from scbroker.client.accounts import Validator, validate_secret
+from scbroker.client.base_provider import BaseProvider
+from scbroker.client.io_thread import io_thread
+from scbroker.client.main_queue import mainQueue
+from scbroker.client.session import Session
+from scbroker.client.transport import Transport, checked_endpoint
+from scbroker.client.trust_store import FileTrustStore, TrustStore
+from scbroker.errors import CredentialsError, InvalidArgumentError
+from scbroker.keys import KeyRing
+from scbroker.types import ContainerEvent, PublicKey, SecuredContainer
+from scbroker.vocabulary import ContainerEventType, KeyType
+
+T = TypeVar("T")
+Work = Coroutine[Any, Any, T]
+_TIMEOUT: Final = 120.0
+_CLOSE_SECONDS: Final = 5.0
+_log = logging.getLogger("scbroker")
+
+
+class ServerProvider(BaseProvider):
+    """A session against one broker.
+
+    `apiKey` comes from the broker's operator, as UUID or text. `serverUrl` is https, or http for a
+    broker on this machine. `applicationName` names this program in the broker's event log.
+
+    `trustStore` keeps what this device has seen (default: files in the platform's state folder);
+    `secretValidator` says what is wrong with a password or passphrase, or None; `timeout` is the
+    seconds that one request may take, with its retries; `ssl` and `proxy` are for the connection.
+    Usable as `with` and `async with`.
+    """
+
+    def __init__(
+        self,
+        apiKey: uuid.UUID | str,
+        serverUrl: str,
+        applicationName: str,
+        *,
+        trustStore: TrustStore | None = None,
+        secretValidator: Validator = validate_secret,
+        timeout: float = _TIMEOUT,
+        ssl: ssl_module.SSLContext | None = None,
+        proxy: str | None = None,
+    ) -> None:
+        self._endpoint = checked_endpoint(apiKey, serverUrl, applicationName, ssl, proxy, timeout)
+        self._applicationName = applicationName
+        self._trust_store = trustStore or _default_trust_store()
+        self._validator = secretValidator
+        self._transport = Transport(self._endpoint)
+        self._finalizer = weakref.finalize(self, _abandon, self._transport)
+        self._finalizer.atexit = False
+        mainQueue.notice_loop()
+
+    @classmethod
+    def fromEnvironment(cls, environment: Mapping[str, str] = os.environ, **options: Any) -> Self:
+        """From SCBROKER_API_KEY, SCBROKER_SERVER_URL and SCBROKER_APPLICATION_NAME."""
+        names = ("SCBROKER_API_KEY", "SCBROKER_SERVER_URL", "SCBROKER_APPLICATION_NAME")
+        missing = [name for name in names if not environment.get(name)]
+        if missing:
+            raise InvalidArgumentError(f"Set {', '.join(missing)} in the environment.")
+        return cls(*(environment[name] for name in names), **options)
+
+    @property
+    def apiKey(self) -> uuid.UUID:
+        return self._endpoint.apiKey
+
+    @property
+    def serverUrl(self) -> str:
+        return self._endpoint.url
+
+    @property
+    def applicationName(self) -> str:
+        return self._applicationName
+
+    def close(self) -> None:
+        """Forgets the session and closes the connections. The provider can be used again."""
+        self._forget()
+        io_thread.submit("close", self._transport.close()).result(_CLOSE_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        import asyncio
+
+        self._forget()
+        await asyncio.wrap_future(io_thread.submit("close", self._transport.close()))
+
+    def _forget(self) -> None:
+        session, self._current = self._current, None
+        if session is not None:
+            session.forget()
+
+    def __repr__(self) -> str:
+        state = "unauthenticated" if self._current is None else f"user {self._current.userId}"
+        return f"<ServerProvider of {self._endpoint.url}, {state}>"
+
+    def _register(
+        self, password: str, passphrase: str, reminder: str | None = None
+    ) -> Work[bytes]:
+        checked = accounts.checked_credentials(password, passphrase, reminder, self._validator)
+
+        async def work() -> bytes:
+            session, key_file = await accounts.register(
+                self._transport, self._trust_store, *checked
+            )
+            self._adopt(session)
+            return key_file
+
+        return work()
+
+    def _logIn(
+        self,
+        userId: uuid.UUID | None = None,
+        password: str | None = None,
+        passphrase: str | None = None,
+        *,
+        keyRing: KeyRing | None = None,
+    ) -> Work[bytes | None]:
+        if not isinstance(userId, uuid.UUID):
+            raise InvalidArgumentError("userId is a uuid.UUID, as getUserId gave it.")
+        if keyRing is not None:
+            return self._log_in_with_ring(userId, keyRing, password, passphrase)
+        if passphrase is None:
+            raise CredentialsError("logIn needs the passphrase: the password alone opens nothing.")
+        for name, secret in (("password", password), ("passphrase", passphrase)):
+            if secret is not None and not isinstance(secret, str):
+                raise InvalidArgumentError(f"{name} is text.")
+        user_id, phrase = userId, passphrase
+
+        async def work() -> bytes:
+            session, key_file = await accounts.log_in_with_key_file(
+                self._transport, self._trust_store, user_id, password, phrase
+            )
+            self._adopt(session)
+            return key_file
+
+        return work()
+
+    def _log_in_with_ring(
+        self, userId: uuid.UUID, keyRing: KeyRing, password: object, passphrase: object
+    ) -> Work[None]:
+        if not isinstance(keyRing, KeyRing) or password is not None or passphrase is not None:
+            raise InvalidArgumentError("logIn takes a KeyRing and its userId, and no secrets then.")
+        if keyRing.userId != userId:
+            raise InvalidArgumentError("The KeyRing is not this user's.")
+
+        async def work() -> None:
+            self._adopt(
+                await accounts.log_in_with_ring(self._transport, self._trust_store, keyRing)
+            )
+
+        return work()
+
+    def _adopt(self, session: Session) -> None:
+        self._current = session
+
+    def _logout(self) -> Work[None]:
+        session = self._session()
+        self._current = None
+        return session.close()
+
+    def _getReminder(self, userId: uuid.UUID | None = None) -> Work[str]:
+        user_id = self._session().userId if userId is None else userId
+        if not isinstance(user_id, uuid.UUID):
+            raise InvalidArgumentError("userId is a uuid.UUID.")
+        return accounts.reminder(self._transport, user_id)
+
+    def _getSecuredContainer(self, containerId: uuid.UUID) -> Work[SecuredContainer]:
+        session = self._session()
+        if not isinstance(containerId, uuid.UUID):
+            raise InvalidArgumentError("containerId is a uuid.UUID.")
+
+        async def work() -> SecuredContainer:
+            fetched = await fetching.fetch(session, containerId, header=True, content=True)
+            return fetching.secured(session, fetched)
+
+        return work()
+
+    def _getPublicKeys(
+        self,
+        userId: uuid.UUID | None = None,
+        keyType: KeyType | None = None,
+        index: int | None = None,
+    ) -> Work[list[PublicKey]]:
+        session = self._session()
+        user_id = listing.checked_user(session.userId if userId is None else userId)
+        return listing.public_keys(session, user_id, listing.checked_key_type(keyType), index)
+
+    def _getLatestActiveSigningKey(
+        self, userId: uuid.UUID, keyType: KeyType = KeyType.Signing
+    ) -> Work[PublicKey | None]:
+        session, user_id = self._session(), listing.checked_user(userId)
+        kind = listing.checked_key_type(keyType)
+
+        async def work() -> PublicKey | None:
+            keys = await listing.public_keys(session, user_id, kind, None)
+            return max((key for key in keys if key.active), key=lambda key: key.index, default=None)
+
+        return work()
+
+    def _getEvents(
+        self,
+        eventType: ContainerEventType | Iterable[ContainerEventType] | None = None,
+        containerId: uuid.UUID | None = None,
+        containerType: str | None = None,
+        startId: int | None = None,
+        endId: int | None = None,
+    ) -> Work[list[ContainerEvent]]:
+        session = self._session()
+        criteria = listing.checked_criteria(eventType, containerId, containerType, startId, endId)
+        return listing.events(session, criteria)
+
+
+def _default_trust_store() -> TrustStore:
+    return FileTrustStore(platformdirs.user_state_dir("scbroker"))
+
+
+def _abandon(transport: Transport) -> None:
+    """Closes the connections of a provider that was dropped without `close`."""
+    io_thread.submit("close", transport.close())
+
+

@@ -1,0 +1,133 @@
+"""An authenticated session: whose it is, their keys, marks, and the token that the broker gave.
+
+An operation takes the session that is current when it is called and keeps it to its end: a log-out
+meanwhile changes nothing in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Final, TypedDict, TypeVar, Unpack
+
+from scbroker.client.directory import Directory
+from scbroker.client.transport import Transport
+from scbroker.client.trust_store import Marks
+from scbroker.errors import BrokerError, NotAuthenticatedError
+from scbroker.keys import KeyRing
+from scbroker.records.canonical import encode_object
+from scbroker.wire import users as wire
+from scbroker.wire.codec import Message
+
+_EARLY_SECONDS: Final = 30.0
+
+
+M = TypeVar("M", bound=Message)
+
+
+class CallOptions(TypedDict, total=False):
+    message: Message | None
+    query: Mapping[str, str | list[str]]
+    limit: int
+
+
+class SendOptions(TypedDict, total=False):
+    message: Message | None
+    octets: bytes | None
+    query: Mapping[str, str | list[str]]
+    limit: int
+
+
+class Session:
+    """Everything that an operation needs of whoever is logged in."""
+
+    def __init__(self, transport: Transport, ring: KeyRing, marks: Marks) -> None:
+        self.transport = transport
+        self.ring: KeyRing | None = ring
+        self.userId: uuid.UUID = ring.userId
+        self.fingerprint = ring.rawFingerprint
+        self.marks = marks
+        self.directory = Directory(self)
+        self._token: str | None = None
+        self._expires = 0.0
+        self._renewal: asyncio.Lock | None = None
+
+    @property
+    def keys(self) -> KeyRing:
+        """The KeyRing, until the session is closed."""
+        if self.ring is None:
+            raise NotAuthenticatedError("The session was logged out meanwhile.")
+        return self.ring
+
+    async def token(self) -> str:
+        """A token that is good for now; a new one where the old one has run out."""
+        if self._renewal is None:
+            self._renewal = asyncio.Lock()
+        async with self._renewal:
+            if self._token is None or time.time() > self._expires - _EARLY_SECONDS:
+                await self._begin()
+            assert self._token is not None
+            return self._token
+
+    async def renew(self, token: str) -> str:
+        """Another token than one that the broker refused."""
+        if token == self._token:
+            self._token = None
+        return await self.token()
+
+    async def call(
+        self, method: str, path: str, answer: type[M], **options: Unpack[CallOptions]
+    ) -> M:
+        """A request under this session; once more with a new token if the broker asks for it."""
+        token = await self.token()
+        try:
+            return await self.transport.call(method, path, answer, token=token, **options)
+        except NotAuthenticatedError:
+            token = await self.renew(token)
+        return await self.transport.call(method, path, answer, token=token, **options)
+
+    async def send(self, method: str, path: str, **options: Unpack[SendOptions]) -> bytes:
+        """The same for octets."""
+        token = await self.token()
+        try:
+            return await self.transport.send(method, path, token=token, **options)
+        except NotAuthenticatedError:
+            token = await self.renew(token)
+        return await self.transport.send(method, path, token=token, **options)
+
+    async def _begin(self) -> None:
+        """Signs a statement that is built here alone, never what a broker sends."""
+        challenge = await self.transport.call(
+            "POST", "/v1/session-challenges", wire.Challenge, message=wire.ChallengeRequest()
+        )
+        index = len(self.keys.signing) - 1  # the chain may not be known yet; see ids.md, section 4
+        statement = encode_object(
+            wire.Statement(
+                self.transport.endpoint.origin, self.fingerprint, index, challenge.nonce
+            )
+        )
+        signature = self.keys.signing[index].sign(wire.SESSION_LABEL, statement)
+        session = await self.transport.call(
+            "POST",
+            "/v1/sessions",
+            wire.Session,
+            message=wire.SessionRequest(statement=statement, signature=signature),
+        )
+        self._token, self._expires = session.token, session.expiresAt / 1e6
+
+    async def close(self) -> None:
+        """Ends the session at the broker, and forgets the keys whatever the broker says."""
+        token, self._token = self._token, None
+        self.forget()
+        if token is not None:
+            try:
+                await self.transport.send("DELETE", "/v1/sessions/current", token=token)
+            except BrokerError:
+                pass  # it runs out by itself
+
+    def forget(self) -> None:
+        """Drops the keys; what is in flight with a snapshot of them ends with them."""
+        self.ring = None
+        self._token = None

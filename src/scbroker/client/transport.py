@@ -1,0 +1,242 @@
+"""HTTP to one broker: bounded, strict, retried where the protocol lets it. Spec: docs/spec/protocol.md.
+
+Every request may be sent again with the same bytes, so a lost answer is asked for again here. No
+redirect is followed, no cookie kept, no encoding undone; tokens go to the configured origin alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import urllib.parse
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import stamina
+
+from scbroker.errors import (
+    BrokerFaultError,
+    InvalidArgumentError,
+    OverloadedError,
+    TooLargeError,
+    UnreachableError,
+    UnsupportedVersionError,
+)
+from scbroker.wire import codec
+from scbroker.wire.codec import Message
+from scbroker.wire.origin import canonical_origin
+from scbroker.wire.problems import MAX_PROBLEM, error_of
+
+if TYPE_CHECKING:
+    import aiohttp
+
+M = TypeVar("M", bound=Message)
+MAX_ANSWER: Final = 16 * 1_048_576
+_ATTEMPTS: Final = 4
+_PIECE: Final = 262_144
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a broker is and how to reach it."""
+
+    url: str
+    apiKey: uuid.UUID
+    applicationName: str
+    ssl: ssl.SSLContext | None
+    proxy: str | None
+    timeout: float
+
+    @property
+    def origin(self) -> str:
+        return canonical_origin(self.url)
+
+
+def checked_endpoint(
+    apiKey: uuid.UUID | str,
+    serverUrl: str,
+    applicationName: str,
+    ssl_context: ssl.SSLContext | None,
+    proxy: str | None,
+    timeout: float,
+) -> Endpoint:
+    """The endpoint of a provider's arguments; `InvalidArgumentError` says which is wrong."""
+    if isinstance(apiKey, str):
+        try:
+            apiKey = uuid.UUID(apiKey)
+        except ValueError:
+            raise InvalidArgumentError("apiKey is a UUID, as the broker's operator gave it.") from None
+    if not isinstance(apiKey, uuid.UUID):
+        raise InvalidArgumentError("apiKey is a uuid.UUID or its text.")
+    if not isinstance(serverUrl, str):
+        raise InvalidArgumentError("serverUrl is text, as https://broker.example.")
+    canonical_origin(serverUrl)
+    if not isinstance(applicationName, str) or not applicationName.strip():
+        raise InvalidArgumentError("applicationName is a name for this program, as text.")
+    quoted = urllib.parse.quote(applicationName, safe=" ")
+    if len(quoted) > codec.MAX_APPLICATION:
+        raise InvalidArgumentError("applicationName is longer than 256 characters, encoded.")
+    if not isinstance(timeout, (int, float)) or timeout <= 0:
+        raise InvalidArgumentError("timeout is a number of seconds above 0.")
+    return Endpoint(serverUrl.rstrip("/"), apiKey, quoted, ssl_context, proxy, float(timeout))
+
+
+class Transport:
+    """Requests to one broker; lives on scbroker's own thread."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._http: aiohttp.ClientSession | None = None
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        answer: type[M],
+        *,
+        message: Message | None = None,
+        token: str | None = None,
+        query: Mapping[str, str | list[str]] | None = None,
+        limit: int = MAX_ANSWER,
+    ) -> M:
+        """Sends a message, gives the answer's."""
+        body = None if message is None else codec.encode(message)
+        data = await self._send(method, path, body, codec.MESSAGE, token, query, limit)
+        try:
+            return codec.decode(answer, data, limit)
+        except InvalidArgumentError as error:
+            raise BrokerFaultError(f"The broker's answer is not of the protocol: {error}") from None
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        message: Message | None = None,
+        octets: bytes | None = None,
+        token: str | None = None,
+        query: Mapping[str, str | list[str]] | None = None,
+        limit: int = 0,
+    ) -> bytes:
+        """Sends a message or octets, gives octets, at most `limit`."""
+        body = octets if message is None else codec.encode(message)
+        media_type = codec.OCTETS if message is None else codec.MESSAGE
+        return await self._send(method, path, body, media_type, token, query, limit)
+
+    async def close(self) -> None:
+        http, self._http = self._http, None
+        if http is not None:
+            await http.close()
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        media_type: str,
+        token: str | None,
+        query: Mapping[str, str | list[str]] | None,
+        limit: int,
+    ) -> bytes:
+        headers = {
+            codec.PROTOCOL_HEADER: codec.PROTOCOL,
+            codec.API_KEY_HEADER: str(self.endpoint.apiKey),
+            codec.APPLICATION_HEADER: self.endpoint.applicationName,
+        }
+        if body is not None:
+            headers["Content-Type"] = media_type
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        url = self.endpoint.url + path
+        if query:
+            url += "?" + urllib.parse.urlencode(query, doseq=True)
+        try:
+            async with asyncio.timeout(self.endpoint.timeout):
+                async for attempt in stamina.retry_context(
+                    on=_may_pass, attempts=_ATTEMPTS, timeout=None, wait_initial=0.1, wait_max=2.0
+                ):
+                    with attempt:
+                        return await self._once(method, url, headers, body, limit)
+        except TimeoutError:
+            raise UnreachableError(
+                f"No answer from {self.endpoint.origin} within {self.endpoint.timeout:g} seconds."
+            ) from None
+        raise AssertionError("unreachable: the last attempt raises")
+
+    async def _once(
+        self, method: str, url: str, headers: dict[str, str], body: bytes | None, limit: int
+    ) -> bytes:
+        import aiohttp
+        from yarl import URL
+
+        try:
+            async with self._client().request(
+                method,
+                URL(url, encoded=True),
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                proxy=self.endpoint.proxy,
+            ) as response:
+                _check_version(response)
+                if response.status < 300:
+                    return await _read(response, limit)
+                retry_after = response.headers.get("Retry-After")
+                problem = await _read(response, MAX_PROBLEM)
+                raise error_of(response.status, problem, retry_after)
+        except aiohttp.ClientError as error:
+            raise UnreachableError(
+                f"No broker answers at {self.endpoint.origin} ({type(error).__name__}): check "
+                "serverUrl, the network, and whether the broker runs."
+            ) from None
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            import aiohttp
+
+            connector = aiohttp.TCPConnector(limit=64, ssl=self.endpoint.ssl or True)
+            self._http = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60),
+                skip_auto_headers=["User-Agent", "Accept-Encoding"],
+                read_bufsize=_PIECE,
+            )
+        return self._http
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, (UnreachableError, OverloadedError))
+
+
+def _check_version(response: aiohttp.ClientResponse) -> None:
+    spoken = response.headers.getall(codec.PROTOCOL_HEADER, [])
+    if spoken == [codec.PROTOCOL]:
+        return
+    if not spoken and response.status in (502, 503, 504):
+        raise UnreachableError("A proxy answers in the broker's place: is the broker running?")
+    if 300 <= response.status < 400:
+        raise UnsupportedVersionError(
+            "The address redirects, which is never followed: set serverUrl to the broker's own."
+        )
+    what = f"version {spoken[0][:20]!r} of the protocol" if spoken else "no version of the protocol"
+    raise UnsupportedVersionError(
+        f"What answers there speaks {what}, this program {codec.PROTOCOL}: check serverUrl, or "
+        "update the older of the two."
+    )
+
+
+async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body, never more than `limit` of it in memory."""
+    pieces, size = [], 0
+    async for piece in response.content.iter_chunked(_PIECE):
+        size += len(piece)
+        if size > limit:
+            raise TooLargeError("The broker's answer is larger than the protocol allows.")
+        pieces.append(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+

@@ -1,0 +1,257 @@
+"""What this device has seen: pins and high-water marks, for refusing older or other histories.
+
+A store holds small values by kind and key. In a file by default, one for each user: a log of
+entries, each authenticated together with all before it under a key derived from the user's signing
+key 0, so that a change anywhere is noticed. What a file cannot notice is that it was deleted, or
+that an older copy was put back whole. docs/security.md says so.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+import filelock
+import msgspec
+
+from scbroker.crypto.verify import equal, keyed_hash
+from scbroker.errors import TrustStoreError
+
+_MAGIC: Final = b"scbroker.trust\x01"
+_LENGTH: Final = 4
+_MAC: Final = 32
+_MAX_ENTRY: Final = 65_536
+_COMPACT_AT: Final = 4096
+_LOCK_SECONDS: Final = 10.0
+
+
+class Marks(Protocol):
+    """The marks of one user on this device."""
+
+    def get(self, kind: str, key: bytes) -> bytes | None: ...
+
+    def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
+        """Sets a mark if it is still the expected one; False if another was faster."""
+        ...
+
+
+class TrustStore(Protocol):
+    """Where marks are kept."""
+
+    def open(self, userId: uuid.UUID, secret: bytes) -> Marks:
+        """The marks of a user; `secret` authenticates them. `TrustStoreError` if they are damaged."""
+        ...
+
+
+class MemoryTrustStore:
+    """Marks for the life of this object: another process begins anew, like a fresh device."""
+
+    def __init__(self) -> None:
+        self._users: dict[uuid.UUID, _MemoryMarks] = {}
+
+    def open(self, userId: uuid.UUID, secret: bytes) -> Marks:
+        del secret
+        return self._users.setdefault(userId, _MemoryMarks())
+
+
+class _MemoryMarks:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[tuple[str, bytes], bytes] = {}
+
+    def get(self, kind: str, key: bytes) -> bytes | None:
+        return self._values.get((kind, key))
+
+    def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
+        with self._lock:
+            if self._values.get((kind, key)) != expected:
+                return False
+            self._values[(kind, key)] = value
+            return True
+
+
+class FileTrustStore:
+    """Marks in a folder, one file for each user."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+
+    def open(self, userId: uuid.UUID, secret: bytes) -> Marks:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return _FileMarks(self.directory / f"{userId}.trust", secret)
+        except OSError as error:
+            raise TrustStoreError(
+                f"The trust store in {self.directory} cannot be used: {error.strerror}."
+            ) from None
+
+
+class _Entry(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    kind: str
+    key: bytes
+    value: bytes
+
+
+class _FileMarks:
+    """An append-only log: frame = length, entry, mac over the mac before and the entry.
+
+    Other processes append to the same file; each reads on from where it was before it looks or
+    writes. A frame cut off by a crash was never acknowledged and is dropped by the next writer.
+    """
+
+    def __init__(self, path: Path, secret: bytes) -> None:
+        self._path, self._secret = path, secret
+        self._thread_lock = threading.Lock()
+        self._file_lock = filelock.FileLock(f"{path}.lock", timeout=_LOCK_SECONDS)
+        self._reset()
+        with self._locked():
+            self._catch_up()
+
+    def get(self, kind: str, key: bytes) -> bytes | None:
+        with self._thread_lock:
+            if self._is_behind():
+                with self._file_locked():
+                    self._catch_up()
+            return self._values.get((kind, key))
+
+    def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
+        with self._locked():
+            self._catch_up()
+            if self._values.get((kind, key)) != expected:
+                return False
+            if self._frames > _COMPACT_AT and self._frames > 2 * len(self._values):
+                self._compact()
+            self._append(_Entry(kind, key, value))
+            return True
+
+    def _reset(self) -> None:
+        self._values: dict[tuple[str, bytes], bytes] = {}
+        self._mac = keyed_hash(self._secret, "trust-store", _MAGIC)
+        self._offset = 0
+        self._inode = 0
+        self._frames = 0
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._thread_lock, self._file_locked():
+            yield
+
+    @contextmanager
+    def _file_locked(self) -> Iterator[None]:
+        try:
+            with self._file_lock:
+                yield
+        except filelock.Timeout:
+            raise TrustStoreError(f"Another process keeps {self._path} locked.") from None
+        except OSError as error:
+            raise TrustStoreError(
+                f"The trust store {self._path} cannot be used: {error.strerror}."
+            ) from None
+
+    def _is_behind(self) -> bool:
+        try:
+            state = self._path.stat()
+        except FileNotFoundError:
+            return self._offset > 0
+        return (state.st_ino, state.st_size) != (self._inode, self._offset)
+
+    def _catch_up(self) -> None:
+        """Reads what others have written; everything again where the file was replaced."""
+        if not self._path.exists():
+            if self._offset:
+                raise TrustStoreError(
+                    f"The trust store {self._path} vanished while it was in use. Restore it, or "
+                    "start again as on a fresh device, which forgets what this one has seen."
+                )
+            self._create()
+        state = self._path.stat()
+        if state.st_ino != self._inode or state.st_size < self._offset:
+            seen = self._values
+            self._reset()
+            self._inode = state.st_ino
+            self._read()
+            if any(key not in self._values for key in seen):
+                raise self._damaged()
+        elif state.st_size > self._offset:
+            self._read()
+
+    def _read(self) -> None:
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        position = 0
+        if self._offset == 0:
+            if not data.startswith(_MAGIC):
+                raise self._damaged()
+            position = len(_MAGIC)
+        while (end := self._frame_end(data, position)) is not None:
+            body, mac = data[position + _LENGTH : end - _MAC], data[end - _MAC : end]
+            expected = keyed_hash(self._secret, "trust-store", self._mac, body)
+            if not equal(expected, mac):
+                raise self._damaged()
+            self._apply(body, mac)
+            position = end
+        self._offset += position
+
+    def _frame_end(self, data: bytes, position: int) -> int | None:
+        """Where a whole frame ends; None at the end or where a crash cut the last one off."""
+        if len(data) - position < _LENGTH:
+            return None
+        size = int.from_bytes(data[position : position + _LENGTH], "big")
+        if size > _MAX_ENTRY:
+            raise self._damaged()
+        end = position + _LENGTH + size + _MAC
+        return end if end <= len(data) else None
+
+    def _apply(self, body: bytes, mac: bytes) -> None:
+        entry = msgspec.msgpack.decode(body, type=_Entry)
+        self._values[(entry.kind, entry.key)] = entry.value
+        self._mac = mac
+        self._frames += 1
+
+    def _append(self, entry: _Entry) -> None:
+        body = msgspec.msgpack.encode(entry)
+        mac = keyed_hash(self._secret, "trust-store", self._mac, body)
+        frame = len(body).to_bytes(_LENGTH, "big") + body + mac
+        with self._path.open("r+b") as file:
+            file.truncate(self._offset)
+            file.seek(self._offset)
+            file.write(frame)
+        self._apply(body, mac)
+        self._offset += len(frame)
+
+    def _create(self) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_MAGIC)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _compact(self) -> None:
+        """Writes the latest values alone to a new file and puts it in the old one's place."""
+        values = dict(self._values)
+        temporary = self._path.with_suffix(".new")
+        frames = [_MAGIC]
+        mac = keyed_hash(self._secret, "trust-store", _MAGIC)
+        for (kind, key), value in values.items():
+            body = msgspec.msgpack.encode(_Entry(kind, key, value))
+            mac = keyed_hash(self._secret, "trust-store", mac, body)
+            frames += [len(body).to_bytes(_LENGTH, "big"), body, mac]
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(b"".join(frames))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)
+        self._catch_up()
+
+    def _damaged(self) -> TrustStoreError:
+        return TrustStoreError(
+            f"The trust store {self._path} is damaged or another user's: restore it from a copy, or "
+            "remove it to start again as on a fresh device, which forgets what this one has seen."
+        )

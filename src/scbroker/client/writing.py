@@ -1,0 +1,476 @@
+"""Changing a container: from what is verified and what is to change to a signed record on the broker.
+
+Spec: docs/spec/container.md, section 9. The order is always the same: read, decide, seal, sign, judge
+one's own record as a reader would, send, mark.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from scbroker.client.content import Content
+from scbroker.client.directory import now
+from scbroker.client.fetching import (
+    KIND,
+    Fetched,
+    Opened,
+    fetch,
+    keep_mark,
+    metadata_of,
+    open_fetched,
+)
+from scbroker.client.io_thread import io_thread
+from scbroker.client.reading import State, open_type
+from scbroker.client.sealing import Grant, NewAccess, NewPart, make_access, make_type
+from scbroker.client.session import Session
+from scbroker.client.transfer import Progress, upload
+from scbroker.crypto.seal import KEY_SIZE, random_bytes
+from scbroker.crypto.verify import HASH_SIZE, sha256
+from scbroker.errors import (
+    ConflictError,
+    DecryptionError,
+    IntegrityError,
+    PermissionDeniedError,
+    StaleKeysError,
+)
+from scbroker.records.access_list import AccessList
+from scbroker.records.canonical import encode_object
+from scbroker.records.container_record import (
+    LABEL,
+    ContainerRecord,
+    Governing,
+    Link,
+    Part,
+    Role,
+)
+from scbroker.records.ids import container_id_of, user_id_of
+from scbroker.records.judge import Known, judge_first, judge_next
+from scbroker.records.key_record import KeyChain, Signed
+from scbroker.types import SecuredContainer
+from scbroker.vocabulary import ContainerAccessLevel, KeyType
+from scbroker.wire.codec import SignedObject
+from scbroker.wire.containers import MAX_INLINE, RecordReceipt, RecordRequest, TypeText
+
+_RETRIES: Final = 3
+_MANY_WRAPS: Final = 8
+
+
+class Keep(enum.Enum):
+    """A field that a change leaves as it is."""
+
+    KEEP = enum.auto()
+
+
+KEEP: Final = Keep.KEEP
+OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
+Grants = Mapping[uuid.UUID, Grant]
+
+
+@dataclass(slots=True)
+class Change:
+    """What is to change; what is sealed of it already is kept for a second attempt."""
+
+    header: bytes | None | Keep = KEEP
+    content: Content | None | Keep = KEEP
+    type: str | None | Keep = KEEP
+    grants: Grants | Keep = KEEP
+    delete: bool = False
+    progress: Progress = lambda done, total: None
+    sealed: dict[Role, SealedPart] = field(default_factory=dict)
+
+    def needed(self) -> ContainerAccessLevel:
+        """The permissions that its author needs."""
+        if self.delete:
+            return ContainerAccessLevel.Delete
+        needed = ContainerAccessLevel.Upload
+        if self.type is not KEEP:
+            needed |= ContainerAccessLevel.ModifyType
+        if self.grants is not KEEP:
+            needed |= ContainerAccessLevel.ModifyAccess
+        return needed
+
+
+@dataclass(frozen=True, slots=True)
+class SealedPart:
+    """A new part, sealed and, when large, sent. It belongs to the container key of this commitment."""
+
+    part: NewPart
+    length: int
+    hashes: bytes
+    inline: bytes | None
+    commitment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A record ready to be signed, with what goes along."""
+
+    record: ContainerRecord
+    access: NewAccess | None
+    type: TypeText | None
+    container_key: bytes | None
+    text: str | None
+
+
+async def create(session: Session, change: Change) -> SecuredContainer:
+    """Begins a container. The same nonce on every attempt: a lost answer makes no second one."""
+    nonce = random_bytes(HASH_SIZE)
+    container_id = container_id_of(session.fingerprint, nonce).bytes
+    for attempt in range(_RETRIES):
+        draft = await _draft_first(session, change, container_id, nonce)
+        try:
+            return await _commit(session, change, draft, None)
+        except StaleKeysError:
+            if attempt == _RETRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def update(
+    session: Session, container_id: uuid.UUID, change: Change, if_version: int | None = None
+) -> SecuredContainer:
+    """Appends a change; where another field was changed meanwhile, on top of that."""
+    seen: Fetched | None = None
+    for attempt in range(_RETRIES + 1):
+        fetched = await fetch(session, container_id)
+        if seen is not None:
+            _check_no_conflict(seen.state, fetched.state, change)
+        seen = seen or fetched
+        if if_version is not None and fetched.state.record.version != if_version:
+            raise ConflictError(
+                f"The container is at version {fetched.state.record.version}, not {if_version}."
+            )
+        _check_allowed(session, fetched.state, change)
+        draft = await _draft_next(session, change, open_or_without(session, fetched))
+        try:
+            return await _commit(session, change, draft, fetched)
+        except StaleKeysError:
+            if attempt == _RETRIES:
+                raise
+        except ConflictError:
+            if attempt == _RETRIES or change.grants is not KEEP or if_version is not None:
+                raise
+    raise AssertionError("unreachable")
+
+
+def open_or_without(session: Session, fetched: Fetched) -> Opened:
+    """The container with its key, or without one: whoever cannot open can still take away or replace."""
+    try:
+        return open_fetched(session, fetched)
+    except (DecryptionError, IntegrityError):
+        return Opened(fetched, None)
+
+
+def _check_allowed(session: Session, state: State, change: Change) -> None:
+    entry = state.governing.entry_of(session.fingerprint, now())
+    if entry is None:
+        raise PermissionDeniedError("Your access to this container has expired.")
+    needed = change.needed()
+    if isinstance(change.grants, dict) and not change.grants:
+        needed = ContainerAccessLevel.DefaultOwnerPermissions
+    missing = ContainerAccessLevel(needed & ~entry.permissions)
+    if missing:
+        raise PermissionDeniedError(f"Your access to this container lacks {missing!s}.")
+
+
+def _check_no_conflict(seen: State, found: State, change: Change) -> None:
+    """Raises `ConflictError` where the same field was changed by both."""
+    before, after = seen.governing.record.governing, found.governing.record.governing
+    assert before is not None
+    assert after is not None
+    old, new = seen.record, found.record
+    both = {
+        "header": change.header is not KEEP and _id(old.header) != _id(new.header),
+        "content": change.content is not KEEP and _id(old.content) != _id(new.content),
+        "type": change.type is not KEEP and before.type != after.type,
+    }
+    fields = " and ".join(name for name, changed in both.items() if changed)
+    if fields:
+        raise ConflictError(f"Somebody else changed the {fields} meanwhile: read it again.")
+
+
+def _id(part: Part | None) -> bytes | None:
+    return None if part is None else part.partId
+
+
+async def _draft_first(
+    session: Session, change: Change, container_id: bytes, nonce: bytes
+) -> _Draft:
+    assert change.grants is not KEEP
+    container_key = random_bytes(KEY_SIZE)
+    text = None if change.type is KEEP else change.type
+    salted, digest = make_type(container_id, text)
+    access = await _access(session, container_id, 1, digest, container_key, change.grants, {})
+    commitment = access.governing.keyCommitment
+    parts = {
+        role: await _new_part(session, change, role, container_id, container_key, commitment)
+        for role in Role
+    }
+    key = session.directory.own.latest(KeyType.Signing)
+    record = ContainerRecord(
+        containerId=container_id,
+        nonce=nonce,
+        version=1,
+        parent=None,
+        author=session.fingerprint,
+        keyIndex=key.index,
+        time=max(now(), key.introduced),
+        link=None,
+        governing=access.governing,
+        header=parts[Role.Header],
+        content=parts[Role.Content],
+        tombstone=False,
+    )
+    return _Draft(record, access, salted, container_key, text)
+
+
+async def _draft_next(session: Session, change: Change, opened: Opened) -> _Draft:
+    state = opened.state
+    version = state.record.version + 1
+    before = state.governing.record.governing
+    assert before is not None
+    shown = opened.fetched.view.type
+    text = open_type(state, shown)
+    salted, digest = None, before.type
+    if change.type is not KEEP and (shown is None or change.type != text):
+        text = change.type
+        salted, digest = make_type(state.container_id, text)
+    key = session.directory.own.latest(KeyType.Signing)
+    moment = max(now(), key.introduced, state.record.time, state.governing.record.time)
+    grants = _grants(session, state, change, moment)
+    access, container_key, governing = None, opened.container_key, None
+    if grants is not None:
+        container_key = random_bytes(KEY_SIZE)
+        known = state.governing.access.entries
+        access = await _access(
+            session, state.container_id, version, digest, container_key, grants, known
+        )
+        governing = access.governing
+    elif digest != before.type:
+        governing = Governing(
+            before.accessVersion, before.accessAuthor, before.accessList, before.keyCommitment, digest
+        )
+    commitment = (governing or before).keyCommitment
+    parts = {
+        role: await _part(session, change, role, opened, container_key, commitment, access)
+        for role in Role
+    }
+    record = ContainerRecord(
+        containerId=state.container_id,
+        nonce=None,
+        version=version,
+        parent=state.head.hash,
+        author=session.fingerprint,
+        keyIndex=key.index,
+        time=moment,
+        link=Link(state.governing.record.version, state.governing.known.hash),
+        governing=governing,
+        header=parts[Role.Header],
+        content=parts[Role.Content],
+        tombstone=change.delete,
+    )
+    return _Draft(record, access, salted, container_key, text)
+
+
+def _grants(session: Session, state: State, change: Change, moment: int) -> Grants | None:
+    """Who is to have access, if the record changes that: as asked, or renewed (rule 5)."""
+    if change.delete:
+        return None
+    if change.grants is not KEEP:
+        return change.grants or {session.userId: OWNER}
+    if not state.governing.needs_renewal(moment):
+        return None
+    return {
+        user_id_of(entry.fingerprint): Grant(entry.permissions, entry.expiresAt)
+        for entry in state.governing.access.unexpired(moment).values()
+    }
+
+
+async def _access(
+    session: Session,
+    container_id: bytes,
+    version: int,
+    digest: bytes,
+    container_key: bytes,
+    grants: Grants,
+    known: Mapping[bytes, object],
+) -> NewAccess:
+    chains: Mapping[uuid.UUID, KeyChain] = {session.userId: session.directory.own}
+    if set(grants) != {session.userId}:
+        chains = await session.directory.latest(grants)
+    gone = frozenset(
+        user
+        for user in grants
+        if user in session.directory.deleted and chains[user].fingerprint in known
+    )
+    arguments = (
+        container_id, version, session.fingerprint, digest, container_key, grants, chains, gone
+    )  # fmt: skip
+    if len(grants) > _MANY_WRAPS:
+        return await io_thread.in_pool(make_access, *arguments)
+    return make_access(*arguments)
+
+
+async def _part(
+    session: Session,
+    change: Change,
+    role: Role,
+    opened: Opened,
+    container_key: bytes | None,
+    commitment: bytes,
+    access: NewAccess | None,
+) -> Part | None:
+    """A part of the next record: none, carried (sealed again with a new container key), or new."""
+    if change.delete:
+        return None
+    wanted = change.header if role is Role.Header else change.content
+    if wanted is not KEEP:
+        if container_key is None and wanted is not None:
+            raise DecryptionError("The container's key does not open, so nothing can be sealed under it.")
+        return await _new_part(
+            session, change, role, opened.state.container_id, container_key or b"", commitment
+        )
+    part = opened.state.record.part(role)
+    if part is None or access is None:
+        return part
+    found = opened.part(role)
+    if found is None or container_key is None:
+        raise DecryptionError(
+            f"The container's {role.name.lower()} does not open and cannot be carried over: replace "
+            "it with updateContainer, or delete the container."
+        )
+    return found.reseal(container_key)
+
+
+async def _new_part(
+    session: Session,
+    change: Change,
+    role: Role,
+    container_id: bytes,
+    container_key: bytes,
+    commitment: bytes,
+) -> Part | None:
+    wanted = change.header if role is Role.Header else change.content
+    if wanted is None or wanted is KEEP:
+        return None
+    sealed = change.sealed.get(role)
+    if sealed is None or sealed.commitment != commitment:
+        if sealed is not None and isinstance(wanted, Content) and not wanted.repeatable:
+            raise ConflictError(
+                "Access was changed meanwhile, and this content can be read only once: give it again."
+            )
+        part = NewPart.begin(container_id, role, session.fingerprint)
+        if isinstance(wanted, bytes):
+            sealed = _seal_small(part, wanted, commitment)
+        else:
+            sealed = await _seal_content(session, part, wanted, commitment, change.progress)
+        change.sealed[role] = sealed
+    return sealed.part.finish(container_key, sealed.length, sealed.hashes)
+
+
+def _seal_small(part: NewPart, plaintext: bytes, commitment: bytes) -> SealedPart:
+    segment = part.seal_segment(0, True, plaintext)
+    return SealedPart(part, len(plaintext), sha256(segment), segment, commitment)
+
+
+async def _seal_content(
+    session: Session, part: NewPart, content: Content, commitment: bytes, progress: Progress
+) -> SealedPart:
+    """Small content goes with the record; large content is sent in chunks before it."""
+    segments = content.segments()
+    first = next(segments) if content.total is not None and content.total <= MAX_INLINE else None
+    if first is None:
+        first = await io_thread.in_pool(next, segments)
+    if len(first) <= MAX_INLINE:
+        progress(len(first), content.total)
+        return _seal_small(part, first, commitment)
+
+    whole = itertools.chain([first], segments)
+    length, hashes = await upload(session, part, whole, content.total, progress)
+    return SealedPart(part, length, hashes, None, commitment)
+
+
+async def _commit(
+    session: Session, change: Change, draft: _Draft, fetched: Fetched | None
+) -> SecuredContainer:
+    """Signs, judges as a reader would, sends, and marks."""
+    record, body = draft.record, encode_object(draft.record)
+    signed = Signed(body, session.keys.signing[record.keyIndex].sign(LABEL, body))
+    state = _judge_own(draft, signed, fetched)
+    inline = {
+        role: change.sealed[role].inline
+        for role in Role
+        if role in change.sealed and record.part(role) is not None
+    }
+    request = RecordRequest(
+        record=SignedObject.of(signed),
+        accessList=list(draft.access.entries) if draft.access is not None else None,
+        type=draft.type,
+        header=inline.get(Role.Header),
+        content=inline.get(Role.Content),
+    )
+    container_id = uuid.UUID(bytes=record.containerId)
+    receipt = await session.call(
+        "PUT",
+        f"/v1/containers/{container_id}/records/{record.version}",
+        RecordReceipt,
+        message=request,
+    )
+    if (receipt.version, receipt.hash) != (record.version, state.head.hash):
+        raise IntegrityError("The broker's receipt is for another record than the one sent.")
+    stored = session.marks.get(KIND, record.containerId)
+    if stored is None or stored == (fetched.state.mark.encode() if fetched else None):
+        keep_mark(session, stored, state)
+    return _secured(session, draft, state, signed, request)
+
+
+def _judge_own(draft: _Draft, signed: Signed, fetched: Fetched | None) -> State:
+    known = Known(draft.record, Known.parse(signed.body).hash)
+    access = AccessList.whole(draft.access.salted) if draft.access is not None else None
+    try:
+        if fetched is None:
+            assert access is not None
+            after = judge_first(known, access, now())
+            created = (draft.record.author, draft.record.time)
+            complete = True
+        else:
+            before = fetched.state
+            after = judge_next(known, before.governing, access, before.head, now())
+            created = (before.createdBy, before.createdAt)
+            complete = before.complete and after.access.complete
+    except IntegrityError as error:
+        raise PermissionDeniedError(f"This change is beyond your own access: {error}") from None
+    return State(known, signed, after, complete, *created)
+
+
+def _secured(
+    session: Session, draft: _Draft, state: State, signed: Signed, request: RecordRequest
+) -> SecuredContainer:
+    shown = metadata_of(session, state, draft.container_key, draft.text)
+    own = None
+    if request.accessList is not None:
+        own = next(
+            (
+                item.wrap
+                for item, name in zip(
+                    request.accessList, state.governing.access.entries, strict=True
+                )
+                if name == session.fingerprint
+            ),
+            None,
+        )
+    fields = {name: getattr(shown, name) for name in type(shown).__dataclass_fields__}
+    return SecuredContainer(
+        **fields,
+        record=signed.body,
+        signature=signed.signature,
+        wrap=own,
+        sealedHeader=request.header,
+        sealedContent=request.content,
+    )
+

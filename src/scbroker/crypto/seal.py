@@ -1,0 +1,188 @@
+"""Everything that touches a secret: sealing, wrapping, signing, deriving from passwords.
+
+Only clients import it. Bytes in, bytes out: no clock, no I/O, nothing to choose, for the format
+version fixes every algorithm (docs/spec/ids.md, section 2). Every failure to open reads alike.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from typing import Final
+
+from cryptography.cobblestone import Cobblestone256Decryptor, Cobblestone256Encryptor
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA65PrivateKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hpke import (
+    AEAD,
+    KDF,
+    KEM,
+    MLKEM768X25519PrivateKey,
+    MLKEM768X25519PublicKey,
+    Suite,
+)
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from scbroker.crypto.verify import (
+    HASH_SIZE,
+    MLKEM_KEY_SIZE,
+    WRAP_SIZE,
+    check_encryption_key,
+    label,
+)
+from scbroker.errors import DecryptionError, IntegrityError
+
+KEY_SIZE: Final = 32
+MLKEM_SEED_SIZE: Final = 64
+MAX_SECRET_SIZE: Final = 1023
+_CHUNK: Final = 16_384
+_HEADER: Final = 56
+_TAG: Final = 16
+_SECRET_BLOCK: Final = 128
+_SUITE: Final = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+_CANNOT_OPEN: Final = "It cannot be opened: a wrong secret, or damaged data."
+
+
+def random_bytes(size: int) -> bytes:
+    """Bytes from the operating system's generator."""
+    return os.urandom(size)
+
+
+def sealed_size(plaintext_size: int) -> int:
+    """The size of a Cobblestone-256 message of so many bytes of plaintext."""
+    return plaintext_size + _HEADER + _TAG * (plaintext_size // _CHUNK + 1)
+
+
+def seal(key: bytes, context: bytes, plaintext: bytes | bytearray | memoryview) -> bytes:
+    """One Cobblestone-256 message; it opens under the same key and context only."""
+    encryptor = Cobblestone256Encryptor(key, context)
+    return encryptor.update(plaintext) + encryptor.finalize()
+
+
+def unseal(key: bytes, context: bytes, sealed: bytes | bytearray | memoryview) -> bytes:
+    """The plaintext, once the whole message has proved right; else `DecryptionError`."""
+    decryptor = Cobblestone256Decryptor(key, context)
+    try:
+        return decryptor.update(sealed) + decryptor.finalize()
+    except InvalidTag:
+        raise DecryptionError(_CANNOT_OPEN) from None
+
+
+def wrap_key(public_key: bytes, info: bytes, key: bytes) -> bytes:
+    """A 32-byte key for the holder of a public encryption key: 1,168 bytes, bound to `info`."""
+    check_encryption_key(public_key)
+    recipient = MLKEM768X25519PublicKey(
+        MLKEM768PublicKey.from_public_bytes(public_key[:MLKEM_KEY_SIZE]),
+        X25519PublicKey.from_public_bytes(public_key[MLKEM_KEY_SIZE:]),
+    )
+    try:
+        return _SUITE.encrypt(key, recipient, info=info)
+    except ValueError:
+        raise IntegrityError("A public encryption key cannot be wrapped to.") from None
+
+
+class SigningKey:
+    """A private signing key: the seeds of Ed25519 and ML-DSA-65 (docs/spec/ids.md, 2.1)."""
+
+    __slots__ = ("_ed25519", "_mldsa", "public", "seeds")
+
+    def __init__(self, ed25519_seed: bytes, mldsa_seed: bytes) -> None:
+        self.seeds = (ed25519_seed, mldsa_seed)
+        self._ed25519 = Ed25519PrivateKey.from_private_bytes(ed25519_seed)
+        self._mldsa = MLDSA65PrivateKey.from_seed_bytes(mldsa_seed)
+        self.public = (
+            self._ed25519.public_key().public_bytes_raw()
+            + self._mldsa.public_key().public_bytes_raw()
+        )
+
+    @classmethod
+    def generate(cls) -> SigningKey:
+        return cls(random_bytes(KEY_SIZE), random_bytes(KEY_SIZE))
+
+    def sign(self, name: str, signed: bytes) -> bytes:
+        """Both signatures over L(name) || signed: 3,373 bytes."""
+        message = label(name) + signed
+        return self._ed25519.sign(message) + self._mldsa.sign(message)
+
+    def derive(self, name: str) -> bytes:
+        """A 32-byte secret of this key's own for a purpose."""
+        return _hkdf(b"".join(self.seeds), label(name))
+
+    def __repr__(self) -> str:
+        return "SigningKey(…)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("A private key is not pickled: keep the KeyFile.")
+
+
+class DecryptionKey:
+    """A private encryption key: the ML-KEM-768 seed and the X25519 key (docs/spec/ids.md, 2.4)."""
+
+    __slots__ = ("_key", "public", "seeds")
+
+    def __init__(self, mlkem_seed: bytes, x25519_key: bytes) -> None:
+        self.seeds = (mlkem_seed, x25519_key)
+        mlkem = MLKEM768PrivateKey.from_seed_bytes(mlkem_seed)
+        x25519 = X25519PrivateKey.from_private_bytes(x25519_key)
+        self._key = MLKEM768X25519PrivateKey(mlkem, x25519)
+        self.public = (
+            mlkem.public_key().public_bytes_raw() + x25519.public_key().public_bytes_raw()
+        )
+
+    @classmethod
+    def generate(cls) -> DecryptionKey:
+        return cls(random_bytes(MLKEM_SEED_SIZE), random_bytes(KEY_SIZE))
+
+    def unwrap(self, wrap: bytes, info: bytes) -> bytes:
+        """The wrapped 32-byte key; `DecryptionError` unless key, wrap and info belong together."""
+        try:
+            if len(wrap) == WRAP_SIZE:
+                return _SUITE.decrypt(wrap, self._key, info=info)
+        except (InvalidTag, ValueError):
+            pass
+        raise DecryptionError(_CANNOT_OPEN)
+
+    def __repr__(self) -> str:
+        return "DecryptionKey(…)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("A private key is not pickled: keep the KeyFile.")
+
+
+def secret_bytes(secret: str) -> bytes:
+    """A password or passphrase as bytes: NFKC, UTF-8 (docs/spec/keyfile.md, 2.1)."""
+    return unicodedata.normalize("NFKC", secret).encode("utf-8")
+
+
+def stretch(secret: bytes, salt: bytes) -> bytes:
+    """Argon2id, 64 MiB, 3 passes, 4 lanes: 32 bytes, about 0.1 s."""
+    return Argon2id(
+        salt=salt, length=HASH_SIZE, iterations=3, lanes=4, memory_cost=65_536
+    ).derive(secret)
+
+
+def derive_key(root: bytes, name: str, binding: bytes) -> bytes:
+    """A 32-byte key from a root and L(name) || binding."""
+    return _hkdf(root, label(name) + binding)
+
+
+def pad_secret(secret: bytes) -> bytes:
+    """Hides the length of a short secret: 80 00 00 … to a multiple of 128 bytes."""
+    return secret + b"\x80" + bytes(-(len(secret) + 1) % _SECRET_BLOCK)
+
+
+def unpad_secret(padded: bytes) -> bytes:
+    """Undoes `pad_secret`; `DecryptionError` for padding of any other form."""
+    secret = padded.rstrip(b"\0")[:-1]
+    if not 1 <= len(secret) <= MAX_SECRET_SIZE or pad_secret(secret) != padded:
+        raise DecryptionError(_CANNOT_OPEN)
+    return secret
+
+
+def _hkdf(root: bytes, info: bytes) -> bytes:
+    return HKDF(algorithm=SHA256(), length=KEY_SIZE, salt=None, info=info).derive(root)

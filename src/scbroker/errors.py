@@ -1,0 +1,287 @@
+"""What can go wrong, as one tree: one class for each decision that a caller can make.
+
+Both ends raise these. A broker's answer carries the `code` of a case (docs/spec/protocol.md,
+section 1); the client raises the same case again. Nothing secret ever stands in a message.
+
+    BrokerError
+    ├── InvalidArgumentError        (a ValueError) an argument is wrong; nothing was changed
+    ├── NotAuthenticatedError       no session, or it ended
+    ├── CredentialsError            wrong password or passphrase, or no such user
+    ├── ApiKeyError                 the broker does not know the API key
+    ├── ChallengeError              the broker refused the log-in's signature or nonce
+    ├── PermissionDeniedError       the container's access list does not allow it
+    ├── NotFoundError               no such thing, or nothing this user may know of
+    ├── DeletedError                the container was deleted
+    ├── ConflictError               the same thing was changed meanwhile
+    │   ├── StaleKeysError          a recipient has newer keys
+    │   └── PartGoneError           the content was replaced while it was read
+    ├── AlreadyExistsError          the id is taken, now or for ever
+    ├── TooLargeError               a limit was passed
+    ├── ClockError                  this machine's clock and the broker's differ
+    ├── RejectedError               the broker refused a record by a rule of the specs
+    ├── IncompleteUploadError       chunks of a content are missing
+    ├── UnsupportedVersionError     the other end does not speak this protocol
+    ├── BrokerFaultError            the broker failed, or answered what the protocol does not know
+    ├── BrokerUnavailableError      try again: `retryable` is true
+    │   ├── UnreachableError        no answer: connection refused, cut or timed out
+    │   ├── ThrottledError          too many requests: wait `retryAfter` seconds
+    │   └── OverloadedError         no capacity just now
+    ├── UntrustedError              what was served is not what its author made: do not use it
+    │   ├── IntegrityError          a signature, hash or rule fails
+    │   ├── RollbackError           older than what this device has seen
+    │   ├── ForkError               another history than the one this device has seen
+    │   ├── KeySubstitutionError    keys that do not belong to the user they are served for
+    │   └── DecryptionError         it does not open
+    ├── TrustStoreError             the trust store is damaged, foreign or cannot be written
+    └── OperationCancelledError     the promise was cancelled, or the process ended
+
+Each is an attribute of `BrokerError` in camelCase as well: `except BrokerError.notFoundError`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class BrokerError(Exception):
+    """Any failure of an operation. `code` is stable, `retryable` says whether trying again can help."""
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+    invalidArgumentError: ClassVar[type[InvalidArgumentError]]
+    notAuthenticatedError: ClassVar[type[NotAuthenticatedError]]
+    credentialsError: ClassVar[type[CredentialsError]]
+    apiKeyError: ClassVar[type[ApiKeyError]]
+    challengeError: ClassVar[type[ChallengeError]]
+    permissionDeniedError: ClassVar[type[PermissionDeniedError]]
+    notFoundError: ClassVar[type[NotFoundError]]
+    deletedError: ClassVar[type[DeletedError]]
+    conflictError: ClassVar[type[ConflictError]]
+    staleKeysError: ClassVar[type[StaleKeysError]]
+    partGoneError: ClassVar[type[PartGoneError]]
+    alreadyExistsError: ClassVar[type[AlreadyExistsError]]
+    tooLargeError: ClassVar[type[TooLargeError]]
+    clockError: ClassVar[type[ClockError]]
+    rejectedError: ClassVar[type[RejectedError]]
+    incompleteUploadError: ClassVar[type[IncompleteUploadError]]
+    unsupportedVersionError: ClassVar[type[UnsupportedVersionError]]
+    brokerFaultError: ClassVar[type[BrokerFaultError]]
+    brokerUnavailableError: ClassVar[type[BrokerUnavailableError]]
+    unreachableError: ClassVar[type[UnreachableError]]
+    throttledError: ClassVar[type[ThrottledError]]
+    overloadedError: ClassVar[type[OverloadedError]]
+    untrustedError: ClassVar[type[UntrustedError]]
+    integrityError: ClassVar[type[IntegrityError]]
+    rollbackError: ClassVar[type[RollbackError]]
+    forkError: ClassVar[type[ForkError]]
+    keySubstitutionError: ClassVar[type[KeySubstitutionError]]
+    decryptionError: ClassVar[type[DecryptionError]]
+    trustStoreError: ClassVar[type[TrustStoreError]]
+    operationCancelledError: ClassVar[type[OperationCancelledError]]
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        setattr(BrokerError, cls.__name__[0].lower() + cls.__name__[1:], cls)
+
+    @property
+    def message(self) -> str:
+        """What happened and what to do about it, for a person."""
+        return str(self)
+
+    def fresh(self) -> BrokerError:
+        """The same error without traceback and context, for raising it a second time."""
+        copy = type(self).__new__(type(self), *self.args)
+        copy.__dict__.update(self.__dict__)
+        return copy
+
+
+class InvalidArgumentError(BrokerError, ValueError):
+    """An argument is wrong; nothing was changed."""
+
+    code = "invalid"
+
+
+class NotAuthenticatedError(BrokerError):
+    """There is no authenticated session: call register or logIn first."""
+
+    code = "session"
+
+
+class CredentialsError(BrokerError):
+    """Wrong password or passphrase, or no such user."""
+
+    code = "credentials"
+
+
+class ApiKeyError(BrokerError):
+    """The broker does not know this API key: ask its operator for one."""
+
+    code = "api-key"
+
+
+class ChallengeError(BrokerError):
+    """The broker refused the log-in: check that serverUrl is the address it is configured for."""
+
+    code = "challenge"
+
+
+class PermissionDeniedError(BrokerError):
+    """The container's access list does not allow this."""
+
+    code = "permission"
+
+
+class NotFoundError(BrokerError):
+    """There is no such thing, or nothing that you have access to."""
+
+    code = "not-found"
+
+
+class DeletedError(BrokerError):
+    """The container was deleted."""
+
+    code = "deleted"
+
+
+class ConflictError(BrokerError):
+    """The same thing was changed meanwhile: read it again and decide."""
+
+    code = "conflict"
+
+
+class StaleKeysError(ConflictError):
+    """A recipient has newer keys: read them again."""
+
+    code = "stale-keys"
+
+
+class PartGoneError(ConflictError):
+    """The content was replaced while it was read: read the container again."""
+
+    code = "part-gone"
+
+
+class AlreadyExistsError(BrokerError):
+    """This id is taken."""
+
+    code = "exists"
+
+
+class TooLargeError(BrokerError):
+    """A limit was passed."""
+
+    code = "too-large"
+
+
+class ClockError(BrokerError):
+    """This machine's clock and the broker's differ by more than five minutes: set it right."""
+
+    code = "clock"
+
+
+class RejectedError(BrokerError):
+    """The broker refused a record by a rule of the specs."""
+
+    code = "rejected"
+
+
+class IncompleteUploadError(BrokerError):
+    """Chunks of the content have not reached the broker."""
+
+    code = "incomplete"
+
+
+class UnsupportedVersionError(BrokerError):
+    """The other end does not speak this version of the protocol: update the older of the two."""
+
+    code = "version"
+
+
+class BrokerFaultError(BrokerError):
+    """The broker failed, or answered what the protocol does not know: ask its operator."""
+
+    code = "internal"
+    retryable = True
+
+
+class BrokerUnavailableError(BrokerError):
+    """The broker cannot answer just now: try again later."""
+
+    code = "unavailable"
+    retryable = True
+
+    retryAfter: float | None
+
+    def __init__(self, message: str = "", retryAfter: float | None = None) -> None:
+        super().__init__(message)
+        self.retryAfter = retryAfter
+
+
+class UnreachableError(BrokerUnavailableError):
+    """The broker cannot be reached: check serverUrl and the network."""
+
+    code = "unreachable"
+
+
+class ThrottledError(BrokerUnavailableError):
+    """Too many requests: wait for `retryAfter` seconds."""
+
+    code = "throttled"
+
+
+class OverloadedError(BrokerUnavailableError):
+    """The broker has no capacity just now: try again after `retryAfter` seconds."""
+
+    code = "overloaded"
+
+
+class UntrustedError(BrokerError):
+    """What was served is not what its author made: do not use it."""
+
+    code = "untrusted"
+
+
+class IntegrityError(UntrustedError):
+    """A signature, hash or rule fails: the data was changed by somebody without the right to."""
+
+    code = "integrity"
+
+
+class RollbackError(UntrustedError):
+    """Older than what this device has seen already."""
+
+    code = "rollback"
+
+
+class ForkError(UntrustedError):
+    """Another history than the one this device has seen."""
+
+    code = "fork"
+
+
+class KeySubstitutionError(UntrustedError):
+    """These keys do not belong to the user that they are served for."""
+
+    code = "key-substitution"
+
+
+class DecryptionError(UntrustedError):
+    """It does not open: a wrong secret, or damaged data."""
+
+    code = "decryption"
+
+
+class TrustStoreError(BrokerError):
+    """The trust store is damaged, belongs to somebody else or cannot be written."""
+
+    code = "trust-store"
+
+
+class OperationCancelledError(BrokerError):
+    """The operation was cancelled."""
+
+    code = "cancelled"

@@ -1,0 +1,66 @@
+"""Stored objects as bytes: a version byte and one canonical MessagePack value.
+
+Spec: docs/spec/ids.md, 1.1 and 1.2. A reader keeps the stored bytes; the Structs here are for
+looking at them only.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from scbroker.errors import IntegrityError
+
+VERSION: Final = b"\x01"
+MAX_TIME: Final = 253_402_300_799_999_999
+
+Bin16 = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Bin32 = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Uint = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+KeyIndex = Annotated[int, Meta(ge=0, le=255)]
+Time = Annotated[int, Meta(ge=0, le=MAX_TIME)]
+
+T = TypeVar("T")
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Row(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A structure of the grammar: an array of fixed length."""
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind)
+
+
+def encode_value(value: Any) -> bytes:
+    """Canonical MessagePack without a version byte."""
+    return _encode(value)
+
+
+def decode_value(kind: type[T], data: bytes, limit: int) -> T:
+    """Strictly one canonical value of this kind in at most `limit` bytes; else `IntegrityError`."""
+    if len(data) <= limit:
+        try:
+            value: T = _decoder(kind).decode(data)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            if _encode(value) == data:
+                return value
+    raise IntegrityError(f"The bytes of a {kind.__name__} are not of its format.")
+
+
+def encode_object(value: Row) -> bytes:
+    """A stored object: version byte and value."""
+    return VERSION + _encode(value)
+
+
+def decode_object(kind: type[T], data: bytes, limit: int) -> T:
+    """Strictly one stored object of format version 1; else `IntegrityError`."""
+    if data[:1] != VERSION:
+        raise IntegrityError(f"A {kind.__name__} of an unknown version: update scbroker.")
+    return decode_value(kind, data[1:], limit - 1)

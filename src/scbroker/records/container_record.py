@@ -1,0 +1,165 @@
+"""Container records as bytes: grammar, contexts and hashes. Spec: docs/spec/container.md, 1 to 6.
+
+Whether a record is valid among others is `judge`'s matter.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from scbroker.crypto.verify import HASH_SIZE, label, labelled_hash
+from scbroker.errors import IntegrityError
+from scbroker.records.canonical import (
+    Bin16,
+    Bin32,
+    KeyIndex,
+    Row,
+    Time,
+    decode_object,
+    encode_value,
+)
+
+LABEL: Final = "container-record"
+MAX_RECORD: Final = 2048
+MAX_TYPE: Final = 256
+SEGMENT: Final = 1_048_576
+SEALED_KEY_SIZE: Final = 112
+MAX_HEADER: Final = 262_144
+MAX_SEGMENTS: Final = 2**20
+Version = Annotated[int, Meta(ge=1, le=2**53 - 1)]
+
+
+class Role(enum.IntEnum):
+    """Which of a container's two parts."""
+
+    Header = 0
+    Content = 1
+
+
+class Link(Row):
+    """The last governing record before this one."""
+
+    version: Version
+    hash: Bin32
+
+
+class Governing(Row):
+    """Who may do what from this record on, and the commitment to the container key."""
+
+    accessVersion: Version
+    accessAuthor: Bin32
+    accessList: Bin32
+    keyCommitment: Bin32
+    type: Bin32
+
+
+class Part(Row):
+    """A header or content: where its segments are named and its key is sealed."""
+
+    partId: Bin16
+    author: Bin32
+    paddedLength: Annotated[int, Meta(ge=0, le=SEGMENT * MAX_SEGMENTS)]
+    segments: Bin32
+    sealedKey: Annotated[bytes, Meta(min_length=SEALED_KEY_SIZE, max_length=SEALED_KEY_SIZE)]
+
+
+class ContainerRecord(Row):
+    containerId: Bin16
+    nonce: Bin32 | None
+    version: Version
+    parent: Bin32 | None
+    author: Bin32
+    keyIndex: KeyIndex
+    time: Time
+    link: Link | None
+    governing: Governing | None
+    header: Part | None
+    content: Part | None
+    tombstone: bool
+
+    @property
+    def changes_access(self) -> bool:
+        return self.governing is not None and self.governing.accessVersion == self.version
+
+    def part(self, role: Role) -> Part | None:
+        return self.header if role is Role.Header else self.content
+
+
+def parse_record(body: bytes) -> ContainerRecord:
+    """A record that is well-formed by itself; `IntegrityError` for any other."""
+    record = decode_object(ContainerRecord, body, MAX_RECORD)
+    first = record.version == 1
+    if any((field is None) == first for field in (record.parent, record.link)):
+        raise IntegrityError("A record has a parent and a link exactly from version 2 on.")
+    if (record.nonce is not None) != first:
+        raise IntegrityError("A record has a nonce exactly in version 1.")
+    if record.header is not None and record.header.paddedLength > MAX_HEADER:
+        raise IntegrityError("A header is larger than 262,144 bytes.")
+    return record
+
+
+def record_hash(body: bytes) -> bytes:
+    return labelled_hash(LABEL, body)
+
+
+def key_commitment(container_id: bytes, container_key: bytes) -> bytes:
+    return labelled_hash("container-key", container_id, container_key)
+
+
+def type_hash(container_id: bytes, salt: bytes, text: str | None) -> bytes:
+    return labelled_hash("type", container_id, salt, encode_value(text))
+
+
+def wrap_info(
+    container_id: bytes, governing: Governing, recipient: bytes, key_index: int
+) -> bytes:
+    """What a wrap of the container key is bound to (section 3)."""
+    return (
+        label("wrap")
+        + container_id
+        + governing.accessVersion.to_bytes(8, "big")
+        + governing.accessAuthor
+        + recipient
+        + key_index.to_bytes(4, "big")
+    )
+
+
+def part_key_context(container_id: bytes, part_id: bytes, role: Role, author: bytes) -> bytes:
+    """What a sealed part key is bound to (section 3)."""
+    return label("part-key") + container_id + part_id + bytes([role]) + author
+
+
+def segment_context(
+    container_id: bytes, part_id: bytes, role: Role, author: bytes, index: int, last: bool
+) -> bytes:
+    """What a sealed segment is bound to (section 6)."""
+    return (
+        label("segment")
+        + container_id
+        + part_id
+        + bytes([role])
+        + author
+        + index.to_bytes(8, "big")
+        + bytes([last])
+    )
+
+
+def segments_hash(padded_length: int, hashes: bytes) -> bytes:
+    """The hash that a part names; `hashes` are those of all sealed segments, concatenated."""
+    return labelled_hash("segments", padded_length.to_bytes(8, "big"), hashes)
+
+
+def segment_count(padded_length: int) -> int:
+    return max(1, -(-padded_length // SEGMENT))
+
+
+def check_segment_hashes(part: Part, hashes: bytes) -> None:
+    """Raises `IntegrityError` unless these are the hashes that the part's author signed for."""
+    if (
+        len(hashes) != HASH_SIZE * segment_count(part.paddedLength)
+        or segments_hash(part.paddedLength, hashes) != part.segments
+    ):
+        raise IntegrityError("The list of segments is not the one that was signed.")

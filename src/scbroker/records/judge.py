@@ -1,0 +1,319 @@
+"""Whether a record is valid after others: rules 1 to 5. Spec: docs/spec/container.md, section 7.
+
+Both ends judge by this: the broker before it stores, the client before it believes. It is fed
+parsed, hash-checked objects and a time; it fetches nothing. "At hand" is the spec's word for a
+parent that the judge has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from scbroker.errors import ClockError, IntegrityError
+from scbroker.records.access_list import AccessList, Entry, list_hash
+from scbroker.records.container_record import (
+    LABEL,
+    ContainerRecord,
+    Part,
+    Role,
+    parse_record,
+    record_hash,
+)
+from scbroker.records.ids import container_id_of
+from scbroker.records.key_record import CLOCK_TOLERANCE, KeyChain, Signed
+from scbroker.vocabulary import ContainerAccessLevel
+
+ALL: Final = int(ContainerAccessLevel.DefaultOwnerPermissions)
+_FOREVER: Final = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A record with its hash: judged, or proved by the hash that a judged one names."""
+
+    record: ContainerRecord
+    hash: bytes
+
+    @classmethod
+    def parse(cls, body: bytes) -> Known:
+        return cls(parse_record(body), record_hash(body))
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """A valid governing record and the access list that it names."""
+
+    known: Known
+    access: AccessList
+
+    @property
+    def record(self) -> ContainerRecord:
+        return self.known.record
+
+    def entry_of(self, fingerprint: bytes, time: int) -> Entry | None:
+        return self.access.entry_of(fingerprint, time)
+
+    def needs_renewal(self, time: int) -> bool:
+        """Whether somebody who is out still knows the container key (rule 5)."""
+        governing = self.record.governing
+        assert governing is not None
+        author = self.entry_of(governing.accessAuthor, time)
+        return (
+            author is None
+            or not author.allows(ContainerAccessLevel.Decrypt)
+            or any(entry.is_expired(time) for entry in self.access.entries.values())
+        )
+
+
+def verify_author(signed: Signed, record: ContainerRecord, chain: KeyChain) -> None:
+    """The author's key was in force at the record's time, and both signatures hold."""
+    if chain.fingerprint != record.author:
+        raise IntegrityError("A record is judged by another user's keys.")
+    key = chain.signing_key(record.keyIndex, record.time)
+    key.verify(LABEL, signed.body, signed.signature)
+
+
+def judge_first(known: Known, access: AccessList, now: int) -> InForce:
+    """Rule 1, for a record whose signature was verified."""
+    record = known.record
+    if record.version != 1 or record.nonce is None:
+        raise IntegrityError("A container does not begin with its first record (rule 1).")
+    if container_id_of(record.author, record.nonce).bytes != record.containerId:
+        raise IntegrityError("A container's id is not its creator's to give (rule 1).")
+    if record.tombstone or not record.changes_access:
+        raise IntegrityError("A first record says who has access (rule 1).")
+    own = [part for part in (record.header, record.content) if part is not None]
+    if any(part.author != record.author for part in own) or len({p.partId for p in own}) < len(own):
+        raise IntegrityError("A new part is not its author's own (rule 1).")
+    creator = Entry(record.author, 0, ALL, None, None)
+    _check_time(record, None, None, now)
+    _check_new_list(record, access)
+    _check_delegation(record, creator, {}, access)
+    return InForce(known, access)
+
+
+def judge_next(
+    known: Known, governing: InForce, access: AccessList | None, parent: Known | None, now: int
+) -> InForce:
+    """Rules 2 to 5, for a record whose signature was verified; gives what is in force after it.
+
+    `access` is the new list when the record changes access, else None; `parent` where at hand.
+    """
+    record = known.record
+    _check_chain(record, governing, parent)
+    _check_time(record, governing.record, parent and parent.record, now)
+    author = governing.entry_of(record.author, record.time)
+    if author is None:
+        raise IntegrityError("A record's author had no access (rule 2).")
+    renewal = record.changes_access and not author.allows(ContainerAccessLevel.ModifyAccess)
+    needed = needed_permissions(record, governing)
+    if renewal:
+        needed &= ~ContainerAccessLevel.ModifyAccess
+    if not author.allows(needed):
+        raise IntegrityError("A record's author had no right to it (rule 2).")
+    _check_governing(record, governing)
+    if parent is not None:
+        _check_parts(record, parent.record)
+    if not record.changes_access:
+        return governing if record.governing is None else InForce(known, governing.access)
+    if access is None:
+        raise IntegrityError("A change of access without its list (rule 4).")
+    _check_new_list(record, access)
+    _check_key_indices(governing.access, access)
+    if renewal:
+        _check_renewal(record, governing, access)
+    else:
+        _check_delegation(record, author, governing.access.unexpired(record.time), access)
+    return InForce(known, access)
+
+
+def check_skipped(known: Known, governing: Known, parent: Known, now: int) -> None:
+    """What a reader with a mark checks of a body that it need not judge: structure and time."""
+    _check_link(known.record, governing)
+    _check_parent(known.record, parent, governing)
+    _check_time(known.record, governing.record, parent.record, now)
+    _check_parts(known.record, parent.record)
+
+
+def needed_permissions(record: ContainerRecord, governing: InForce) -> ContainerAccessLevel:
+    """The permissions that a record's author needs in the list in force (rule 2)."""
+    if record.tombstone:
+        return ContainerAccessLevel.Delete
+    needed = ContainerAccessLevel.Upload
+    before, after = governing.record.governing, record.governing
+    assert before is not None
+    if after is not None and after.type != before.type:
+        needed |= ContainerAccessLevel.ModifyType
+    if record.changes_access:
+        needed |= ContainerAccessLevel.ModifyAccess
+    return needed
+
+
+def _check_chain(record: ContainerRecord, governing: InForce, parent: Known | None) -> None:
+    if record.version < 2:
+        raise IntegrityError("A first record after others (rule 2).")
+    _check_link(record, governing.known)
+    if parent is not None:
+        _check_parent(record, parent, governing.known)
+    elif record.version == governing.record.version + 1 and record.parent != governing.known.hash:
+        raise IntegrityError("A record's parent is not the record before it (rule 2).")
+
+
+def _check_link(record: ContainerRecord, governing: Known) -> None:
+    link = record.link
+    if (
+        link is None
+        or (link.version, link.hash) != (governing.record.version, governing.hash)
+        or record.version <= governing.record.version
+        or record.containerId != governing.record.containerId
+    ):
+        raise IntegrityError("A record does not link to the governing record (rule 2).")
+
+
+def _check_parent(record: ContainerRecord, parent: Known, governing: Known) -> None:
+    if (
+        record.parent != parent.hash
+        or record.version != parent.record.version + 1
+        or record.containerId != parent.record.containerId
+    ):
+        raise IntegrityError("A record's parent is not the record before it (rule 2).")
+    if parent.record.tombstone:
+        raise IntegrityError("A record after the tombstone (rule 2).")
+    if parent.record.governing is not None:
+        if parent.hash != governing.hash:
+            raise IntegrityError("A record does not link to the governing record (rule 2).")
+    elif record.link != parent.record.link:
+        raise IntegrityError("A record does not link to the governing record (rule 2).")
+
+
+def _check_time(
+    record: ContainerRecord,
+    governing: ContainerRecord | None,
+    parent: ContainerRecord | None,
+    now: int,
+) -> None:
+    if any(before is not None and record.time < before.time for before in (governing, parent)):
+        raise IntegrityError("A record is older than the one before it (rule 3).")
+    if record.time > now + CLOCK_TOLERANCE:
+        raise ClockError(
+            "A record is dated more than five minutes ahead of this machine's clock (rule 3)."
+        )
+
+
+def _check_governing(record: ContainerRecord, governing: InForce) -> None:
+    before, after = governing.record.governing, record.governing
+    assert before is not None
+    if record.tombstone:
+        if after is not None or record.header is not None or record.content is not None:
+            raise IntegrityError("A tombstone holds nothing else (rule 2).")
+    elif after is None:
+        return
+    elif after.accessVersion == record.version:
+        if after.accessAuthor != record.author or after.keyCommitment == before.keyCommitment:
+            raise IntegrityError("A change of access makes a key of its own (rule 2).")
+    elif after.type == before.type or (
+        after.accessVersion,
+        after.accessAuthor,
+        after.accessList,
+        after.keyCommitment,
+    ) != (before.accessVersion, before.accessAuthor, before.accessList, before.keyCommitment):
+        raise IntegrityError("A change of type changes the type and no access (rule 2).")
+
+
+def _check_parts(record: ContainerRecord, parent: ContainerRecord) -> None:
+    if record.tombstone:
+        return
+    for role in Role:
+        part, before = record.part(role), parent.part(role)
+        if part is None:
+            continue
+        others = [old for old in (parent.header, parent.content) if old is not None]
+        if before is not None and part.partId == before.partId:
+            _check_carried(part, before, resealed=record.changes_access)
+        elif part.author != record.author or any(
+            part.partId == old.partId or part.sealedKey == old.sealedKey for old in others
+        ):
+            raise IntegrityError("A new part is not its author's own (rule 2).")
+
+
+def _check_carried(part: Part, before: Part, *, resealed: bool) -> None:
+    same = (part.author, part.paddedLength, part.segments) == (
+        before.author,
+        before.paddedLength,
+        before.segments,
+    )
+    if not same or (part.sealedKey == before.sealedKey) == resealed:
+        raise IntegrityError("A part that was carried over was changed (rule 2).")
+
+
+def _check_new_list(record: ContainerRecord, access: AccessList) -> None:
+    governing = record.governing
+    assert governing is not None
+    if governing.accessAuthor != record.author:
+        raise IntegrityError("A change of access under another author's name (rule 2).")
+    check_list(record, access)
+    if any(entry.is_expired(record.time) for entry in access.entries.values()):
+        raise IntegrityError("A new access list holds an expired entry (rule 4).")
+
+
+def check_list(record: ContainerRecord, access: AccessList) -> None:
+    """Raises `IntegrityError` unless this is the access list that the record names."""
+    governing = record.governing
+    if governing is None or governing.accessList != list_hash(
+        record.containerId, governing.accessVersion, access.entryHashes
+    ):
+        raise IntegrityError("An access list is not the one that was signed (rule 2).")
+
+
+def _check_key_indices(before: AccessList, after: AccessList) -> None:
+    for fingerprint, entry in after.entries.items():
+        old = before.entries.get(fingerprint)
+        if old is not None and entry.keyIndex < old.keyIndex:
+            raise IntegrityError("A user's key index falls (rule 4).")
+
+
+def _check_delegation(
+    record: ContainerRecord, author: Entry, before: dict[bytes, Entry], after: AccessList
+) -> None:
+    """Rule 4: nobody gives, takes or prolongs what they do not hold themselves."""
+    for fingerprint in before.keys() | after.entries.keys():
+        old, new = before.get(fingerprint), after.entries.get(fingerprint)
+        if new is None and not after.complete:
+            continue  # may be there, and hidden from this reader
+        old_bits = old.permissions if old else 0
+        new_bits = new.permissions if new else 0
+        changed = old_bits ^ new_bits
+        if old and new and old.expiresAt != new.expiresAt:
+            changed |= old_bits | new_bits
+        if not author.allows(changed):
+            raise IntegrityError("A change of access beyond its author's own rights (rule 4).")
+        if new is None:
+            continue
+        prolonged = _end(new) > (_end(old) if old else 0)
+        if (new_bits & ~old_bits or prolonged) and _end(new) > _end(author):
+            raise IntegrityError("Access is given for longer than its author's own (rule 4).")
+
+
+def _check_renewal(record: ContainerRecord, governing: InForce, after: AccessList) -> None:
+    """Rule 5: the same users with the same rights, under a key that nobody else knows."""
+    before, new = governing.record.governing, record.governing
+    assert before is not None
+    assert new is not None
+    allowed = {
+        name: (entry.permissions, entry.expiresAt)
+        for name, entry in governing.access.unexpired(record.time).items()
+    }
+    given = {
+        name: (entry.permissions, entry.expiresAt) for name, entry in after.entries.items()
+    }
+    if not after.complete:
+        allowed = {name: rights for name, rights in allowed.items() if name in given}
+    if given != allowed or new.type != before.type:
+        raise IntegrityError("A renewal changes somebody's access (rule 5).")
+    if governing.access.complete and not governing.needs_renewal(record.time):
+        raise IntegrityError("A change of access by somebody without the right to (rule 5).")
+
+
+def _end(entry: Entry) -> float:
+    return _FOREVER if entry.expiresAt is None else entry.expiresAt

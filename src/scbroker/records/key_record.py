@@ -1,0 +1,193 @@
+"""The chain of a user's public keys: parse, verify, extend. Spec: docs/spec/ids.md, section 4.
+
+Fed bytes and a time, it decides; it fetches nothing. The rule numbers are the spec's.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Annotated, Final, NamedTuple
+
+from msgspec import Meta
+
+from scbroker.crypto.verify import (
+    ENCRYPTION_KEY_SIZE,
+    SIGNING_KEY_SIZE,
+    VerifyingKey,
+    check_encryption_key,
+    labelled_hash,
+)
+from scbroker.errors import ClockError, ForkError, IntegrityError, RollbackError
+from scbroker.records.canonical import Bin32, KeyIndex, Row, Time, Uint, decode_object
+from scbroker.records.ids import fingerprint_of, user_id_of
+from scbroker.vocabulary import KeyType
+
+LABEL: Final = "key-record"
+MAX_KEY_RECORD: Final = 4096
+MAX_KEYS: Final = 256
+CLOCK_TOLERANCE: Final = 300_000_000
+ACTIVE: Final = 0
+RETIRED: Final = 1
+
+
+class Signed(NamedTuple):
+    """A stored object and its signature, as they came."""
+
+    body: bytes
+    signature: bytes
+
+
+class KeyRecord(Row):
+    fingerprint: Bin32
+    sequence: Uint
+    keyType: Annotated[int, Meta(ge=0, le=1)]
+    index: KeyIndex
+    publicKey: Annotated[bytes, Meta(min_length=ENCRYPTION_KEY_SIZE, max_length=SIGNING_KEY_SIZE)]
+    state: Annotated[int, Meta(ge=0, le=1)]
+    time: Time
+    previous: Bin32 | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A key of a verified chain. Times in microseconds since 1970."""
+
+    type: KeyType
+    index: int
+    public: bytes
+    introduced: int
+    retired: int | None = None
+
+    def is_good_at(self, time: int) -> bool:
+        return self.introduced <= time and (self.retired is None or time < self.retired)
+
+
+KeyTable = MappingProxyType[tuple[int, int], KnownKey]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChain:
+    """A user's verified key records and what they amount to. Immutable: `extend` gives another."""
+
+    fingerprint: bytes
+    records: tuple[Signed, ...]
+    hashes: tuple[bytes, ...]
+    keys: KeyTable
+    _root: VerifyingKey
+
+    @classmethod
+    def verify(cls, records: Sequence[Signed], now: int) -> KeyChain:
+        """A chain from its first record on; `IntegrityError` at the first that breaks a rule."""
+        if not records:
+            raise IntegrityError("A user without key records.")
+        first = _parse(records[0])
+        if first.keyType != KeyType.Signing or first.sequence != 0:
+            raise IntegrityError("Key records begin with signing key 0 (K1).")
+        if fingerprint_of(first.publicKey) != first.fingerprint:
+            raise IntegrityError("The first key is not the one that the fingerprint names (K1).")
+        root = VerifyingKey(first.publicKey)
+        empty = cls(first.fingerprint, (), (), MappingProxyType({}), root)
+        return empty.extend(records, now)
+
+    def extend(self, records: Sequence[Signed], now: int) -> KeyChain:
+        """This chain with more records behind it, each verified."""
+        chain = self
+        for signed in records:
+            chain = chain._append(signed, now)
+        if len(chain.records) < 2:
+            raise IntegrityError("A user without an encryption key (K1).")
+        return chain
+
+    def _append(self, signed: Signed, now: int) -> KeyChain:
+        self._root.verify(LABEL, signed.body, signed.signature)
+        record = _parse(signed)
+        previous = self.hashes[-1] if self.hashes else None
+        if (record.fingerprint, record.sequence, record.previous) != (
+            self.fingerprint,
+            len(self.records),
+            previous,
+        ):
+            raise IntegrityError("A key record does not follow the one before it (K2).")
+        if record.time > now + 2 * CLOCK_TOLERANCE:
+            raise ClockError("A key record is dated in the future: set this machine's clock.")
+        return replace(
+            self,
+            records=(*self.records, signed),
+            hashes=(*self.hashes, labelled_hash(LABEL, signed.body)),
+            keys=MappingProxyType({**self.keys, **self._change(record)}),
+        )
+
+    def _change(self, record: KeyRecord) -> dict[tuple[int, int], KnownKey]:
+        kind, index = KeyType(record.keyType), record.index
+        of_kind = self.of_type(kind)
+        if record.state == RETIRED:
+            active = [key for key in of_kind if key.retired is None]
+            if index >= len(of_kind) or of_kind[index] not in active:
+                raise IntegrityError("A key record retires what is not an active key (K5).")
+            if len(active) == 1:
+                raise IntegrityError("The last active key of a type cannot be retired (K5).")
+            if of_kind[index].public != record.publicKey:
+                raise IntegrityError("A key record retires a key under another's name (K5).")
+            if record.time < of_kind[index].introduced:
+                raise IntegrityError("A key record retires a key before it was introduced (K5).")
+            return {(kind, index): replace(of_kind[index], retired=record.time)}
+        expected = {0: (KeyType.Signing, 0), 1: (KeyType.Encryption, 0)}.get(record.sequence)
+        if expected not in (None, (kind, index)) or index != len(of_kind):
+            raise IntegrityError("A key record introduces a key out of order (K1, K4).")
+        if len(of_kind) >= MAX_KEYS:
+            raise IntegrityError("A user has more than 256 keys of a type (K7).")
+        if any(key.public == record.publicKey for key in of_kind):
+            raise IntegrityError("A key record introduces a key for a second time (K4).")
+        if kind is KeyType.Signing:
+            VerifyingKey(record.publicKey)
+        else:
+            check_encryption_key(record.publicKey)
+        return {(kind, index): KnownKey(kind, index, record.publicKey, record.time)}
+
+    @property
+    def userId(self) -> uuid.UUID:
+        return user_id_of(self.fingerprint)
+
+    @property
+    def sequence(self) -> int:
+        """The sequence of the last record."""
+        return len(self.records) - 1
+
+    def of_type(self, kind: KeyType) -> list[KnownKey]:
+        """All keys of a type, by index."""
+        return [key for (found, _), key in sorted(self.keys.items()) if found == kind]
+
+    def latest(self, kind: KeyType) -> KnownKey:
+        """The latest active key of a type; a valid chain always has one."""
+        return [key for key in self.of_type(kind) if key.retired is None][-1]
+
+    def signing_key(self, index: int, time: int) -> VerifyingKey:
+        """The signing key of this index; `IntegrityError` unless it is good at that time."""
+        key = self.keys.get((KeyType.Signing, index))
+        if key is None or not key.is_good_at(time):
+            raise IntegrityError("Signed with a key that was not in force at the record's time.")
+        return self._root if index == 0 else VerifyingKey(key.public)
+
+    def check_active(self, index: int) -> None:
+        """Raises `IntegrityError` once the signing key was retired, whatever the time says."""
+        key = self.keys.get((KeyType.Signing, index))
+        if key is None or key.retired is not None:
+            raise IntegrityError("Signed with a key that was retired.")
+
+    def check_mark(self, sequence: int, digest: bytes) -> None:
+        """Refuses a chain that does not lead through what this device saw."""
+        if self.sequence < sequence:
+            raise RollbackError("Newer key records of this user were seen before on this device.")
+        if self.hashes[sequence] != digest:
+            raise ForkError("Other key records of this user were seen before on this device.")
+
+
+def _parse(signed: Signed) -> KeyRecord:
+    record = decode_object(KeyRecord, signed.body, MAX_KEY_RECORD)
+    expected = SIGNING_KEY_SIZE if record.keyType == KeyType.Signing else ENCRYPTION_KEY_SIZE
+    if len(record.publicKey) != expected:
+        raise IntegrityError("A key record's public key has the wrong size for its type.")
+    return record

@@ -1,0 +1,280 @@
+"""Every operation of the broker, in one table, and what happens around each.
+
+`OPERATIONS` is the whole of the protocol as far as HTTP sees it; the OpenAPI document is made from
+it. Around each handler: protocol version, API key, session, strict parsing, problems.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import urllib.parse
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from scbroker.crypto.verify import sha256
+from scbroker.errors import (
+    ApiKeyError,
+    BrokerError,
+    BrokerFaultError,
+    BrokerUnavailableError,
+    InvalidArgumentError,
+    NotAuthenticatedError,
+    NotFoundError,
+    TooLargeError,
+    UnsupportedVersionError,
+)
+from scbroker.records.ids import parse_uuid
+from scbroker.server import accounts, containers, events, parts, sessions, views
+from scbroker.server import statements as sql
+from scbroker.server.broker import Broker, Call, SessionUser
+from scbroker.server.operation import Operation
+from scbroker.server.openapi import document
+from scbroker.wire import codec
+from scbroker.wire import containers as c
+from scbroker.wire import events as e
+from scbroker.wire import users as u
+from scbroker.wire.codec import decode, encode
+from scbroker.wire.problems import problem_of
+from scbroker.wire.query import parse_number, parse_query
+
+_log: Final = structlog.get_logger("scbroker.server")
+_UPLOADS_AT_ONCE: Final = 8
+_ACCESS_FLUSH: Final = 0.5
+_SWEEP: Final = 60.0
+_HEADERS: Final = {
+    codec.PROTOCOL_HEADER: codec.PROTOCOL,
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+_USER: Final = "/v1/users/{userId}"
+_CONTAINER: Final = "/v1/containers/{containerId}"
+_PART: Final = _CONTAINER + "/parts/{partId}"
+
+
+async def _append(broker: Broker, call: Call, message: c.RecordRequest) -> Response:
+    receipt, new = await containers.append(broker, call, message)
+    return _answer(encode(receipt), 201 if new else 200)
+
+
+OPERATIONS: Final = (
+    Operation("POST", "/v1/users", accounts.register, "Register a user",
+              u.Registration, u.Registered, session=False, status=201),
+    Operation("POST", "/v1/session-challenges", sessions.challenge, "Ask for a nonce",
+              u.ChallengeRequest, u.Challenge, session=False),
+    Operation("POST", "/v1/sessions", sessions.log_in, "Begin a session",
+              u.SessionRequest, u.Session, session=False, status=201),
+    Operation("DELETE", "/v1/sessions/current", sessions.log_out, "End the session", status=204),
+    Operation("POST", _USER + "/key-file/open", accounts.open_key_file, "Get a KeyFile",
+              u.KeyFileOpening, u.KeyFileAnswer, session=False),
+    Operation("GET", _USER + "/reminder", accounts.reminder, "Get a user's reminder",
+              None, u.ReminderAnswer, session=False),
+    Operation("POST", "/v1/key-records", accounts.read_key_records, "Read users' key records",
+              u.KeyRecordsRequest, u.KeyRecords),
+    Operation("PUT", _CONTAINER + "/records/{version}", _append, "Append a record",
+              c.RecordRequest, c.RecordReceipt, status=201, limit=codec.MAX_MESSAGE),
+    Operation("GET", _CONTAINER, views.view, "Read a container", None, c.ContainerView, c.ViewQuery),
+    Operation("GET", _CONTAINER + "/governing", views.governing_page, "Read governing records",
+              None, c.GoverningPage, c.GoverningQuery),
+    Operation("GET", _CONTAINER + "/records", views.bodies, "Read records' bodies",
+              None, c.Bodies, c.BodiesQuery),
+    Operation("PUT", _PART + "/chunks/{index}", parts.receive, "Send a chunk of a content",
+              bytes, status=204, limit=c.MAX_CHUNK),
+    Operation("GET", _PART + "/chunks", parts.list_chunks, "List the chunks that have arrived",
+              None, c.Chunks),
+    Operation("GET", _PART + "/hashes", parts.segment_hashes, "Read the segments' hashes",
+              None, bytes),
+    Operation("GET", _PART + "/segments", parts.segments, "Read sealed segments",
+              None, bytes, c.SegmentsQuery),
+    Operation("GET", "/v1/events", events.list_events, "List events", None, e.Events, e.EventQuery),
+)  # fmt: skip
+
+
+def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
+    """The ASGI application of a broker that is opened when the application starts."""
+    uploads = asyncio.Semaphore(_UPLOADS_AT_ONCE)
+    schema = msgspec.json.encode(document(OPERATIONS))
+
+    async def openapi(request: Request) -> Response:
+        del request
+        return Response(schema, headers=_HEADERS, media_type="application/json")
+
+    async def live(request: Request) -> Response:
+        del request
+        return Response(b"live\n", headers=_HEADERS, media_type="text/plain")
+
+    async def ready(request: Request) -> Response:
+        broker: Broker = request.app.state.broker
+        try:
+            await broker.database.read(lambda connection: connection.execute(sql.ANY_API_KEY))
+            await broker.blobs.check()
+        except BrokerError as error:
+            return _problem(error)
+        return Response(b"ready\n", headers=_HEADERS, media_type="text/plain")
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        app.state.broker = broker = await opened()
+        work = [
+            asyncio.create_task(_repeat(_ACCESS_FLUSH, lambda: events.tell_accesses(broker))),
+            asyncio.create_task(_repeat(_SWEEP, lambda: _tidy(broker))),
+        ]
+        try:
+            yield
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+            with contextlib.suppress(BrokerError):
+                await events.tell_accesses(broker)
+            await broker.database.close()
+
+    routes = [
+        Route("/openapi.json", openapi, methods=["GET"]),
+        Route("/health/live", live, methods=["GET"]),
+        Route("/health/ready", ready, methods=["GET"]),
+        *(_route(operation, uploads) for operation in OPERATIONS),
+    ]
+    return Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _no_such_path, Exception: _fault},
+    )
+
+
+def _route(operation: Operation, uploads: asyncio.Semaphore) -> Route:
+    async def endpoint(request: Request) -> Response:
+        broker: Broker = request.app.state.broker
+        try:
+            _check_version(request)
+            user = await _identify(broker, operation, request)
+            call = _call(operation, request, user)
+            if operation.message is bytes:
+                async with uploads:  # bounds what chunks under way take of memory
+                    message: Any = await _message(operation, request)
+                    answer = await operation.handler(broker, call, message)
+            else:
+                message = await _message(operation, request)
+                answer = await operation.handler(broker, call, message)
+        except BrokerError as error:
+            return _problem(error)
+        if isinstance(answer, Response):
+            return answer
+        if answer is None:
+            return Response(status_code=operation.status, headers=_HEADERS)
+        if isinstance(answer, bytes):
+            return _answer(answer, operation.status, codec.OCTETS)
+        return _answer(encode(answer), operation.status)
+
+    return Route(operation.path, endpoint, methods=[operation.method])
+
+
+def _check_version(request: Request) -> None:
+    if request.headers.getlist(codec.PROTOCOL_HEADER) != [codec.PROTOCOL]:
+        raise UnsupportedVersionError(
+            f"This broker speaks protocol version {codec.PROTOCOL}: send the header "
+            f"{codec.PROTOCOL_HEADER}: {codec.PROTOCOL}, or update the client."
+        )
+
+
+async def _identify(
+    broker: Broker, operation: Operation, request: Request
+) -> SessionUser | None:
+    """Checks API key and application name, and the session where the operation asks for one."""
+    try:
+        key = parse_uuid(request.headers.get(codec.API_KEY_HEADER, ""))
+    except InvalidArgumentError:
+        raise ApiKeyError() from None
+    key_hash = sha256(key.bytes)
+    if key_hash not in broker.api_keys:
+        if await broker.database.read(lambda c: sql.one(c, sql.FIND_API_KEY, hash=key_hash)) is None:
+            raise ApiKeyError()
+        broker.api_keys.add(key_hash)
+    if not 0 < len(request.headers.get(codec.APPLICATION_HEADER, "")) <= codec.MAX_APPLICATION:
+        raise InvalidArgumentError(f"The header {codec.APPLICATION_HEADER} is missing or too long.")
+    if not operation.session:
+        return None
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme != "Bearer" or len(token) != 43:
+        raise NotAuthenticatedError("This needs a session: log in first.")
+    return await sessions.find_session(broker, token)
+
+
+def _call(operation: Operation, request: Request, user: SessionUser | None) -> Call:
+    path = {
+        name: parse_uuid(text) if name.endswith("Id") else parse_number(text)
+        for name, text in request.path_params.items()
+    }
+    query = parse_query(operation.query, request.query_params.multi_items())
+    application = urllib.parse.unquote(request.headers[codec.APPLICATION_HEADER])
+    address = request.client.host if request.client else ""
+    return Call(application, address, path, query, user)
+
+
+async def _message(operation: Operation, request: Request) -> Any:
+    """The body, never more of it than the operation takes, as the operation's message."""
+    kind = operation.message
+    expected = codec.OCTETS if kind is bytes else codec.MESSAGE
+    if kind is not None and request.headers.get("Content-Type") != expected:
+        raise InvalidArgumentError(f"The content type of this request is {expected}.")
+    body = bytearray()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > (operation.limit if kind is not None else 0):
+                raise TooLargeError(f"A request of this kind has at most {operation.limit} bytes.")
+    except ClientDisconnect:
+        raise InvalidArgumentError("The request broke off.") from None
+    if kind is None or kind is bytes:
+        return bytes(body) if kind is bytes else None
+    return decode(kind, bytes(body), operation.limit)
+
+
+def _answer(body: bytes, status: int, media_type: str = codec.MESSAGE) -> Response:
+    return Response(body, status, headers={**_HEADERS, "Content-Type": media_type})
+
+
+def _problem(error: BrokerError) -> Response:
+    problem = problem_of(error)
+    headers = {**_HEADERS, "Content-Type": codec.PROBLEM}
+    if isinstance(error, BrokerUnavailableError):
+        headers["Retry-After"] = str(max(1, round(error.retryAfter or 1)))
+    return Response(msgspec.json.encode(problem), problem.status, headers=headers)
+
+
+async def _no_such_path(request: Request, error: Exception) -> Response:
+    del request, error
+    return _problem(NotFoundError("The protocol has no such path or method."))
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    _log.error("fault", method=request.method, route=request.url.path, exc_info=error)
+    return _problem(BrokerFaultError("The broker failed. Its log says why."))
+
+
+async def _repeat(seconds: float, work: Callable[[], Awaitable[object]]) -> None:
+    """Does something again and again; a failure is logged and does not end it."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await work()
+        except Exception as error:
+            _log.warning("background work failed", error=repr(error))
+
+
+async def _tidy(broker: Broker) -> None:
+    """Drops what has run out, a bounded amount each time."""
+    broker.api_keys.clear()
+    await broker.database.write(sessions.forget_old)
+    while await parts.sweep(broker):
+        pass

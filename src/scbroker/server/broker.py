@@ -1,0 +1,108 @@
+"""The broker's parts in one place, and what each request knows of its caller.
+
+Handlers get a `Broker` and a `Call`; they hold no state of their own, so that any number of
+processes can serve one database.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection
+
+from scbroker.crypto.verify import keyed_hash
+from scbroker.records.key_record import KeyChain
+from scbroker.server import statements
+from scbroker.server.blobs import Blobs
+from scbroker.server.database import Database
+from scbroker.server.settings import Settings
+from scbroker.wire.codec import Message
+
+_CHAINS: Final = 10_000
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUser:
+    """The user whose session a request came with."""
+
+    id: bytes
+    fingerprint: bytes
+    chain_length: int
+    token_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a handler knows of a request beside its message. Path and query are parsed already."""
+
+    application: str
+    address: str
+    path: dict[str, uuid.UUID | int]
+    query: Message
+    user: SessionUser | None
+
+    @property
+    def session(self) -> SessionUser:
+        assert self.user is not None, "the route table asks for a session"
+        return self.user
+
+    def query_as(self, kind: type[M]) -> M:
+        assert isinstance(self.query, kind), "the route table names the query"
+        return self.query
+
+    def uuid(self, name: str) -> bytes:
+        value = self.path[name]
+        assert isinstance(value, uuid.UUID)
+        return value.bytes
+
+    def number(self, name: str) -> int:
+        value = self.path[name]
+        assert isinstance(value, int)
+        return value
+
+
+class ChainCache:
+    """Verified key chains by user and length: a chain of one length never changes."""
+
+    def __init__(self) -> None:
+        self._chains: OrderedDict[tuple[bytes, int], KeyChain] = OrderedDict()
+
+    def get(self, connection: Connection, user_id: bytes, length: int) -> KeyChain:
+        """The chain of so many records; read and verified where it is not known."""
+        chain = self._chains.get((user_id, length))
+        if chain is None:
+            chain = KeyChain.verify(statements.key_chain(connection, user_id), now())
+            self._chains[(user_id, length)] = chain
+            if len(self._chains) > _CHAINS:
+                self._chains.popitem(last=False)
+        return chain
+
+
+@dataclass(slots=True)
+class Broker:
+    """Everything that a handler needs."""
+
+    settings: Settings
+    database: Database
+    blobs: Blobs
+    key: bytes
+    origins: frozenset[str]
+    chains: ChainCache = field(default_factory=ChainCache)
+    api_keys: set[bytes] = field(default_factory=set)
+    """Hashes of API keys that were found lately; forgotten every minute."""
+    accesses: dict[tuple[bytes, bytes], str] = field(default_factory=dict)
+    """Fetches that are still to be told of: (container, reader) to the reader's application."""
+
+    def keyed(self, name: str, *parts: bytes) -> bytes:
+        """A hash under the broker's key, which is kept outside the database."""
+        return keyed_hash(self.key, name, *parts)
+
+
+def now() -> int:
+    """The time in microseconds since 1970."""
+    return time.time_ns() // 1000

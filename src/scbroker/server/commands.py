@@ -1,0 +1,209 @@
+"""Starting a broker, and what an operator does to one. The command line calls these.
+
+`serve` opens the broker (folder, key, database, object store, API key) and hands it to uvicorn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import uuid
+from pathlib import Path
+from typing import Final
+
+import structlog
+import uvicorn
+from sqlalchemy import Connection
+
+from scbroker.crypto.verify import sha256
+from scbroker.errors import InvalidArgumentError
+from scbroker.records.ids import parse_uuid
+from scbroker.server import statements as sql
+from scbroker.server.app import create_app
+from scbroker.server.blobs import open_blobs
+from scbroker.server.broker import Broker, now
+from scbroker.server.database import Database, open_database
+from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.settings import Settings, load_settings
+from scbroker.wire.origin import canonical_origin
+
+_KEY_SIZE: Final = 32
+_GRACE_SECONDS: Final = 10
+_BACKLOG: Final = 2048
+
+
+def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
+    """Serves until it is told to stop. With more than one worker, PostgreSQL is needed."""
+    url = database_url(settings)
+    if workers > 1 and url.startswith("sqlite"):
+        raise InvalidArgumentError(
+            "SQLite takes one broker process: set SCBROKER_DATABASE_URL to a PostgreSQL for more."
+        )
+    _configure_logs()
+    bound = _bind(host, port)
+    port = bound.getsockname()[1]
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{port}"
+    origins = frozenset(canonical_origin(origin) for origin in settings.origins or [address])
+    prepare(settings)
+    key = asyncio.run(_provision(settings))
+    _greet(address, settings, key)
+    for _ in range(workers - 1):
+        if os.fork() == 0:
+            break
+    config = uvicorn.Config(
+        create_app(lambda: open_broker(settings, origins)),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies or None,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        backlog=_BACKLOG,
+    )
+    uvicorn.Server(config).run(sockets=[bound])
+
+
+async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:
+    """A broker on its database and object store, both brought to this version before."""
+    key = _broker_key(settings)
+    blobs = open_blobs(_blobs_url(settings))
+    return Broker(settings, open_database(database_url(settings)), blobs, key, origins)
+
+
+def prepare(settings: Settings) -> None:
+    """Makes the data folder, for the operator's eyes alone."""
+    try:
+        settings.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"The data folder {settings.directory} cannot be made: {error.strerror}."
+        ) from None
+    _broker_key(settings)
+
+
+async def create_api_key(settings: Settings, name: str) -> uuid.UUID:
+    """A new API key; the broker keeps its hash alone."""
+    prepare(settings)
+    database = open_database(database_url(settings))
+    try:
+        await database.write(upgrade)
+        return await _add_key(database, uuid.uuid4(), name)
+    finally:
+        await database.close()
+
+
+def database_url(settings: Settings) -> str:
+    return settings.database_url or f"sqlite:///{settings.directory.resolve() / 'broker.sqlite'}"
+
+
+def _blobs_url(settings: Settings) -> str:
+    return settings.object_store_url or (settings.directory.resolve() / "objects").as_uri()
+
+
+async def _provision(settings: Settings) -> uuid.UUID | None:
+    """Brings the database up to date; gives the API key that it made, if it made one."""
+    database = open_database(database_url(settings))
+    try:
+        await database.write(upgrade)
+        if settings.api_key:
+            await _add_key(database, parse_uuid(settings.api_key), "from the settings")
+            return None
+        if await database.read(lambda c: c.execute(sql.ANY_API_KEY).scalar_one()):
+            return None
+        return await _add_key(database, uuid.uuid4(), "made at the first start")
+    finally:
+        await database.close()
+
+
+async def _add_key(database: Database, key: uuid.UUID, name: str) -> uuid.UUID:
+    key_hash = sha256(key.bytes)
+
+    def add(connection: Connection) -> None:
+        if sql.one(connection, sql.FIND_API_KEY, hash=key_hash) is None:
+            row = {"key_hash": key_hash, "name": name, "created_at": now()}
+            connection.execute(sql.ADD_API_KEY, row)
+
+    await database.write(add)
+    return key
+
+
+def _broker_key(settings: Settings) -> bytes:
+    """The key of verifiers and nonces, from the settings or from a file beside the database."""
+    if settings.broker_key:
+        try:
+            key = bytes.fromhex(settings.broker_key)
+        except ValueError:
+            key = b""
+        if len(key) != _KEY_SIZE:
+            raise InvalidArgumentError("SCBROKER_BROKER_KEY is 64 hexadecimal digits.")
+        return key
+    path = settings.directory / "broker.key"
+    try:
+        return _read_key(path)
+    except FileNotFoundError:
+        return _make_key(path)
+
+
+def _read_key(path: Path) -> bytes:
+    key = path.read_bytes()
+    if len(key) != _KEY_SIZE:
+        raise InvalidArgumentError(f"{path} is damaged: restore it, or no user can log in.")
+    return key
+
+
+def _make_key(path: Path) -> bytes:
+    key = os.urandom(_KEY_SIZE)
+    temporary = path.with_suffix(".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    return key
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise InvalidArgumentError(f"Cannot listen on {host}:{port}: {error.strerror}.") from None
+    bound.listen(_BACKLOG)
+    bound.set_inheritable(True)
+    return bound
+
+
+def _configure_logs() -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def _greet(address: str, settings: Settings, key: uuid.UUID | None) -> None:
+    print(f"scbroker serves {address}")
+    print(f"  data        {settings.directory.resolve()}")
+    print(f"  description {address}/openapi.json")
+    if key is not None:
+        print(f"  API key     {key}   (made now, shown once; `scbroker admin create-api-key` makes more)")
+    sys.stdout.flush()
+
+
+__all__ = [
+    "create_api_key",
+    "load_settings",
+    "open_broker",
+    "prepare",
+    "serve",
+]

@@ -1,0 +1,345 @@
+"""Appending records to containers. Spec: docs/spec/container.md, section 10.
+
+A record goes through here in order: `incoming` (what needs no database), the author's signature,
+`_store` (under the lock of the container's row: idempotence, conflict, rules, parts), and out as rows
+and events in one transaction. Nothing is stored that was not judged.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row
+
+from scbroker.crypto.verify import sha256
+from scbroker.errors import (
+    AlreadyExistsError,
+    ClockError,
+    ConflictError,
+    DeletedError,
+    IntegrityError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    RejectedError,
+    StaleKeysError,
+)
+from scbroker.records.access_list import AccessList, SaltedEntry
+from scbroker.records.container_record import Part, Role, check_segment_hashes
+from scbroker.records.ids import user_id_of
+from scbroker.records.judge import (
+    InForce,
+    Known,
+    judge_first,
+    judge_next,
+    needed_permissions,
+    verify_author,
+)
+from scbroker.records.key_record import CLOCK_TOLERANCE
+from scbroker.server import events, parts
+from scbroker.server import statements as sql
+from scbroker.server.broker import Broker, Call, now
+from scbroker.server.incoming import Incoming, parse_incoming
+from scbroker.server.stored_lists import StoredList
+from scbroker.vocabulary import ContainerAccessLevel
+from scbroker.wire.containers import MAX_INLINE, RecordReceipt, RecordRequest
+
+_UNKNOWN: Final = "There is no container of this id that you have access to."
+
+
+async def append(broker: Broker, call: Call, message: RecordRequest) -> tuple[RecordReceipt, bool]:
+    """Appends a record, or finds that it was appended before. Second: whether it is new."""
+    incoming = parse_incoming(broker.settings, call, message)
+    chain = await broker.database.read(
+        lambda c: broker.chains.get(c, call.session.id, call.session.chain_length)
+    )
+    try:
+        verify_author(incoming.signed, incoming.known.record, chain)
+        chain.check_active(incoming.known.record.keyIndex)
+    except IntegrityError as error:
+        raise RejectedError(str(error)) from None
+    new = await broker.database.write(lambda c: _store(c, incoming))
+    if incoming.known.record.tombstone:
+        await parts.sweep(broker)
+    return incoming.receipt, new
+
+
+def _store(connection: Connection, incoming: Incoming) -> bool:
+    container = sql.one(connection, sql.LOCK_CONTAINER, id=incoming.container_id)
+    if _is_stored(connection, incoming, container):
+        return False
+    if incoming.known.record.time < now() - CLOCK_TOLERANCE:
+        raise ClockError("The record is more than five minutes old: set the clock right.")
+    if container is None:
+        before, parent = None, None
+    else:
+        before = in_force(connection, incoming.container_id, container.governing_version)
+        parent = _parent(connection, incoming, container)
+        _check_allowed(incoming, before)
+    after = _judge(incoming, before, parent)
+    _check_type_sent(incoming, before)
+    if incoming.access is not None:
+        _check_recipients(connection, incoming.access, before)
+    _store_parts(connection, incoming, parent)
+    _store_record(connection, incoming, container, after)
+    events.tell_of_record(
+        connection,
+        incoming,
+        before,
+        after,
+        parent.record if parent else None,
+        _type_now(incoming, container),
+    )
+    if incoming.known.record.tombstone:
+        _bury(connection, incoming)
+    return True
+
+
+def _is_stored(
+    connection: Connection, incoming: Incoming, container: Row[Any] | None
+) -> bool:
+    """Whether this very record is there already; raises what else the stored chain says to it."""
+    record = incoming.known.record
+    if container is None:
+        if record.version == 1:
+            return False
+        raise NotFoundError(_UNKNOWN)
+    member = sql.one(
+        connection, sql.FIND_MEMBER, container=incoming.container_id, user=incoming.user.id
+    )
+    if record.version <= container.version:
+        stored = sql.one(
+            connection,
+            sql.FIND_RECORD,
+            container=incoming.container_id,
+            number=record.version,
+        )
+        if stored is not None and stored.body == incoming.signed.body:
+            return True
+        if record.version == 1:
+            raise AlreadyExistsError("This container id is taken.")
+    if member is None or (member.expires_at is not None and member.expires_at <= now()):
+        raise NotFoundError(_UNKNOWN)
+    if container.deleted:
+        raise DeletedError()
+    if record.version != container.version + 1:
+        raise ConflictError("The container was changed meanwhile: read it again.")
+    return False
+
+
+def _parent(connection: Connection, incoming: Incoming, container: Row[Any]) -> Known:
+    stored = sql.one(
+        connection, sql.FIND_RECORD, container=container.id, number=container.version
+    )
+    assert stored is not None
+    parent = Known.parse(stored.body)
+    if incoming.known.record.parent != parent.hash:
+        raise ConflictError("The container was changed meanwhile: read it again.")
+    return parent
+
+
+def in_force(connection: Connection, container_id: bytes, version: int) -> InForce:
+    """The governing record of this version with its list, as stored."""
+    stored = sql.one(connection, sql.FIND_RECORD, container=container_id, number=version)
+    assert stored is not None
+    known = Known.parse(stored.body)
+    assert known.record.governing is not None
+    found = sql.one(
+        connection,
+        sql.FIND_LIST,
+        container=container_id,
+        number=known.record.governing.accessVersion,
+    )
+    assert found is not None
+    return InForce(known, StoredList.decode(found.entries).access)
+
+
+def _check_allowed(incoming: Incoming, before: InForce) -> None:
+    """The same that the rules say, in words for the one who asks."""
+    entry = before.entry_of(incoming.user.fingerprint, now())
+    if entry is None:
+        raise NotFoundError(_UNKNOWN)
+    needed = needed_permissions(incoming.known.record, before)
+    if incoming.known.record.changes_access:
+        needed &= ~ContainerAccessLevel.ModifyAccess  # a renewal needs none; rule 5 decides
+    missing = ContainerAccessLevel(needed & ~entry.permissions)
+    if missing:
+        raise PermissionDeniedError(f"Your access to this container lacks {missing!s}.")
+
+
+def _judge(incoming: Incoming, before: InForce | None, parent: Known | None) -> InForce:
+    try:
+        if before is None:
+            if incoming.access is None:
+                raise IntegrityError("A first record says who has access (rule 1).")
+            return judge_first(incoming.known, incoming.access, now())
+        return judge_next(incoming.known, before, incoming.access, parent, now())
+    except IntegrityError as error:
+        raise RejectedError(str(error)) from None
+
+
+def _check_type_sent(incoming: Incoming, before: InForce | None) -> None:
+    old = before.record.governing if before else None
+    new = incoming.known.record.governing
+    changed = new is not None and (old is None or old.type != new.type)
+    if changed != (incoming.message.type is not None):
+        raise InvalidArgumentError("The type comes exactly where the record changes it.")
+
+
+def _check_recipients(
+    connection: Connection, access: AccessList, before: InForce | None
+) -> None:
+    """Every user is known, living unless in the list already, and named with their latest key."""
+    known_before = before.access.entries if before else {}
+    ids = {user_id_of(fingerprint).bytes: fingerprint for fingerprint in access.entries}
+    rows = connection.execute(sql.FIND_USERS, {"ids": list(ids)})
+    found = {row.fingerprint: row for row in rows}
+    for fingerprint, entry in access.entries.items():
+        user = found.get(fingerprint)
+        if user is None or (user.deleted_at and fingerprint not in known_before):
+            raise NotFoundError(f"The broker knows no user {user_id_of(fingerprint)}.")
+        if user.deleted_at:
+            continue
+        if entry.wrapHash is None and entry.allows(ContainerAccessLevel.Decrypt):
+            raise RejectedError(f"User {user_id_of(fingerprint)} may decrypt and gets no wrap.")
+        if entry.keyIndex != user.encryption_index:
+            raise StaleKeysError(f"User {user_id_of(fingerprint)} has newer keys: read them again.")
+
+
+def _store_parts(connection: Connection, incoming: Incoming, parent: Known | None) -> None:
+    """Takes over new parts, inline or sent before in chunks, and lets go of replaced ones."""
+    record, message = incoming.known.record, incoming.message
+    old = {role: parent.record.part(role) if parent else None for role in Role}
+    inline = {Role.Header: message.header, Role.Content: message.content}
+    replaced = []
+    for role in Role:
+        part, before = record.part(role), old[role]
+        carried = part is not None and before is not None and part.partId == before.partId
+        if before is not None and not carried:
+            replaced.append(before.partId)
+        if part is None or carried:
+            if inline[role] is not None:
+                raise InvalidArgumentError("Sealed bytes come with a new part only.")
+        elif role is Role.Header or part.paddedLength <= MAX_INLINE:
+            _store_inline(connection, incoming, part, inline[role])
+        elif inline[role] is not None:
+            raise InvalidArgumentError("A content of more than 65,536 bytes is sent in chunks.")
+        else:
+            parts.take_over(connection, incoming.container_id, incoming.user.id, part)
+    if replaced:
+        connection.execute(sql.REPLACE_PARTS, {"replaced": replaced, "now": now()})
+
+
+def _store_inline(
+    connection: Connection, incoming: Incoming, part: Part, sealed: bytes | None
+) -> None:
+    if sealed is None:
+        raise InvalidArgumentError("A new header, or a content of up to 65,536 bytes, comes along.")
+    try:
+        parts.check_sealed_size(part.paddedLength, len(sealed))
+        check_segment_hashes(part, sha256(sealed))
+    except IntegrityError as error:
+        raise RejectedError(str(error)) from None
+    if sql.one(connection, sql.FIND_PART, part=part.partId) is not None:
+        raise RejectedError("A part id is used a second time.")
+    connection.execute(
+        sql.ADD_PART,
+        {
+            "part_id": part.partId,
+            "container_id": incoming.container_id,
+            "user_id": incoming.user.id,
+            "touched_at": now(),
+            "committed": True,
+            "inline": sealed,
+            "hashes": sha256(sealed),
+        },
+    )
+
+
+def _store_record(
+    connection: Connection, incoming: Incoming, container: Row[Any] | None, after: InForce
+) -> None:
+    record, message = incoming.known.record, incoming.message
+    governing = after.record.governing
+    assert governing is not None
+    state: dict[str, object] = {
+        "version": record.version,
+        "governing_version": after.record.version,
+        "access_version": governing.accessVersion,
+        "deleted": record.tombstone,
+    }
+    if message.type is not None:
+        state |= {"type": message.type.type, "type_salt": message.type.salt}
+    if container is None:
+        connection.execute(sql.ADD_CONTAINER, {"id": record.containerId, **state})
+    else:
+        connection.execute(sql.SET_CONTAINER, {"container": record.containerId, **state})
+    connection.execute(
+        sql.ADD_RECORD,
+        {
+            "container_id": record.containerId,
+            "version": record.version,
+            "governing": record.governing is not None,
+            "body": incoming.signed.body,
+            "signature": incoming.signed.signature,
+        },
+    )
+    if incoming.access is not None and message.accessList is not None:
+        _store_access(connection, incoming, incoming.access)
+
+
+def _store_access(connection: Connection, incoming: Incoming, access: AccessList) -> None:
+    container_id = incoming.container_id
+    sent = incoming.message.accessList or []
+    stored = StoredList.whole([SaltedEntry(item.salt, item.entry) for item in sent])
+    connection.execute(
+        sql.ADD_LIST,
+        {
+            "container_id": container_id,
+            "access_version": incoming.known.record.version,
+            "entries": stored.encode(),
+        },
+    )
+    connection.execute(sql.DROP_MEMBERS, {"container": container_id})
+    connection.execute(
+        sql.ADD_MEMBERS,
+        [
+            {
+                "container_id": container_id,
+                "user_id": user_id_of(fingerprint).bytes,
+                "permissions": entry.permissions,
+                "expires_at": entry.expiresAt,
+                "wrap": item.wrap,
+            }
+            for (fingerprint, entry), item in zip(access.entries.items(), sent, strict=True)
+        ],
+    )
+
+
+def _type_now(incoming: Incoming, container: Row[Any] | None) -> str | None:
+    if incoming.message.type is not None:
+        return incoming.message.type.type
+    return container.type if container is not None else None
+
+
+def _bury(connection: Connection, incoming: Incoming) -> None:
+    """After the tombstone parts, type, wraps and lists go; what it takes to judge the chain stays."""
+    container_id = incoming.container_id
+    connection.execute(
+        sql.SET_CONTAINER, {"container": container_id, "type": None, "type_salt": None}
+    )
+    connection.execute(sql.DROP_WRAPS, {"container": container_id})
+    connection.execute(sql.DROP_CONTAINER_PARTS, {"container": container_id})
+    authors = {incoming.user.fingerprint}
+    governing = connection.execute(sql.GOVERNING, {"container": container_id, "from": 1, "to": sql.LATEST})
+    authors |= {Known.parse(row.body).record.author for row in governing}
+    for row in connection.execute(sql.LISTS, {"container": container_id, "from": 0}).all():
+        kept = StoredList.decode(row.entries).only(authors)
+        connection.execute(
+            sql.SET_LIST,
+            {
+                "container": container_id,
+                "number": row.access_version,
+                "entries": kept.encode(),
+            },
+        )

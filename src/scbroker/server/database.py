@@ -1,0 +1,265 @@
+"""One set of queries, two engines: SQLite embedded, PostgreSQL for more than one machine.
+
+The rest of the broker hands a plain function over a `Connection` to `read` or `write` and gets its
+result. `write` runs it in a transaction that is durable when the call returns, and may run it
+more than once: it must be pure but for the connection. `read` gives it one snapshot.
+
+SQLite: one writer thread commits what has queued up as one transaction, a SAVEPOINT each (group
+commit). PostgreSQL: asyncpg; serialisation failures and deadlocks are retried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import sqlalchemy
+import stamina
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from scbroker.errors import BrokerError, InvalidArgumentError, OverloadedError
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+_BATCH: Final = 256
+_READERS: Final = 4
+_RETRY_STATES: Final = {"40001", "40P01"}
+# Busy, locked, I/O error, full, cannot open; connections, rollbacks, resources, operator's stop.
+_SQLITE_PASSING: Final = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+}
+_POSTGRES_PASSING: Final = {"08", "40", "53", "57"}
+# IntegrityError is retried: two writers that both found a row absent, of whom one was first.
+_ATTEMPTS: Final = 8
+
+
+class Database(Protocol):
+    """Where the broker keeps rows."""
+
+    async def read(self, work: Work[T], *, large: bool = False) -> T:
+        """Runs a reading function on one snapshot; `large` when it may take more than a moment."""
+        ...
+
+    async def write(self, work: Work[T]) -> T:
+        """Runs a writing function in a transaction; durable when this returns."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def open_database(url: str, pool_size: int = 16) -> Database:
+    """The database of a URL; `InvalidArgumentError` if no engine of ours fits it."""
+    if url.startswith("sqlite:///"):
+        return SqliteDatabase(Path(url.removeprefix("sqlite:///")))
+    if url.startswith(("postgresql://", "postgresql+asyncpg://")):
+        return PostgresDatabase(async_url(url), pool_size)
+    raise InvalidArgumentError("database_url must begin with sqlite:/// or postgresql://.")
+
+
+def async_url(url: str) -> str:
+    return "postgresql+asyncpg://" + url.split("://", 1)[1]
+
+
+@dataclass(slots=True)
+class _Job:
+    work: Work[Any]
+    future: asyncio.Future[Any]
+    outcome: Any = None
+    error: BaseException | None = None
+
+    def run(self, connection: Connection) -> None:
+        self.outcome, self.error = None, None
+        try:
+            with connection.begin_nested():
+                self.outcome = self.work(connection)
+        except Exception as error:
+            self.error = error
+
+    def settle(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.outcome)
+
+
+class SqliteDatabase:
+    """SQLite in WAL mode, synchronous=FULL: an acknowledged write survives a power cut."""
+
+    def __init__(self, path: Path) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._writing = _sqlite_engine(path, "BEGIN IMMEDIATE", StaticPool)
+        self._reading = _sqlite_engine(path, "BEGIN", StaticPool)
+        self._large = _sqlite_engine(path, "BEGIN", QueuePool)
+        self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="scbroker-read")
+        self._writer = threading.Thread(target=self._write_all, name="scbroker-write", daemon=True)
+        self._writer.start()
+
+    async def read(self, work: Work[T], *, large: bool = False) -> T:
+        if large:
+            return await self._loop.run_in_executor(self._pool, _read, self._large, work)
+        return _read(self._reading, work)
+
+    async def write(self, work: Work[T]) -> T:
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.put(_Job(work, future))
+        try:
+            return await future
+        except DBAPIError as error:
+            raise _translated(error) from error
+
+    async def close(self) -> None:
+        self._jobs.put(None)
+        await self._loop.run_in_executor(None, self._writer.join)
+        self._pool.shutdown()
+        for engine in (self._writing, self._reading, self._large):
+            engine.dispose()
+
+    def _write_all(self) -> None:
+        stop = False
+        while not stop:
+            batch: list[_Job] = []
+            job = self._jobs.get()
+            while job is not None and len(batch) < _BATCH:
+                batch.append(job)
+                try:
+                    job = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+            else:
+                if job is None:
+                    stop = True
+                else:
+                    batch.append(job)
+            self._commit(batch)
+            self._loop.call_soon_threadsafe(_settle, batch)
+
+    def _commit(self, batch: list[_Job]) -> None:
+        """All of the batch in one transaction, or, if that breaks, each in its own."""
+        if batch and not self._try_commit(batch):
+            for job in batch:
+                self._try_commit([job])
+
+    def _try_commit(self, batch: list[_Job]) -> bool:
+        try:
+            with self._writing.connect() as connection, connection.begin():
+                for job in batch:
+                    job.run(connection)
+                    if not _in_transaction(connection):
+                        # Out of space, SQLite rolled everything back; what follows would commit alone.
+                        raise job.error or sqlite3.OperationalError("the transaction is gone")
+        except Exception as error:
+            for job in batch:
+                if job.error is None or isinstance(job.error, DBAPIError):
+                    job.outcome, job.error = None, error
+            return False
+        return True
+
+
+def _settle(batch: list[_Job]) -> None:
+    for job in batch:
+        job.settle()
+
+
+def _in_transaction(connection: Connection) -> bool:
+    driver = connection.connection.driver_connection
+    return isinstance(driver, sqlite3.Connection) and driver.in_transaction
+
+
+def _sqlite_engine(path: Path, begin: str, pool: type[QueuePool | StaticPool]) -> Engine:
+    engine = sqlalchemy.create_engine(
+        f"sqlite:///{path}",
+        poolclass=pool,
+        connect_args={"isolation_level": None, "check_same_thread": False, "timeout": 30},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _configure(driver: sqlite3.Connection, _: object) -> None:
+        driver.execute("PRAGMA journal_mode=WAL")
+        driver.execute("PRAGMA synchronous=FULL")
+        driver.execute("PRAGMA foreign_keys=ON")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def _read(engine: Engine, work: Work[T]) -> T:
+    try:
+        with engine.connect() as connection, connection.begin():
+            return work(connection)
+    except DBAPIError as error:
+        raise _translated(error) from error
+
+
+def _translated(error: DBAPIError) -> BrokerError | DBAPIError:
+    """A failure of the database that passes is the caller's to retry; any other is a fault."""
+    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    passing = code in _SQLITE_PASSING or state[:2] in _POSTGRES_PASSING
+    if passing or error.connection_invalidated:
+        return OverloadedError("The broker's database cannot answer just now.", retryAfter=1)
+    return error
+
+
+class PostgresDatabase:
+    """PostgreSQL through asyncpg; any number of broker processes share it."""
+
+    def __init__(self, url: str, pool_size: int) -> None:
+        self._engine = create_async_engine(url, pool_size=pool_size, max_overflow=0)
+        self._snapshot = self._engine.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
+
+    async def read(self, work: Work[T], *, large: bool = False) -> T:
+        del large  # asyncpg does not block the loop
+        try:
+            async with self._snapshot.connect() as connection, connection.begin():
+                return await connection.run_sync(work)
+        except DBAPIError as error:
+            raise _translated(error) from error
+        except OSError as error:
+            raise OverloadedError("The broker's database is not reachable.", retryAfter=1) from error
+
+    async def write(self, work: Work[T]) -> T:
+        try:
+            async for attempt in stamina.retry_context(
+                on=_passes, attempts=_ATTEMPTS, wait_initial=0.005, wait_max=0.2
+            ):
+                with attempt:
+                    async with self._engine.connect() as connection, connection.begin():
+                        result = await connection.run_sync(work)
+        except DBAPIError as error:
+            raise _translated(error) from error
+        except OSError as error:
+            raise OverloadedError("The broker's database is not reachable.", retryAfter=1) from error
+        return result
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+
+def _passes(error: Exception) -> bool:
+    if isinstance(error, IntegrityError):
+        return True
+    return (
+        isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _RETRY_STATES
+    )

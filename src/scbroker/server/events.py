@@ -1,0 +1,228 @@
+"""The event log: one row for each user that an event concerns, numbered when its user looks.
+
+Writers insert rows without a number. `list_events` locks only the reader's own counter, numbers
+what is visible, commits, then pages: ids are gapless, and an event that commits later never gets a
+smaller id than one already listed. Spec: docs/spec/protocol.md, section 5.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Row, select
+
+from scbroker.records.access_list import Entry
+from scbroker.records.container_record import ContainerRecord
+from scbroker.records.ids import parse_uuid, user_id_of
+from scbroker.records.judge import InForce
+from scbroker.server import statements as sql
+from scbroker.server.broker import Broker, Call, now
+from scbroker.server.incoming import Incoming
+from scbroker.server.tables import events
+from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
+from scbroker.wire.events import Change, Event, EventQuery, Events
+
+_CHANGES: Final[tuple[Change, ...]] = ("header", "content", "access", "type")
+_ACCESS: Final = 1 << _CHANGES.index("access")
+_TYPE: Final = 1 << _CHANGES.index("type")
+_NUMBERED_AT_ONCE: Final = 10_000
+_ACCESS_INTERVAL: Final = 3_600_000_000
+_NOTED: Final = 100_000
+
+
+def tell_of_record(
+    connection: Connection,
+    incoming: Incoming,
+    before: InForce | None,
+    after: InForce,
+    parent: ContainerRecord | None,
+    type_now: str | None,
+) -> None:
+    """Writes what a record means to each of the users that it concerns."""
+    record = incoming.known.record
+    old = before.access.entries if before else {}
+    new = {} if record.tombstone else after.access.entries
+    changes = _changes(record, before, parent)
+    rows = []
+    for fingerprint in sorted(old.keys() | new.keys()):
+        was, entry = old.get(fingerprint), new.get(fingerprint)
+        kind, seen = ContainerEventType.Updated, 0
+        if entry is None:
+            kind = ContainerEventType.Deleted
+        elif was is None:
+            kind = ContainerEventType.Added
+        else:
+            seen = _visible(changes, was, entry)
+            if not seen:
+                continue
+        row = _row(incoming, kind, fingerprint, entry or was, type_now)
+        rows.append({**row, "changes": seen})
+    if rows:
+        connection.execute(sql.ADD_EVENTS, rows)
+
+
+def _changes(
+    record: ContainerRecord, before: InForce | None, parent: ContainerRecord | None
+) -> int:
+    old, new = before.record.governing if before else None, record.governing
+    changed = {
+        "header": parent is not None and _part_id(record.header) != _part_id(parent.header),
+        "content": parent is not None and _part_id(record.content) != _part_id(parent.content),
+        "access": record.changes_access,
+        "type": new is not None and old is not None and new.type != old.type,
+    }
+    return sum(1 << bit for bit, name in enumerate(_CHANGES) if changed[name])
+
+
+def _part_id(part: Any) -> bytes | None:
+    return None if part is None else part.partId
+
+
+def _visible(changes: int, was: Entry, entry: Entry) -> int:
+    """The changes that a user may know of: one's own access always, others' with ViewAccess."""
+    own = (was.permissions, was.expiresAt) != (entry.permissions, entry.expiresAt)
+    if not own and not entry.allows(ContainerAccessLevel.ViewAccess):
+        changes &= ~_ACCESS
+    if not entry.allows(ContainerAccessLevel.ViewType):
+        changes &= ~_TYPE
+    return changes
+
+
+def _row(
+    incoming: Incoming,
+    kind: ContainerEventType,
+    fingerprint: bytes,
+    entry: Entry | None,
+    type_now: str | None,
+) -> dict[str, object]:
+    sees_type = entry is not None and entry.allows(ContainerAccessLevel.ViewType)
+    return {
+        "user_id": user_id_of(fingerprint).bytes,
+        "event_type": kind.value,
+        "container_id": incoming.container_id,
+        "container_type": type_now if sees_type else None,
+        "date": now(),
+        "version": incoming.known.record.version,
+        "related_user_id": incoming.user.id,
+        "application": incoming.application,
+    }
+
+
+def tell_of_access(
+    connection: Connection, container_id: bytes, reader_id: bytes, application: str
+) -> None:
+    """Tells those who asked for it that somebody else fetched header or content."""
+    values = {"container": container_id, "user": reader_id}
+    found = sql.one(connection, sql.FIND_ACCESS, **values)
+    if found is not None and found.told_at > now() - _ACCESS_INTERVAL:
+        return
+    if found is None:
+        row = {"container_id": container_id, "user_id": reader_id, "told_at": now()}
+        connection.execute(sql.ADD_ACCESS, row)
+    else:
+        connection.execute(sql.SET_ACCESS, {**values, "told_at": now()})
+    container = sql.one(connection, sql.FIND_CONTAINER, id=container_id)
+    if container is None or container.deleted:
+        return
+    rows = [
+        {
+            "user_id": member.user_id,
+            "event_type": ContainerEventType.Accessed.value,
+            "container_id": container_id,
+            "container_type": container.type
+            if member.permissions & ContainerAccessLevel.ViewType
+            else None,
+            "date": now(),
+            "version": container.version,
+            "related_user_id": reader_id,
+            "application": application,
+            "changes": 0,
+        }
+        for member in connection.execute(sql.MEMBERS, {"container": container_id})
+        if member.permissions & ContainerAccessLevel.ReceiveAccessEvents
+        and member.user_id != reader_id
+        and (member.expires_at is None or member.expires_at > now())
+    ]
+    if rows:
+        connection.execute(sql.ADD_EVENTS, rows)
+
+
+def note_access(broker: Broker, call: Call, container_id: bytes) -> None:
+    """Remembers a fetch; `tell_accesses` writes it soon, so that no read waits for a write."""
+    if len(broker.accesses) < _NOTED:
+        broker.accesses[(container_id, call.session.id)] = call.application
+
+
+async def tell_accesses(broker: Broker) -> None:
+    """Writes the fetches noted since the last time, in one transaction."""
+    noted, broker.accesses = broker.accesses, {}
+    if not noted:
+        return
+
+    def write(connection: Connection) -> None:
+        for (container_id, reader_id), application in sorted(noted.items()):
+            tell_of_access(connection, container_id, reader_id, application)
+
+    await broker.database.write(write)
+
+
+async def list_events(broker: Broker, call: Call, message: None) -> Events:
+    """A page of the user's own log. Numbering comes first, in a transaction of its own."""
+    del message
+    user_id = call.session.id
+    query = call.query_as(EventQuery)
+    more = await broker.database.read(lambda c: _has_unnumbered(c, user_id))
+    while more:
+        more = await broker.database.write(lambda c: _number(c, user_id))
+    return await broker.database.read(lambda c: _page(c, user_id, query), large=True)
+
+
+def _has_unnumbered(connection: Connection, user_id: bytes) -> bool:
+    return connection.execute(sql.UNNUMBERED, {"user": user_id, "count": 1}).first() is not None
+
+
+def _number(connection: Connection, user_id: bytes) -> bool:
+    """Numbers what is visible, in order of arrival; gives whether there may be more."""
+    last = connection.execute(sql.LOCK_LAST_EVENT, {"user": user_id}).scalar_one()
+    found = connection.execute(sql.UNNUMBERED, {"user": user_id, "count": _NUMBERED_AT_ONCE})
+    numbered = [{"row": row.row_id, "number": last + n} for n, row in enumerate(found, start=1)]
+    if numbered:
+        connection.execute(sql.NUMBER_EVENT, numbered)
+        connection.execute(
+            sql.SET_LAST_EVENT, {"user": user_id, "last_event": last + len(numbered)}
+        )
+    return len(numbered) == _NUMBERED_AT_ONCE
+
+
+def _page(connection: Connection, user_id: bytes, query: EventQuery) -> Events:
+    criteria: list[ColumnElement[bool]] = [events.c.user_id == user_id, events.c.id.is_not(None)]
+    if query.eventType:
+        criteria.append(events.c.event_type.in_(query.eventType))
+    if query.containerId is not None:
+        criteria.append(events.c.container_id == parse_uuid(query.containerId).bytes)
+    if query.containerType is not None:
+        criteria.append(events.c.container_type == query.containerType)
+    if query.startId is not None:
+        criteria.append(events.c.id >= query.startId)
+    if query.endId is not None:
+        criteria.append(events.c.id <= query.endId)
+    statement = select(events).where(*criteria).order_by(events.c.id).limit(query.limit)
+    last = connection.execute(sql.LAST_EVENT, {"user": user_id}).scalar_one()
+    found = [_event(row) for row in connection.execute(statement)]
+    return Events(events=found, firstId=1, lastId=last)
+
+
+def _event(row: Row[Any]) -> Event:
+    related = row.related_user_id
+    return Event(
+        id=row.id,
+        eventType=row.event_type,
+        containerId=str(uuid.UUID(bytes=row.container_id)),
+        containerType=row.container_type,
+        date=row.date,
+        version=row.version,
+        relatedUserId=None if related is None else str(uuid.UUID(bytes=related)),
+        applicationName=row.application,
+        changes=[name for bit, name in enumerate(_CHANGES) if row.changes >> bit & 1],
+    )

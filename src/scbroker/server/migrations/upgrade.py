@@ -1,0 +1,22 @@
+"""Brings a database to the tables of this version. Several processes may try at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, text
+
+_LOCK: Final = 0x5CB0_0001
+
+
+def upgrade(connection: Connection) -> None:
+    """Runs what is missing, in the caller's transaction."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,0 +1,116 @@
+"""The OpenAPI 3.1 document, made from the table of operations and the messages' own types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from scbroker.server.operation import Operation
+from scbroker.wire import codec
+from scbroker.wire.problems import STATUS, Problem
+
+_REF: Final = "#/components/schemas/{name}"
+_STATUSES: Final = sorted(set(STATUS.values()))
+
+
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    operations = list(operations)
+    kinds = [Problem]
+    for operation in operations:
+        kinds += [kind for kind in (operation.message, operation.answer) if _is_message(kind)]
+    _, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+    paths: dict[str, Any] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "scbroker",
+            "version": codec.PROTOCOL,
+            "description": "Messages are MessagePack; a field of format byte is a bin.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"session": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _is_message(kind: Any) -> bool:
+    return kind is not None and kind is not bytes
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    answers = {str(status): _problem(status) for status in _STATUSES}
+    answers[str(operation.status)] = _body(operation.answer, "Done")
+    if operation.status == 201:
+        answers["200"] = _body(operation.answer, "Done before")
+    found: dict[str, Any] = {
+        "summary": operation.summary,
+        "operationId": f"{operation.method.lower()}{re.sub(r'[^A-Za-z]+', '-', operation.path)}",
+        "parameters": [*_headers(), *_path(operation), *_query(operation)],
+        "responses": answers,
+    }
+    if operation.session:
+        found["security"] = [{"session": []}]
+    if operation.message is not None:
+        found["requestBody"] = {"required": True, **_body(operation.message, "")}
+    return found
+
+
+def _body(kind: Any, description: str) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": description} if description else {}
+    if kind is bytes:
+        answer["content"] = {codec.OCTETS: {"schema": {}}}
+    elif kind is not None:
+        reference = {"$ref": _REF.format(name=kind.__name__)}
+        answer["content"] = {codec.MESSAGE: {"schema": reference}}
+    return answer
+
+
+def _problem(status: int) -> dict[str, Any]:
+    codes = sorted(kind.code for kind, number in STATUS.items() if number == status)
+    schema = {"$ref": _REF.format(name="Problem")}
+    return {"description": ", ".join(codes), "content": {codec.PROBLEM: {"schema": schema}}}
+
+
+def _headers() -> list[dict[str, Any]]:
+    kinds = {
+        codec.PROTOCOL_HEADER: {"type": "string", "const": codec.PROTOCOL},
+        codec.API_KEY_HEADER: {"type": "string", "format": "uuid"},
+        codec.APPLICATION_HEADER: {"type": "string", "minLength": 1, "maxLength": 256},
+    }
+    return [
+        {"name": name, "in": "header", "required": True, "schema": schema}
+        for name, schema in kinds.items()
+    ]
+
+
+def _path(operation: Operation) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "format": "uuid"}
+            if name.endswith("Id")
+            else {"type": "integer", "minimum": 0},
+        }
+        for name in re.findall(r"{(\w+)}", operation.path)
+    ]
+
+
+def _query(operation: Operation) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": field.encode_name,
+            "in": "query",
+            "required": field.required,
+            "schema": msgspec.json.schema(field.type),
+        }
+        for field in msgspec.structs.fields(operation.query)
+    ]

@@ -1,0 +1,87 @@
+"""The broker's configuration: defaults, then one TOML file, then the environment.
+
+`SCBROKER_DATABASE_URL` sets `database_url`, and so on for every field. A name or value that is not
+understood is an error at start, never ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import platformdirs
+from msgspec import Meta
+
+from scbroker.errors import InvalidArgumentError
+from scbroker.records.access_list import MAX_ENTRIES
+
+PREFIX: Final = "SCBROKER_"
+# Names with the prefix that belong to the client or are read elsewhere.
+_OTHERS: Final = {"SERVER_URL", "APPLICATION_NAME", "CONFIG"}
+
+Positive = Annotated[int, Meta(ge=1)]
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What an operator can set. Sizes in bytes, times in seconds."""
+
+    data_dir: str = ""
+    """Where the embedded default keeps everything; the platform's data folder if empty."""
+    database_url: str = ""
+    """postgresql://… or sqlite:///…; a SQLite file in data_dir if empty."""
+    object_store_url: str = ""
+    """s3://…, gs://…, az://… or file:///…; a folder in data_dir if empty."""
+    broker_key: str = ""
+    """64 hexadecimal digits, the same for every process of a broker; a file in data_dir if empty."""
+    origins: list[str] = []
+    """The addresses that clients use, as https://broker.example:443; the bound one if empty."""
+    api_key: str = ""
+    """A first API key to provision; one is made and printed at the first start if empty."""
+    session_seconds: Positive = 3600
+    guesses: Positive = 10
+    """Wrong passphrases allowed for one user from one address in guess_seconds."""
+    guesses_user: Positive = 100
+    """... for one user from everywhere."""
+    guesses_address: Positive = 100
+    """... from one address for all users together."""
+    guess_seconds: Positive = 900
+    trusted_proxies: str = ""
+    """Addresses of proxies whose X-Forwarded-For is believed, comma-separated; none by default."""
+    max_members: Annotated[int, Meta(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES
+    max_content: Positive = 2**40
+    max_pending_parts: Positive = 256
+    """Parts that one user may have begun to send and not committed."""
+    part_grace_seconds: Positive = 3600
+    """How long a replaced content can still be read to its end."""
+    upload_seconds: Annotated[int, Meta(ge=86_400)] = 172_800
+    """How long chunks are kept that no record names."""
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.data_dir) if self.data_dir else Path(platformdirs.user_data_dir("scbroker"))
+
+
+def load_settings(
+    environment: Mapping[str, str] = os.environ, **overrides: str | None
+) -> Settings:
+    """Settings from file, environment and command line; `InvalidArgumentError` says what is wrong."""
+    values: dict[str, Any] = {}
+    if config := environment.get(PREFIX + "CONFIG"):
+        try:
+            values.update(tomllib.loads(Path(config).read_text("utf-8")))
+        except (OSError, ValueError) as error:
+            raise InvalidArgumentError(f"Cannot read the settings in {config}: {error}") from None
+    for name, text in environment.items():
+        if name.startswith(PREFIX) and (key := name.removeprefix(PREFIX)) not in _OTHERS:
+            values[key.lower()] = text.split(",") if key == "ORIGINS" else text
+    values.update({key: value for key, value in overrides.items() if value is not None})
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidArgumentError(
+            f"A setting is wrong (file, or environment as {PREFIX}NAME): {error}"
+        ) from None

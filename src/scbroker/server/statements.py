@@ -1,0 +1,218 @@
+"""Statements as constants, and the readings that more than one module needs.
+
+A statement built for each call halves everything; these are built once, with bound parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    Connection,
+    Row,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from scbroker.records.key_record import Signed
+from scbroker.server.tables import (
+    access_lists,
+    accesses,
+    api_keys,
+    chunks,
+    containers,
+    events,
+    guesses,
+    key_files,
+    key_records,
+    members,
+    nonces,
+    parts,
+    records,
+    sessions,
+    users,
+)
+
+b = bindparam
+
+# Users and sessions
+FIND_API_KEY: Final = select(api_keys.c.key_hash).where(api_keys.c.key_hash == b("hash"))
+ANY_API_KEY: Final = select(func.count()).select_from(api_keys)
+ADD_API_KEY: Final = insert(api_keys)
+FIND_USER: Final = select(users).where(users.c.id == b("id"))
+FIND_USERS: Final = select(users).where(users.c.id.in_(b("ids", expanding=True)))
+LOCK_USER: Final = FIND_USER.with_for_update(key_share=True)
+ADD_USER: Final = insert(users)
+ADD_KEY_RECORDS: Final = insert(key_records)
+KEY_CHAIN: Final = (
+    select(key_records.c.body, key_records.c.signature)
+    .where(key_records.c.user_id == b("user_id"), key_records.c.sequence >= b("from"))
+    .order_by(key_records.c.sequence)
+    .limit(b("count"))
+)
+ADD_KEY_FILE: Final = insert(key_files)
+FIND_KEY_FILE: Final = select(key_files).where(key_files.c.user_id == b("user_id"))
+FIND_REMINDER: Final = select(key_files.c.reminder).where(key_files.c.user_id == b("user_id"))
+ADD_SESSION: Final = insert(sessions)
+FIND_SESSION: Final = (
+    select(users.c.id, users.c.fingerprint, users.c.chain_length)
+    .join(sessions, sessions.c.user_id == users.c.id)
+    .where(
+        sessions.c.token_hash == b("token_hash"),
+        sessions.c.expires_at > b("now"),
+        users.c.deleted_at.is_(None),
+    )
+)
+END_SESSION: Final = delete(sessions).where(sessions.c.token_hash == b("hash"))
+END_OLD_SESSIONS: Final = delete(sessions).where(sessions.c.expires_at <= b("now"))
+FIND_NONCE: Final = select(nonces.c.nonce_hash).where(nonces.c.nonce_hash == b("hash"))
+ADD_NONCE: Final = insert(nonces)
+FORGET_NONCES: Final = delete(nonces).where(nonces.c.expires_at <= b("now"))
+FIND_GUESSES: Final = (
+    select(guesses).where(guesses.c.bucket == b("key")).with_for_update()
+)
+ADD_GUESSES: Final = insert(guesses)
+SET_GUESSES: Final = update(guesses).where(guesses.c.bucket == b("key"))
+FORGET_GUESSES: Final = delete(guesses).where(guesses.c.ends_at <= b("now"))
+
+# Containers
+FIND_CONTAINER: Final = select(containers).where(containers.c.id == b("id"))
+LOCK_CONTAINER: Final = FIND_CONTAINER.with_for_update(key_share=True)
+ADD_CONTAINER: Final = insert(containers)
+SET_CONTAINER: Final = update(containers).where(containers.c.id == b("container"))
+ADD_RECORD: Final = insert(records)
+FIND_RECORD: Final = select(records).where(
+    records.c.container_id == b("container"), records.c.version == b("number")
+)
+GOVERNING: Final = (
+    select(records.c.version, records.c.body, records.c.signature)
+    .where(
+        records.c.container_id == b("container"),
+        records.c.governing,
+        records.c.version >= b("from"),
+        records.c.version <= b("to"),
+    )
+    .order_by(records.c.version)
+)
+GOVERNING_AT: Final = select(func.max(records.c.version)).where(
+    records.c.container_id == b("container"), records.c.governing, records.c.version <= b("number")
+)
+BODIES: Final = (
+    select(records.c.version, records.c.governing, records.c.body)
+    .where(
+        records.c.container_id == b("container"),
+        records.c.version >= b("from"),
+        records.c.version < b("to"),
+    )
+    .order_by(records.c.version)
+    .limit(b("count"))
+)
+LATEST: Final = 2**53
+ADD_LIST: Final = insert(access_lists)
+FIND_LIST: Final = select(access_lists.c.entries).where(
+    access_lists.c.container_id == b("container"), access_lists.c.access_version == b("number")
+)
+LISTS: Final = select(access_lists.c.access_version, access_lists.c.entries).where(
+    access_lists.c.container_id == b("container"), access_lists.c.access_version >= b("from")
+)
+SET_LIST: Final = update(access_lists).where(
+    access_lists.c.container_id == b("container"), access_lists.c.access_version == b("number")
+)
+ADD_MEMBERS: Final = insert(members)
+FIND_MEMBER: Final = select(members).where(
+    members.c.container_id == b("container"), members.c.user_id == b("user")
+)
+CONTAINER_AND_MEMBER: Final = (
+    select(containers, members.c.permissions, members.c.expires_at, members.c.wrap)
+    .join(
+        members,
+        and_(members.c.container_id == containers.c.id, members.c.user_id == b("user")),
+    )
+    .where(containers.c.id == b("container"))
+)
+MEMBERS: Final = select(members).where(members.c.container_id == b("container"))
+DROP_MEMBERS: Final = delete(members).where(members.c.container_id == b("container"))
+DROP_WRAPS: Final = (
+    update(members).where(members.c.container_id == b("container")).values(wrap=None)
+)
+
+# Parts
+ADD_PART: Final = insert(parts)
+FIND_PART: Final = select(parts).where(parts.c.part_id == b("part"))
+LOCK_PART: Final = FIND_PART.with_for_update()
+PENDING_PARTS: Final = (
+    select(func.count())
+    .select_from(parts)
+    .where(parts.c.user_id == b("user"), ~parts.c.committed)
+)
+TOUCH_PART: Final = update(parts).where(parts.c.part_id == b("part"))
+COMMIT_PART: Final = (
+    update(parts)
+    .where(parts.c.part_id == b("part"))
+    .values(committed=True, hashes=b("all_hashes"))
+)
+DROP_CONTAINER_PARTS: Final = (
+    update(parts).where(parts.c.container_id == b("container")).values(replaced_at=0)
+)
+REPLACE_PARTS: Final = (
+    update(parts)
+    .where(parts.c.part_id.in_(b("replaced", expanding=True)))
+    .values(replaced_at=b("now"))
+)
+CHUNKS: Final = select(chunks).where(chunks.c.part_id == b("part")).order_by(chunks.c.chunk)
+FIND_CHUNK: Final = select(chunks).where(
+    chunks.c.part_id == b("part"), chunks.c.chunk == b("number")
+)
+ADD_CHUNK: Final = insert(chunks)
+DROP_CHUNK: Final = delete(chunks).where(
+    chunks.c.part_id == b("part"), chunks.c.chunk == b("number")
+)
+DROP_CHUNKS: Final = delete(chunks).where(chunks.c.part_id.in_(b("gone", expanding=True)))
+DROP_PARTS: Final = delete(parts).where(parts.c.part_id.in_(b("gone", expanding=True)))
+DEAD_PARTS: Final = (
+    select(parts.c.part_id)
+    .where(
+        (parts.c.replaced_at <= b("replaced_before"))
+        | (~parts.c.committed & (parts.c.touched_at <= b("touched_before")))
+    )
+    .limit(b("count"))
+)
+
+# Events
+ADD_EVENTS: Final = insert(events)
+LAST_EVENT: Final = select(users.c.last_event).where(users.c.id == b("user"))
+LOCK_LAST_EVENT: Final = LAST_EVENT.with_for_update()
+SET_LAST_EVENT: Final = update(users).where(users.c.id == b("user"))
+UNNUMBERED: Final = (
+    select(events.c.row_id)
+    .where(events.c.user_id == b("user"), events.c.id.is_(None))
+    .order_by(events.c.row_id)
+    .limit(b("count"))
+)
+NUMBER_EVENT: Final = update(events).where(events.c.row_id == b("row")).values(id=b("number"))
+FIND_ACCESS: Final = select(accesses).where(
+    accesses.c.container_id == b("container"), accesses.c.user_id == b("user")
+)
+ADD_ACCESS: Final = insert(accesses)
+SET_ACCESS: Final = update(accesses).where(
+    accesses.c.container_id == b("container"), accesses.c.user_id == b("user")
+)
+
+
+def one(connection: Connection, statement: Any, **values: object) -> Row[Any] | None:
+    """The one row of a statement, or None."""
+    return connection.execute(statement, values).one_or_none()
+
+
+def key_chain(
+    connection: Connection, user_id: bytes, first: int = 0, count: int = 1024
+) -> list[Signed]:
+    """A user's key records from a sequence on."""
+    values = {"user_id": user_id, "from": first, "count": count}
+    rows = connection.execute(KEY_CHAIN, values)
+    return [Signed(row.body, row.signature) for row in rows]

@@ -1,0 +1,223 @@
+"""The tables. UUIDs are 16 bytes, times are microseconds since 1970 in UTC.
+
+What each holds of a container is docs/spec/container.md's; nothing here is a plaintext or a private
+key. Changes go through `migrations/`; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    text,
+)
+
+metadata: Final = MetaData()
+
+_RowId: Final = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _id(name: str, **options: bool) -> Column[bytes]:
+    return Column(name, LargeBinary(16), **{"nullable": False, **options})  # type: ignore[arg-type]
+
+
+def _hash(name: str, **options: bool) -> Column[bytes]:
+    return Column(name, LargeBinary(32), **{"nullable": False, **options})  # type: ignore[arg-type]
+
+
+def _bytes(name: str, *, nullable: bool = False) -> Column[bytes]:
+    return Column(name, LargeBinary, nullable=nullable)
+
+
+def _number(name: str, *, nullable: bool = False) -> Column[int]:
+    return Column(name, BigInteger, nullable=nullable)
+
+
+api_keys: Final = Table(
+    "api_keys",
+    metadata,
+    _hash("key_hash", primary_key=True),
+    Column("name", String(256), nullable=False),
+    _number("created_at"),
+)
+
+users: Final = Table(
+    "users",
+    metadata,
+    _id("id", primary_key=True),
+    _hash("fingerprint"),
+    _number("chain_length"),
+    _number("encryption_index"),
+    _number("registered_at"),
+    _number("deleted_at", nullable=True),
+    _number("last_event"),
+)
+
+key_records: Final = Table(
+    "key_records",
+    metadata,
+    _id("user_id", primary_key=True),
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
+    _bytes("body"),
+    _bytes("signature"),
+)
+
+key_files: Final = Table(
+    "key_files",
+    metadata,
+    _id("user_id", primary_key=True),
+    _bytes("key_file"),
+    _hash("key_file_hash"),
+    _hash("verifier"),
+    Column("reminder", String(1024), nullable=False),
+)
+
+sessions: Final = Table(
+    "sessions",
+    metadata,
+    _hash("token_hash", primary_key=True),
+    _id("user_id"),
+    _number("expires_at"),
+    Index("sessions_of_user", "user_id"),
+    Index("sessions_by_expiry", "expires_at"),
+)
+
+nonces: Final = Table(
+    "nonces",
+    metadata,
+    _hash("nonce_hash", primary_key=True),
+    _number("expires_at"),
+    Index("nonces_by_expiry", "expires_at"),
+)
+
+guesses: Final = Table(
+    "guesses",
+    metadata,
+    _hash("bucket", primary_key=True),
+    _number("count"),
+    _number("ends_at"),
+    Index("guesses_by_end", "ends_at"),
+)
+
+containers: Final = Table(
+    "containers",
+    metadata,
+    _id("id", primary_key=True),
+    _number("version"),
+    _number("governing_version"),
+    _number("access_version"),
+    _bytes("type_salt", nullable=True),
+    Column("type", String(256)),
+    Column("deleted", Boolean, nullable=False),
+)
+
+records: Final = Table(
+    "records",
+    metadata,
+    _id("container_id", primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("governing", Boolean, nullable=False),
+    _bytes("body"),
+    _bytes("signature"),
+)
+Index(
+    "records_governing",
+    records.c.container_id,
+    records.c.version,
+    sqlite_where=text("governing"),
+    postgresql_where=text("governing"),
+)
+
+access_lists: Final = Table(
+    "access_lists",
+    metadata,
+    _id("container_id", primary_key=True),
+    Column("access_version", BigInteger, primary_key=True, autoincrement=False),
+    _bytes("entries"),
+)
+
+members: Final = Table(
+    "members",
+    metadata,
+    _id("container_id", primary_key=True),
+    _id("user_id", primary_key=True),
+    Column("permissions", SmallInteger, nullable=False),
+    _number("expires_at", nullable=True),
+    _bytes("wrap", nullable=True),
+    Index("members_of_user", "user_id"),
+)
+
+parts: Final = Table(
+    "parts",
+    metadata,
+    _id("part_id", primary_key=True),
+    _id("container_id"),
+    _id("user_id"),
+    _number("touched_at"),
+    Column("committed", Boolean, nullable=False),
+    _number("replaced_at", nullable=True),
+    _bytes("inline", nullable=True),
+    _bytes("hashes", nullable=True),
+    Index("parts_of_container", "container_id"),
+    Index("parts_replaced", "replaced_at"),
+)
+Index(
+    "parts_pending",
+    parts.c.user_id,
+    parts.c.touched_at,
+    sqlite_where=text("NOT committed"),
+    postgresql_where=text("NOT committed"),
+)
+
+chunks: Final = Table(
+    "chunks",
+    metadata,
+    _id("part_id", primary_key=True),
+    Column("chunk", Integer, primary_key=True, autoincrement=False),
+    _number("size"),
+    _hash("chunk_hash"),
+    _bytes("hashes"),
+)
+
+events: Final = Table(
+    "events",
+    metadata,
+    Column("row_id", _RowId, primary_key=True, autoincrement=True),
+    _id("user_id"),
+    _number("id", nullable=True),
+    Column("event_type", String(16), nullable=False),
+    _id("container_id"),
+    Column("container_type", String(256)),
+    _number("date"),
+    _number("version"),
+    Column("related_user_id", LargeBinary(16)),
+    Column("application", String(256), nullable=False),
+    Column("changes", SmallInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index("events_of_user", events.c.user_id, events.c.id, unique=True)
+Index(
+    "events_unnumbered",
+    events.c.user_id,
+    events.c.row_id,
+    sqlite_where=text("id IS NULL"),
+    postgresql_where=text("id IS NULL"),
+)
+
+accesses: Final = Table(
+    "accesses",
+    metadata,
+    _id("container_id", primary_key=True),
+    _id("user_id", primary_key=True),
+    _number("told_at"),
+)

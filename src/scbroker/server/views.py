@@ -1,0 +1,224 @@
+"""What a reader is served of a container. Spec: docs/spec/protocol.md, section 5; container.md, 4 and 8.
+
+Enough to judge the head, and no entry of an access list beyond what the reader may see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row
+
+from scbroker.errors import NotFoundError
+from scbroker.records.container_record import ContainerRecord, Role, parse_record
+from scbroker.records.ids import user_id_of
+from scbroker.records.key_record import Signed
+from scbroker.server import events
+from scbroker.server import statements as sql
+from scbroker.server.broker import Broker, Call, SessionUser, now
+from scbroker.server.stored_lists import StoredList
+from scbroker.vocabulary import ContainerAccessLevel
+from scbroker.wire.codec import SignedObject
+from scbroker.wire.containers import (
+    MAX_SKIPPED,
+    PAGE_BYTES,
+    Bodies,
+    BodiesQuery,
+    ContainerView,
+    GoverningPage,
+    GoverningQuery,
+    GoverningView,
+    TypeText,
+    ViewQuery,
+)
+from scbroker.wire.users import KeyChainState
+
+_UNKNOWN: Final = "There is no container of this id that you have access to."
+Page = tuple[list[GoverningView], set[bytes]]
+
+
+async def view(broker: Broker, call: Call, message: None) -> ContainerView:
+    """The container as its reader may see it, from the beginning or from the reader's mark."""
+    del message
+    container_id, user = call.uuid("containerId"), call.session
+    query = call.query_as(ViewQuery)
+    since, wanted = query.since, _wanted(query)
+
+    def read(connection: Connection) -> ContainerView:
+        container = _readable(connection, container_id, user)
+        start = _start(connection, container, since)
+        governing, authors = _governing(connection, container, user, start, container.version)
+        return ContainerView(
+            governing=governing,
+            lastGoverning=container.governing_version,
+            head=_head(connection, container),
+            skipped=_skipped(connection, container, since),
+            wrap=container.wrap,
+            type=_type(container),
+            header=_inline(connection, container, Role.Header, wanted),
+            content=_inline(connection, container, Role.Content, wanted),
+            keyChains=_chains(connection, authors),
+        )
+
+    answer = await broker.database.read(read, large=True)
+    if answer.header is not None or answer.content is not None:
+        events.note_access(broker, call, container_id)
+    return answer
+
+
+async def governing_page(broker: Broker, call: Call, message: None) -> GoverningPage:
+    """Governing records from a version on, as of the head of version `to`."""
+    del message
+    query = call.query_as(GoverningQuery)
+
+    def read(connection: Connection) -> GoverningPage:
+        container = _readable(connection, call.uuid("containerId"), call.session)
+        return GoverningPage(
+            governing=_governing(connection, container, call.session, query.from_, query.to)[0]
+        )
+
+    return await broker.database.read(read, large=True)
+
+
+async def bodies(broker: Broker, call: Call, message: None) -> Bodies:
+    """The bodies of records in a row, for a reader whose mark is far back."""
+    del message
+    query = call.query_as(BodiesQuery)
+
+    def read(connection: Connection) -> list[bytes]:
+        container = _readable(connection, call.uuid("containerId"), call.session)
+        values = {
+            "container": container.id,
+            "from": query.from_,
+            "to": sql.LATEST,
+            "count": query.count,
+        }
+        return [row.body for row in connection.execute(sql.BODIES, values)]
+
+    return Bodies(bodies=await broker.database.read(read, large=True))
+
+
+def _wanted(query: ViewQuery) -> set[Role]:
+    asked = {Role.Header: query.header, Role.Content: query.content}
+    return {role for role, wanted in asked.items() if wanted}
+
+
+def _readable(connection: Connection, container_id: bytes, user: SessionUser) -> Row[Any]:
+    found = sql.one(connection, sql.CONTAINER_AND_MEMBER, container=container_id, user=user.id)
+    if found is None or (found.expires_at is not None and found.expires_at <= now()):
+        raise NotFoundError(_UNKNOWN)
+    return found
+
+
+def _start(connection: Connection, container: Row[Any], since: int | None) -> int:
+    """The version of the governing record in force at a mark; the first without one."""
+    if since is None:
+        return 1
+    values = {"container": container.id, "number": min(since, container.version)}
+    return int(connection.execute(sql.GOVERNING_AT, values).scalar_one() or 1)
+
+
+def _governing(
+    connection: Connection, container: Row[Any], user: SessionUser, first: int, last: int
+) -> Page:
+    """Governing records with what the reader may see of their lists, and the authors to judge."""
+    rows = connection.execute(
+        sql.GOVERNING, {"container": container.id, "from": first, "to": last}
+    ).all()
+    records = [parse_record(row.body) for row in rows]
+    head = parse_record(_stored(connection, container.id, min(last, container.version)).body)
+    found = connection.execute(sql.LISTS, {"container": container.id, "from": 0})
+    lists = {row.access_version: StoredList.decode(row.entries) for row in found}
+    shown = _shown(container, user, records, head)
+    views, size, given = [], 0, 0
+    for row, record, names in zip(rows, records, shown, strict=True):
+        assert record.governing is not None
+        access = None
+        if record.governing.accessVersion != given:
+            given = record.governing.accessVersion
+            whole = lists[given]
+            access = (whole if names is None else whole.only(names)).view
+        signed = SignedObject.of(Signed(row.body, row.signature))
+        views.append(GoverningView(record=signed, accessList=access))
+        size += len(row.body) + len(row.signature)
+        size += 0 if access is None else 32 * lists[given].size + 160 * len(access.disclosed)
+        if size > PAGE_BYTES:
+            break
+    return views, {record.author for record in (*records, head)}
+
+
+def _shown(
+    container: Row[Any], user: SessionUser, records: Sequence[ContainerRecord], head: ContainerRecord
+) -> list[set[bytes] | None]:
+    """For each record, whose entries its list shows; None for all (container.md, section 4).
+
+    Backwards: the author of a record has to be seen in the list before, and who is seen in a list
+    has to be seen in those before it.
+    """
+    if container.permissions & ContainerAccessLevel.ViewAccess and not container.deleted:
+        return [None] * len(records)
+    names = {user.fingerprint, head.author}
+    shown: list[set[bytes] | None] = []
+    for record in reversed(records):
+        assert record.governing is not None
+        names = names | {record.governing.accessAuthor}
+        shown.append(names)
+        names = names | {record.author}
+    return shown[::-1]
+
+
+def _stored(connection: Connection, container_id: bytes, version: int) -> Row[Any]:
+    row = sql.one(connection, sql.FIND_RECORD, container=container_id, number=version)
+    if row is None:
+        raise NotFoundError("The container has no record of this version.")
+    return row
+
+
+def _head(connection: Connection, container: Row[Any]) -> SignedObject | None:
+    if container.version == container.governing_version:
+        return None
+    row = _stored(connection, container.id, container.version)
+    return SignedObject.of(Signed(row.body, row.signature))
+
+
+def _skipped(connection: Connection, container: Row[Any], since: int | None) -> list[bytes]:
+    if since is None:
+        return []
+    rows = connection.execute(
+        sql.BODIES,
+        {
+            "container": container.id,
+            "from": since,
+            "to": container.version,
+            "count": MAX_SKIPPED,
+        },
+    )
+    return [row.body for row in rows if not row.governing]
+
+
+def _type(container: Row[Any]) -> TypeText | None:
+    if container.type_salt is None or not container.permissions & ContainerAccessLevel.ViewType:
+        return None
+    return TypeText(salt=container.type_salt, type=container.type)
+
+
+def _inline(
+    connection: Connection, container: Row[Any], role: Role, wanted: set[Role]
+) -> bytes | None:
+    if role not in wanted or not container.permissions & ContainerAccessLevel.Download:
+        return None
+    part = parse_record(_stored(connection, container.id, container.version).body).part(role)
+    if part is None:
+        return None
+    row = sql.one(connection, sql.FIND_PART, part=part.partId)
+    return None if row is None else row.inline
+
+
+def _chains(connection: Connection, authors: set[bytes]) -> list[KeyChainState]:
+    ids = [user_id_of(author).bytes for author in authors]
+    rows = connection.execute(sql.FIND_USERS, {"ids": ids}).all()
+    return [
+        KeyChainState(userId=str(user_id_of(row.fingerprint)), sequence=row.chain_length - 1)
+        for row in rows
+    ]

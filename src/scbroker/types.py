@@ -1,0 +1,104 @@
+"""What operations return. Immutable; nothing secret in a repr beyond what the caller asked for.
+
+Times are aware datetimes in UTC. What the caller's permissions hide is None.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Header(Generic[T]):
+    """A container's decrypted header."""
+
+    customHeaderObject: T
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What every kind of container shows beside content and header.
+
+    `type`, `access`, `version`, times and authors are verified by signature; createdAt and
+    modifiedAt are their authors' clocks.
+    """
+
+    id: uuid.UUID
+    type: str | None
+    access: Sequence[AccessLevel] | None
+    """All entries with ViewAccess, else None."""
+    version: int
+    length: int | None
+    """Bytes of content; None when there is none, or without Decrypt."""
+    createdAt: dt.datetime
+    createdBy: uuid.UUID
+    modifiedAt: dt.datetime
+    modifiedBy: uuid.UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Container(Metadata, Generic[T]):
+    """A container, opened as far as the caller's permissions go."""
+
+    content: bytes | None = field(default=None, repr=False)
+    header: Header[T] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SecuredContainer(Metadata):
+    """A container as the broker keeps it: the signed record, the caller's wrap, the sealed parts."""
+
+    record: bytes = field(repr=False)
+    signature: bytes = field(repr=False)
+    wrap: bytes | None = field(repr=False)
+    sealedHeader: bytes | None = field(repr=False)
+    sealedContent: bytes | None = field(repr=False)
+    """Of a content of more than 64 KiB, None: its segments are read by range."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """One public key of a user, from a verified chain."""
+
+    userId: uuid.UUID
+    keyType: KeyType
+    index: int
+    key: bytes = field(repr=False)
+    active: bool
+    createdAt: dt.datetime
+    retiredAt: dt.datetime | None
+    fingerprint: str
+    """The user's, for people to compare."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEvent:
+    """One entry of the caller's event log. Events are the broker's word; containers are verified."""
+
+    id: int
+    eventType: ContainerEventType
+    containerId: uuid.UUID
+    containerType: str | None
+    date: dt.datetime
+    version: int
+    relatedUserId: uuid.UUID | None
+    applicationName: str
+    changes: Sequence[str]
+
+
+__all__ = [
+    "Container",
+    "ContainerEvent",
+    "Header",
+    "Metadata",
+    "PublicKey",
+    "SecuredContainer",
+]

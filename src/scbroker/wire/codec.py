@@ -1,0 +1,84 @@
+"""Messages as bytes, strictly. Spec: docs/spec/protocol.md, section 1.
+
+One way in: `decode(Type, body)`. It refuses what msgspec alone would let pass: doubled fields,
+integers in a longer form than needed, bytes behind the end, depth.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from scbroker.crypto.verify import SIGNATURE_SIZE, WRAP_SIZE
+from scbroker.errors import InvalidArgumentError, TooLargeError
+from scbroker.records.canonical import MAX_TIME
+from scbroker.records.ids import UUID_PATTERN
+from scbroker.records.key_record import Signed
+
+PROTOCOL: Final = "1"
+PROTOCOL_HEADER: Final = "Scbroker-Protocol"
+API_KEY_HEADER: Final = "Scbroker-Api-Key"
+APPLICATION_HEADER: Final = "Scbroker-Application"
+MESSAGE: Final = "application/vnd.msgpack"
+OCTETS: Final = "application/octet-stream"
+PROBLEM: Final = "application/problem+json"
+MAX_MESSAGE: Final = 4 * 1_048_576
+MAX_SMALL_MESSAGE: Final = 131_072
+MAX_APPLICATION: Final = 256
+
+Id = Annotated[str, Meta(pattern=UUID_PATTERN, min_length=36, max_length=36)]
+Uint = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+Time = Annotated[int, Meta(ge=0, le=MAX_TIME)]
+Hash = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Wrap = Annotated[bytes, Meta(min_length=WRAP_SIZE, max_length=WRAP_SIZE)]
+
+T = TypeVar("T")
+_encoder: Final = msgspec.msgpack.Encoder()
+_any: Final = msgspec.msgpack.Decoder()
+
+
+class Message(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A map from field names to values. Fields with a default may be left out."""
+
+
+class SignedObject(Message, kw_only=True):
+    """A stored object and its signature."""
+
+    body: Annotated[bytes, Meta(max_length=4096)]
+    signature: Annotated[bytes, Meta(min_length=SIGNATURE_SIZE, max_length=SIGNATURE_SIZE)]
+
+    @classmethod
+    def of(cls, signed: Signed) -> SignedObject:
+        return cls(body=signed.body, signature=signed.signature)
+
+    @property
+    def signed(self) -> Signed:
+        return Signed(self.body, self.signature)
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind)
+
+
+def encode(message: Message) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode(kind: type[T], body: bytes, limit: int = MAX_MESSAGE) -> T:
+    """Strictly one message; `InvalidArgumentError` says what is wrong, `TooLargeError` how much."""
+    if len(body) > limit:
+        raise TooLargeError(f"The message has more than {limit} bytes.")
+    try:
+        message: T = _decoder(kind).decode(body)
+        same = _encoder.encode(_any.decode(body)) == body
+    except msgspec.ValidationError as error:
+        raise InvalidArgumentError(f"Malformed message: {error}") from None
+    except (ValueError, RecursionError):
+        raise InvalidArgumentError("The message is not MessagePack.") from None
+    if not same:
+        raise InvalidArgumentError("The message has doubled fields or is not in shortest form.")
+    return message

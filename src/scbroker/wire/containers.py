@@ -1,0 +1,143 @@
+"""Records, views and parts. Spec: docs/spec/protocol.md, section 5, and docs/spec/container.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from scbroker.records.access_list import MAX_ENTRIES, MAX_ENTRY, AccessList, SaltedEntry
+from scbroker.records.container_record import MAX_HEADER,MAX_RECORD,MAX_SEGMENTS,MAX_TYPE,SEGMENT
+from scbroker.wire.codec import Hash, Message, SignedObject, Uint, Wrap
+from scbroker.wire.users import KeyChainState
+
+MAX_INLINE: Final = 65_536
+CHUNK_SEGMENTS: Final = 8
+MAX_SKIPPED: Final = 1000
+PAGE_BYTES: Final = 2 * 1_048_576
+_SEALED_SLACK: Final = 8192
+SEALED_SEGMENT: Final = SEGMENT + 56 + 16 * (SEGMENT // 16_384 + 1)
+MAX_CHUNK: Final = CHUNK_SEGMENTS * SEALED_SEGMENT
+
+Salt = Annotated[bytes, Meta(min_length=32, max_length=32)]
+EntryBytes = Annotated[bytes, Meta(max_length=MAX_ENTRY)]
+TypeLabel = Annotated[str, Meta(max_length=MAX_TYPE)]
+SealedHeader = Annotated[bytes, Meta(max_length=MAX_HEADER + _SEALED_SLACK)]
+SealedInline = Annotated[bytes, Meta(max_length=MAX_INLINE + _SEALED_SLACK)]
+RecordBody = Annotated[bytes, Meta(max_length=MAX_RECORD)]
+
+
+class AccessEntry(Message, kw_only=True):
+    salt: Salt
+    entry: EntryBytes
+    wrap: Wrap | None
+
+    @property
+    def salted(self) -> SaltedEntry:
+        return SaltedEntry(self.salt, self.entry)
+
+
+class TypeText(Message, kw_only=True):
+    salt: Salt
+    type: TypeLabel | None
+
+
+class RecordRequest(Message, kw_only=True):
+    record: SignedObject
+    accessList: Annotated[list[AccessEntry], Meta(min_length=1, max_length=MAX_ENTRIES)] | None = (
+        None
+    )
+    type: TypeText | None = None
+    header: SealedHeader | None = None
+    content: SealedInline | None = None
+
+
+class RecordReceipt(Message, kw_only=True):
+    version: Uint
+    hash: Hash
+
+
+class Disclosed(Message, kw_only=True):
+    position: Uint
+    salt: Salt
+    entry: EntryBytes
+
+
+class ListView(Message, kw_only=True):
+    entryHashes: Annotated[bytes, Meta(max_length=32 * MAX_ENTRIES)]
+    disclosed: Annotated[list[Disclosed], Meta(max_length=MAX_ENTRIES)]
+
+    @property
+    def access(self) -> AccessList:
+        """The list, checked against its entries' hashes."""
+        return AccessList.disclosed(
+            self.entryHashes,
+            [(item.position, SaltedEntry(item.salt, item.entry)) for item in self.disclosed],
+        )
+
+    @classmethod
+    def of(cls, salted: Sequence[SaltedEntry], shown: Sequence[int]) -> ListView:
+        """A list of which these positions are shown."""
+        return cls(
+            entryHashes=b"".join(item.hash for item in salted),
+            disclosed=[
+                Disclosed(position=n, salt=salted[n].salt, entry=salted[n].entry) for n in shown
+            ],
+        )
+
+
+class GoverningView(Message, kw_only=True):
+    record: SignedObject
+    accessList: ListView | None
+
+
+class GoverningQuery(Message, kw_only=True):
+    from_: Annotated[int, Meta(ge=1, le=2**53 - 1)] = msgspec.field(name="from")
+    to: Annotated[int, Meta(ge=1, le=2**53 - 1)]
+
+
+class GoverningPage(Message, kw_only=True):
+    governing: list[GoverningView]
+
+
+class ContainerView(Message, kw_only=True):
+    governing: Annotated[list[GoverningView], Meta(min_length=1)]
+    lastGoverning: Uint
+    head: SignedObject | None
+    skipped: Annotated[list[RecordBody], Meta(max_length=MAX_SKIPPED)] = []
+    wrap: Wrap | None
+    type: TypeText | None
+    header: SealedHeader | None
+    content: SealedInline | None
+    keyChains: list[KeyChainState]
+
+
+class ViewQuery(Message, kw_only=True):
+    since: Uint | None = None
+    header: Annotated[int, Meta(ge=0, le=1)] = 0
+    content: Annotated[int, Meta(ge=0, le=1)] = 0
+
+
+class BodiesQuery(Message, kw_only=True):
+    from_: Annotated[int, Meta(ge=1, le=2**53 - 1)] = msgspec.field(name="from")
+    count: Annotated[int, Meta(ge=1, le=MAX_SKIPPED)]
+
+
+class SegmentsQuery(Message, kw_only=True):
+    first: Annotated[int, Meta(ge=0, lt=MAX_SEGMENTS)]
+    count: Annotated[int, Meta(ge=1, le=CHUNK_SEGMENTS)]
+
+
+class Bodies(Message, kw_only=True):
+    bodies: Annotated[list[RecordBody], Meta(max_length=MAX_SKIPPED)]
+
+
+class ChunkState(Message, kw_only=True):
+    index: Uint
+    hash: Hash
+
+
+class Chunks(Message, kw_only=True):
+    chunks: list[ChunkState]

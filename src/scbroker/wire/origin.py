@@ -1,0 +1,48 @@
+"""The one spelling of a broker's address. Spec: docs/spec/protocol.md, section 2."""
+
+from __future__ import annotations
+
+import ipaddress
+import urllib.parse
+from typing import Final
+
+from scbroker.errors import InvalidArgumentError
+
+_PORTS: Final = {"http": 80, "https": 443}
+_LOOPBACK: Final = "localhost"
+
+
+def canonical_origin(url: str) -> str:
+    """`scheme://host:port`; `InvalidArgumentError` unless it is https, or http to a loopback."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, port = _canonical_host(parts.hostname or ""), parts.port
+    except ValueError:
+        raise InvalidArgumentError("The broker's address is not a URL.") from None
+    if parts.scheme not in _PORTS or not host:
+        raise InvalidArgumentError("The broker's address begins with https:// or http://.")
+    if parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc:
+        raise InvalidArgumentError("The broker's address is scheme, host and port alone.")
+    if parts.scheme == "http" and host != _LOOPBACK:
+        raise InvalidArgumentError(
+            "Keys and tokens travel over https only; http is for a broker on this machine."
+        )
+    return f"{parts.scheme}://{host}:{_PORTS[parts.scheme] if port is None else port}"
+
+
+def _canonical_host(host: str) -> str:
+    if not _is_ip(host):
+        host = host.encode("idna").decode("ascii").lower().rstrip(".") if host else ""
+        return _LOOPBACK if host == _LOOPBACK or host.endswith(".localhost") else host
+    address = ipaddress.ip_address(host)
+    if address.is_loopback:
+        return _LOOPBACK
+    return f"[{address}]" if isinstance(address, ipaddress.IPv6Address) else str(address)
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,81 @@
+"""Errors on the wire: `application/problem+json` (RFC 9457). Spec: docs/spec/protocol.md, section 1."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from scbroker import errors
+from scbroker.errors import BrokerError, BrokerUnavailableError
+
+STATUS: Final[dict[type[BrokerError], int]] = {
+    errors.InvalidArgumentError: 400,
+    errors.UnsupportedVersionError: 400,
+    errors.ApiKeyError: 401,
+    errors.NotAuthenticatedError: 401,
+    errors.CredentialsError: 401,
+    errors.ChallengeError: 401,
+    errors.PermissionDeniedError: 403,
+    errors.NotFoundError: 404,
+    errors.ConflictError: 409,
+    errors.AlreadyExistsError: 409,
+    errors.StaleKeysError: 409,
+    errors.DeletedError: 410,
+    errors.PartGoneError: 410,
+    errors.TooLargeError: 413,
+    errors.ClockError: 422,
+    errors.RejectedError: 422,
+    errors.IncompleteUploadError: 422,
+    errors.ThrottledError: 429,
+    errors.BrokerFaultError: 500,
+    errors.OverloadedError: 503,
+}
+_BY_CODE: Final = {kind.code: kind for kind in STATUS}
+MAX_PROBLEM: Final = 8192
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of an error. `code` decides, `detail` is for people."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+
+
+def problem_of(error: BrokerError) -> Problem:
+    """The answer for an error; one that has no place on the wire is an internal fault."""
+    kind = type(error) if type(error) in STATUS else errors.BrokerFaultError
+    detail = str(error) if kind is type(error) else "The broker failed. Its log says why."
+    return Problem(title=kind.code, status=STATUS[kind], detail=detail, code=kind.code)
+
+
+def error_of(status: int, body: bytes, retry_after: str | None) -> BrokerError:
+    """The error that an answer stands for. What the answer says is the broker's word."""
+    try:
+        problem = msgspec.json.decode(body[:MAX_PROBLEM], type=Problem)
+        kind = _BY_CODE[problem.code]
+    except (ValueError, RecursionError, KeyError):
+        return _error_without_code(status, retry_after)
+    detail = "".join(char for char in problem.detail[:500] if char.isprintable())
+    if issubclass(kind, BrokerUnavailableError):
+        return kind(detail, retryAfter=_seconds(retry_after))
+    return kind(detail)
+
+
+def _error_without_code(status: int, retry_after: str | None) -> BrokerError:
+    if status == 503:
+        return errors.OverloadedError(retryAfter=_seconds(retry_after))
+    if status in (502, 504):
+        return errors.UnreachableError(
+            f"A proxy in front of the broker answered {status}: the broker is not reachable behind it."
+        )
+    return errors.BrokerFaultError(
+        f"The broker answered with status {status} and no error that the protocol knows."
+    )
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else None

@@ -1,0 +1,118 @@
+"""Registration, sessions, KeyFiles, public keys. Spec: docs/spec/protocol.md, sections 3 and 5."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from scbroker.records.canonical import Bin32, KeyIndex, Row, decode_object
+from scbroker.wire.codec import Hash, Id, Message, SignedObject, Time, Uint
+
+SESSION_LABEL: Final = "session"
+NONCE_SIZE: Final = 48
+MAX_KEY_FILE: Final = 65_536
+MAX_REMINDER: Final = 1024
+MAX_KEY_USERS: Final = 64
+MAX_KEY_RECORDS: Final = 256
+_MAX_STATEMENT: Final = 1024
+
+Nonce = Annotated[bytes, Meta(min_length=NONCE_SIZE, max_length=NONCE_SIZE)]
+KeyFileBytes = Annotated[bytes, Meta(min_length=1, max_length=MAX_KEY_FILE)]
+Reminder = Annotated[str, Meta(max_length=MAX_REMINDER)]
+
+
+class Registration(Message, kw_only=True):
+    keyRecords: Annotated[list[SignedObject], Meta(min_length=2, max_length=2)]
+    keyFile: KeyFileBytes
+    auth: Hash
+    reminder: Reminder | None = None
+
+
+class Registered(Message, kw_only=True):
+    userId: Id
+
+
+class ChallengeRequest(Message, kw_only=True):
+    pass
+
+
+class Challenge(Message, kw_only=True):
+    nonce: Nonce
+
+
+class Statement(Row):
+    """What a log-in signs; built by the client alone (section 3)."""
+
+    origin: Annotated[str, Meta(min_length=1, max_length=512)]
+    fingerprint: Bin32
+    keyIndex: KeyIndex
+    nonce: Nonce
+
+
+class SessionRequest(Message, kw_only=True):
+    statement: Annotated[bytes, Meta(max_length=_MAX_STATEMENT)]
+    signature: Annotated[bytes, Meta(min_length=3373, max_length=3373)]
+
+
+class Session(Message, kw_only=True):
+    token: Annotated[str, Meta(min_length=43, max_length=43, pattern="^[A-Za-z0-9_-]{43}$")]
+    expiresAt: Time
+
+
+class KeyFileOpening(Message, kw_only=True):
+    auth: Hash
+
+
+class KeyFileAnswer(Message, kw_only=True):
+    keyFile: KeyFileBytes
+
+
+class KeyFileStoring(Message, kw_only=True):
+    keyFile: KeyFileBytes
+    auth: Hash
+    replaces: Hash | None
+    reminder: Reminder | None = None
+    keyRecords: Annotated[list[SignedObject], Meta(max_length=64)] = []
+    endOtherSessions: bool = False
+
+
+class KeyFileComparison(Message, kw_only=True):
+    hash: Hash
+
+
+class KeyFileComparisonAnswer(Message, kw_only=True):
+    same: bool
+
+
+class ReminderAnswer(Message, kw_only=True):
+    reminder: Reminder
+
+
+class KeyRecordsFrom(Message, kw_only=True):
+    userId: Id
+    from_: Uint = msgspec.field(name="from", default=0)
+
+
+class KeyRecordsRequest(Message, kw_only=True):
+    users: Annotated[list[KeyRecordsFrom], Meta(min_length=1, max_length=MAX_KEY_USERS)]
+
+
+class UserKeyRecords(Message, kw_only=True):
+    userId: Id
+    keyRecords: Annotated[list[SignedObject], Meta(max_length=MAX_KEY_RECORDS)]
+    deleted: bool
+
+
+class KeyRecords(Message, kw_only=True):
+    users: Annotated[list[UserKeyRecords], Meta(max_length=MAX_KEY_USERS)]
+
+
+class KeyChainState(Message, kw_only=True):
+    userId: Id
+    sequence: Uint
+
+
+def parse_statement(data: bytes) -> Statement:
+    return decode_object(Statement, data, _MAX_STATEMENT)
