@@ -33,7 +33,7 @@ from scbroker.errors import (
     KeySubstitutionError,
     RollbackError,
 )
-from scbroker.records.canonical import Bin32, Row, Uint, decode_object, encode_object
+from scbroker.records.canonical import Bin32, Row, decode_object, encode_object
 from scbroker.records.ids import fingerprint_of, show_fingerprint, user_id_of
 from scbroker.records.key_record import ACTIVE, LABEL, KeyChain, KeyRecord, Signed
 from scbroker.vocabulary import KeyType
@@ -44,24 +44,24 @@ _WRONG: Final = "Wrong password or passphrase, or a damaged KeyFile."
 _MlkemSeed = Annotated[bytes, Meta(min_length=64, max_length=64)]
 
 
-class _Seeds(Row):
+class _Seeds(Row, frozen=True):
     ed25519: Bin32
     mldsa: Bin32
 
 
-class _DecryptionSeeds(Row):
+class _DecryptionSeeds(Row, frozen=True):
     mlkem: _MlkemSeed
     x25519: Bin32
 
 
-class _KeyRingBytes(Row):
+class _KeyRingBytes(Row, frozen=True):
     fingerprint: Bin32
     generation: Annotated[int, Meta(ge=1, le=2**53 - 1)]
     signing: Annotated[list[_Seeds], Meta(min_length=1, max_length=256)]
     encryption: Annotated[list[_DecryptionSeeds], Meta(min_length=1, max_length=256)]
 
 
-class _KeyFileBytes(Row):
+class _KeyFileBytes(Row, frozen=True):
     fingerprint: Bin32
     passwordSalt: Bin32
     passphrasePart: Annotated[bytes, Meta(max_length=1280)]
@@ -203,9 +203,7 @@ def seal_key_file(ring: KeyRing, password: str, passphrase: PassphraseKeys) -> b
         _passphrase_context(fingerprint, salt, password_part),
         pad_secret(secret),
     )
-    return MAGIC + encode_object(
-        _KeyFileBytes(fingerprint, salt, passphrase_part, password_part)
-    )
+    return MAGIC + encode_object(_KeyFileBytes(fingerprint, salt, passphrase_part, password_part))
 
 
 def open_key_file(

@@ -71,20 +71,27 @@ def checked_credentials(
     password: object, passphrase: object, reminder: object, validator: Validator
 ) -> tuple[str, str, str | None]:
     """The arguments of a registration; `InvalidArgumentError` says which is wrong and why."""
-    for name, secret in (("password", password), ("passphrase", passphrase)):
-        if not isinstance(secret, str) or not secret:
-            raise InvalidArgumentError(f"{name} is needed, as text.")
-        checked_secret(secret, name)
-        if (fault := validator(secret)) is not None:
-            raise InvalidArgumentError(f"The {name} is too weak: {fault}.")
-    assert isinstance(password, str)
-    assert isinstance(passphrase, str)
+    secrets = (
+        _checked_new("password", password, validator),
+        _checked_new("passphrase", passphrase, validator),
+    )
     if reminder is not None:
         if not isinstance(reminder, str) or len(reminder.encode()) > wire.MAX_REMINDER:
             raise InvalidArgumentError("reminder is text of at most 1,024 bytes, or None.")
-        if any(secret.casefold() in reminder.casefold() for secret in (password, passphrase)):
-            raise InvalidArgumentError("The reminder contains a secret, and the broker can read it.")
-    return password, passphrase, reminder
+        if any(secret.casefold() in reminder.casefold() for secret in secrets):
+            raise InvalidArgumentError(
+                "The reminder contains a secret, and the broker can read it."
+            )
+    return *secrets, reminder
+
+
+def _checked_new(name: str, secret: object, validator: Validator) -> str:
+    if not isinstance(secret, str) or not secret:
+        raise InvalidArgumentError(f"{name} is needed, as text.")
+    checked_secret(secret, name)
+    if (fault := validator(secret)) is not None:
+        raise InvalidArgumentError(f"The {name} is too weak: {fault}.")
+    return secret
 
 
 async def register(
@@ -177,4 +184,3 @@ def keep_key_file_mark(marks: Marks, opened: OpenedKeyFile) -> None:
 
 def _marks(store: TrustStore, ring: KeyRing) -> Marks:
     return store.open(ring.userId, ring.signing[0].derive(_MARKS))
-

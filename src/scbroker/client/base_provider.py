@@ -17,9 +17,10 @@ from scbroker.client import fetching, writing
 from scbroker.client.content import ContentSource, checked_content
 from scbroker.client.header import decode_header, encode_header
 from scbroker.client.provider import BrokerProvider
+from scbroker.client.sealing import Grant
 from scbroker.client.session import Session
 from scbroker.client.transfer import Progress
-from scbroker.client.writing import KEEP, Change, Grant
+from scbroker.client.writing import Change
 from scbroker.errors import InvalidArgumentError, NotAuthenticatedError
 from scbroker.keys import KeyRing
 from scbroker.records.access_list import MAX_ENTRIES
@@ -98,7 +99,9 @@ class BaseProvider(BrokerProvider):
         *,
         ifVersion: int | None = None,
     ) -> Work[SecuredContainer]:
-        return self._update(containerId, Change(header=encode_header(customHeaderObject)), ifVersion)
+        return self._update(
+            containerId, Change(header=encode_header(customHeaderObject)), ifVersion
+        )
 
     def _updateContainerContent(
         self,
@@ -132,7 +135,9 @@ class BaseProvider(BrokerProvider):
     def _update(
         self, containerId: uuid.UUID, change: Change, ifVersion: int | None
     ) -> Work[SecuredContainer]:
-        if ifVersion is not None and (isinstance(ifVersion, bool) or not isinstance(ifVersion, int)):
+        if ifVersion is not None and (
+            isinstance(ifVersion, bool) or not isinstance(ifVersion, int)
+        ):
             raise InvalidArgumentError("ifVersion is a container's version, an int, or None.")
         return writing.update(self._session(), _checked_id(containerId), change, ifVersion)
 
@@ -198,6 +203,11 @@ async def _void(work: Work[object]) -> None:
     await work
 
 
+def _is(value: object, kind: builtins.type[object]) -> bool:
+    """A check of what the caller declared, which they may not have kept to."""
+    return isinstance(value, kind)
+
+
 def _header(data: bytes | None, header_type: builtins.type[Any] | None) -> Header[Any] | None:
     if data is None:
         return None
@@ -222,7 +232,7 @@ def _checked_type(text: object) -> str | None:
 
 def _checked_progress(progress: object) -> Progress:
     if progress is None:
-        return lambda done, total: None
+        return writing.no_progress
     if not callable(progress):
         raise InvalidArgumentError("progress is a function of two numbers: done and total.")
 
@@ -243,7 +253,7 @@ def _checked_access(levels: object) -> dict[uuid.UUID, Grant]:
         raise InvalidArgumentError("accessLevels is a list of AccessLevel.")
     grants: dict[uuid.UUID, Grant] = {}
     for level in levels:
-        if not isinstance(level, AccessLevel) or not isinstance(level.userId, uuid.UUID):
+        if not isinstance(level, AccessLevel) or not _is(level.userId, uuid.UUID):
             raise InvalidArgumentError("accessLevels is a list of AccessLevel, each with a UUID.")
         if level.userId in grants:
             raise InvalidArgumentError(f"User {level.userId} stands in the access list twice.")
@@ -254,7 +264,7 @@ def _checked_access(levels: object) -> dict[uuid.UUID, Grant]:
 
 
 def _checked_permissions(level: AccessLevel) -> int:
-    if not isinstance(level.permissions, int) or not 1 <= level.permissions <= 511:
+    if not _is(level.permissions, int) or not 1 <= level.permissions <= 511:
         raise InvalidArgumentError(
             f"permissions of user {level.userId} are one or more of ContainerAccessLevel."
         )
@@ -269,7 +279,7 @@ def _checked_permissions(level: AccessLevel) -> int:
 def _checked_expiry(level: AccessLevel) -> int | None:
     if level.expiresAt is None:
         return None
-    if not isinstance(level.expiresAt, dt.datetime) or level.expiresAt.tzinfo is None:
+    if not _is(level.expiresAt, dt.datetime) or level.expiresAt.tzinfo is None:
         raise InvalidArgumentError("expiresAt is a datetime with a time zone, or None.")
     if level.expiresAt <= dt.datetime.now(dt.UTC):
         raise InvalidArgumentError(f"expiresAt of user {level.userId} is in the past.")

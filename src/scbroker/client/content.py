@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, cast
 
 from scbroker.errors import BrokerError, InvalidArgumentError
 from scbroker.records.container_record import SEGMENT
@@ -60,7 +60,7 @@ class Content:
                 yield _checked(piece)
 
 
-def checked_content(content: ContentSource | None) -> Content | None:
+def checked_content(content: Any) -> Content | None:
     """The content of an argument; `InvalidArgumentError` for what is none."""
     if content is None:
         return None
@@ -69,11 +69,11 @@ def checked_content(content: ContentSource | None) -> Content | None:
             "content is bytes: encode text first, and give a file's name as pathlib.Path."
         )
     kinds = (bytes, bytearray, memoryview, os.PathLike)
-    if not isinstance(content, kinds) and not hasattr(content, "read"):
-        if not isinstance(content, Iterable) or isinstance(content, (dict, list, tuple, set)):
-            raise InvalidArgumentError(
-                "content is bytes, a pathlib.Path, a binary file or an iterator of bytes."
-            )
+    streams = isinstance(content, Iterable) and not isinstance(content, (dict, list, tuple, set))
+    if not (isinstance(content, kinds) or hasattr(content, "read") or streams):
+        raise InvalidArgumentError(
+            "content is bytes, a pathlib.Path, a binary file or an iterator of bytes."
+        )
     return Content(content)
 
 

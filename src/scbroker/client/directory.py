@@ -146,4 +146,3 @@ def check_mark(session: Session, chain: KeyChain) -> None:
 def now() -> int:
     """The time in microseconds since 1970."""
     return time.time_ns() // 1000
-

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from scbroker.client.directory import now
 from scbroker.client.reading import Mark, State, judge_view, open_container_key, open_type
@@ -80,9 +80,7 @@ async def _fetch_once(
     query = {name: "1" for name, wanted in (("header", header), ("content", content)) if wanted}
     if mark is not None and resumed:
         query["since"] = str(mark.version)
-    view = await session.call(
-        "GET", f"/v1/containers/{container_id}", ContainerView, query=query
-    )
+    view = await session.call("GET", f"/v1/containers/{container_id}", ContainerView, query=query)
     views = await _all_governing(session, container_id, view)
     head = view.head.signed if view.head is not None else None
     bodies = await _bodies(session, container_id, view, views, mark)
@@ -196,7 +194,8 @@ def read_header(session: Session, opened: Opened) -> bytes | None:
         return None
     sealed = opened.fetched.view.header
     if sealed is None:
-        return _not_served(session, opened, "header")
+        _check_hidden(session, opened, "header")
+        return None
     check_segment_hashes(part.part, sha256(sealed))
     return part.open_segment(0, sealed, sha256(sealed))
 
@@ -211,14 +210,15 @@ async def read_content(session: Session, opened: Opened, progress: Progress) -> 
         return await download(session, part, progress)
     sealed = opened.fetched.view.content
     if sealed is None:
-        return _not_served(session, opened, "content")
+        _check_hidden(session, opened, "content")
+        return None
     check_segment_hashes(part.part, sha256(sealed))
     plaintext = part.open_segment(0, sealed, sha256(sealed))
     progress(len(plaintext), part.length)
     return plaintext
 
 
-def _not_served(session: Session, opened: Opened, name: str) -> None:
+def _check_hidden(session: Session, opened: Opened, name: str) -> None:
     """A part that did not come: rightly so without Download, else it is withheld."""
     if opened.state.own_entry(session.fingerprint).allows(ContainerAccessLevel.Download):
         raise IntegrityError(f"The broker withholds the container's {name}.")
@@ -227,7 +227,10 @@ def _not_served(session: Session, opened: Opened, name: str) -> None:
 def metadata(session: Session, opened: Opened) -> Metadata:
     """What a container shows beside content and header."""
     return metadata_of(
-        session, opened.state, opened.container_key, open_type(opened.state, opened.fetched.view.type)
+        session,
+        opened.state,
+        opened.container_key,
+        open_type(opened.state, opened.fetched.view.type),
     )
 
 
@@ -284,16 +287,13 @@ def secured(session: Session, fetched: Fetched) -> SecuredContainer:
     )
 
 
-def container(
-    shown: Metadata, content: bytes | None, header: Header[object] | None
-) -> Container[object]:
+def container(shown: Metadata, content: bytes | None, header: Header[Any] | None) -> Container[Any]:
     return Container(**_fields(shown), content=content, header=header)
 
 
-def _fields(shown: Metadata) -> dict[str, object]:
+def _fields(shown: Metadata) -> dict[str, Any]:
     return {name: getattr(shown, name) for name in Metadata.__dataclass_fields__}
 
 
 def moment(microseconds: int) -> dt.datetime:
     return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=microseconds)
-

@@ -6,14 +6,12 @@ by their own methods, so that pydantic is not needed.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.records.container_record import MAX_HEADER
-
-T = TypeVar("T")
 
 
 def encode_header(header: object) -> bytes | None:
@@ -32,11 +30,11 @@ def encode_header(header: object) -> bytes | None:
     return data
 
 
-def decode_header(data: bytes, header_type: type[T] | Any) -> T:
+def decode_header(data: bytes, header_type: Any) -> Any:
     """The header as the type that the caller asks for; `InvalidArgumentError` if it is none of it."""
     try:
         if hasattr(header_type, "model_validate_json"):
-            found: T = header_type.model_validate_json(data)
+            found = header_type.model_validate_json(data)
         else:
             found = msgspec.json.decode(data, type=header_type)
     except (ValueError, RecursionError) as error:

@@ -13,13 +13,19 @@ import concurrent.futures
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
 _DRAIN_SECONDS: Final = 5.0
+_CLOSE_SECONDS: Final = 1.0
 _WORKERS: Final = 4
 _log = logging.getLogger("scbroker")
+
+
+class Closable(Protocol):
+    def close(self) -> Coroutine[Any, Any, None]: ...
 
 
 class IOThread:
@@ -31,6 +37,7 @@ class IOThread:
         self._thread: threading.Thread | None = None
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         self._running: dict[concurrent.futures.Future[Any], str] = {}
+        self._closing: weakref.WeakSet[Closable] = weakref.WeakSet()
 
     def submit(self, name: str, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Runs a coroutine there; safe from any thread."""
@@ -38,6 +45,10 @@ class IOThread:
         self._running[future] = name
         future.add_done_callback(self._done)
         return future
+
+    def close_at_exit(self, resource: Closable) -> None:
+        """Has a resource of the thread closed when the process ends."""
+        self._closing.add(resource)
 
     def is_current(self) -> bool:
         """Whether the caller is on the thread, where waiting would wait for itself."""
@@ -76,6 +87,8 @@ class IOThread:
             dropped = sorted({name for future, name in pending.items() if not future.done()})
             if dropped:
                 _log.warning("The process ends before these had finished: %s", ", ".join(dropped))
+        closing = [self.submit("close", resource.close()) for resource in self._closing]
+        concurrent.futures.wait(closing, timeout=_CLOSE_SECONDS)
 
 
 class ForkedError(Exception):

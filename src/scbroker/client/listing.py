@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterable
 from typing import Final
@@ -98,7 +99,7 @@ async def events(session: Session, criteria: Criteria) -> list[ContainerEvent]:
         page = await session.call("GET", "/v1/events", Events, query=query)
         ids = [event.id for event in page.events]
         first = int(str(query.get("startId", 1)))
-        if any(b <= a for a, b in zip(ids, ids[1:], strict=False)) or (ids and ids[0] < first):
+        if any(b <= a for a, b in itertools.pairwise(ids)) or (ids and ids[0] < first):
             raise BrokerFaultError("The broker's events are out of order.")
         found += page.events
         end = min(end, page.lastId)

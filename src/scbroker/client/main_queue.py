@@ -116,4 +116,4 @@ class _MainFuture(concurrent.futures.Future[Any]):
         return super().result(timeout)
 
 
-mainQueue = MainQueue()
+mainQueue = MainQueue()  # noqa: N816 - the interface's own name

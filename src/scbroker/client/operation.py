@@ -34,7 +34,7 @@ def operation(declared: F) -> F:
 
     @functools.wraps(declared)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        style = {key: kwargs.pop(key) for key in _CALLBACK if key in kwargs}
+        style: dict[str, Any] = {key: kwargs.pop(key) for key in _CALLBACK if key in kwargs}
         signature.bind(self, *args, **kwargs)  # TypeError for what fits no parameter
         body = functools.partial(getattr(self, f"_{name}"), *args, **kwargs)
         if not style:

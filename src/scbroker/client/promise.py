@@ -125,4 +125,6 @@ def public_error(error: BaseException) -> BrokerError:
         return OperationCancelledError()
     if isinstance(error, ForkedError):
         return UnreachableError("The process was forked while the operation was under way.")
-    return BrokerFaultError(f"A fault in scbroker itself ({type(error).__name__}): please report it.")
+    return BrokerFaultError(
+        f"A fault in scbroker itself ({type(error).__name__}): please report it."
+    )

@@ -166,8 +166,7 @@ def open_container_key(
         raise IntegrityError("The wrap is not the one that was signed for this reader.")
     if entry.keyIndex >= len(keys):
         raise IntegrityError("The container is wrapped to a key that this KeyRing does not have.")
-    governing = state.governing.record.governing
-    assert governing is not None
+    governing = state.governing.governing
     info = wrap_info(state.container_id, governing, fingerprint, entry.keyIndex)
     key = keys[entry.keyIndex].unwrap(wrap, info)
     if not equal(key_commitment(state.container_id, key), governing.keyCommitment):
@@ -179,9 +178,7 @@ def open_type(state: State, text: TypeText | None) -> str | None:
     """The type, checked against the signed hash; None where it is hidden."""
     if text is None:
         return None
-    governing = state.governing.record.governing
-    assert governing is not None
-    if type_hash(state.container_id, text.salt, text.type) != governing.type:
+    if type_hash(state.container_id, text.salt, text.type) != state.governing.governing.type:
         raise IntegrityError("The type is not the one that was signed.")
     return text.type
 
@@ -189,8 +186,6 @@ def open_type(state: State, text: TypeText | None) -> str | None:
 def _access(view: GoverningView, judged: InForce | None) -> AccessList:
     """The list of a governing record: its own, or the one that a change of type keeps."""
     record = parse_record(view.record.body)
-    if record.governing is None:
-        raise IntegrityError("A record was served as governing that is not.")
     if view.accessList is not None:
         access = view.accessList.access
     elif judged is not None:

@@ -86,9 +86,7 @@ class OpenPart:
     length: int
 
     @classmethod
-    def open(
-        cls, container_id: bytes, role: Role, part: Part, container_key: bytes
-    ) -> OpenPart:
+    def open(cls, container_id: bytes, role: Role, part: Part, container_key: bytes) -> OpenPart:
         context = part_key_context(container_id, part.partId, role, part.author)
         opened = unseal(container_key, context, part.sealedKey)
         length = int.from_bytes(opened[KEY_SIZE:], "big")

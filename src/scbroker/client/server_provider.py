@@ -1,7 +1,7 @@
 """`ServerProvider`: a user's session against a broker over HTTP.
 
-    provider = ServerProvider(apiKey, "https://broker.example", "my program")
-    provider.register("password", "passphrase").result()
+provider = ServerProvider(apiKey, "https://broker.example", "my program")
+provider.register("password", "passphrase").result()
 """
 
 from __future__ import annotations
@@ -130,9 +130,7 @@ class ServerProvider(BaseProvider):
         state = "unauthenticated" if self._current is None else f"user {self._current.userId}"
         return f"<ServerProvider of {self._endpoint.url}, {state}>"
 
-    def _register(
-        self, password: str, passphrase: str, reminder: str | None = None
-    ) -> Work[bytes]:
+    def _register(self, password: str, passphrase: str, reminder: str | None = None) -> Work[bytes]:
         checked = accounts.checked_credentials(password, passphrase, reminder, self._validator)
 
         async def work() -> bytes:
@@ -173,7 +171,7 @@ class ServerProvider(BaseProvider):
         return work()
 
     def _log_in_with_ring(
-        self, userId: uuid.UUID, keyRing: KeyRing, password: object, passphrase: object
+        self, userId: uuid.UUID, keyRing: object, password: object, passphrase: object
     ) -> Work[None]:
         if not isinstance(keyRing, KeyRing) or password is not None or passphrase is not None:
             raise InvalidArgumentError("logIn takes a KeyRing and its userId, and no secrets then.")
@@ -254,5 +252,3 @@ def _default_trust_store() -> TrustStore:
 def _abandon(transport: Transport) -> None:
     """Closes the connections of a provider that was dropped without `close`."""
     io_thread.submit("close", transport.close())
-
-

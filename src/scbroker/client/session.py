@@ -7,6 +7,7 @@ meanwhile changes nothing in flight.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import Mapping
@@ -68,8 +69,7 @@ class Session:
         async with self._renewal:
             if self._token is None or time.time() > self._expires - _EARLY_SECONDS:
                 await self._begin()
-            assert self._token is not None
-            return self._token
+            return self._token or ""
 
     async def renew(self, token: str) -> str:
         """Another token than one that the broker refused."""
@@ -104,9 +104,7 @@ class Session:
         )
         index = len(self.keys.signing) - 1  # the chain may not be known yet; see ids.md, section 4
         statement = encode_object(
-            wire.Statement(
-                self.transport.endpoint.origin, self.fingerprint, index, challenge.nonce
-            )
+            wire.Statement(self.transport.endpoint.origin, self.fingerprint, index, challenge.nonce)
         )
         signature = self.keys.signing[index].sign(wire.SESSION_LABEL, statement)
         session = await self.transport.call(
@@ -122,10 +120,8 @@ class Session:
         token, self._token = self._token, None
         self.forget()
         if token is not None:
-            try:
+            with contextlib.suppress(BrokerError):  # it runs out by itself
                 await self.transport.send("DELETE", "/v1/sessions/current", token=token)
-            except BrokerError:
-                pass  # it runs out by itself
 
     def forget(self) -> None:
         """Drops the keys; what is in flight with a snapshot of them ends with them."""

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
-from scbroker.client.content import Content
 from scbroker.client.io_thread import io_thread
 from scbroker.client.sealing import NewPart, OpenPart
 from scbroker.client.session import Session
@@ -59,11 +58,17 @@ class Sealer:
 
 
 async def upload(
-    session: Session, part: NewPart, segments: Iterator[bytes], total: int | None, progress: Progress
+    session: Session,
+    part: NewPart,
+    segments: Iterator[bytes],
+    total: int | None,
+    progress: Progress,
 ) -> tuple[int, bytes]:
     """Seals and sends a content; gives its length and its segments' hashes."""
     sealer = await io_thread.in_pool(Sealer, part, segments)
-    path = f"/v1/containers/{uuid.UUID(bytes=part.container_id)}/parts/{uuid.UUID(bytes=part.part_id)}"
+    path = (
+        f"/v1/containers/{uuid.UUID(bytes=part.container_id)}/parts/{uuid.UUID(bytes=part.part_id)}"
+    )
     room = asyncio.Semaphore(_AT_ONCE)
     number = 0
 
@@ -107,9 +112,7 @@ async def download(session: Session, opened: OpenPart, progress: Progress) -> by
         return plaintext
 
     async with all_or_first_error() as fetching:
-        runs = [
-            fetching.create_task(fetch(first)) for first in range(0, count, CHUNK_SEGMENTS)
-        ]
+        runs = [fetching.create_task(fetch(first)) for first in range(0, count, CHUNK_SEGMENTS)]
     return b"".join(run.result() for run in runs)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import stamina
 
+from scbroker.client.io_thread import io_thread
 from scbroker.errors import (
     BrokerFaultError,
     InvalidArgumentError,
@@ -55,21 +56,24 @@ class Endpoint:
 
 
 def checked_endpoint(
-    apiKey: uuid.UUID | str,
-    serverUrl: str,
-    applicationName: str,
+    apiKey: object,
+    serverUrl: object,
+    applicationName: object,
     ssl_context: ssl.SSLContext | None,
     proxy: str | None,
-    timeout: float,
+    timeout: object,
 ) -> Endpoint:
     """The endpoint of a provider's arguments; `InvalidArgumentError` says which is wrong."""
-    if isinstance(apiKey, str):
+    key = apiKey
+    if isinstance(key, str):
         try:
-            apiKey = uuid.UUID(apiKey)
+            key = uuid.UUID(key)
         except ValueError:
-            raise InvalidArgumentError("apiKey is a UUID, as the broker's operator gave it.") from None
-    if not isinstance(apiKey, uuid.UUID):
-        raise InvalidArgumentError("apiKey is a uuid.UUID or its text.")
+            key = None
+    if not isinstance(key, uuid.UUID):
+        raise InvalidArgumentError(
+            "apiKey is a UUID or its text, as the broker's operator gave it."
+        )
     if not isinstance(serverUrl, str):
         raise InvalidArgumentError("serverUrl is text, as https://broker.example.")
     canonical_origin(serverUrl)
@@ -80,7 +84,7 @@ def checked_endpoint(
         raise InvalidArgumentError("applicationName is longer than 256 characters, encoded.")
     if not isinstance(timeout, (int, float)) or timeout <= 0:
         raise InvalidArgumentError("timeout is a number of seconds above 0.")
-    return Endpoint(serverUrl.rstrip("/"), apiKey, quoted, ssl_context, proxy, float(timeout))
+    return Endpoint(serverUrl.rstrip("/"), key, quoted, ssl_context, proxy, float(timeout))
 
 
 class Transport:
@@ -196,6 +200,7 @@ class Transport:
         if self._http is None:
             import aiohttp
 
+            io_thread.close_at_exit(self)
             connector = aiohttp.TCPConnector(limit=64, ssl=self.endpoint.ssl or True)
             self._http = aiohttp.ClientSession(
                 connector=connector,
@@ -238,5 +243,3 @@ async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
             raise TooLargeError("The broker's answer is larger than the protocol allows.")
         pieces.append(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-

@@ -71,16 +71,20 @@ OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
 Grants = Mapping[uuid.UUID, Grant]
 
 
+def no_progress(done: int, total: int | None) -> None:
+    """Nobody wants to know."""
+
+
 @dataclass(slots=True)
 class Change:
     """What is to change; what is sealed of it already is kept for a second attempt."""
 
-    header: bytes | None | Keep = KEEP
-    content: Content | None | Keep = KEEP
-    type: str | None | Keep = KEEP
+    header: bytes | Keep | None = KEEP
+    content: Content | Keep | None = KEEP
+    type: str | Keep | None = KEEP
     grants: Grants | Keep = KEEP
     delete: bool = False
-    progress: Progress = lambda done, total: None
+    progress: Progress = no_progress
     sealed: dict[Role, SealedPart] = field(default_factory=dict)
 
     def needed(self) -> ContainerAccessLevel:
@@ -180,9 +184,7 @@ def _check_allowed(session: Session, state: State, change: Change) -> None:
 
 def _check_no_conflict(seen: State, found: State, change: Change) -> None:
     """Raises `ConflictError` where the same field was changed by both."""
-    before, after = seen.governing.record.governing, found.governing.record.governing
-    assert before is not None
-    assert after is not None
+    before, after = seen.governing.governing, found.governing.governing
     old, new = seen.record, found.record
     both = {
         "header": change.header is not KEEP and _id(old.header) != _id(new.header),
@@ -201,11 +203,11 @@ def _id(part: Part | None) -> bytes | None:
 async def _draft_first(
     session: Session, change: Change, container_id: bytes, nonce: bytes
 ) -> _Draft:
-    assert change.grants is not KEEP
+    grants = {session.userId: OWNER} if change.grants is KEEP else change.grants
     container_key = random_bytes(KEY_SIZE)
     text = None if change.type is KEEP else change.type
     salted, digest = make_type(container_id, text)
-    access = await _access(session, container_id, 1, digest, container_key, change.grants, {})
+    access = await _access(session, container_id, 1, digest, container_key, grants, {})
     commitment = access.governing.keyCommitment
     parts = {
         role: await _new_part(session, change, role, container_id, container_key, commitment)
@@ -232,8 +234,7 @@ async def _draft_first(
 async def _draft_next(session: Session, change: Change, opened: Opened) -> _Draft:
     state = opened.state
     version = state.record.version + 1
-    before = state.governing.record.governing
-    assert before is not None
+    before = state.governing.governing
     shown = opened.fetched.view.type
     text = open_type(state, shown)
     salted, digest = None, before.type
@@ -253,7 +254,11 @@ async def _draft_next(session: Session, change: Change, opened: Opened) -> _Draf
         governing = access.governing
     elif digest != before.type:
         governing = Governing(
-            before.accessVersion, before.accessAuthor, before.accessList, before.keyCommitment, digest
+            before.accessVersion,
+            before.accessAuthor,
+            before.accessList,
+            before.keyCommitment,
+            digest,
         )
     commitment = (governing or before).keyCommitment
     parts = {
@@ -331,7 +336,9 @@ async def _part(
     wanted = change.header if role is Role.Header else change.content
     if wanted is not KEEP:
         if container_key is None and wanted is not None:
-            raise DecryptionError("The container's key does not open, so nothing can be sealed under it.")
+            raise DecryptionError(
+                "The container's key does not open, so nothing can be sealed under it."
+            )
         return await _new_part(
             session, change, role, opened.state.container_id, container_key or b"", commitment
         )
@@ -383,9 +390,7 @@ async def _seal_content(
 ) -> SealedPart:
     """Small content goes with the record; large content is sent in chunks before it."""
     segments = content.segments()
-    first = next(segments) if content.total is not None and content.total <= MAX_INLINE else None
-    if first is None:
-        first = await io_thread.in_pool(next, segments)
+    first: bytes = await io_thread.in_pool(next, segments)
     if len(first) <= MAX_INLINE:
         progress(len(first), content.total)
         return _seal_small(part, first, commitment)
@@ -434,8 +439,7 @@ def _judge_own(draft: _Draft, signed: Signed, fetched: Fetched | None) -> State:
     access = AccessList.whole(draft.access.salted) if draft.access is not None else None
     try:
         if fetched is None:
-            assert access is not None
-            after = judge_first(known, access, now())
+            after = judge_first(known, access or AccessList.whole([]), now())
             created = (draft.record.author, draft.record.time)
             complete = True
         else:
@@ -473,4 +477,3 @@ def _secured(
         sealedHeader=request.header,
         sealedContent=request.content,
     )
-

@@ -130,9 +130,7 @@ class DecryptionKey:
         mlkem = MLKEM768PrivateKey.from_seed_bytes(mlkem_seed)
         x25519 = X25519PrivateKey.from_private_bytes(x25519_key)
         self._key = MLKEM768X25519PrivateKey(mlkem, x25519)
-        self.public = (
-            mlkem.public_key().public_bytes_raw() + x25519.public_key().public_bytes_raw()
-        )
+        self.public = mlkem.public_key().public_bytes_raw() + x25519.public_key().public_bytes_raw()
 
     @classmethod
     def generate(cls) -> DecryptionKey:
@@ -161,9 +159,9 @@ def secret_bytes(secret: str) -> bytes:
 
 def stretch(secret: bytes, salt: bytes) -> bytes:
     """Argon2id, 64 MiB, 3 passes, 4 lanes: 32 bytes, about 0.1 s."""
-    return Argon2id(
-        salt=salt, length=HASH_SIZE, iterations=3, lanes=4, memory_cost=65_536
-    ).derive(secret)
+    return Argon2id(salt=salt, length=HASH_SIZE, iterations=3, lanes=4, memory_cost=65_536).derive(
+        secret
+    )
 
 
 def derive_key(root: bytes, name: str, binding: bytes) -> bytes:

@@ -21,7 +21,7 @@ MAX_ENTRIES: Final = 1024
 MAX_ENTRY: Final = 128
 
 
-class Entry(Row):
+class Entry(Row, frozen=True):
     """What one user may do with one container, from one change of access to the next."""
 
     fingerprint: Bin32
@@ -77,9 +77,7 @@ class AccessList:
         return cls.disclosed(hashes, list(enumerate(salted)))
 
     @classmethod
-    def disclosed(
-        cls, entry_hashes: bytes, shown: Sequence[tuple[int, SaltedEntry]]
-    ) -> AccessList:
+    def disclosed(cls, entry_hashes: bytes, shown: Sequence[tuple[int, SaltedEntry]]) -> AccessList:
         """A list known by all its entries' hashes and some of the entries, by position."""
         count, rest = divmod(len(entry_hashes), HASH_SIZE)
         if rest or not 1 <= count <= MAX_ENTRIES:

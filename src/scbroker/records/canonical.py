@@ -7,7 +7,7 @@ looking at them only.
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
@@ -45,7 +45,7 @@ def decode_value(kind: type[T], data: bytes, limit: int) -> T:
     """Strictly one canonical value of this kind in at most `limit` bytes; else `IntegrityError`."""
     if len(data) <= limit:
         try:
-            value: T = _decoder(kind).decode(data)
+            value: T = _decoder(cast(Any, kind)).decode(data)
         except (ValueError, RecursionError):
             pass
         else:

@@ -39,14 +39,14 @@ class Role(enum.IntEnum):
     Content = 1
 
 
-class Link(Row):
+class Link(Row, frozen=True):
     """The last governing record before this one."""
 
     version: Version
     hash: Bin32
 
 
-class Governing(Row):
+class Governing(Row, frozen=True):
     """Who may do what from this record on, and the commitment to the container key."""
 
     accessVersion: Version
@@ -56,7 +56,7 @@ class Governing(Row):
     type: Bin32
 
 
-class Part(Row):
+class Part(Row, frozen=True):
     """A header or content: where its segments are named and its key is sealed."""
 
     partId: Bin16
@@ -66,7 +66,7 @@ class Part(Row):
     sealedKey: Annotated[bytes, Meta(min_length=SEALED_KEY_SIZE, max_length=SEALED_KEY_SIZE)]
 
 
-class ContainerRecord(Row):
+class ContainerRecord(Row, frozen=True):
     containerId: Bin16
     nonce: Bin32 | None
     version: Version
@@ -92,7 +92,7 @@ def parse_record(body: bytes) -> ContainerRecord:
     """A record that is well-formed by itself; `IntegrityError` for any other."""
     record = decode_object(ContainerRecord, body, MAX_RECORD)
     first = record.version == 1
-    if any((field is None) == first for field in (record.parent, record.link)):
+    if any((field is None) != first for field in (record.parent, record.link)):
         raise IntegrityError("A record has a parent and a link exactly from version 2 on.")
     if (record.nonce is not None) != first:
         raise IntegrityError("A record has a nonce exactly in version 1.")
@@ -113,9 +113,7 @@ def type_hash(container_id: bytes, salt: bytes, text: str | None) -> bytes:
     return labelled_hash("type", container_id, salt, encode_value(text))
 
 
-def wrap_info(
-    container_id: bytes, governing: Governing, recipient: bytes, key_index: int
-) -> bytes:
+def wrap_info(container_id: bytes, governing: Governing, recipient: bytes, key_index: int) -> bytes:
     """What a wrap of the container key is bound to (section 3)."""
     return (
         label("wrap")

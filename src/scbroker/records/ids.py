@@ -1,5 +1,4 @@
-"""Names that prove themselves: fingerprints, user ids, container ids. Spec: docs/spec/ids.md, 1.5, 3.
-"""
+"""Names that prove themselves: fingerprints, user ids, container ids. Spec: docs/spec/ids.md, 1.5, 3."""
 
 from __future__ import annotations
 

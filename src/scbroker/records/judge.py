@@ -15,6 +15,7 @@ from scbroker.records.access_list import AccessList, Entry, list_hash
 from scbroker.records.container_record import (
     LABEL,
     ContainerRecord,
+    Governing,
     Part,
     Role,
     parse_record,
@@ -51,19 +52,28 @@ class InForce:
     def record(self) -> ContainerRecord:
         return self.known.record
 
+    @property
+    def governing(self) -> Governing:
+        return governing_of(self.known.record)
+
     def entry_of(self, fingerprint: bytes, time: int) -> Entry | None:
         return self.access.entry_of(fingerprint, time)
 
     def needs_renewal(self, time: int) -> bool:
         """Whether somebody who is out still knows the container key (rule 5)."""
-        governing = self.record.governing
-        assert governing is not None
-        author = self.entry_of(governing.accessAuthor, time)
+        author = self.entry_of(self.governing.accessAuthor, time)
         return (
             author is None
             or not author.allows(ContainerAccessLevel.Decrypt)
             or any(entry.is_expired(time) for entry in self.access.entries.values())
         )
+
+
+def governing_of(record: ContainerRecord) -> Governing:
+    """The governing field; `IntegrityError` for a record without one."""
+    if record.governing is None:
+        raise IntegrityError("A record was served as governing that is not.")
+    return record.governing
 
 
 def verify_author(signed: Signed, record: ContainerRecord, chain: KeyChain) -> None:
@@ -89,7 +99,7 @@ def judge_first(known: Known, access: AccessList, now: int) -> InForce:
     creator = Entry(record.author, 0, ALL, None, None)
     _check_time(record, None, None, now)
     _check_new_list(record, access)
-    _check_delegation(record, creator, {}, access)
+    _check_delegation(creator, {}, access)
     return InForce(known, access)
 
 
@@ -102,7 +112,7 @@ def judge_next(
     """
     record = known.record
     _check_chain(record, governing, parent)
-    _check_time(record, governing.record, parent and parent.record, now)
+    _check_time(record, governing.record, parent.record if parent else None, now)
     author = governing.entry_of(record.author, record.time)
     if author is None:
         raise IntegrityError("A record's author had no access (rule 2).")
@@ -124,7 +134,7 @@ def judge_next(
     if renewal:
         _check_renewal(record, governing, access)
     else:
-        _check_delegation(record, author, governing.access.unexpired(record.time), access)
+        _check_delegation(author, governing.access.unexpired(record.time), access)
     return InForce(known, access)
 
 
@@ -141,8 +151,7 @@ def needed_permissions(record: ContainerRecord, governing: InForce) -> Container
     if record.tombstone:
         return ContainerAccessLevel.Delete
     needed = ContainerAccessLevel.Upload
-    before, after = governing.record.governing, record.governing
-    assert before is not None
+    before, after = governing.governing, record.governing
     if after is not None and after.type != before.type:
         needed |= ContainerAccessLevel.ModifyType
     if record.changes_access:
@@ -202,8 +211,7 @@ def _check_time(
 
 
 def _check_governing(record: ContainerRecord, governing: InForce) -> None:
-    before, after = governing.record.governing, record.governing
-    assert before is not None
+    before, after = governing.governing, record.governing
     if record.tombstone:
         if after is not None or record.header is not None or record.content is not None:
             raise IntegrityError("A tombstone holds nothing else (rule 2).")
@@ -248,9 +256,7 @@ def _check_carried(part: Part, before: Part, *, resealed: bool) -> None:
 
 
 def _check_new_list(record: ContainerRecord, access: AccessList) -> None:
-    governing = record.governing
-    assert governing is not None
-    if governing.accessAuthor != record.author:
+    if governing_of(record).accessAuthor != record.author:
         raise IntegrityError("A change of access under another author's name (rule 2).")
     check_list(record, access)
     if any(entry.is_expired(record.time) for entry in access.entries.values()):
@@ -259,8 +265,8 @@ def _check_new_list(record: ContainerRecord, access: AccessList) -> None:
 
 def check_list(record: ContainerRecord, access: AccessList) -> None:
     """Raises `IntegrityError` unless this is the access list that the record names."""
-    governing = record.governing
-    if governing is None or governing.accessList != list_hash(
+    governing = governing_of(record)
+    if governing.accessList != list_hash(
         record.containerId, governing.accessVersion, access.entryHashes
     ):
         raise IntegrityError("An access list is not the one that was signed (rule 2).")
@@ -273,9 +279,7 @@ def _check_key_indices(before: AccessList, after: AccessList) -> None:
             raise IntegrityError("A user's key index falls (rule 4).")
 
 
-def _check_delegation(
-    record: ContainerRecord, author: Entry, before: dict[bytes, Entry], after: AccessList
-) -> None:
+def _check_delegation(author: Entry, before: dict[bytes, Entry], after: AccessList) -> None:
     """Rule 4: nobody gives, takes or prolongs what they do not hold themselves."""
     for fingerprint in before.keys() | after.entries.keys():
         old, new = before.get(fingerprint), after.entries.get(fingerprint)
@@ -297,19 +301,14 @@ def _check_delegation(
 
 def _check_renewal(record: ContainerRecord, governing: InForce, after: AccessList) -> None:
     """Rule 5: the same users with the same rights, under a key that nobody else knows."""
-    before, new = governing.record.governing, record.governing
-    assert before is not None
-    assert new is not None
     allowed = {
         name: (entry.permissions, entry.expiresAt)
         for name, entry in governing.access.unexpired(record.time).items()
     }
-    given = {
-        name: (entry.permissions, entry.expiresAt) for name, entry in after.entries.items()
-    }
+    given = {name: (entry.permissions, entry.expiresAt) for name, entry in after.entries.items()}
     if not after.complete:
         allowed = {name: rights for name, rights in allowed.items() if name in given}
-    if given != allowed or new.type != before.type:
+    if given != allowed or governing_of(record).type != governing.governing.type:
         raise IntegrityError("A renewal changes somebody's access (rule 5).")
     if governing.access.complete and not governing.needs_renewal(record.time):
         raise IntegrityError("A change of access by somebody without the right to (rule 5).")

@@ -40,7 +40,7 @@ class Signed(NamedTuple):
     signature: bytes
 
 
-class KeyRecord(Row):
+class KeyRecord(Row, frozen=True):
     fingerprint: Bin32
     sequence: Uint
     keyType: Annotated[int, Meta(ge=0, le=1)]

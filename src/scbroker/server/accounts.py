@@ -27,9 +27,9 @@ from scbroker.server.broker import Broker, Call, now
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.users import (
+    MAX_KEY_RECORDS,
     KeyFileAnswer,
     KeyFileOpening,
-    MAX_KEY_RECORDS,
     KeyRecords,
     KeyRecordsRequest,
     Registered,
@@ -116,9 +116,7 @@ async def read_key_records(broker: Broker, call: Call, message: KeyRecordsReques
             room -= len(found)
             records = [SignedObject.of(signed) for signed in found]
             deleted = user.deleted_at is not None
-            answers.append(
-                UserKeyRecords(userId=asked.userId, keyRecords=records, deleted=deleted)
-            )
+            answers.append(UserKeyRecords(userId=asked.userId, keyRecords=records, deleted=deleted))
         return answers
 
     return KeyRecords(users=await broker.database.read(read, large=True))

@@ -36,8 +36,8 @@ from scbroker.records.ids import parse_uuid
 from scbroker.server import accounts, containers, events, parts, sessions, views
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, SessionUser
-from scbroker.server.operation import Operation
 from scbroker.server.openapi import document
+from scbroker.server.operation import Operation
 from scbroker.wire import codec
 from scbroker.wire import containers as c
 from scbroker.wire import events as e
@@ -187,9 +187,7 @@ def _check_version(request: Request) -> None:
         )
 
 
-async def _identify(
-    broker: Broker, operation: Operation, request: Request
-) -> SessionUser | None:
+async def _identify(broker: Broker, operation: Operation, request: Request) -> SessionUser | None:
     """Checks API key and application name, and the session where the operation asks for one."""
     try:
         key = parse_uuid(request.headers.get(codec.API_KEY_HEADER, ""))
@@ -197,7 +195,10 @@ async def _identify(
         raise ApiKeyError() from None
     key_hash = sha256(key.bytes)
     if key_hash not in broker.api_keys:
-        if await broker.database.read(lambda c: sql.one(c, sql.FIND_API_KEY, hash=key_hash)) is None:
+        if (
+            await broker.database.read(lambda c: sql.one(c, sql.FIND_API_KEY, hash=key_hash))
+            is None
+        ):
             raise ApiKeyError()
         broker.api_keys.add(key_hash)
     if not 0 < len(request.headers.get(codec.APPLICATION_HEADER, "")) <= codec.MAX_APPLICATION:

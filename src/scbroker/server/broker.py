@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from sqlalchemy import Connection
 
@@ -48,22 +48,18 @@ class Call:
 
     @property
     def session(self) -> SessionUser:
-        assert self.user is not None, "the route table asks for a session"
-        return self.user
+        """The caller's session; only for operations of which the table says that they need one."""
+        return cast(SessionUser, self.user)
 
-    def query_as(self, kind: type[M]) -> M:
-        assert isinstance(self.query, kind), "the route table names the query"
-        return self.query
+    def query_as(self, _kind: type[M]) -> M:
+        """The query, of the kind that the table names for the operation."""
+        return cast(M, self.query)
 
     def uuid(self, name: str) -> bytes:
-        value = self.path[name]
-        assert isinstance(value, uuid.UUID)
-        return value.bytes
+        return cast(uuid.UUID, self.path[name]).bytes
 
     def number(self, name: str) -> int:
-        value = self.path[name]
-        assert isinstance(value, int)
-        return value
+        return cast(int, self.path[name])
 
 
 class ChainCache:

@@ -196,7 +196,9 @@ def _greet(address: str, settings: Settings, key: uuid.UUID | None) -> None:
     print(f"  data        {settings.directory.resolve()}")
     print(f"  description {address}/openapi.json")
     if key is not None:
-        print(f"  API key     {key}   (made now, shown once; `scbroker admin create-api-key` makes more)")
+        print(
+            f"  API key     {key}   (made now, shown once; `scbroker admin create-api-key` makes more)"
+        )
     sys.stdout.flush()
 
 

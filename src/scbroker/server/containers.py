@@ -30,6 +30,7 @@ from scbroker.records.ids import user_id_of
 from scbroker.records.judge import (
     InForce,
     Known,
+    governing_of,
     judge_first,
     judge_next,
     needed_permissions,
@@ -95,9 +96,7 @@ def _store(connection: Connection, incoming: Incoming) -> bool:
     return True
 
 
-def _is_stored(
-    connection: Connection, incoming: Incoming, container: Row[Any] | None
-) -> bool:
+def _is_stored(connection: Connection, incoming: Incoming, container: Row[Any] | None) -> bool:
     """Whether this very record is there already; raises what else the stored chain says to it."""
     record = incoming.known.record
     if container is None:
@@ -128,10 +127,7 @@ def _is_stored(
 
 
 def _parent(connection: Connection, incoming: Incoming, container: Row[Any]) -> Known:
-    stored = sql.one(
-        connection, sql.FIND_RECORD, container=container.id, number=container.version
-    )
-    assert stored is not None
+    stored = sql.the(connection, sql.FIND_RECORD, container=container.id, number=container.version)
     parent = Known.parse(stored.body)
     if incoming.known.record.parent != parent.hash:
         raise ConflictError("The container was changed meanwhile: read it again.")
@@ -140,17 +136,11 @@ def _parent(connection: Connection, incoming: Incoming, container: Row[Any]) -> 
 
 def in_force(connection: Connection, container_id: bytes, version: int) -> InForce:
     """The governing record of this version with its list, as stored."""
-    stored = sql.one(connection, sql.FIND_RECORD, container=container_id, number=version)
-    assert stored is not None
-    known = Known.parse(stored.body)
-    assert known.record.governing is not None
-    found = sql.one(
-        connection,
-        sql.FIND_LIST,
-        container=container_id,
-        number=known.record.governing.accessVersion,
+    known = Known.parse(
+        sql.the(connection, sql.FIND_RECORD, container=container_id, number=version).body
     )
-    assert found is not None
+    access_version = governing_of(known.record).accessVersion
+    found = sql.the(connection, sql.FIND_LIST, container=container_id, number=access_version)
     return InForce(known, StoredList.decode(found.entries).access)
 
 
@@ -179,16 +169,14 @@ def _judge(incoming: Incoming, before: InForce | None, parent: Known | None) -> 
 
 
 def _check_type_sent(incoming: Incoming, before: InForce | None) -> None:
-    old = before.record.governing if before else None
+    old = before.governing if before else None
     new = incoming.known.record.governing
     changed = new is not None and (old is None or old.type != new.type)
     if changed != (incoming.message.type is not None):
         raise InvalidArgumentError("The type comes exactly where the record changes it.")
 
 
-def _check_recipients(
-    connection: Connection, access: AccessList, before: InForce | None
-) -> None:
+def _check_recipients(connection: Connection, access: AccessList, before: InForce | None) -> None:
     """Every user is known, living unless in the list already, and named with their latest key."""
     known_before = before.access.entries if before else {}
     ids = {user_id_of(fingerprint).bytes: fingerprint for fingerprint in access.entries}
@@ -260,12 +248,10 @@ def _store_record(
     connection: Connection, incoming: Incoming, container: Row[Any] | None, after: InForce
 ) -> None:
     record, message = incoming.known.record, incoming.message
-    governing = after.record.governing
-    assert governing is not None
     state: dict[str, object] = {
         "version": record.version,
         "governing_version": after.record.version,
-        "access_version": governing.accessVersion,
+        "access_version": after.governing.accessVersion,
         "deleted": record.tombstone,
     }
     if message.type is not None:
@@ -331,7 +317,9 @@ def _bury(connection: Connection, incoming: Incoming) -> None:
     connection.execute(sql.DROP_WRAPS, {"container": container_id})
     connection.execute(sql.DROP_CONTAINER_PARTS, {"container": container_id})
     authors = {incoming.user.fingerprint}
-    governing = connection.execute(sql.GOVERNING, {"container": container_id, "from": 1, "to": sql.LATEST})
+    governing = connection.execute(
+        sql.GOVERNING, {"container": container_id, "from": 1, "to": sql.LATEST}
+    )
     authors |= {Known.parse(row.body).record.author for row in governing}
     for row in connection.execute(sql.LISTS, {"container": container_id, "from": 0}).all():
         kept = StoredList.decode(row.entries).only(authors)

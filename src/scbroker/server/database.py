@@ -237,7 +237,9 @@ class PostgresDatabase:
         except DBAPIError as error:
             raise _translated(error) from error
         except OSError as error:
-            raise OverloadedError("The broker's database is not reachable.", retryAfter=1) from error
+            raise OverloadedError(
+                "The broker's database is not reachable.", retryAfter=1
+            ) from error
 
     async def write(self, work: Work[T]) -> T:
         try:
@@ -246,12 +248,14 @@ class PostgresDatabase:
             ):
                 with attempt:
                     async with self._engine.connect() as connection, connection.begin():
-                        result = await connection.run_sync(work)
+                        return await connection.run_sync(work)
         except DBAPIError as error:
             raise _translated(error) from error
         except OSError as error:
-            raise OverloadedError("The broker's database is not reachable.", retryAfter=1) from error
-        return result
+            raise OverloadedError(
+                "The broker's database is not reachable.", retryAfter=1
+            ) from error
+        raise AssertionError("unreachable: the last attempt raises")
 
     async def close(self) -> None:
         await self._engine.dispose()
@@ -260,6 +264,4 @@ class PostgresDatabase:
 def _passes(error: Exception) -> bool:
     if isinstance(error, IntegrityError):
         return True
-    return (
-        isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _RETRY_STATES
-    )
+    return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _RETRY_STATES

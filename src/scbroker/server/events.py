@@ -65,7 +65,7 @@ def tell_of_record(
 def _changes(
     record: ContainerRecord, before: InForce | None, parent: ContainerRecord | None
 ) -> int:
-    old, new = before.record.governing if before else None, record.governing
+    old, new = before.governing if before else None, record.governing
     changed = {
         "header": parent is not None and _part_id(record.header) != _part_id(parent.header),
         "content": parent is not None and _part_id(record.content) != _part_id(parent.content),

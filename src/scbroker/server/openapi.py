@@ -18,7 +18,7 @@ _STATUSES: Final = sorted(set(STATUS.values()))
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
     operations = list(operations)
-    kinds = [Problem]
+    kinds: list[Any] = [Problem]
     for operation in operations:
         kinds += [kind for kind in (operation.message, operation.answer) if _is_message(kind)]
     _, components = msgspec.json.schema_components(kinds, ref_template=_REF)

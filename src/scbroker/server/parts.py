@@ -252,5 +252,3 @@ def _readable(connection: Connection, call: Call) -> Row[Any]:
     if part.container_id != container_id or not part.committed:
         raise NotFoundError(_UNKNOWN)
     return part
-
-

@@ -29,7 +29,9 @@ from scbroker.wire.users import (
 
 _NONCE_LIFE: Final = 120_000_000
 _SECOND: Final = 1_000_000
-_REFUSED: Final = "The log-in was refused: an old challenge, another broker's address, or another key."
+_REFUSED: Final = (
+    "The log-in was refused: an old challenge, another broker's address, or another key."
+)
 
 
 async def challenge(broker: Broker, call: Call, message: ChallengeRequest) -> Challenge:
@@ -111,8 +113,8 @@ async def forgive_guess(broker: Broker, buckets: list[bytes]) -> None:
     def forgive(connection: Connection) -> None:
         for bucket in sorted(buckets):
             row = sql.one(connection, sql.FIND_GUESSES, key=bucket)
-            if row is not None and row.count:
-                connection.execute(sql.SET_GUESSES, {"key": bucket, "count": row.count - 1})
+            if row is not None and row.guesses:
+                connection.execute(sql.SET_GUESSES, {"key": bucket, "guesses": row.guesses - 1})
 
     await broker.database.write(forgive)
 
@@ -124,7 +126,7 @@ def address_block(address: str) -> bytes:
     except ValueError:
         return b"unknown"
     if isinstance(parsed, ipaddress.IPv6Address):
-        return (parsed.ipv4_mapped.packed if parsed.ipv4_mapped else parsed.packed[:8])
+        return parsed.ipv4_mapped.packed if parsed.ipv4_mapped else parsed.packed[:8]
     return parsed.packed
 
 
@@ -160,11 +162,13 @@ def _count(connection: Connection, bucket: bytes, limit: int, window: int) -> No
     row = sql.one(connection, sql.FIND_GUESSES, key=bucket)
     if row is None:
         ends_at = now() + window
-        connection.execute(sql.ADD_GUESSES, {"bucket": bucket, "count": 1, "ends_at": ends_at})
+        connection.execute(sql.ADD_GUESSES, {"bucket": bucket, "guesses": 1, "ends_at": ends_at})
     elif row.ends_at <= now():
-        connection.execute(sql.SET_GUESSES, {"key": bucket, "count": 1, "ends_at": now() + window})
-    elif row.count >= limit:
+        connection.execute(
+            sql.SET_GUESSES, {"key": bucket, "guesses": 1, "ends_at": now() + window}
+        )
+    elif row.guesses >= limit:
         wait = (row.ends_at - now()) // _SECOND + 1
         raise ThrottledError(f"Too many wrong passphrases: wait {wait} seconds.", retryAfter=wait)
     else:
-        connection.execute(sql.SET_GUESSES, {"key": bucket, "count": row.count + 1})
+        connection.execute(sql.SET_GUESSES, {"key": bucket, "guesses": row.guesses + 1})

@@ -62,12 +62,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def directory(self) -> Path:
-        return Path(self.data_dir) if self.data_dir else Path(platformdirs.user_data_dir("scbroker"))
+        return (
+            Path(self.data_dir) if self.data_dir else Path(platformdirs.user_data_dir("scbroker"))
+        )
 
 
-def load_settings(
-    environment: Mapping[str, str] = os.environ, **overrides: str | None
-) -> Settings:
+def load_settings(environment: Mapping[str, str] = os.environ, **overrides: str | None) -> Settings:
     """Settings from file, environment and command line; `InvalidArgumentError` says what is wrong."""
     values: dict[str, Any] = {}
     if config := environment.get(PREFIX + "CONFIG"):

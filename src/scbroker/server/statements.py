@@ -73,9 +73,7 @@ END_OLD_SESSIONS: Final = delete(sessions).where(sessions.c.expires_at <= b("now
 FIND_NONCE: Final = select(nonces.c.nonce_hash).where(nonces.c.nonce_hash == b("hash"))
 ADD_NONCE: Final = insert(nonces)
 FORGET_NONCES: Final = delete(nonces).where(nonces.c.expires_at <= b("now"))
-FIND_GUESSES: Final = (
-    select(guesses).where(guesses.c.bucket == b("key")).with_for_update()
-)
+FIND_GUESSES: Final = select(guesses).where(guesses.c.bucket == b("key")).with_for_update()
 ADD_GUESSES: Final = insert(guesses)
 SET_GUESSES: Final = update(guesses).where(guesses.c.bucket == b("key"))
 FORGET_GUESSES: Final = delete(guesses).where(guesses.c.ends_at <= b("now"))
@@ -146,15 +144,11 @@ ADD_PART: Final = insert(parts)
 FIND_PART: Final = select(parts).where(parts.c.part_id == b("part"))
 LOCK_PART: Final = FIND_PART.with_for_update()
 PENDING_PARTS: Final = (
-    select(func.count())
-    .select_from(parts)
-    .where(parts.c.user_id == b("user"), ~parts.c.committed)
+    select(func.count()).select_from(parts).where(parts.c.user_id == b("user"), ~parts.c.committed)
 )
 TOUCH_PART: Final = update(parts).where(parts.c.part_id == b("part"))
 COMMIT_PART: Final = (
-    update(parts)
-    .where(parts.c.part_id == b("part"))
-    .values(committed=True, hashes=b("all_hashes"))
+    update(parts).where(parts.c.part_id == b("part")).values(committed=True, hashes=b("all_hashes"))
 )
 DROP_CONTAINER_PARTS: Final = (
     update(parts).where(parts.c.container_id == b("container")).values(replaced_at=0)
@@ -207,6 +201,11 @@ SET_ACCESS: Final = update(accesses).where(
 def one(connection: Connection, statement: Any, **values: object) -> Row[Any] | None:
     """The one row of a statement, or None."""
     return connection.execute(statement, values).one_or_none()
+
+
+def the(connection: Connection, statement: Any, **values: object) -> Row[Any]:
+    """The one row that other rows say is there."""
+    return connection.execute(statement, values).one()
 
 
 def key_chain(

@@ -104,7 +104,7 @@ guesses: Final = Table(
     "guesses",
     metadata,
     _hash("bucket", primary_key=True),
-    _number("count"),
+    _number("guesses"),
     _number("ends_at"),
     Index("guesses_by_end", "ends_at"),
 )

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row
 from scbroker.errors import NotFoundError
 from scbroker.records.container_record import ContainerRecord, Role, parse_record
 from scbroker.records.ids import user_id_of
+from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
 from scbroker.server import events
 from scbroker.server import statements as sql
@@ -133,10 +134,9 @@ def _governing(
     shown = _shown(container, user, records, head)
     views, size, given = [], 0, 0
     for row, record, names in zip(rows, records, shown, strict=True):
-        assert record.governing is not None
         access = None
-        if record.governing.accessVersion != given:
-            given = record.governing.accessVersion
+        if governing_of(record).accessVersion != given:
+            given = governing_of(record).accessVersion
             whole = lists[given]
             access = (whole if names is None else whole.only(names)).view
         signed = SignedObject.of(Signed(row.body, row.signature))
@@ -149,7 +149,10 @@ def _governing(
 
 
 def _shown(
-    container: Row[Any], user: SessionUser, records: Sequence[ContainerRecord], head: ContainerRecord
+    container: Row[Any],
+    user: SessionUser,
+    records: Sequence[ContainerRecord],
+    head: ContainerRecord,
 ) -> list[set[bytes] | None]:
     """For each record, whose entries its list shows; None for all (container.md, section 4).
 
@@ -161,8 +164,7 @@ def _shown(
     names = {user.fingerprint, head.author}
     shown: list[set[bytes] | None] = []
     for record in reversed(records):
-        assert record.governing is not None
-        names = names | {record.governing.accessAuthor}
+        names = names | {governing_of(record).accessAuthor}
         shown.append(names)
         names = names | {record.author}
     return shown[::-1]

@@ -7,7 +7,7 @@ integers in a longer form than needed, bytes behind the end, depth.
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
@@ -44,7 +44,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A map from field names to values. Fields with a default may be left out."""
 
 
-class SignedObject(Message, kw_only=True):
+class SignedObject(Message, frozen=True, kw_only=True):
     """A stored object and its signature."""
 
     body: Annotated[bytes, Meta(max_length=4096)]
@@ -73,7 +73,7 @@ def decode(kind: type[T], body: bytes, limit: int = MAX_MESSAGE) -> T:
     if len(body) > limit:
         raise TooLargeError(f"The message has more than {limit} bytes.")
     try:
-        message: T = _decoder(kind).decode(body)
+        message: T = _decoder(cast(Any, kind)).decode(body)
         same = _encoder.encode(_any.decode(body)) == body
     except msgspec.ValidationError as error:
         raise InvalidArgumentError(f"Malformed message: {error}") from None

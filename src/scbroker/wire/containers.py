@@ -9,7 +9,13 @@ import msgspec
 from msgspec import Meta
 
 from scbroker.records.access_list import MAX_ENTRIES, MAX_ENTRY, AccessList, SaltedEntry
-from scbroker.records.container_record import MAX_HEADER,MAX_RECORD,MAX_SEGMENTS,MAX_TYPE,SEGMENT
+from scbroker.records.container_record import (
+    MAX_HEADER,
+    MAX_RECORD,
+    MAX_SEGMENTS,
+    MAX_TYPE,
+    SEGMENT,
+)
 from scbroker.wire.codec import Hash, Message, SignedObject, Uint, Wrap
 from scbroker.wire.users import KeyChainState
 
@@ -29,7 +35,7 @@ SealedInline = Annotated[bytes, Meta(max_length=MAX_INLINE + _SEALED_SLACK)]
 RecordBody = Annotated[bytes, Meta(max_length=MAX_RECORD)]
 
 
-class AccessEntry(Message, kw_only=True):
+class AccessEntry(Message, frozen=True, kw_only=True):
     salt: Salt
     entry: EntryBytes
     wrap: Wrap | None
@@ -39,12 +45,12 @@ class AccessEntry(Message, kw_only=True):
         return SaltedEntry(self.salt, self.entry)
 
 
-class TypeText(Message, kw_only=True):
+class TypeText(Message, frozen=True, kw_only=True):
     salt: Salt
     type: TypeLabel | None
 
 
-class RecordRequest(Message, kw_only=True):
+class RecordRequest(Message, frozen=True, kw_only=True):
     record: SignedObject
     accessList: Annotated[list[AccessEntry], Meta(min_length=1, max_length=MAX_ENTRIES)] | None = (
         None
@@ -54,18 +60,18 @@ class RecordRequest(Message, kw_only=True):
     content: SealedInline | None = None
 
 
-class RecordReceipt(Message, kw_only=True):
+class RecordReceipt(Message, frozen=True, kw_only=True):
     version: Uint
     hash: Hash
 
 
-class Disclosed(Message, kw_only=True):
+class Disclosed(Message, frozen=True, kw_only=True):
     position: Uint
     salt: Salt
     entry: EntryBytes
 
 
-class ListView(Message, kw_only=True):
+class ListView(Message, frozen=True, kw_only=True):
     entryHashes: Annotated[bytes, Meta(max_length=32 * MAX_ENTRIES)]
     disclosed: Annotated[list[Disclosed], Meta(max_length=MAX_ENTRIES)]
 
@@ -88,21 +94,21 @@ class ListView(Message, kw_only=True):
         )
 
 
-class GoverningView(Message, kw_only=True):
+class GoverningView(Message, frozen=True, kw_only=True):
     record: SignedObject
     accessList: ListView | None
 
 
-class GoverningQuery(Message, kw_only=True):
+class GoverningQuery(Message, frozen=True, kw_only=True):
     from_: Annotated[int, Meta(ge=1, le=2**53 - 1)] = msgspec.field(name="from")
     to: Annotated[int, Meta(ge=1, le=2**53 - 1)]
 
 
-class GoverningPage(Message, kw_only=True):
+class GoverningPage(Message, frozen=True, kw_only=True):
     governing: list[GoverningView]
 
 
-class ContainerView(Message, kw_only=True):
+class ContainerView(Message, frozen=True, kw_only=True):
     governing: Annotated[list[GoverningView], Meta(min_length=1)]
     lastGoverning: Uint
     head: SignedObject | None
@@ -114,30 +120,30 @@ class ContainerView(Message, kw_only=True):
     keyChains: list[KeyChainState]
 
 
-class ViewQuery(Message, kw_only=True):
+class ViewQuery(Message, frozen=True, kw_only=True):
     since: Uint | None = None
     header: Annotated[int, Meta(ge=0, le=1)] = 0
     content: Annotated[int, Meta(ge=0, le=1)] = 0
 
 
-class BodiesQuery(Message, kw_only=True):
+class BodiesQuery(Message, frozen=True, kw_only=True):
     from_: Annotated[int, Meta(ge=1, le=2**53 - 1)] = msgspec.field(name="from")
     count: Annotated[int, Meta(ge=1, le=MAX_SKIPPED)]
 
 
-class SegmentsQuery(Message, kw_only=True):
+class SegmentsQuery(Message, frozen=True, kw_only=True):
     first: Annotated[int, Meta(ge=0, lt=MAX_SEGMENTS)]
     count: Annotated[int, Meta(ge=1, le=CHUNK_SEGMENTS)]
 
 
-class Bodies(Message, kw_only=True):
+class Bodies(Message, frozen=True, kw_only=True):
     bodies: Annotated[list[RecordBody], Meta(max_length=MAX_SKIPPED)]
 
 
-class ChunkState(Message, kw_only=True):
+class ChunkState(Message, frozen=True, kw_only=True):
     index: Uint
     hash: Hash
 
 
-class Chunks(Message, kw_only=True):
+class Chunks(Message, frozen=True, kw_only=True):
     chunks: list[ChunkState]

@@ -16,7 +16,7 @@ Change = Literal["header", "content", "access", "type"]
 EventType = Literal["Added", "Updated", "Accessed", "Deleted"]
 
 
-class EventQuery(Message, kw_only=True):
+class EventQuery(Message, frozen=True, kw_only=True):
     """The criteria; None is any. Both ids are inclusive."""
 
     eventType: list[EventType] = []
@@ -27,7 +27,7 @@ class EventQuery(Message, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = MAX_PAGE
 
 
-class Event(Message, kw_only=True):
+class Event(Message, frozen=True, kw_only=True):
     id: Uint
     eventType: EventType
     containerId: Id
@@ -39,7 +39,7 @@ class Event(Message, kw_only=True):
     changes: list[Change]
 
 
-class Events(Message, kw_only=True):
+class Events(Message, frozen=True, kw_only=True):
     events: Annotated[list[Event], Meta(max_length=MAX_PAGE)]
     firstId: Uint
     lastId: Uint

@@ -78,4 +78,8 @@ def _error_without_code(status: int, retry_after: str | None) -> BrokerError:
 
 
 def _seconds(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else None
+    return (
+        float(text)
+        if text is not None and text.isascii() and text.isdigit() and len(text) < 6
+        else None
+    )

@@ -15,7 +15,7 @@ M = TypeVar("M", bound=Message)
 _DECIMAL: Final = re.compile(r"(0|[1-9][0-9]{0,15})\Z", re.ASCII)
 
 
-class NoQuery(Message, kw_only=True):
+class NoQuery(Message, frozen=True, kw_only=True):
     """No query parameter at all."""
 
 

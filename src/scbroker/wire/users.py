@@ -23,26 +23,26 @@ KeyFileBytes = Annotated[bytes, Meta(min_length=1, max_length=MAX_KEY_FILE)]
 Reminder = Annotated[str, Meta(max_length=MAX_REMINDER)]
 
 
-class Registration(Message, kw_only=True):
+class Registration(Message, frozen=True, kw_only=True):
     keyRecords: Annotated[list[SignedObject], Meta(min_length=2, max_length=2)]
     keyFile: KeyFileBytes
     auth: Hash
     reminder: Reminder | None = None
 
 
-class Registered(Message, kw_only=True):
+class Registered(Message, frozen=True, kw_only=True):
     userId: Id
 
 
-class ChallengeRequest(Message, kw_only=True):
+class ChallengeRequest(Message, frozen=True, kw_only=True):
     pass
 
 
-class Challenge(Message, kw_only=True):
+class Challenge(Message, frozen=True, kw_only=True):
     nonce: Nonce
 
 
-class Statement(Row):
+class Statement(Row, frozen=True):
     """What a log-in signs; built by the client alone (section 3)."""
 
     origin: Annotated[str, Meta(min_length=1, max_length=512)]
@@ -51,25 +51,25 @@ class Statement(Row):
     nonce: Nonce
 
 
-class SessionRequest(Message, kw_only=True):
+class SessionRequest(Message, frozen=True, kw_only=True):
     statement: Annotated[bytes, Meta(max_length=_MAX_STATEMENT)]
     signature: Annotated[bytes, Meta(min_length=3373, max_length=3373)]
 
 
-class Session(Message, kw_only=True):
+class Session(Message, frozen=True, kw_only=True):
     token: Annotated[str, Meta(min_length=43, max_length=43, pattern="^[A-Za-z0-9_-]{43}$")]
     expiresAt: Time
 
 
-class KeyFileOpening(Message, kw_only=True):
+class KeyFileOpening(Message, frozen=True, kw_only=True):
     auth: Hash
 
 
-class KeyFileAnswer(Message, kw_only=True):
+class KeyFileAnswer(Message, frozen=True, kw_only=True):
     keyFile: KeyFileBytes
 
 
-class KeyFileStoring(Message, kw_only=True):
+class KeyFileStoring(Message, frozen=True, kw_only=True):
     keyFile: KeyFileBytes
     auth: Hash
     replaces: Hash | None
@@ -78,38 +78,38 @@ class KeyFileStoring(Message, kw_only=True):
     endOtherSessions: bool = False
 
 
-class KeyFileComparison(Message, kw_only=True):
+class KeyFileComparison(Message, frozen=True, kw_only=True):
     hash: Hash
 
 
-class KeyFileComparisonAnswer(Message, kw_only=True):
+class KeyFileComparisonAnswer(Message, frozen=True, kw_only=True):
     same: bool
 
 
-class ReminderAnswer(Message, kw_only=True):
+class ReminderAnswer(Message, frozen=True, kw_only=True):
     reminder: Reminder
 
 
-class KeyRecordsFrom(Message, kw_only=True):
+class KeyRecordsFrom(Message, frozen=True, kw_only=True):
     userId: Id
     from_: Uint = msgspec.field(name="from", default=0)
 
 
-class KeyRecordsRequest(Message, kw_only=True):
+class KeyRecordsRequest(Message, frozen=True, kw_only=True):
     users: Annotated[list[KeyRecordsFrom], Meta(min_length=1, max_length=MAX_KEY_USERS)]
 
 
-class UserKeyRecords(Message, kw_only=True):
+class UserKeyRecords(Message, frozen=True, kw_only=True):
     userId: Id
     keyRecords: Annotated[list[SignedObject], Meta(max_length=MAX_KEY_RECORDS)]
     deleted: bool
 
 
-class KeyRecords(Message, kw_only=True):
+class KeyRecords(Message, frozen=True, kw_only=True):
     users: Annotated[list[UserKeyRecords], Meta(max_length=MAX_KEY_USERS)]
 
 
-class KeyChainState(Message, kw_only=True):
+class KeyChainState(Message, frozen=True, kw_only=True):
     userId: Id
     sequence: Uint
 

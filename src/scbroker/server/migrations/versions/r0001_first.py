@@ -86,7 +86,7 @@ def upgrade() -> None:
     op.create_table(
         "guesses",
         sa.Column("bucket", sa.LargeBinary(length=32), nullable=False),
-        sa.Column("count", sa.BigInteger(), nullable=False),
+        sa.Column("guesses", sa.BigInteger(), nullable=False),
         sa.Column("ends_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("bucket"),
     )
