@@ -193,12 +193,12 @@ def _configure_logs() -> None:
 
 def _greet(address: str, settings: Settings, key: uuid.UUID | None) -> None:
     print(f"scbroker serves {address}")
-    print(f"  data        {settings.directory.resolve()}")
-    print(f"  description {address}/openapi.json")
+    print(f"  data   {settings.directory.resolve()}")
+    print(f"  wire   {address}/openapi.json")
     if key is not None:
-        print(
-            f"  API key     {key}   (made now, shown once; `scbroker admin create-api-key` makes more)"
-        )
+        print("An API key was made for programs. It is shown this once:")
+        print(f"  export SCBROKER_SERVER_URL={address}")
+        print(f"  export SCBROKER_API_KEY={key}")
     sys.stdout.flush()
 
 
