@@ -70,7 +70,7 @@ class BaseProvider(BrokerProvider):
             grants=grants or {session.userId: writing.OWNER},
             progress=_checked_progress(progress),
         )
-        return writing.create(session, change)
+        return session.hold(writing.create(session, change))
 
     def _updateContainer(
         self,
@@ -139,7 +139,8 @@ class BaseProvider(BrokerProvider):
             isinstance(ifVersion, bool) or not isinstance(ifVersion, int)
         ):
             raise InvalidArgumentError("ifVersion is a container's version, an int, or None.")
-        return writing.update(self._session(), _checked_id(containerId), change, ifVersion)
+        session, container_id = self._session(), _checked_id(containerId)
+        return session.hold(writing.update(session, container_id, change, ifVersion))
 
     def _getContainer(
         self,
@@ -158,7 +159,7 @@ class BaseProvider(BrokerProvider):
             content = await fetching.read_content(session, opened, report)
             return fetching.container(fetching.metadata(session, opened), content, header)
 
-        return work()
+        return session.hold(work())
 
     def _getContainerHeader(
         self, containerId: uuid.UUID, headerType: builtins.type[Any] | None = None
@@ -170,7 +171,7 @@ class BaseProvider(BrokerProvider):
             opened = fetching.open_fetched(session, fetched)
             return _header(fetching.read_header(session, opened), headerType)
 
-        return work()
+        return session.hold(work())
 
     def _getContainerContent(
         self, containerId: uuid.UUID, *, progress: Progress | None = None
@@ -183,7 +184,7 @@ class BaseProvider(BrokerProvider):
             opened = fetching.open_fetched(session, fetched)
             return await fetching.read_content(session, opened, report)
 
-        return work()
+        return session.hold(work())
 
     def _getContainerMetadata(self, containerId: uuid.UUID) -> Work[Container[Any]]:
         session, container_id = self._session(), _checked_id(containerId)
@@ -192,7 +193,7 @@ class BaseProvider(BrokerProvider):
             opened = fetching.open_fetched(session, await fetching.fetch(session, container_id))
             return fetching.container(fetching.metadata(session, opened), None, None)
 
-        return work()
+        return session.hold(work())
 
 
 async def _ready(value: T) -> T:

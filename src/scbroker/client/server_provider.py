@@ -208,7 +208,7 @@ class ServerProvider(BaseProvider):
             fetched = await fetching.fetch(session, containerId, header=True, content=True)
             return fetching.secured(session, fetched)
 
-        return work()
+        return session.hold(work())
 
     def _getPublicKeys(
         self,
@@ -218,7 +218,8 @@ class ServerProvider(BaseProvider):
     ) -> Work[list[PublicKey]]:
         session = self._session()
         user_id = listing.checked_user(session.userId if userId is None else userId)
-        return listing.public_keys(session, user_id, listing.checked_key_type(keyType), index)
+        kind = listing.checked_key_type(keyType)
+        return session.hold(listing.public_keys(session, user_id, kind, index))
 
     def _getLatestActiveSigningKey(
         self, userId: uuid.UUID, keyType: KeyType = KeyType.Signing
@@ -230,7 +231,7 @@ class ServerProvider(BaseProvider):
             keys = await listing.public_keys(session, user_id, kind, None)
             return max((key for key in keys if key.active), key=lambda key: key.index, default=None)
 
-        return work()
+        return session.hold(work())
 
     def _getEvents(
         self,
@@ -242,7 +243,7 @@ class ServerProvider(BaseProvider):
     ) -> Work[list[ContainerEvent]]:
         session = self._session()
         criteria = listing.checked_criteria(eventType, containerId, containerType, startId, endId)
-        return listing.events(session, criteria)
+        return session.hold(listing.events(session, criteria))
 
 
 def _default_trust_store() -> TrustStore:

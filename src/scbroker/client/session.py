@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 import uuid
-from collections.abc import Mapping
-from typing import Final, TypedDict, TypeVar, Unpack
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from scbroker.client.directory import Directory
 from scbroker.client.transport import Transport
@@ -26,6 +27,7 @@ _EARLY_SECONDS: Final = 30.0
 
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 
 class CallOptions(TypedDict, total=False):
@@ -54,6 +56,9 @@ class Session:
         self._token: str | None = None
         self._expires = 0.0
         self._renewal: asyncio.Lock | None = None
+        self._held = 0
+        self._lock = threading.Lock()
+        self._idle: asyncio.Event | None = None
 
     @property
     def keys(self) -> KeyRing:
@@ -61,6 +66,21 @@ class Session:
         if self.ring is None:
             raise NotAuthenticatedError("The session was logged out meanwhile.")
         return self.ring
+
+    def hold(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Has a log-out wait until this work, which begins now, has ended."""
+        with self._lock:
+            self._held += 1
+        return self._release_after(work)
+
+    async def _release_after(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await work
+        finally:
+            with self._lock:
+                self._held -= 1
+            if self._idle is not None and not self._held:
+                self._idle.set()
 
     async def token(self) -> str:
         """A token that is good for now; a new one where the old one has run out."""
@@ -116,7 +136,10 @@ class Session:
         self._token, self._expires = session.token, session.expiresAt / 1e6
 
     async def close(self) -> None:
-        """Ends the session at the broker, and forgets the keys whatever the broker says."""
+        """Once nothing uses the session any more: forgets the keys, and ends it at the broker."""
+        self._idle = asyncio.Event()
+        if self._held:
+            await self._idle.wait()
         token, self._token = self._token, None
         self.forget()
         if token is not None:
@@ -124,6 +147,6 @@ class Session:
                 await self.transport.send("DELETE", "/v1/sessions/current", token=token)
 
     def forget(self) -> None:
-        """Drops the keys; what is in flight with a snapshot of them ends with them."""
+        """Drops the keys at once; what is in flight and needs them fails."""
         self.ring = None
         self._token = None

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import stamina
+import tenacity
 
 from scbroker.client.io_thread import io_thread
 from scbroker.errors import (
@@ -35,7 +35,12 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Message)
 MAX_ANSWER: Final = 16 * 1_048_576
-_ATTEMPTS: Final = 4
+_RETRYING: Final = tenacity.AsyncRetrying(
+    retry=tenacity.retry_if_exception_type((UnreachableError, OverloadedError)),
+    stop=tenacity.stop_after_attempt(4),
+    wait=tenacity.wait_exponential_jitter(initial=0.1, max=2.0, jitter=0.1),
+    reraise=True,
+)
 _PIECE: Final = 262_144
 
 
@@ -158,16 +163,11 @@ class Transport:
             url += "?" + urllib.parse.urlencode(query, doseq=True)
         try:
             async with asyncio.timeout(self.endpoint.timeout):
-                async for attempt in stamina.retry_context(
-                    on=_may_pass, attempts=_ATTEMPTS, timeout=None, wait_initial=0.1, wait_max=2.0
-                ):
-                    with attempt:
-                        return await self._once(method, url, headers, body, limit)
+                return await _RETRYING.copy()(self._once, method, url, headers, body, limit)
         except TimeoutError:
             raise UnreachableError(
                 f"No answer from {self.endpoint.origin} within {self.endpoint.timeout:g} seconds."
             ) from None
-        raise AssertionError("unreachable: the last attempt raises")
 
     async def _once(
         self, method: str, url: str, headers: dict[str, str], body: bytes | None, limit: int
@@ -211,10 +211,6 @@ class Transport:
                 read_bufsize=_PIECE,
             )
         return self._http
-
-
-def _may_pass(error: Exception) -> bool:
-    return isinstance(error, (UnreachableError, OverloadedError))
 
 
 def _check_version(response: aiohttp.ClientResponse) -> None:

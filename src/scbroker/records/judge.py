@@ -206,7 +206,8 @@ def _check_time(
         raise IntegrityError("A record is older than the one before it (rule 3).")
     if record.time > now + CLOCK_TOLERANCE:
         raise ClockError(
-            "A record is dated more than five minutes ahead of this machine's clock (rule 3)."
+            "A record is dated more than five minutes ahead (rule 3): its author's clock is wrong, "
+            "or the one that judges it."
         )
 
 

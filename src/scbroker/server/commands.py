@@ -11,11 +11,13 @@ import socket
 import sys
 import uuid
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import uvicorn
 from sqlalchemy import Connection
+from starlette.applications import Starlette
+from uvicorn.supervisors import Multiprocess
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import InvalidArgumentError
@@ -50,11 +52,28 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
     prepare(settings)
     key = asyncio.run(_provision(settings))
     _greet(address, settings, key)
-    for _ in range(workers - 1):
-        if os.fork() == 0:
-            break
-    config = uvicorn.Config(
-        create_app(lambda: open_broker(settings, origins)),
+    if workers == 1:
+        app = create_app(lambda: open_broker(settings, origins))
+        uvicorn.Server(_configuration(settings, app)).run(sockets=[bound])
+        return
+    # Workers are new processes: they read the settings again, from their environment.
+    os.environ["SCBROKER_ORIGINS"] = ",".join(sorted(origins))
+    if settings.data_dir:
+        os.environ["SCBROKER_DATA_DIR"] = settings.data_dir
+    config = _configuration(settings, f"{__name__}:worker_app", factory=True, workers=workers)
+    Multiprocess(config, sockets=[bound]).run()
+
+
+def worker_app() -> Starlette:
+    """The application of one of several worker processes."""
+    _configure_logs()
+    settings = load_settings()
+    return create_app(lambda: open_broker(settings, frozenset(settings.origins)))
+
+
+def _configuration(settings: Settings, app: Any, **options: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -62,8 +81,8 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
         forwarded_allow_ips=settings.trusted_proxies or None,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         backlog=_BACKLOG,
+        **options,
     )
-    uvicorn.Server(config).run(sockets=[bound])
 
 
 async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:

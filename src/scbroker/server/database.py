@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import sqlalchemy
-import stamina
+import tenacity
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -43,8 +43,6 @@ _SQLITE_PASSING: Final = {
     sqlite3.SQLITE_CANTOPEN,
 }
 _POSTGRES_PASSING: Final = {"08", "40", "53", "57"}
-# IntegrityError is retried: two writers that both found a row absent, of whom one was first.
-_ATTEMPTS: Final = 8
 
 
 class Database(Protocol):
@@ -243,25 +241,32 @@ class PostgresDatabase:
 
     async def write(self, work: Work[T]) -> T:
         try:
-            async for attempt in stamina.retry_context(
-                on=_passes, attempts=_ATTEMPTS, wait_initial=0.005, wait_max=0.2
-            ):
-                with attempt:
-                    async with self._engine.connect() as connection, connection.begin():
-                        return await connection.run_sync(work)
+            return await _RETRYING.copy()(self._write_once, work)
         except DBAPIError as error:
             raise _translated(error) from error
         except OSError as error:
             raise OverloadedError(
                 "The broker's database is not reachable.", retryAfter=1
             ) from error
-        raise AssertionError("unreachable: the last attempt raises")
+
+    async def _write_once(self, work: Work[T]) -> T:
+        async with self._engine.connect() as connection, connection.begin():
+            return await connection.run_sync(work)
 
     async def close(self) -> None:
         await self._engine.dispose()
 
 
-def _passes(error: Exception) -> bool:
+def _passes(error: BaseException) -> bool:
+    # Of two writers that both found a row absent, the second finds it the next time.
     if isinstance(error, IntegrityError):
         return True
     return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _RETRY_STATES
+
+
+_RETRYING: Final = tenacity.AsyncRetrying(
+    retry=tenacity.retry_if_exception(_passes),
+    stop=tenacity.stop_after_attempt(8),
+    wait=tenacity.wait_exponential_jitter(initial=0.005, max=0.2, jitter=0.01),
+    reraise=True,
+)

@@ -13,6 +13,7 @@ from scbroker.errors import (
 )
 from scbroker.records.access_list import AccessList, wrap_hash
 from scbroker.records.container_record import MAX_TYPE, type_hash
+from scbroker.records.ids import container_id_of
 from scbroker.records.judge import Known
 from scbroker.records.key_record import Signed
 from scbroker.server.broker import Call, SessionUser
@@ -53,6 +54,8 @@ def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> In
     record = known.record
     if (record.containerId, record.version) != (call.uuid("containerId"), call.number("version")):
         raise InvalidArgumentError("The record is for another container or version than the path.")
+    if record.nonce and container_id_of(record.author, record.nonce).bytes != record.containerId:
+        raise RejectedError("A container's id is not its creator's to give (rule 1).")
     if record.author != call.session.fingerprint:
         raise PermissionDeniedError("A record is sent by its author alone.")
     if (access is not None) != record.changes_access:
