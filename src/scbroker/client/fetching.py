@@ -85,7 +85,9 @@ async def _fetch_once(
     head = view.head.signed if view.head is not None else None
     bodies = await _bodies(session, container_id, view, views, mark)
     chains = await _chains(session, view, views, head, mark if resumed else None)
-    state = judge_view(container_id.bytes, views, head, bodies, chains, mark, now())
+    state = judge_view(
+        container_id.bytes, session.fingerprint, views, head, bodies, chains, mark, now()
+    )
     return Fetched(state, view)
 
 

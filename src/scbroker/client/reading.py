@@ -32,7 +32,8 @@ from scbroker.records.judge import (
     verify_author,
 )
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.wire.containers import GoverningView, TypeText
+from scbroker.vocabulary import ContainerAccessLevel
+from scbroker.wire.containers import GoverningView, ListView, TypeText
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
@@ -106,6 +107,7 @@ def records_of(views: Sequence[GoverningView], head: Signed | None) -> list[Cont
 
 def judge_view(
     container_id: bytes,
+    reader: bytes,
     views: Sequence[GoverningView],
     head: Signed | None,
     bodies: Mapping[int, bytes],
@@ -115,8 +117,8 @@ def judge_view(
 ) -> State:
     """Judges everything that was served against the rules and against the mark.
 
-    `views` begin with the first governing record, or with the mark's where the mark is complete;
-    `bodies` are those from the mark's version to the head, by version.
+    `reader` is the reader's fingerprint. `views` begin with the first governing record, or with the
+    mark's where the mark is complete; `bodies` are those from the mark's version to the head, by version.
     """
     resumed = mark is not None and mark.complete
     judged: InForce | None = None
@@ -150,9 +152,19 @@ def judge_view(
     created = (mark.createdBy, mark.createdAt) if mark else (first.author, first.time)
     complete = complete and (mark.complete if mark and resumed else True)
     state = State(known, signed, judged, complete, *created)
+    _check_disclosed(state, reader, [view.accessList for view in views])
     if mark is not None:
         _check_mark(state, views, bodies, mark, now)
     return state
+
+
+def _check_disclosed(state: State, reader: bytes, lists: Sequence[ListView | None]) -> None:
+    """With ViewAccess a reader is shown every entry; the broker may not hide any to be judged less."""
+    own = state.governing.access.entries.get(reader)
+    if own is None or state.record.tombstone or not own.allows(ContainerAccessLevel.ViewAccess):
+        return
+    if any(view is not None and not view.access.complete for view in lists):
+        raise IntegrityError("The broker withholds entries of an access list.")
 
 
 def open_container_key(
