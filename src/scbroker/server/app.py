@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
@@ -33,7 +34,7 @@ from scbroker.errors import (
     UnsupportedVersionError,
 )
 from scbroker.records.ids import parse_uuid
-from scbroker.server import accounts, containers, events, parts, sessions, views
+from scbroker.server import accounts, containers, events, metrics, parts, sessions, views
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.openapi import document
@@ -48,6 +49,7 @@ from scbroker.wire.query import parse_number, parse_query
 
 _log: Final = structlog.get_logger("scbroker.server")
 _UPLOADS_AT_ONCE: Final = 8
+_BODY_SECONDS: Final = 60.0
 _ACCESS_FLUSH: Final = 0.5
 _SWEEP: Final = 60.0
 _HEADERS: Final = {
@@ -122,6 +124,11 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
             return _problem(error)
         return Response(b"ready\n", headers=_HEADERS, media_type="text/plain")
 
+    async def measured(request: Request) -> Response:
+        del request
+        body, media_type = metrics.exposition()
+        return Response(body, headers={**_HEADERS, "Content-Type": media_type})
+
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         app.state.broker = broker = await opened()
@@ -141,6 +148,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
 
     routes = [
         Route("/openapi.json", openapi, methods=["GET"]),
+        Route("/metrics", measured, methods=["GET"]),
         Route("/health/live", live, methods=["GET"]),
         Route("/health/ready", ready, methods=["GET"]),
         *(_route(operation, uploads) for operation in OPERATIONS),
@@ -154,29 +162,34 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
 
 def _route(operation: Operation, uploads: asyncio.Semaphore) -> Route:
     async def endpoint(request: Request) -> Response:
-        broker: Broker = request.app.state.broker
+        began = time.perf_counter()
         try:
-            _check_version(request)
-            user = await _identify(broker, operation, request)
-            call = _call(operation, request, user)
-            if operation.message is bytes:
-                async with uploads:  # bounds what chunks under way take of memory
-                    message: Any = await _message(operation, request)
-                    answer = await operation.handler(broker, call, message)
-            else:
-                message = await _message(operation, request)
-                answer = await operation.handler(broker, call, message)
+            response = await _perform(operation, request, uploads)
         except BrokerError as error:
-            return _problem(error)
-        if isinstance(answer, Response):
-            return answer
-        if answer is None:
-            return Response(status_code=operation.status, headers=_HEADERS)
-        if isinstance(answer, bytes):
-            return _answer(answer, operation.status, codec.OCTETS)
-        return _answer(encode(answer), operation.status)
+            response = _problem(error)
+        seconds = time.perf_counter() - began
+        metrics.observe(operation.method, operation.path, response.status_code, seconds)
+        return response
 
     return Route(operation.path, endpoint, methods=[operation.method])
+
+
+async def _perform(operation: Operation, request: Request, uploads: asyncio.Semaphore) -> Response:
+    broker: Broker = request.app.state.broker
+    _check_version(request)
+    user = await _identify(broker, operation, request)
+    call = _call(operation, request, user)
+    # Bounds what the chunks under way take of memory.
+    async with uploads if operation.message is bytes else contextlib.nullcontext():
+        message = await _message(operation, request)
+        answer = await operation.handler(broker, call, message)
+    if isinstance(answer, Response):
+        return answer
+    if answer is None:
+        return Response(status_code=operation.status, headers=_HEADERS)
+    if isinstance(answer, bytes):
+        return _answer(answer, operation.status, codec.OCTETS)
+    return _answer(encode(answer), operation.status)
 
 
 def _check_version(request: Request) -> None:
@@ -228,14 +241,15 @@ async def _message(operation: Operation, request: Request) -> Any:
     expected = codec.OCTETS if kind is bytes else codec.MESSAGE
     if kind is not None and request.headers.get("Content-Type") != expected:
         raise InvalidArgumentError(f"The content type of this request is {expected}.")
-    body = bytearray()
+    body, limit = bytearray(), operation.limit if kind is not None else 0
     try:
-        async for piece in request.stream():
-            body += piece
-            if len(body) > (operation.limit if kind is not None else 0):
-                raise TooLargeError(f"A request of this kind has at most {operation.limit} bytes.")
-    except ClientDisconnect:
-        raise InvalidArgumentError("The request broke off.") from None
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > limit:
+                    raise TooLargeError(f"A request of this kind has at most {limit} bytes.")
+    except (ClientDisconnect, TimeoutError):
+        raise InvalidArgumentError("The request broke off, or came too slowly.") from None
     if kind is None or kind is bytes:
         return bytes(body) if kind is bytes else None
     return decode(kind, bytes(body), operation.limit)

@@ -1,0 +1,31 @@
+"""What an operator watches, in Prometheus' format. Labels are operations and statuses, never ids."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram
+from prometheus_client import generate_latest as _generate
+
+REGISTRY: Final = CollectorRegistry()
+_LABELS: Final = ("method", "path", "status")
+_SECONDS: Final = Histogram(
+    "scbroker_request_seconds",
+    "Seconds from a request's head to its answer.",
+    ("method", "path"),
+    registry=REGISTRY,
+)
+_REQUESTS: Final = Counter(
+    "scbroker_requests", "Requests answered, by operation and status.", _LABELS, registry=REGISTRY
+)
+
+
+def observe(method: str, path: str, status: int, seconds: float) -> None:
+    """Counts one answered request of an operation."""
+    _REQUESTS.labels(method, path, str(status)).inc()
+    _SECONDS.labels(method, path).observe(seconds)
+
+
+def exposition() -> tuple[bytes, str]:
+    """All metrics of this process, and their content type."""
+    return _generate(REGISTRY), CONTENT_TYPE_LATEST
