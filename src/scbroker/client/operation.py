@@ -27,10 +27,11 @@ _log = logging.getLogger("scbroker")
 
 def operation(declared: F) -> F:
     """Makes an operation of a declaration with two overloads, promise style first."""
-    promise_style = get_overloads(declared)[0]
-    signature = inspect.signature(promise_style)
+    overloads = [inspect.signature(overload) for overload in get_overloads(declared)]
+    forms = [form for form in overloads if "completionHandler" not in form.parameters]
+    signature = _of_all(forms)
     name = declared.__name__
-    is_void = "Promise[None]" in str(signature.return_annotation)
+    is_void = any("Promise[None]" in str(form.return_annotation) for form in forms)
 
     @functools.wraps(declared)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -46,13 +47,24 @@ def operation(declared: F) -> F:
     return call  # type: ignore[return-value]
 
 
+def _of_all(forms: list[inspect.Signature]) -> inspect.Signature:
+    """The first form's signature; what only other forms take stands behind it, as optional keywords."""
+    parameters = dict(forms[0].parameters)
+    for form in forms[1:]:
+        for key, parameter in form.parameters.items():
+            optional = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
+            parameters.setdefault(key, optional)
+    return forms[0].replace(parameters=list(parameters.values()))
+
+
 def _checked(name: str, style: dict[str, Any]) -> dict[str, Any]:
     """The three keywords of callback style; both handlers are needed, and plain functions."""
     for key in ("completionHandler", "errorHandler"):
         handler = style.get(key)
         if not callable(handler):
             raise InvalidArgumentError(f"{name} in callback style needs {key}, a function.")
-        if inspect.iscoroutinefunction(handler):
+        called = getattr(handler, "__call__", None)  # noqa: B004 - of an object that is no function
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called):
             raise InvalidArgumentError(
                 f"{key} is a coroutine function: await the promise that {name} returns instead."
             )
@@ -91,7 +103,8 @@ def _start_with_handlers(
         except BaseException as error:
             deliver(errorHandler, public_error(error))
         else:
-            deliver(completionHandler, *(() if is_void else (result,)))
+            # logIn is Void in one of its forms alone: that one gives None.
+            deliver(completionHandler, *(() if is_void and result is None else (result,)))
 
     try:
         work = body()
