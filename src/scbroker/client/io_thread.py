@@ -28,16 +28,21 @@ class Closable(Protocol):
     def close(self) -> Coroutine[Any, Any, None]: ...
 
 
+class Inherited(Protocol):
+    def after_fork(self) -> None: ...
+
+
 class IOThread:
     """An event loop in a thread, and a small pool for work that would hold it up."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may submit while this very thread starts
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         self._running: dict[concurrent.futures.Future[Any], str] = {}
         self._closing: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self._bound: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
     def submit(self, name: str, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Runs a coroutine there; safe from any thread."""
@@ -49,6 +54,10 @@ class IOThread:
     def close_at_exit(self, resource: Closable) -> None:
         """Has a resource of the thread closed when the process ends."""
         self._closing.add(resource)
+
+    def bound(self, resource: Inherited) -> None:
+        """Has a resource of the thread told in the child of a fork, where the thread is another."""
+        self._bound.add(resource)
 
     def is_current(self) -> bool:
         """Whether the caller is on the thread, where waiting would wait for itself."""
@@ -74,8 +83,12 @@ class IOThread:
 
     def after_fork(self) -> None:
         """In the child: forgets the parent's thread and loop without touching its sockets."""
-        orphans = list(self._running)
+        orphans, bound = list(self._running), list(self._bound)
+        inherited.append((self._loop, self._pool, self._thread))
         self.__init__()  # type: ignore[misc]
+        for resource in bound:
+            self._bound.add(resource)
+            resource.after_fork()
         for future in orphans:
             future.set_exception(ForkedError())
 
@@ -89,6 +102,10 @@ class IOThread:
                 _log.warning("The process ends before these had finished: %s", ", ".join(dropped))
         closing = [self.submit("close", resource.close()) for resource in self._closing]
         concurrent.futures.wait(closing, timeout=_CLOSE_SECONDS)
+
+
+inherited: Final[list[object]] = []
+"""What a child keeps from its parent, so that no destructor closes what the two share."""
 
 
 class ForkedError(Exception):

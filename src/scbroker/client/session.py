@@ -15,6 +15,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from scbroker.client.directory import Directory
+from scbroker.client.io_thread import io_thread
 from scbroker.client.transport import Transport
 from scbroker.client.trust_store import Marks
 from scbroker.errors import BrokerError, NotAuthenticatedError
@@ -59,6 +60,12 @@ class Session:
         self._held = 0
         self._lock = threading.Lock()
         self._idle: asyncio.Event | None = None
+        io_thread.bound(self)
+
+    def after_fork(self) -> None:
+        """What was under way belongs to the parent; the token is good in the child as well."""
+        self._renewal, self._held, self._idle = None, 0, None
+        self._lock = threading.Lock()
 
     @property
     def keys(self) -> KeyRing:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import tenacity
 
-from scbroker.client.io_thread import io_thread
+from scbroker.client.io_thread import inherited, io_thread
 from scbroker.errors import (
     BrokerFaultError,
     InvalidArgumentError,
@@ -98,6 +98,14 @@ class Transport:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._http: aiohttp.ClientSession | None = None
+        io_thread.bound(self)
+
+    def after_fork(self) -> None:
+        """Leaves the parent's connections to the parent: the next request opens its own."""
+        if self._http is not None:
+            inherited.append(self._http.connector)
+            self._http.detach()
+        self._http = None
 
     async def call(
         self,
