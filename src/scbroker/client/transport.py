@@ -7,6 +7,7 @@ redirect is followed, no cookie kept, no encoding undone; tokens go to the confi
 from __future__ import annotations
 
 import asyncio
+import io
 import ssl
 import urllib.parse
 import uuid
@@ -38,7 +39,7 @@ MAX_ANSWER: Final = 16 * 1_048_576
 _RETRYING: Final = tenacity.AsyncRetrying(
     retry=tenacity.retry_if_exception_type((UnreachableError, OverloadedError)),
     stop=tenacity.stop_after_attempt(4),
-    wait=tenacity.wait_exponential_jitter(initial=0.1, max=2.0, jitter=0.1),
+    wait=tenacity.wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1),
     reraise=True,
 )
 _PIECE: Final = 262_144
@@ -187,7 +188,7 @@ class Transport:
             async with self._client().request(
                 method,
                 URL(url, encoded=True),
-                data=body,
+                data=body if body is None or len(body) <= _PIECE else io.BytesIO(body),
                 headers=headers,
                 allow_redirects=False,
                 proxy=self.endpoint.proxy,
