@@ -87,6 +87,10 @@ class Change:
     progress: Progress = no_progress
     sealed: dict[Role, SealedPart] = field(default_factory=dict)
 
+    def keeps(self, role: Role) -> bool:
+        """Whether the container's part of this role stays."""
+        return (self.header if role is Role.Header else self.content) is KEEP
+
     def needed(self) -> ContainerAccessLevel:
         """The permissions that its author needs."""
         if self.delete:
@@ -99,15 +103,24 @@ class Change:
         return needed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SealedPart:
-    """A new part, sealed and, when large, sent. It belongs to the container key of this commitment."""
+    """A new part, sealed and, when large, sent ahead of its record.
+
+    Once a record that names it was sent, it belongs to the container key of `sent_under` (the key's
+    commitment): whoever was removed since may hold that key (docs/spec/container.md, section 9).
+    """
 
     part: NewPart
     length: int
     hashes: bytes
     inline: bytes | None
-    commitment: bytes
+    sent_under: bytes | None = None
+
+    def finish(self, container_key: bytes, commitment: bytes) -> Part:
+        if self.sent_under not in (None, commitment):
+            raise ConflictError("Access was changed meanwhile: read the container again.")
+        return self.part.finish(container_key, self.length, self.hashes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +139,7 @@ async def create(session: Session, change: Change) -> SecuredContainer:
     nonce = random_bytes(HASH_SIZE)
     container_id = container_id_of(session.fingerprint, nonce).bytes
     for attempt in range(_RETRIES):
+        await _seal_parts(session, change, container_id, None)
         draft = await _draft_first(session, change, container_id, nonce)
         try:
             return await _commit(session, change, draft, None)
@@ -150,6 +164,7 @@ async def update(
                 f"The container is at version {fetched.state.record.version}, not {if_version}."
             )
         _check_allowed(session, fetched.state, change)
+        await _seal_parts(session, change, container_id.bytes, _kept_commitment(fetched, change))
         draft = await _draft_next(session, change, open_or_without(session, fetched))
         try:
             return await _commit(session, change, draft, fetched)
@@ -210,8 +225,7 @@ async def _draft_first(
     access = await _access(session, container_id, 1, digest, container_key, grants, {})
     commitment = access.governing.keyCommitment
     parts = {
-        role: await _new_part(session, change, role, container_id, container_key, commitment)
-        for role in Role
+        role: sealed.finish(container_key, commitment) for role, sealed in change.sealed.items()
     }
     key = session.directory.own.latest(KeyType.Signing)
     record = ContainerRecord(
@@ -224,8 +238,8 @@ async def _draft_first(
         time=max(now(), key.introduced),
         link=None,
         governing=access.governing,
-        header=parts[Role.Header],
-        content=parts[Role.Content],
+        header=parts.get(Role.Header),
+        content=parts.get(Role.Content),
         tombstone=False,
     )
     return _Draft(record, access, salted, container_key, text)
@@ -262,7 +276,9 @@ async def _draft_next(session: Session, change: Change, opened: Opened) -> _Draf
         )
     commitment = (governing or before).keyCommitment
     parts = {
-        role: await _part(session, change, role, opened, container_key, commitment, access)
+        role: _part(
+            change, role, opened, container_key, commitment, changes_access=access is not None
+        )
         for role in Role
     }
     record = ContainerRecord(
@@ -321,29 +337,26 @@ async def _access(
     return make_access(*arguments)
 
 
-async def _part(
-    session: Session,
+def _part(
     change: Change,
     role: Role,
     opened: Opened,
     container_key: bytes | None,
     commitment: bytes,
-    access: NewAccess | None,
+    *,
+    changes_access: bool,
 ) -> Part | None:
-    """A part of the next record: none, carried (sealed again with a new container key), or new."""
+    """A part of the next record: none, new, or carried (sealed again for a new container key)."""
     if change.delete:
         return None
-    wanted = change.header if role is Role.Header else change.content
-    if wanted is not KEEP:
-        if container_key is None and wanted is not None:
+    if role in change.sealed:
+        if container_key is None:
             raise DecryptionError(
                 "The container's key does not open, so nothing can be sealed under it."
             )
-        return await _new_part(
-            session, change, role, opened.state.container_id, container_key or b"", commitment
-        )
-    part = opened.state.record.part(role)
-    if part is None or access is None:
+        return change.sealed[role].finish(container_key, commitment)
+    part = opened.state.record.part(role) if change.keeps(role) else None
+    if part is None or not changes_access:
         return part
     found = opened.part(role)
     if found is None or container_key is None:
@@ -354,50 +367,52 @@ async def _part(
     return found.reseal(container_key)
 
 
-async def _new_part(
-    session: Session,
-    change: Change,
-    role: Role,
-    container_id: bytes,
-    container_key: bytes,
-    commitment: bytes,
-) -> Part | None:
-    wanted = change.header if role is Role.Header else change.content
-    if wanted is None or wanted is KEEP:
+def _kept_commitment(fetched: Fetched, change: Change) -> bytes | None:
+    """The container key that the next record will use, if it makes no new one."""
+    governing = fetched.state.governing
+    if change.grants is not KEEP or governing.needs_renewal(now()):
         return None
-    sealed = change.sealed.get(role)
-    if sealed is None or sealed.commitment != commitment:
-        if sealed is not None and isinstance(wanted, Content) and not wanted.repeatable:
+    return governing.governing.keyCommitment
+
+
+async def _seal_parts(
+    session: Session, change: Change, container_id: bytes, commitment: bytes | None
+) -> None:
+    """Seals what is new; seals again what was sent under a container key that is not used any more."""
+    for role, wanted in ((Role.Header, change.header), (Role.Content, change.content)):
+        if wanted is None or wanted is KEEP:
+            continue
+        old = change.sealed.get(role)
+        if old is not None and old.sent_under in (None, commitment):
+            continue
+        if old is not None and isinstance(wanted, Content) and not wanted.repeatable:
             raise ConflictError(
                 "Access was changed meanwhile, and this content can be read only once: give it again."
             )
         part = NewPart.begin(container_id, role, session.fingerprint)
         if isinstance(wanted, bytes):
-            sealed = _seal_small(part, wanted, commitment)
+            change.sealed[role] = _seal_small(part, wanted)
         else:
-            sealed = await _seal_content(session, part, wanted, commitment, change.progress)
-        change.sealed[role] = sealed
-    return sealed.part.finish(container_key, sealed.length, sealed.hashes)
+            change.sealed[role] = await _seal_content(session, part, wanted, change.progress)
 
 
-def _seal_small(part: NewPart, plaintext: bytes, commitment: bytes) -> SealedPart:
+def _seal_small(part: NewPart, plaintext: bytes) -> SealedPart:
     segment = part.seal_segment(0, True, plaintext)
-    return SealedPart(part, len(plaintext), sha256(segment), segment, commitment)
+    return SealedPart(part, len(plaintext), sha256(segment), segment)
 
 
 async def _seal_content(
-    session: Session, part: NewPart, content: Content, commitment: bytes, progress: Progress
+    session: Session, part: NewPart, content: Content, progress: Progress
 ) -> SealedPart:
     """Small content goes with the record; large content is sent in chunks before it."""
     segments = content.segments()
     first: bytes = await io_thread.in_pool(next, segments)
     if len(first) <= MAX_INLINE:
         progress(len(first), content.total)
-        return _seal_small(part, first, commitment)
-
+        return _seal_small(part, first)
     whole = itertools.chain([first], segments)
     length, hashes = await upload(session, part, whole, content.total, progress)
-    return SealedPart(part, length, hashes, None, commitment)
+    return SealedPart(part, length, hashes, None)
 
 
 async def _commit(
@@ -407,11 +422,9 @@ async def _commit(
     record, body = draft.record, encode_object(draft.record)
     signed = Signed(body, session.keys.signing[record.keyIndex].sign(LABEL, body))
     state = _judge_own(draft, signed, fetched)
-    inline = {
-        role: change.sealed[role].inline
-        for role in Role
-        if role in change.sealed and record.part(role) is not None
-    }
+    for sealed in change.sealed.values():
+        sealed.sent_under = state.governing.governing.keyCommitment
+    inline = {role: sealed.inline for role, sealed in change.sealed.items()}
     request = RecordRequest(
         record=SignedObject.of(signed),
         accessList=list(draft.access.entries) if draft.access is not None else None,

@@ -96,6 +96,9 @@ def parse_record(body: bytes) -> ContainerRecord:
         raise IntegrityError("A record has a parent and a link exactly from version 2 on.")
     if (record.nonce is not None) != first:
         raise IntegrityError("A record has a nonce exactly in version 1.")
+    parts = {part.partId for part in (record.header, record.content) if part is not None}
+    if record.header is not None and record.content is not None and len(parts) == 1:
+        raise IntegrityError("Header and content have one part id.")
     if record.header is not None and record.header.paddedLength > MAX_HEADER:
         raise IntegrityError("A header is larger than 262,144 bytes.")
     return record

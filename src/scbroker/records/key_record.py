@@ -29,6 +29,10 @@ LABEL: Final = "key-record"
 MAX_KEY_RECORD: Final = 4096
 MAX_KEYS: Final = 256
 CLOCK_TOLERANCE: Final = 300_000_000
+"""A broker's, in microseconds: what it takes is at most five minutes off its clock."""
+READER_TOLERANCE: Final = 900_000_000
+"""Everybody else's, so that what a broker took is not refused by slow clocks."""
+_CHAIN_TOLERANCE: Final = 1_200_000_000
 ACTIVE: Final = 0
 RETIRED: Final = 1
 
@@ -111,7 +115,7 @@ class KeyChain:
             previous,
         ):
             raise IntegrityError("A key record does not follow the one before it (K2).")
-        if record.time > now + 2 * CLOCK_TOLERANCE:
+        if record.time > now + _CHAIN_TOLERANCE:
             raise ClockError("A key record is dated in the future: set this machine's clock.")
         return replace(
             self,

@@ -16,6 +16,7 @@ from scbroker.errors import (
     ClockError,
     CredentialsError,
     IntegrityError,
+    InvalidArgumentError,
     NotFoundError,
     RejectedError,
 )
@@ -104,6 +105,9 @@ async def reminder(broker: Broker, call: Call, message: None) -> ReminderAnswer:
 async def read_key_records(broker: Broker, call: Call, message: KeyRecordsRequest) -> KeyRecords:
     """The key records of some users, each from a sequence on, as many as fit in one answer."""
     del call
+
+    if len({asked.userId for asked in message.users}) < len(message.users):
+        raise InvalidArgumentError("A user is asked for twice.")
 
     def read(connection: Connection) -> list[UserKeyRecords]:
         room, answers = MAX_KEY_RECORDS, []

@@ -69,8 +69,8 @@ def _store(connection: Connection, incoming: Incoming) -> bool:
     container = sql.one(connection, sql.LOCK_CONTAINER, id=incoming.container_id)
     if _is_stored(connection, incoming, container):
         return False
-    if incoming.known.record.time < now() - CLOCK_TOLERANCE:
-        raise ClockError("The record is more than five minutes old: set the clock right.")
+    if abs(incoming.known.record.time - now()) > CLOCK_TOLERANCE:
+        raise ClockError("The record is dated more than five minutes off: set the clock right.")
     if container is None:
         before, parent = None, None
     else:
@@ -79,6 +79,7 @@ def _store(connection: Connection, incoming: Incoming) -> bool:
         _check_allowed(incoming, before)
     after = _judge(incoming, before, parent)
     _check_type_sent(incoming, before)
+    _check_renewed(incoming, before, parent)
     if incoming.access is not None:
         _check_recipients(connection, incoming.access, before)
     _store_parts(connection, incoming, parent)
@@ -174,6 +175,17 @@ def _check_type_sent(incoming: Incoming, before: InForce | None) -> None:
     changed = new is not None and (old is None or old.type != new.type)
     if changed != (incoming.message.type is not None):
         raise InvalidArgumentError("The type comes exactly where the record changes it.")
+
+
+def _check_renewed(incoming: Incoming, before: InForce | None, parent: Known | None) -> None:
+    """Nothing new is sealed under a key that somebody who is out still knows (rule 5)."""
+    record = incoming.known.record
+    if before is None or parent is None or record.changes_access:
+        return
+    old = {part.partId for part in (parent.record.header, parent.record.content) if part}
+    new = {part.partId for part in (record.header, record.content) if part}
+    if new - old and before.needs_renewal(record.time):
+        raise RejectedError("The container key has to be renewed before anything new (rule 5).")
 
 
 def _check_recipients(connection: Connection, access: AccessList, before: InForce | None) -> None:

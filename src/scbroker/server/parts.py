@@ -76,9 +76,18 @@ async def receive(broker: Broker, call: Call, message: bytes) -> None:
 
     def begin(connection: Connection) -> bool:
         _check_upload(connection, container_id, user_id)
-        _begin_part(connection, broker, container_id, user_id, part_id)
+        part = sql.one(connection, sql.FIND_PART, part=part_id)
+        if part is None:
+            _begin_part(connection, broker, container_id, user_id, part_id)
+            return False
+        if (part.user_id, part.container_id) != (user_id, container_id):
+            raise AlreadyExistsError("This part id is taken.")
         found = sql.one(connection, sql.FIND_CHUNK, part=part_id, number=number)
-        return found is not None and found.chunk_hash == chunk_hash
+        if found is not None and found.chunk_hash == chunk_hash:
+            return True
+        if part.committed:
+            raise AlreadyExistsError("A record names this part already.")
+        return False
 
     def keep(connection: Connection) -> bytes | None:
         part = sql.one(connection, sql.LOCK_PART, part=part_id)
@@ -209,30 +218,28 @@ def _check_upload(connection: Connection, container_id: bytes, user_id: bytes) -
     member = sql.one(connection, sql.FIND_MEMBER, container=container_id, user=user_id)
     if member is None or (member.expires_at is not None and member.expires_at <= now()):
         raise NotFoundError("There is no container of this id that you have access to.")
-    if container.deleted or not member.permissions & ContainerAccessLevel.Upload:
+    if container.deleted:
+        raise DeletedError()
+    if not member.permissions & ContainerAccessLevel.Upload:
         raise PermissionDeniedError("Your access to this container lacks Upload.")
 
 
 def _begin_part(
     connection: Connection, broker: Broker, container_id: bytes, user_id: bytes, part_id: bytes
 ) -> None:
-    part = sql.one(connection, sql.FIND_PART, part=part_id)
-    if part is None:
-        pending = connection.execute(sql.PENDING_PARTS, {"user": user_id}).scalar_one()
-        if pending >= broker.settings.max_pending_parts:
-            raise TooLargeError("Too many contents are begun and not finished: finish one first.")
-        connection.execute(
-            sql.ADD_PART,
-            {
-                "part_id": part_id,
-                "container_id": container_id,
-                "user_id": user_id,
-                "touched_at": now(),
-                "committed": False,
-            },
-        )
-    elif (part.user_id, part.container_id) != (user_id, container_id) or part.committed:
-        raise AlreadyExistsError("This part id is taken.")
+    pending = connection.execute(sql.PENDING_PARTS, {"user": user_id}).scalar_one()
+    if pending >= broker.settings.max_pending_parts:
+        raise TooLargeError("Too many contents are begun and not finished: finish one first.")
+    connection.execute(
+        sql.ADD_PART,
+        {
+            "part_id": part_id,
+            "container_id": container_id,
+            "user_id": user_id,
+            "touched_at": now(),
+            "committed": False,
+        },
+    )
 
 
 def _readable(connection: Connection, call: Call) -> Row[Any]:

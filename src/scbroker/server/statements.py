@@ -174,6 +174,7 @@ DEAD_PARTS: Final = (
         (parts.c.replaced_at <= b("replaced_before"))
         | (~parts.c.committed & (parts.c.touched_at <= b("touched_before")))
     )
+    .with_for_update(skip_locked=True)
     .limit(b("count"))
 )
 

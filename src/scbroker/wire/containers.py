@@ -121,7 +121,7 @@ class ContainerView(Message, frozen=True, kw_only=True):
 
 
 class ViewQuery(Message, frozen=True, kw_only=True):
-    since: Uint | None = None
+    since: Annotated[int, Meta(ge=1, le=2**53 - 1)] | None = None
     header: Annotated[int, Meta(ge=0, le=1)] = 0
     content: Annotated[int, Meta(ge=0, le=1)] = 0
 

@@ -74,7 +74,7 @@ class KeyFileStoring(Message, frozen=True, kw_only=True):
     auth: Hash
     replaces: Hash | None
     reminder: Reminder | None = None
-    keyRecords: Annotated[list[SignedObject], Meta(max_length=64)] = []
+    keyRecords: Annotated[list[SignedObject], Meta(max_length=8)] = []
     endOtherSessions: bool = False
 
 
