@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
+import concurrent.futures.thread  # by its full name: it has to hook its own end before this module
 import logging
 import os
 import threading
@@ -123,4 +123,6 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 io_thread: Final = IOThread()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=io_thread.after_fork)
-atexit.register(io_thread.drain)
+# Ahead of concurrent.futures, which refuses all work from the moment that the main thread ends:
+# atexit comes too late to finish what needs a pool. The hook is CPython's own and private.
+getattr(threading, "_register_atexit", atexit.register)(io_thread.drain)
