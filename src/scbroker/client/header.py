@@ -12,12 +12,16 @@ import msgspec
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.records.container_record import MAX_HEADER
+from scbroker.vocabulary import AccessLevel
 
 
 def encode_header(header: object) -> bytes | None:
     """The header's JSON; None for none. `InvalidArgumentError` for what JSON cannot hold."""
     if header is None:
         return None
+    levels = header if isinstance(header, (list, tuple)) else [header]
+    if any(isinstance(level, AccessLevel) for level in levels):
+        raise InvalidArgumentError("An access list is given by name: accessLevels=[...].")
     try:
         if hasattr(header, "model_dump_json"):
             data = bytes(header.model_dump_json().encode())
@@ -37,14 +41,18 @@ def decode_header(data: bytes, header_type: Any) -> Any:
             found = header_type.model_validate_json(data)
         else:
             found = msgspec.json.decode(data, type=header_type)
-    except (ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         name = getattr(header_type, "__name__", str(header_type))
-        raise InvalidArgumentError(f"The header is not a {name}: {_first_line(error)}") from None
+        raise InvalidArgumentError(f"The header is not a {name}: {_fault(error)}") from None
     return found
 
 
-def _first_line(error: Exception) -> str:
-    """What does not fit, without the header's own text."""
+def _fault(error: Exception) -> str:
+    """What does not fit, without the header's own text: that stands in some messages of msgspec."""
     if isinstance(error, msgspec.ValidationError):
-        return str(error)
+        text, _, place = str(error).rpartition(" - at ")
+        fault = text or place
+        if not fault.startswith(("Expected `", "Object missing required field `")):
+            fault = "a value or field that it does not know"
+        return f"{fault} - at {place}" if text else fault
     return type(error).__name__
