@@ -72,20 +72,25 @@ async def upload(
     room = asyncio.Semaphore(_AT_ONCE)
     number = 0
 
-    async def send(number: int, chunk: bytes, done: int) -> None:
+    done = 0
+
+    async def send(number: int, chunk: bytes, size: int) -> None:
+        nonlocal done
         try:
             await session.send("PUT", f"{path}/chunks/{number}", octets=chunk)
         finally:
             room.release()
+        done += size
         progress(done, total)
 
     async with all_or_first_error() as sending:
         while True:
             await room.acquire()
+            before = sealer.length
             chunk = await io_thread.in_pool(sealer.next_chunk)
             if chunk is None:
                 break
-            sending.create_task(send(number, chunk, sealer.length))
+            sending.create_task(send(number, chunk, sealer.length - before))
             number += 1
     return sealer.length, bytes(sealer.hashes)
 
