@@ -18,7 +18,7 @@ from scbroker.client.directory import Directory
 from scbroker.client.io_thread import io_thread
 from scbroker.client.transport import Transport
 from scbroker.client.trust_store import Marks
-from scbroker.errors import BrokerError, NotAuthenticatedError
+from scbroker.errors import BrokerError, ChallengeError, NotAuthenticatedError
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
 from scbroker.wire import users as wire
@@ -125,6 +125,13 @@ class Session:
         return await self.transport.send(method, path, token=token, **options)
 
     async def _begin(self) -> None:
+        """A new session; once more where the nonce was spent, as after an answer that got lost."""
+        try:
+            await self._begin_once()
+        except ChallengeError:
+            await self._begin_once()
+
+    async def _begin_once(self) -> None:
         """Signs a statement that is built here alone, never what a broker sends."""
         challenge = await self.transport.call(
             "POST", "/v1/session-challenges", wire.Challenge, message=wire.ChallengeRequest()
