@@ -12,7 +12,7 @@ import os
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ from scbroker.errors import TrustStoreError
 _MAGIC: Final = b"scbroker.trust\x01"
 _LENGTH: Final = 4
 _MAC: Final = 32
+_HEAD: Final = _LENGTH + _MAC
 _MAX_ENTRY: Final = 65_536
 _COMPACT_AT: Final = 4096
 _LOCK_SECONDS: Final = 10.0
@@ -98,10 +99,12 @@ class _Entry(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
 
 
 class _FileMarks:
-    """An append-only log: frame = length, entry, mac over the mac before and the entry.
+    """An append-only log: frame = length, mac of the length, entry, mac of the entry.
 
-    Other processes append to the same file; each reads on from where it was before it looks or
-    writes. A frame cut off by a crash was never acknowledged and is dropped by the next writer.
+    Each mac covers the one before it as well. Other processes append to the same file; each reads on
+    from where it was before it looks or writes. A frame cut off by a crash was never acknowledged and
+    is dropped by the next writer; the length has a mac of its own, or a change to it would make all
+    that follows look cut off.
     """
 
     def __init__(self, path: Path, secret: bytes) -> None:
@@ -131,10 +134,13 @@ class _FileMarks:
 
     def _reset(self) -> None:
         self._values: dict[tuple[str, bytes], bytes] = {}
-        self._mac = keyed_hash(self._secret, "trust-store", _MAGIC)
+        self._mac = self._keyed("start", _MAGIC)
         self._offset = 0
         self._inode = 0
         self._frames = 0
+
+    def _keyed(self, name: str, *parts: bytes) -> bytes:
+        return keyed_hash(self._secret, f"trust-store-{name}", *parts)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -163,22 +169,34 @@ class _FileMarks:
     def _catch_up(self) -> None:
         """Reads what others have written; everything again where the file was replaced."""
         if not self._path.exists():
-            if self._offset:
+            if self._offset or self._values:
                 raise TrustStoreError(
                     f"The trust store {self._path} vanished while it was in use. Restore it, or "
                     "start again as on a fresh device, which forgets what this one has seen."
                 )
-            self._create()
+            self._replace(_MAGIC)
         state = self._path.stat()
-        if state.st_ino != self._inode or state.st_size < self._offset:
-            seen = self._values
-            self._reset()
-            self._inode = state.st_ino
+        if (state.st_ino, state.st_size) == (self._inode, self._offset):
+            return
+        if state.st_ino == self._inode and state.st_size > self._offset:
+            # Where this fails, another file may have got the inode of one that was replaced twice.
+            with suppress(TrustStoreError):
+                self._read()
+                return
+        self._read_again(state.st_ino)
+
+    def _read_again(self, inode: int) -> None:
+        seen = self._values
+        self._reset()
+        try:
             self._read()
             if any(key not in self._values for key in seen):
                 raise self._damaged()
-        elif state.st_size > self._offset:
-            self._read()
+        except TrustStoreError:
+            self._reset()
+            self._values = seen  # and so the next look says the same
+            raise
+        self._inode = inode
 
     def _read(self) -> None:
         with self._path.open("rb") as file:
@@ -190,9 +208,8 @@ class _FileMarks:
                 raise self._damaged()
             position = len(_MAGIC)
         while (end := self._frame_end(data, position)) is not None:
-            body, mac = data[position + _LENGTH : end - _MAC], data[end - _MAC : end]
-            expected = keyed_hash(self._secret, "trust-store", self._mac, body)
-            if not equal(expected, mac):
+            body, mac = data[position + _HEAD : end - _MAC], data[end - _MAC : end]
+            if not equal(self._keyed("entry", self._mac, body), mac):
                 raise self._damaged()
             self._apply(body, mac)
             position = end
@@ -200,12 +217,12 @@ class _FileMarks:
 
     def _frame_end(self, data: bytes, position: int) -> int | None:
         """Where a whole frame ends; None at the end or where a crash cut the last one off."""
-        if len(data) - position < _LENGTH:
+        if len(data) - position < _HEAD:
             return None
-        size = int.from_bytes(data[position : position + _LENGTH], "big")
-        if size > _MAX_ENTRY:
+        length = data[position : position + _LENGTH]
+        if not equal(self._keyed("length", self._mac, length), data[position + _LENGTH :][:_MAC]):
             raise self._damaged()
-        end = position + _LENGTH + size + _MAC
+        end = position + _HEAD + int.from_bytes(length, "big") + _MAC
         return end if end <= len(data) else None
 
     def _apply(self, body: bytes, mac: bytes) -> None:
@@ -215,9 +232,7 @@ class _FileMarks:
         self._frames += 1
 
     def _append(self, entry: _Entry) -> None:
-        body = msgspec.msgpack.encode(entry)
-        mac = keyed_hash(self._secret, "trust-store", self._mac, body)
-        frame = len(body).to_bytes(_LENGTH, "big") + body + mac
+        body, mac, frame = self._frame(self._mac, entry)
         with self._path.open("r+b") as file:
             file.truncate(self._offset)
             file.seek(self._offset)
@@ -225,29 +240,30 @@ class _FileMarks:
         self._apply(body, mac)
         self._offset += len(frame)
 
-    def _create(self) -> None:
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_MAGIC)
-            file.flush()
-            os.fsync(file.fileno())
+    def _frame(self, before: bytes, entry: _Entry) -> tuple[bytes, bytes, bytes]:
+        """An entry's body, its mac, and all that is written of it."""
+        body = msgspec.msgpack.encode(entry)
+        length = len(body).to_bytes(_LENGTH, "big")
+        mac = self._keyed("entry", before, body)
+        return body, mac, length + self._keyed("length", before, length) + body + mac
 
-    def _compact(self) -> None:
-        """Writes the latest values alone to a new file and puts it in the old one's place."""
-        values = dict(self._values)
+    def _replace(self, data: bytes) -> None:
+        """Puts a whole file in place at once: a crash leaves the old one, or none."""
         temporary = self._path.with_suffix(".new")
-        frames = [_MAGIC]
-        mac = keyed_hash(self._secret, "trust-store", _MAGIC)
-        for (kind, key), value in values.items():
-            body = msgspec.msgpack.encode(_Entry(kind, key, value))
-            mac = keyed_hash(self._secret, "trust-store", mac, body)
-            frames += [len(body).to_bytes(_LENGTH, "big"), body, mac]
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(b"".join(frames))
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self._path)
+
+    def _compact(self) -> None:
+        """Writes the latest values alone to a new file and puts it in the old one's place."""
+        frames, mac = [_MAGIC], self._keyed("start", _MAGIC)
+        for (kind, key), value in self._values.items():
+            _, mac, frame = self._frame(mac, _Entry(kind, key, value))
+            frames.append(frame)
+        self._replace(b"".join(frames))
         self._catch_up()
 
     def _damaged(self) -> TrustStoreError:
