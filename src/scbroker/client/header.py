@@ -48,11 +48,9 @@ def decode_header(data: bytes, header_type: Any) -> Any:
 
 
 def _fault(error: Exception) -> str:
-    """What does not fit, without the header's own text: that stands in some messages of msgspec."""
-    if isinstance(error, msgspec.ValidationError):
-        text, _, place = str(error).rpartition(" - at ")
-        fault = text or place
-        if not fault.startswith(("Expected `", "Object missing required field `")):
-            fault = "a value or field that it does not know"
-        return f"{fault} - at {place}" if text else fault
-    return type(error).__name__
+    """What does not fit, without the header's own text, which stands in some messages of msgspec."""
+    if not isinstance(error, msgspec.ValidationError):
+        return type(error).__name__
+    if str(error).startswith(("Expected `", "Object missing required field `")):
+        return str(error)
+    return "it has a value or a field that the type does not know"
