@@ -1,0 +1,366 @@
+"""Marks in memory and in a file: kept, shared between processes, and never silently lost."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scbroker import BrokerError, FileTrustStore, MemoryTrustStore
+from scbroker.client import trust_store
+from scbroker.client.trust_store import Marks
+
+USER = uuid.UUID("aaaaaaaa-aaaa-8aaa-8aaa-aaaaaaaaaaaa")
+SECRET = b"s" * 32
+
+
+@pytest.fixture(params=["memory", "file"])
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Marks]:
+    """Opens one user's marks, again and again."""
+    store: MemoryTrustStore | FileTrustStore = (
+        MemoryTrustStore() if request.param == "memory" else FileTrustStore(tmp_path)
+    )
+    return lambda: store.open(USER, SECRET)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the user's file is."""
+    return tmp_path / f"{USER}.trust"
+
+
+def open_file(path: Path, secret: bytes = SECRET) -> Marks:
+    return FileTrustStore(path.parent).open(USER, secret)
+
+
+def fill(marks: Marks, count: int) -> None:
+    for number in range(count):
+        assert marks.swap("container", bytes([number]) * 16, None, b"value %d" % number)
+
+
+def test_a_mark_is_set_only_over_the_one_that_was_expected(reopen: Callable[[], Marks]) -> None:
+    marks = reopen()
+    assert marks.get("user", b"k") is None
+    assert not marks.swap("user", b"k", b"something", b"1")
+    assert marks.swap("user", b"k", None, b"1")
+    assert not marks.swap("user", b"k", None, b"2")
+    assert marks.get("user", b"k") == b"1"
+    assert marks.swap("user", b"k", b"1", b"2")
+    assert marks.get("user", b"k") == b"2"
+    assert marks.get("container", b"k") is None
+
+
+def test_a_store_that_is_opened_again_knows_what_it_knew(reopen: Callable[[], Marks]) -> None:
+    fill(reopen(), 3)
+    assert [reopen().get("container", bytes([n]) * 16) for n in range(4)] == [
+        b"value 0",
+        b"value 1",
+        b"value 2",
+        None,
+    ]
+
+
+def test_another_memory_store_begins_anew() -> None:
+    fill(MemoryTrustStore().open(USER, SECRET), 1)
+    assert MemoryTrustStore().open(USER, SECRET).get("container", bytes(16)) is None
+
+
+def test_two_users_do_not_see_each_others_marks(tmp_path: Path) -> None:
+    for store in (MemoryTrustStore(), FileTrustStore(tmp_path)):
+        fill(store.open(USER, SECRET), 1)
+        assert store.open(uuid.uuid4(), SECRET).get("container", bytes(16)) is None
+
+
+def test_folder_and_file_are_for_their_owner_alone(tmp_path: Path) -> None:
+    """0700 and 0600 whatever the umask lets through, also after a compaction."""
+    folder = tmp_path / "deep" / "state"
+    before = os.umask(0)
+    try:
+        marks = FileTrustStore(folder).open(USER, SECRET)
+        compact(marks)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / f"{USER}.trust").stat().st_mode) == 0o600
+
+
+def test_a_file_cannot_be_opened_with_another_users_secret(path: Path) -> None:
+    fill(open_file(path), 1)
+    with pytest.raises(BrokerError.trustStoreError, match="another user's"):
+        open_file(path, b"t" * 32)
+
+
+def test_a_change_of_any_byte_is_an_error_and_never_a_fresh_start(path: Path) -> None:
+    """Every byte of a file with three entries, one bit at a time; none may pass for a crash."""
+    fill(open_file(path), 3)
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        for bit in (0x01, 0x80):
+            changed = bytearray(whole)
+            changed[position] ^= bit
+            path.write_bytes(changed)
+            with pytest.raises(BrokerError.trustStoreError):
+                open_file(path)
+            assert path.read_bytes() == changed, "a damaged file is left for a person to look at"
+
+
+def test_entries_cannot_be_swapped_doubled_or_taken_out(path: Path) -> None:
+    fill(open_file(path), 3)
+    whole, start = path.read_bytes(), len(trust_store._MAGIC)
+    size = (len(whole) - start) // 3
+    first, second, third = (whole[start + n * size : start + (n + 1) * size] for n in range(3))
+    head = whole[:start]
+    for forged in (second + first + third, first + third, first + first, second + third):
+        path.write_bytes(head + forged)
+        with pytest.raises(BrokerError.trustStoreError):
+            open_file(path)
+
+
+@pytest.mark.parametrize("lost", ["one byte", "all but one byte", "the mac", "most of the length"])
+def test_an_entry_cut_off_by_a_crash_is_dropped_and_overwritten(path: Path, lost: str) -> None:
+    fill(open_file(path), 3)
+    size = (len(path.read_bytes()) - len(trust_store._MAGIC)) // 3
+    cut = {"one byte": 1, "all but one byte": size - 1, "the mac": 32, "most of the length": size - 2}
+    os.truncate(path, path.stat().st_size - cut[lost])
+
+    marks = open_file(path)
+    assert marks.get("container", b"\x01" * 16) == b"value 1"
+    assert marks.get("container", b"\x02" * 16) is None
+    assert marks.swap("container", b"\x02" * 16, None, b"again")
+    assert open_file(path).get("container", b"\x02" * 16) == b"again"
+
+
+def test_a_crash_while_the_file_is_made_leaves_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file appears whole or not at all: an empty one would be refused for ever."""
+    crash = OSError(28, "No space left on device")
+
+    def fail(_: int) -> None:
+        raise crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trust_store.os, "fsync", fail)
+        with pytest.raises(BrokerError.trustStoreError, match="No space left"):
+            open_file(path)
+    assert not path.exists()
+    fill(open_file(path), 1)
+
+
+def test_a_file_that_vanishes_while_it_is_used_is_an_error_each_time(path: Path) -> None:
+    marks = open_file(path)
+    fill(marks, 1)
+    path.unlink()
+    for _ in range(2):
+        with pytest.raises(BrokerError.trustStoreError, match="vanished"):
+            marks.get("container", bytes(16))
+        with pytest.raises(BrokerError.trustStoreError, match="vanished"):
+            marks.swap("container", bytes(16), b"value 0", b"new")
+    assert not path.exists()
+
+
+def test_a_younger_copy_put_back_while_it_is_used_is_an_error_each_time(path: Path) -> None:
+    """What this process has seen cannot be taken from it by replacing the file."""
+    marks = open_file(path)
+    fill(marks, 1)
+    old = path.read_bytes()
+    fill_more = marks.swap("container", b"x", None, b"y")
+    assert fill_more
+    path.unlink()
+    path.write_bytes(old)
+    for _ in range(3):
+        with pytest.raises(BrokerError.trustStoreError):
+            marks.get("container", b"x")
+        with pytest.raises(BrokerError.trustStoreError):
+            marks.swap("container", b"x", None, b"z")
+
+
+def compact(marks: Marks) -> None:
+    """Writes until the log was rewritten once."""
+    value: bytes | None = marks.get("container", b"k")
+    for number in range(trust_store._COMPACT_AT + 2):
+        new = b"%d" % number
+        assert marks.swap("container", b"k", value, new)
+        value = new
+
+
+def test_a_long_log_is_compacted_and_keeps_every_latest_value(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trust_store, "_COMPACT_AT", 50)
+    marks, other = open_file(path), open_file(path)
+    fill(marks, 3)
+    longest = 0
+    for _ in range(3):
+        compact(marks)
+        longest = max(longest, path.stat().st_size)
+    assert path.stat().st_size < 100 * 150, "the log does not grow for ever"
+    for reader in (marks, other, open_file(path)):
+        assert [reader.get("container", bytes([n]) * 16) for n in range(3)] == [
+            b"value 0",
+            b"value 1",
+            b"value 2",
+        ]
+        assert reader.get("container", b"k") == b"51"
+
+
+def test_a_file_under_a_reused_inode_is_read_from_its_start(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """File systems give a freed inode to the next file: after two compactions it may be the same."""
+    monkeypatch.setattr(trust_store, "_COMPACT_AT", 5)
+    behind, writer = open_file(path), open_file(path)
+    assert behind.swap("container", b"k", None, b"first")
+    rewritten = FileTrustStore(path.parent / "elsewhere").open(USER, SECRET)
+    for number in range(9):
+        assert rewritten.swap("other", bytes([number]), None, b"x" * 40)
+    assert rewritten.swap("container", b"k", None, b"second")
+    with path.open("r+b") as file:  # the same inode, and longer than what was read of it
+        file.write((path.parent / "elsewhere" / f"{USER}.trust").read_bytes())
+    assert behind.get("container", b"k") == b"second"
+    assert writer.get("container", b"k") == b"second"
+
+
+WRITER = """
+import sys, uuid
+from scbroker import FileTrustStore
+folder, user, name = sys.argv[1:]
+marks = FileTrustStore(folder).open(uuid.UUID(user), b"s" * 32)
+for number in range(40):
+    while True:
+        seen = marks.get("counter", b"")
+        if marks.swap("counter", b"", seen, b"%d" % (int(seen or 0) + 1)):
+            break
+    assert marks.swap(name, b"%d" % number, None, b"mine")
+"""
+
+
+def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:
+    """Three processes count up together and write marks of their own; each count is kept."""
+    command = [sys.executable, "-c", WRITER, str(path.parent), str(USER)]
+    writers = [subprocess.Popen([*command, name]) for name in "abc"]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    marks = open_file(path)
+    assert marks.get("counter", b"") == b"120"
+    assert all(marks.get(name, b"%d" % n) == b"mine" for name in "abc" for n in range(40))
+
+
+def test_threads_that_share_marks_lose_nothing(reopen: Callable[[], Marks]) -> None:
+    marks = [reopen(), reopen()]
+    failures: list[BaseException] = []
+
+    def count(mine: Marks) -> None:
+        try:
+            for _ in range(25):
+                while True:
+                    seen = mine.get("counter", b"")
+                    if mine.swap("counter", b"", seen, b"%d" % (int(seen or 0) + 1)):
+                        break
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=count, args=(marks[n % 2],)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert reopen().get("counter", b"") == b"100"
+
+
+def test_a_lock_that_another_holds_is_waited_for_and_then_an_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trust_store, "_LOCK_SECONDS", 0.1)
+    marks = open_file(path)
+    with (
+        filelock.FileLock(f"{path}.lock"),
+        pytest.raises(BrokerError.trustStoreError, match="locked"),
+    ):
+        marks.swap("container", b"k", None, b"v")
+    assert marks.swap("container", b"k", None, b"v")
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(BrokerError.trustStoreError, match="Not a directory"):
+        FileTrustStore(tmp_path / "file" / "below").open(USER, SECRET)
+
+
+def test_what_cannot_be_written_is_an_error_and_not_remembered(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = open_file(path)
+    real = Path.open
+
+    def full(self: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if mode == "r+b":
+            raise OSError(28, "No space left on device")
+        return real(self, mode, *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", full)
+        with pytest.raises(BrokerError.trustStoreError, match="No space left"):
+            marks.swap("container", b"k", None, b"v")
+    assert marks.get("container", b"k") is None
+    assert marks.swap("container", b"k", None, b"v")
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[Path]:
+    """A folder for each example."""
+    return (tmp_path / str(number) for number in range(10_000))
+
+
+KEYS = st.sampled_from([b"a", b"b", b"c"])
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["get", "swap", "reopen", "wrong swap", "torn"]),
+        st.sampled_from(["user", "container"]),
+        KEYS,
+        st.binary(max_size=20),
+    ),
+    max_size=25,
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=STEPS)
+def test_a_file_does_what_a_dict_does_whatever_the_order(
+    folders: Iterator[Path], steps: list[tuple[str, str, bytes, bytes]]
+) -> None:
+    """Two users of one file, reopened and torn at will, against a dict; compacted every few steps."""
+    folder = next(folders)
+    model: dict[tuple[str, bytes], bytes] = {}
+    store = FileTrustStore(folder)
+    marks = [store.open(USER, SECRET), store.open(USER, SECRET)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(trust_store, "_COMPACT_AT", 4)
+        for number, (step, kind, key, value) in enumerate(steps):
+            mine = marks[number % 2]
+            if step == "swap":
+                assert mine.swap(kind, key, model.get((kind, key)), value)
+                model[(kind, key)] = value
+            elif step == "wrong swap":
+                assert not mine.swap(kind, key, b"no value has so many bytes as this", value)
+            elif step == "reopen":
+                marks[number % 2] = FileTrustStore(folder).open(USER, SECRET)
+            elif step == "torn":
+                with (folder / f"{USER}.trust").open("ab") as file:
+                    file.write(b"\x00\x00\x00")
+            assert mine.get(kind, key) == model.get((kind, key))
+    reader = store.open(USER, SECRET)
+    assert {name: reader.get(*name) for name in model} == model
