@@ -14,13 +14,13 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from scbroker.client import fetching, writing
+from scbroker.client.change import OWNER, Change, no_progress
 from scbroker.client.content import ContentSource, checked_content
 from scbroker.client.header import decode_header, encode_header
 from scbroker.client.provider import BrokerProvider
 from scbroker.client.sealing import Grant
 from scbroker.client.session import Session
 from scbroker.client.transfer import Progress
-from scbroker.client.writing import Change
 from scbroker.errors import InvalidArgumentError, NotAuthenticatedError
 from scbroker.keys import KeyRing
 from scbroker.records.access_list import MAX_ENTRIES
@@ -67,7 +67,7 @@ class BaseProvider(BrokerProvider):
             header=encode_header(customHeaderObject),
             content=checked_content(content),
             type=_checked_type(type),
-            grants=grants or {session.userId: writing.OWNER},
+            grants=grants or {session.userId: OWNER},
             progress=_checked_progress(progress),
         )
         return session.hold(writing.create(session, change))
@@ -233,7 +233,7 @@ def _checked_type(text: object) -> str | None:
 
 def _checked_progress(progress: object) -> Progress:
     if progress is None:
-        return writing.no_progress
+        return no_progress
     if not callable(progress):
         raise InvalidArgumentError("progress is a function of two numbers: done and total.")
 

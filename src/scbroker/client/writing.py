@@ -6,14 +6,12 @@ one's own record as a reader would, send, mark.
 
 from __future__ import annotations
 
-import enum
-import itertools
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from scbroker.client.content import Content
+from scbroker.client.change import KEEP, OWNER, Change, Grants, seal_parts
 from scbroker.client.directory import now
 from scbroker.client.fetching import (
     KIND,
@@ -26,11 +24,10 @@ from scbroker.client.fetching import (
 )
 from scbroker.client.io_thread import io_thread
 from scbroker.client.reading import State, open_type
-from scbroker.client.sealing import Grant, NewAccess, NewPart, make_access, make_type
+from scbroker.client.sealing import Grant, NewAccess, make_access, make_type
 from scbroker.client.session import Session
-from scbroker.client.transfer import Progress, upload
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
-from scbroker.crypto.verify import HASH_SIZE, sha256
+from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import (
     ConflictError,
     DecryptionError,
@@ -54,73 +51,10 @@ from scbroker.records.key_record import KeyChain, Signed
 from scbroker.types import SecuredContainer
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import MAX_INLINE, RecordReceipt, RecordRequest, TypeText
+from scbroker.wire.containers import RecordReceipt, RecordRequest, TypeText
 
 _RETRIES: Final = 3
 _MANY_WRAPS: Final = 8
-
-
-class Keep(enum.Enum):
-    """A field that a change leaves as it is."""
-
-    KEEP = enum.auto()
-
-
-KEEP: Final = Keep.KEEP
-OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
-Grants = Mapping[uuid.UUID, Grant]
-
-
-def no_progress(done: int, total: int | None) -> None:
-    """Nobody wants to know."""
-
-
-@dataclass(slots=True)
-class Change:
-    """What is to change; what is sealed of it already is kept for a second attempt."""
-
-    header: bytes | Keep | None = KEEP
-    content: Content | Keep | None = KEEP
-    type: str | Keep | None = KEEP
-    grants: Grants | Keep = KEEP
-    delete: bool = False
-    progress: Progress = no_progress
-    sealed: dict[Role, SealedPart] = field(default_factory=dict)
-
-    def keeps(self, role: Role) -> bool:
-        """Whether the container's part of this role stays."""
-        return (self.header if role is Role.Header else self.content) is KEEP
-
-    def needed(self) -> ContainerAccessLevel:
-        """The permissions that its author needs."""
-        if self.delete:
-            return ContainerAccessLevel.Delete
-        needed = ContainerAccessLevel.Upload
-        if self.type is not KEEP:
-            needed |= ContainerAccessLevel.ModifyType
-        if self.grants is not KEEP:
-            needed |= ContainerAccessLevel.ModifyAccess
-        return needed
-
-
-@dataclass(slots=True)
-class SealedPart:
-    """A new part, sealed and, when large, sent ahead of its record.
-
-    Once a record that names it was sent, it belongs to the container key of `sent_under` (the key's
-    commitment): whoever was removed since may hold that key (docs/spec/container.md, section 9).
-    """
-
-    part: NewPart
-    length: int
-    hashes: bytes
-    inline: bytes | None
-    sent_under: bytes | None = None
-
-    def finish(self, container_key: bytes, commitment: bytes) -> Part:
-        if self.sent_under not in (None, commitment):
-            raise ConflictError("Access was changed meanwhile: read the container again.")
-        return self.part.finish(container_key, self.length, self.hashes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +73,7 @@ async def create(session: Session, change: Change) -> SecuredContainer:
     nonce = random_bytes(HASH_SIZE)
     container_id = container_id_of(session.fingerprint, nonce).bytes
     for attempt in range(_RETRIES):
-        await _seal_parts(session, change, container_id, None)
+        await seal_parts(session, change, container_id, None)
         draft = await _draft_first(session, change, container_id, nonce)
         try:
             return await _commit(session, change, draft, None)
@@ -164,7 +98,7 @@ async def update(
                 f"The container is at version {fetched.state.record.version}, not {if_version}."
             )
         _check_allowed(session, fetched.state, change)
-        await _seal_parts(session, change, container_id.bytes, _kept_commitment(fetched, change))
+        await seal_parts(session, change, container_id.bytes, _kept_commitment(fetched, change))
         draft = await _draft_next(session, change, open_or_without(session, fetched))
         try:
             return await _commit(session, change, draft, fetched)
@@ -373,46 +307,6 @@ def _kept_commitment(fetched: Fetched, change: Change) -> bytes | None:
     if change.grants is not KEEP or governing.needs_renewal(now()):
         return None
     return governing.governing.keyCommitment
-
-
-async def _seal_parts(
-    session: Session, change: Change, container_id: bytes, commitment: bytes | None
-) -> None:
-    """Seals what is new; seals again what was sent under a container key that is not used any more."""
-    for role, wanted in ((Role.Header, change.header), (Role.Content, change.content)):
-        if wanted is None or wanted is KEEP:
-            continue
-        old = change.sealed.get(role)
-        if old is not None and old.sent_under in (None, commitment):
-            continue
-        if old is not None and isinstance(wanted, Content) and not wanted.repeatable:
-            raise ConflictError(
-                "Access was changed meanwhile, and this content can be read only once: give it again."
-            )
-        part = NewPart.begin(container_id, role, session.fingerprint)
-        if isinstance(wanted, bytes):
-            change.sealed[role] = _seal_small(part, wanted)
-        else:
-            change.sealed[role] = await _seal_content(session, part, wanted, change.progress)
-
-
-def _seal_small(part: NewPart, plaintext: bytes) -> SealedPart:
-    segment = part.seal_segment(0, True, plaintext)
-    return SealedPart(part, len(plaintext), sha256(segment), segment)
-
-
-async def _seal_content(
-    session: Session, part: NewPart, content: Content, progress: Progress
-) -> SealedPart:
-    """Small content goes with the record; large content is sent in chunks before it."""
-    segments = content.segments()
-    first: bytes = await io_thread.in_pool(next, segments)
-    if len(first) <= MAX_INLINE:
-        progress(len(first), content.total)
-        return _seal_small(part, first)
-    whole = itertools.chain([first], segments)
-    length, hashes = await upload(session, part, whole, content.total, progress)
-    return SealedPart(part, length, hashes, None)
 
 
 async def _commit(
