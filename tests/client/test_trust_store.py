@@ -131,7 +131,12 @@ def test_entries_cannot_be_swapped_doubled_or_taken_out(path: Path) -> None:
 def test_an_entry_cut_off_by_a_crash_is_dropped_and_overwritten(path: Path, lost: str) -> None:
     fill(open_file(path), 3)
     size = (len(path.read_bytes()) - len(trust_store._MAGIC)) // 3
-    cut = {"one byte": 1, "all but one byte": size - 1, "the mac": 32, "most of the length": size - 2}
+    cut = {
+        "one byte": 1,
+        "all but one byte": size - 1,
+        "the mac": 32,
+        "most of the length": size - 2,
+    }
     os.truncate(path, path.stat().st_size - cut[lost])
 
     marks = open_file(path)

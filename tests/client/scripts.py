@@ -1,0 +1,26 @@
+"""Scripts of their own, for what a process does at its end or when it is forked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import traceback
+
+PATIENCE = 60.0
+
+
+def run_script(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script as its own process, to its end."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def functions_of(error: BaseException) -> list[str]:
+    """The functions of an error's traceback, from the test inwards."""
+    return [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
