@@ -1,9 +1,17 @@
 """Fixtures that any test may ask for."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
+from scbroker import KeyRing, MemoryTrustStore, ServerProvider
+from tests.brokers import ENGINES, BrokerProcess, Wire
 from tests.engines import PostgresServer
 
 
@@ -18,3 +26,159 @@ def postgres_server() -> Iterator[PostgresServer]:
 def postgres_url(postgres_server: PostgresServer) -> str:
     """An empty PostgreSQL database of this test's own, as SQLAlchemy takes it."""
     return postgres_server.createdatabase()
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """The name of each database engine in turn.
+
+    A test that does not touch the database in a way of its own takes one of them by
+    `@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)`.
+    """
+    return str(request.param)
+
+
+@pytest.fixture
+def database_url(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of this test's own on each engine in turn."""
+    if engine == "sqlite":
+        return f"sqlite:///{tmp_path / 'test.sqlite'}"
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    return server.createdatabase()
+
+
+@pytest.fixture(scope="session")
+def _shared_brokers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], BrokerProcess]]:
+    """One broker for each engine, started when a test first asks for it."""
+    running: dict[str, BrokerProcess] = {}
+    with ExitStack() as stack:
+
+        def broker_on(engine: str) -> BrokerProcess:
+            if engine not in running:
+                url = ""
+                if engine == "postgresql":
+                    server: PostgresServer = request.getfixturevalue("postgres_server")
+                    url = server.createdatabase()
+                started = BrokerProcess(tmp_path_factory.mktemp(f"broker-{engine}"), url)
+                running[engine] = stack.enter_context(started)
+            return running[engine]
+
+        # Asked for first, hence ended last: brokers stop before their database does.
+        yield broker_on
+
+
+@pytest.fixture
+def broker(
+    engine: str,
+    _shared_brokers: Callable[[str], BrokerProcess],
+) -> BrokerProcess:
+    """A running broker on each engine in turn, shared by the tests of this process.
+
+    A test leaves its users and containers behind, and disturbs nobody else's.
+    """
+    return _shared_brokers(engine)
+
+
+class StartBroker(Protocol):
+    """Starts a broker of the test's own, with settings by their field names."""
+
+    def __call__(self, *, workers: int = 1, **settings: object) -> BrokerProcess: ...
+
+
+@pytest.fixture
+def start_broker(database_url: str, tmp_path: Path) -> Iterator[StartBroker]:
+    """For tests that end their broker or need other settings: on each engine in turn.
+
+    A second broker of the same test works on the same data.
+    """
+    with ExitStack() as stack:
+
+        def start(*, workers: int = 1, **settings: object) -> BrokerProcess:
+            new = BrokerProcess(tmp_path / "data", database_url, workers=workers, **settings)
+            return stack.enter_context(new)
+
+        yield start
+
+
+@pytest.fixture
+def fresh_broker(start_broker: StartBroker) -> BrokerProcess:
+    """A broker of the test's own, on each engine in turn: it may be stopped, killed, restarted."""
+    return start_broker()
+
+
+@pytest.fixture
+def wire(broker: BrokerProcess) -> Iterator[Wire]:
+    """Requests by hand to `broker`, without a session."""
+    with Wire(broker) as connection:
+        yield connection
+
+
+class NewProvider(Protocol):
+    """Makes providers, each with an application name and a trust store of its own.
+
+    `user` logs this user in: a KeyRing, or True for a new user.
+    """
+
+    def __call__(
+        self,
+        user: KeyRing | bool = False,
+        *,
+        at: BrokerProcess | None = None,
+        **options: Any,
+    ) -> ServerProvider: ...
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def new_provider(broker: BrokerProcess) -> Iterator[NewProvider]:
+    """Makes providers for `broker` (or the one that `at` gives), and closes them all at the end.
+
+    `new_provider()` has no session; `new_provider(True)` is a new user's, `new_provider(ring)` this
+    user's. Either costs no Argon2id; `register` costs two of 0.15 s.
+    """
+    with ExitStack() as stack:
+
+        def make(
+            user: KeyRing | bool = False,
+            *,
+            at: BrokerProcess | None = None,
+            **options: Any,
+        ) -> ServerProvider:
+            found = at or broker
+            settings = {"trustStore": MemoryTrustStore(), "timeout": 30.0, **options}
+            name = settings.pop("applicationName", f"test {next(_numbers)}")
+            provider = ServerProvider(found.api_key, found.url, name, **settings)
+            stack.enter_context(provider)
+            if user:
+                ring = found.new_user() if user is True else user
+                provider.logIn(userId=ring.userId, keyRing=ring).result(30)
+            return provider
+
+        yield make
+
+
+@pytest.fixture
+def user_pool(
+    broker: BrokerProcess, _pools: dict[int, list[KeyRing]]
+) -> Callable[[int], list[KeyRing]]:
+    """`user_pool(n)`: n registered users of `broker` that other tests use as well.
+
+    For members and bystanders whose event log and KeyFile the test does not look at.
+    """
+
+    def take(count: int) -> list[KeyRing]:
+        pool = _pools.setdefault(broker.port, [])
+        while len(pool) < count:
+            pool.append(broker.new_user())
+        return pool[:count]
+
+    return take
+
+
+@pytest.fixture(scope="session")
+def _pools() -> dict[int, list[KeyRing]]:
+    return {}
