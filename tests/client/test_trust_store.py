@@ -156,7 +156,7 @@ def test_a_crash_while_the_file_is_made_leaves_none(
         raise crash
 
     with monkeypatch.context() as patched:
-        patched.setattr(trust_store.os, "fsync", fail)
+        patched.setattr(os, "fsync", fail)
         with pytest.raises(BrokerError.trustStoreError, match="No space left"):
             open_file(path)
     assert not path.exists()

@@ -1,0 +1,70 @@
+"""Fixtures of the client's tests: one engine unless a test asks for both, and ready accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from scbroker import KeyRing, ServerProvider
+from tests.brokers import BrokerProcess
+from tests.conftest import NewProvider
+
+PASSWORD = "correct Horse 7"
+PASSPHRASE = "battery Staple 8"
+REMINDER = "what the horse said"
+Users = Callable[[int], list[KeyRing]]
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> str:
+    """SQLite, unless `both_engines` marks the test: what the client does rarely depends on it."""
+    return str(getattr(request, "param", "sqlite"))
+
+
+@dataclass(frozen=True)
+class Account:
+    """A user who registered with PASSWORD, PASSPHRASE and REMINDER. Read only: tests share it."""
+
+    ring: KeyRing
+    key_file: bytes
+
+
+@pytest.fixture(scope="session")
+def _accounts() -> dict[int, Account]:
+    return {}
+
+
+@pytest.fixture
+def account(
+    broker: BrokerProcess, new_provider: NewProvider, _accounts: dict[int, Account]
+) -> Account:
+    if broker.port not in _accounts:
+        provider = new_provider()
+        key_file = provider.register(PASSWORD, PASSPHRASE, REMINDER).result(30)
+        _accounts[broker.port] = Account(provider.getKeyRing().result(30), key_file)
+    return _accounts[broker.port]
+
+
+@pytest.fixture
+def alice(new_provider: NewProvider) -> ServerProvider:
+    """A new user's session."""
+    return new_provider(True)
+
+
+@pytest.fixture
+def bob(new_provider: NewProvider, user_pool: Users) -> ServerProvider:
+    """Another user's session, on a device of its own."""
+    return new_provider(user_pool(2)[0])
+
+
+@pytest.fixture
+def carol(new_provider: NewProvider, user_pool: Users) -> ServerProvider:
+    """A third user's."""
+    return new_provider(user_pool(2)[1])
+
+
+def id_of(provider: ServerProvider) -> Any:
+    return provider.getUserId().result(30)

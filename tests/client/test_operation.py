@@ -1,0 +1,509 @@
+"""Both call styles over a real broker: one body, one outcome, exactly one handler, never in between."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    Container,
+    ContainerAccessLevel,
+    ContainerEvent,
+    Header,
+    KeyRing,
+    Promise,
+    PublicKey,
+    SecuredContainer,
+    ServerProvider,
+    mainQueue,
+)
+from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account
+from tests.conftest import NewProvider
+
+VOID = object()
+PATIENCE = 30.0
+EVERY_PERMISSION = ContainerAccessLevel.DefaultOwnerPermissions
+
+
+@dataclass
+class Handlers:
+    """Both handlers, and what they were called with, where."""
+
+    completed: list[tuple[Any, ...]] = field(default_factory=list)
+    failed: list[Any] = field(default_factory=list)
+    threads: list[threading.Thread] = field(default_factory=list)
+    _called: threading.Event = field(default_factory=threading.Event)
+
+    def completionHandler(self, *result: Any) -> None:  # noqa: N802 - the interface's name
+        self.threads.append(threading.current_thread())
+        self.completed.append(result)
+        self._called.set()
+
+    def errorHandler(self, error: BrokerError) -> None:  # noqa: N802 - the interface's name
+        self.threads.append(threading.current_thread())
+        self.failed.append(error)
+        self._called.set()
+
+    @property
+    def style(self) -> dict[str, Any]:
+        return {"completionHandler": self.completionHandler, "errorHandler": self.errorHandler}
+
+    def wait(self) -> None:
+        assert self._called.wait(PATIENCE), "no handler was called"
+
+    @property
+    def calls(self) -> int:
+        return len(self.completed) + len(self.failed)
+
+
+def call(provider: ServerProvider, name: str, **arguments: Any) -> Any:
+    """Calls an operation in whatever style the arguments say."""
+    return getattr(provider, name)(**arguments)
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    return Handlers()
+
+
+@pytest.fixture
+def queue() -> Iterator[concurrent.futures.ThreadPoolExecutor]:
+    with concurrent.futures.ThreadPoolExecutor(1, "the-queue") as queue:
+        yield queue
+
+
+@dataclass
+class World:
+    """What an operation needs: a provider with a session, a container of its user, an account."""
+
+    provider: ServerProvider
+    container: uuid.UUID
+    account: Account
+
+
+@pytest.fixture
+def world(new_provider: NewProvider, account: Account) -> World:
+    provider = new_provider(True)
+    made = provider.createContainer(b"old", {"old": 1}, type="old").result(PATIENCE)
+    return World(provider, made.id, account)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One way to call one operation, and what comes of it."""
+
+    name: str
+    arguments: Callable[[World], dict[str, Any]]
+    gives: Any
+    """A type of the result, the result itself, or VOID."""
+    needs_session: bool = True
+    form: str = ""
+
+    def __str__(self) -> str:
+        return self.name + self.form
+
+    def call(self, world: World, **style: Any) -> Any:
+        return getattr(world.provider, self.name)(**self.arguments(world), **style)
+
+    def check(self, result: Any) -> None:
+        if isinstance(self.gives, type):
+            assert isinstance(result, self.gives)
+        elif callable(self.gives):
+            assert self.gives(result)
+        else:
+            assert result == self.gives
+
+
+def nothing(_: World) -> dict[str, Any]:
+    return {}
+
+
+def own(world: World) -> dict[str, Any]:
+    return {"containerId": world.container}
+
+
+def with_own(**more: Any) -> Callable[[World], dict[str, Any]]:
+    return lambda world: {"containerId": world.container, **more}
+
+
+def list_of(kind: type) -> Callable[[Any], bool]:
+    return lambda found: bool(found) and all(isinstance(item, kind) for item in found)
+
+
+def by_ring(world: World) -> dict[str, Any]:
+    return {"keyRing": world.account.ring, "userId": world.account.ring.userId}
+
+
+def by_passphrase(world: World) -> dict[str, Any]:
+    return {"userId": world.account.ring.userId, "passphrase": PASSPHRASE}
+
+
+EVERYTHING = {"content": b"n", "customHeaderObject": None, "accessLevels": None, "type": None}
+OPERATIONS = [
+    Operation(
+        "register",
+        lambda _: {"password": PASSWORD, "passphrase": PASSPHRASE},
+        bytes,
+        needs_session=False,
+    ),
+    Operation("logIn", by_passphrase, bytes, needs_session=False),
+    Operation("logIn", by_ring, VOID, needs_session=False, form=" with a KeyRing"),
+    Operation("logout", nothing, VOID),
+    Operation("getKeyRing", nothing, KeyRing),
+    Operation("getUserId", nothing, uuid.UUID),
+    Operation("getReminder", lambda world: {"userId": world.account.ring.userId}, REMINDER, False),
+    Operation("createContainer", lambda _: {"content": b"new"}, SecuredContainer),
+    Operation("updateContainer", with_own(**EVERYTHING), SecuredContainer),
+    Operation("updateContainerHeader", with_own(customHeaderObject=1), SecuredContainer),
+    Operation("updateContainerContent", with_own(content=b"new"), SecuredContainer),
+    Operation("updateContainerAccessLevels", own, VOID),
+    Operation("updateContainerType", with_own(type="new"), VOID),
+    Operation("getContainer", own, Container),
+    Operation("getContainerHeader", own, Header({"old": 1})),
+    Operation("getContainerContent", own, b"old"),
+    Operation("getContainerMetadata", own, Container),
+    Operation("getSecuredContainer", own, SecuredContainer),
+    Operation("deleteContainer", own, VOID),
+    Operation("getPublicKeys", nothing, list_of(PublicKey)),
+    Operation(
+        "getLatestActiveSigningKey",
+        lambda world: {"userId": world.account.ring.userId},
+        PublicKey,
+    ),
+    Operation("getEvents", nothing, list_of(ContainerEvent)),
+]
+each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+each_with_session = pytest.mark.parametrize(
+    "operation", [each for each in OPERATIONS if each.needs_session], ids=str
+)
+each_of_a_container = pytest.mark.parametrize(
+    "operation",
+    [each for each in OPERATIONS if each.name[3:].startswith(("Container", "SecuredContainer"))]
+    + [each for each in OPERATIONS if each.name.startswith(("updateContainer", "deleteC"))],
+    ids=str,
+)
+
+
+def test_the_table_has_every_operation_of_the_protocol() -> None:
+    from scbroker import BrokerProvider
+
+    declared = {name for name in vars(BrokerProvider) if name[0] not in "_"}
+    assert declared == {each.name for each in OPERATIONS}
+
+
+@each_operation
+def test_in_promise_style_the_promise_carries_the_result(
+    operation: Operation, world: World
+) -> None:
+    promise = operation.call(world)
+    assert isinstance(promise, Promise)
+    result = promise.result(PATIENCE)
+    if operation.gives is VOID:
+        assert result is None
+    else:
+        operation.check(result)
+
+
+@each_operation
+def test_in_callback_style_one_handler_runs_once_on_the_queue_with_the_result_or_nothing(
+    operation: Operation,
+    world: World,
+    handlers: Handlers,
+    queue: concurrent.futures.ThreadPoolExecutor,
+) -> None:
+    assert operation.call(world, **handlers.style, queue=queue) is world.provider
+    handlers.wait()
+    queue.shutdown()
+    assert (len(handlers.completed), handlers.failed) == (1, [])
+    (result,) = handlers.completed
+    if operation.gives is VOID:
+        assert result == ()
+    else:
+        assert len(result) == 1
+        operation.check(result[0])
+    assert handlers.threads[0].name.startswith("the-queue")
+
+
+@each_of_a_container
+def test_a_brokers_error_is_carried_by_the_promise(operation: Operation, world: World) -> None:
+    world.container = uuid.uuid4()
+    promise = operation.call(world)
+    with pytest.raises(BrokerError.notFoundError):
+        promise.result(PATIENCE)
+
+
+@each_of_a_container
+def test_a_brokers_error_goes_to_the_error_handler_alone(
+    operation: Operation,
+    world: World,
+    handlers: Handlers,
+    queue: concurrent.futures.ThreadPoolExecutor,
+) -> None:
+    world.container = uuid.uuid4()
+    assert operation.call(world, **handlers.style, queue=queue) is world.provider
+    handlers.wait()
+    queue.shutdown()
+    assert handlers.completed == []
+    (error,) = handlers.failed
+    assert isinstance(error, BrokerError.notFoundError)
+    assert error.__traceback__ is None
+    assert error.__context__ is None
+
+
+@each_with_session
+def test_without_a_session_the_call_itself_raises(
+    operation: Operation, world: World, new_provider: NewProvider
+) -> None:
+    world.provider = new_provider()
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        operation.call(world)
+
+
+@each_with_session
+def test_without_a_session_the_error_handler_is_told_and_nobody_else(
+    operation: Operation,
+    world: World,
+    new_provider: NewProvider,
+    handlers: Handlers,
+    queue: concurrent.futures.ThreadPoolExecutor,
+) -> None:
+    world.provider = new_provider()
+    assert operation.call(world, **handlers.style, queue=queue) is world.provider
+    handlers.wait()
+    queue.shutdown()
+    assert handlers.calls == 1
+    assert isinstance(handlers.failed[0], BrokerError.notAuthenticatedError)
+    assert handlers.threads[0] is not threading.current_thread()
+
+
+WRONG = [
+    ("register", {"password": PASSWORD, "passphrase": ""}),
+    ("logIn", {"userId": "not an id", "passphrase": PASSPHRASE}),
+    ("createContainer", {"content": "text"}),
+    ("createContainer", {"content": b"", "accessLevels": ["alice"]}),
+    ("createContainer", {"content": b"", "type": 7}),
+    ("createContainer", {"content": b"", "progress": 7}),
+    ("getContainer", {"containerId": "c"}),
+    ("getContainerContent", {"containerId": 7}),
+    ("getSecuredContainer", {"containerId": None}),
+    ("updateContainerType", {"containerId": uuid.uuid4(), "ifVersion": "1"}),
+    ("updateContainerType", {"containerId": uuid.uuid4(), "ifVersion": True}),
+    ("getPublicKeys", {"userId": "me"}),
+    ("getPublicKeys", {"keyType": 0}),
+    ("getLatestActiveSigningKey", {"userId": 7}),
+    ("getReminder", {"userId": 7}),
+    ("getEvents", {"eventType": "Added"}),
+    ("getEvents", {"containerId": "c"}),
+    ("getEvents", {"containerType": 7}),
+    ("getEvents", {"startId": -1}),
+    ("getEvents", {"endId": True}),
+]
+
+
+@pytest.mark.parametrize(
+    "name, arguments", WRONG, ids=[f"{name}-{number}" for number, (name, _) in enumerate(WRONG)]
+)
+def test_a_wrong_argument_is_raised_by_the_call_or_given_to_the_error_handler(
+    alice: ServerProvider, name: str, arguments: dict[str, Any], handlers: Handlers
+) -> None:
+    """In promise style at once, as a ValueError too; in callback style never on the caller's stack."""
+    with pytest.raises(BrokerError.invalidArgumentError) as caught:
+        getattr(alice, name)(**arguments)
+    assert isinstance(caught.value, ValueError)
+    assert getattr(alice, name)(**arguments, **handlers.style) is alice
+    assert handlers.calls == 0
+    assert mainQueue.run(PATIENCE)
+    assert [type(error) for error in handlers.failed] == [BrokerError.invalidArgumentError]
+
+
+@pytest.mark.parametrize("styled", [False, True])
+@pytest.mark.parametrize("arguments", [{}, {"nonsense": 1}, {"containerId": uuid.uuid4(), "x": 1}])
+def test_what_fits_no_parameter_is_a_type_error_in_both_styles(
+    alice: ServerProvider, arguments: dict[str, Any], styled: bool, handlers: Handlers
+) -> None:
+    style = handlers.style if styled else {}
+    with pytest.raises(TypeError):
+        alice.getContainer(**arguments, **style)
+    assert mainQueue.run(0), "nothing is waited for that never comes"
+    assert handlers.calls == 0
+
+
+async def coroutine_handler(*_: object) -> None:
+    """What nobody would await."""
+
+
+class CoroutineObject:
+    async def __call__(self, *_: object) -> None:
+        """What nobody would await either."""
+
+
+BAD_STYLES: list[dict[str, Any]] = [
+    {"completionHandler": print},
+    {"errorHandler": print},
+    {"queue": mainQueue},
+    {"completionHandler": print, "errorHandler": None},
+    {"completionHandler": "print", "errorHandler": print},
+    {"completionHandler": coroutine_handler, "errorHandler": print},
+    {"completionHandler": print, "errorHandler": coroutine_handler},
+    {"completionHandler": functools.partial(coroutine_handler, 1), "errorHandler": print},
+    {"completionHandler": CoroutineObject(), "errorHandler": print},
+    {"completionHandler": print, "errorHandler": print, "queue": "main"},
+    {"completionHandler": print, "errorHandler": print, "queue": threading.Thread()},
+]
+
+
+@pytest.mark.parametrize("style", BAD_STYLES, ids=range(len(BAD_STYLES)))
+def test_both_handlers_are_needed_as_plain_functions_and_the_queue_as_an_executor(
+    alice: ServerProvider, style: dict[str, Any]
+) -> None:
+    """What is wrong with the handlers themselves can be told to none of them: the call raises."""
+    with pytest.raises(BrokerError.invalidArgumentError):
+        call(alice, "getUserId", **style)
+    assert mainQueue.run(0)
+
+
+def test_a_queue_of_processes_is_refused(alice: ServerProvider, handlers: Handlers) -> None:
+    with (
+        concurrent.futures.ProcessPoolExecutor(1) as processes,
+        pytest.raises(BrokerError.invalidArgumentError, match="thread"),
+    ):
+        call(alice, "getUserId", **handlers.style, queue=processes)
+
+
+def test_a_queue_that_was_shut_down_is_logged_and_hurts_nobody(
+    alice: ServerProvider, handlers: Handlers, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed = concurrent.futures.ThreadPoolExecutor(1)
+    closed.shutdown()
+    call(alice, "getUserId", **handlers.style, queue=closed)
+    alice.getPublicKeys().result(PATIENCE)
+    assert handlers.calls == 0
+    assert [record.getMessage() for record in caplog.records] == [
+        "getUserId: its queue was shut down before its handler could run"
+    ]
+
+
+@pytest.mark.parametrize("broken", ["completionHandler", "errorHandler"])
+def test_a_handlers_own_exception_is_logged_and_the_other_handler_is_not_called(
+    alice: ServerProvider,
+    handlers: Handlers,
+    queue: concurrent.futures.ThreadPoolExecutor,
+    caplog: pytest.LogCaptureFixture,
+    broken: str,
+) -> None:
+    def fail(*_: object) -> None:
+        raise LookupError("my own")
+
+    style = handlers.style | {broken: fail}
+    if broken == "completionHandler":
+        call(alice, "getUserId", **style, queue=queue)
+    else:
+        alice.getContainer(uuid.uuid4(), **style, queue=queue)
+    alice.getPublicKeys().result(PATIENCE)
+    queue.shutdown()
+    assert handlers.calls == 0
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.exc_info is not None
+    assert record.exc_info[0] is LookupError
+    assert alice.getPublicKeys().result(PATIENCE)
+
+
+def test_handlers_without_a_queue_run_on_the_main_thread_of_a_plain_script(
+    alice: ServerProvider, handlers: Handlers
+) -> None:
+    call(alice, "getEvents", **handlers.style)
+    alice.getEvents().result(PATIENCE)
+    assert handlers.calls == 0, "nothing runs before the main thread lets it"
+    assert mainQueue.run(PATIENCE)
+    assert handlers.completed == [([],)]
+    assert handlers.threads == [threading.main_thread()]
+
+
+def test_handlers_without_a_queue_run_in_the_main_threads_event_loop(
+    alice: ServerProvider, handlers: Handlers
+) -> None:
+    async def main() -> None:
+        done = asyncio.get_running_loop().create_future()
+
+        def completed(_: object) -> None:
+            handlers.completionHandler()
+            done.set_result(asyncio.current_task())
+
+        alice.getEvents(completionHandler=completed, errorHandler=done.set_exception)
+        assert handlers.calls == 0
+        await asyncio.wait_for(done, PATIENCE)
+
+    asyncio.run(main())
+    assert handlers.threads == [threading.main_thread()]
+
+
+def test_an_argument_error_is_not_handled_on_the_callers_stack_inside_asyncio(
+    alice: ServerProvider, handlers: Handlers
+) -> None:
+    async def main() -> None:
+        alice.getContainer("wrong", **handlers.style)  # type: ignore[call-overload]
+        assert handlers.calls == 0
+        while not handlers.calls:  # noqa: ASYNC110 - the handler is no coroutine
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    assert len(handlers.failed) == 1
+
+
+def test_an_operation_that_a_handler_begins_is_waited_for_by_run(
+    alice: ServerProvider, handlers: Handlers
+) -> None:
+    """`run` ends when nothing is queued or under way, not when the first handler has run."""
+
+    def again(_: object) -> None:
+        call(alice, "getUserId", **handlers.style)
+
+    alice.getEvents(completionHandler=again, errorHandler=handlers.errorHandler)
+    assert mainQueue.run(PATIENCE)
+    assert len(handlers.completed) == 1
+
+
+def test_what_was_given_is_taken_as_it_was_at_the_call(alice: ServerProvider) -> None:
+    """A bytearray, an access list and a header changed afterwards change nothing in flight."""
+    content, header = bytearray(b"as it was" * 20_000), {"as": "it was"}
+    levels = [AccessLevel(alice.getUserId().result(PATIENCE), EVERY_PERMISSION)]
+    promise = alice.createContainer(content, header, accessLevels=levels)
+    content[:] = b"x" * len(content)
+    header["as"] = "changed"
+    levels.clear()
+    found = alice.getContainer(promise.result(PATIENCE).id).result(PATIENCE)
+    assert found.content == b"as it was" * 20_000
+    assert found.header == Header({"as": "it was"})
+
+
+def test_a_log_out_changes_nothing_in_flight(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    """What began before ends well; what begins after has no session; then the keys are gone."""
+    ring = alice.getKeyRing().result(PATIENCE)
+    made = [alice.createContainer(b"%d" % number * 100_000) for number in range(8)]
+    gone = alice.logout()
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        alice.createContainer(b"")
+    ids = [promise.result(PATIENCE).id for promise in made]
+    gone.result(PATIENCE)
+    again = new_provider(ring)
+    for number, container in enumerate(ids):
+        assert again.getContainerContent(container).result(PATIENCE) == b"%d" % number * 100_000
+
+
+def test_a_log_out_does_not_wait_for_what_was_cancelled(alice: ServerProvider) -> None:
+    for _ in range(20):
+        assert alice.createContainer(b"x").cancel()
+    alice.logout().result(PATIENCE)
