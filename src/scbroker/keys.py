@@ -215,20 +215,29 @@ def open_key_file(
     `KeySubstitutionError` for another user's file.
     """
     found = _parse(data, user_id)
+    given = None if password is None else checked_secret(password, "password")
+    try:
+        ring = _open_parts(found, passphrase, given)
+    except DecryptionError:  # whichever step it was
+        raise DecryptionError(_WRONG) from None
+    return OpenedKeyFile(ring, sha256(data))
+
+
+def _open_parts(found: _KeyFileBytes, passphrase: PassphraseKeys, given: bytes | None) -> KeyRing:
     padded = unseal(
         passphrase.wrap,
         _passphrase_context(found.fingerprint, found.passwordSalt, found.passwordPart),
         found.passphrasePart,
     )
     secret = unpad_secret(padded)
-    if password is not None and not equal(secret, checked_secret(password, "password")):
+    if given is not None and not equal(secret, given):
         raise DecryptionError(_WRONG)
     context = label("keyfile-password") + found.fingerprint + found.passwordSalt
     key = _password_key(secret, found.passwordSalt, found.fingerprint)
     ring = _parse_ring(unseal(key, context, found.passwordPart))
     if ring.rawFingerprint != found.fingerprint:
         raise DecryptionError(_WRONG)
-    return OpenedKeyFile(ring, sha256(data))
+    return ring
 
 
 def _parse(data: bytes, user_id: uuid.UUID) -> _KeyFileBytes:
