@@ -64,7 +64,7 @@ class _KeyRingBytes(Row, frozen=True):
 class _KeyFileBytes(Row, frozen=True):
     fingerprint: Bin32
     passwordSalt: Bin32
-    passphrasePart: Annotated[bytes, Meta(max_length=1280)]
+    passphrasePart: Annotated[bytes, Meta(max_length=1200)]
     passwordPart: Annotated[bytes, Meta(max_length=49_152)]
 
 
