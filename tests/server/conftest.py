@@ -1,0 +1,58 @@
+"""Users at a broker, and the claim that a request changed nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Protocol
+
+import pytest
+
+from scbroker.keys import KeyRing
+from tests.brokers import BrokerProcess, Wire
+from tests.server.tables import added, dump, gone
+from tests.server.writers import User
+
+
+class NewUser(Protocol):
+    """Gives a user with a session: a new one, or the one of this KeyRing."""
+
+    def __call__(
+        self, ring: KeyRing | None = None, *, at: BrokerProcess | None = None, name: str = "tests"
+    ) -> User: ...
+
+
+@pytest.fixture
+def new_user(broker: BrokerProcess) -> Iterator[NewUser]:
+    """Users with sessions, at `broker` unless another is given."""
+    with ExitStack() as stack:
+
+        def make(
+            ring: KeyRing | None = None,
+            *,
+            at: BrokerProcess | None = None,
+            name: str = "tests",
+        ) -> User:
+            wire = stack.enter_context(Wire(at or broker, name))
+            found = ring or (at or broker).new_user()
+            return User(found, wire.log_in(found))
+
+        yield make
+
+
+Unchanged = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def unchanged(broker: BrokerProcess) -> Unchanged:
+    """`with unchanged():` fails if any row of any table of `broker` came, went or changed."""
+
+    @contextmanager
+    def compare() -> Iterator[None]:
+        before = dump(broker.database_url)
+        yield
+        after = dump(broker.database_url)
+        assert not added(before, after)
+        assert not gone(before, after)
+
+    return compare

@@ -1,0 +1,337 @@
+"""Users and containers by hand: valid requests, and the means to spoil one in one place.
+
+`Story` is a container as its writers make it. `begin` and `follow` sign a record and give the
+request that appends it; nothing is part of the story before `tell` has sent it and it was taken.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from scbroker.client.sealing import NewPart, make_type
+from scbroker.crypto.seal import DecryptionKey, SigningKey, random_bytes, wrap_key
+from scbroker.crypto.verify import labelled_hash, sha256
+from scbroker.keys import KeyRing
+from scbroker.records.access_list import Entry, encode_entry, list_hash, wrap_hash
+from scbroker.records.canonical import encode_object
+from scbroker.records.container_record import (
+    LABEL,
+    SEGMENT,
+    ContainerRecord,
+    Governing,
+    Link,
+    Part,
+    Role,
+    key_commitment,
+    record_hash,
+    wrap_info,
+)
+from scbroker.records.ids import container_id_of
+from scbroker.records.key_record import ACTIVE, RETIRED, KeyRecord
+from scbroker.records.key_record import LABEL as KEY_LABEL
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.vocabulary import KeyType
+from scbroker.wire.codec import SignedObject
+from scbroker.wire.containers import (
+    CHUNK_SEGMENTS,
+    AccessEntry,
+    ContainerView,
+    RecordReceipt,
+    RecordRequest,
+)
+from scbroker.wire.events import Event, Events
+from tests.brokers import Answer, Wire, clock
+from tests.server.tables import query
+
+OWNER: Final = int(Level.DefaultOwnerPermissions)
+READER: Final = int(Level.DefaultUserPermissions)
+WRITER: Final = READER | Level.Upload
+MINUTE: Final = 60_000_000
+KEEP: Final[Any] = object()
+
+
+@dataclass(eq=False)
+class User:
+    """A registered user with a session."""
+
+    ring: KeyRing
+    wire: Wire
+
+    @property
+    def id(self) -> str:
+        return str(self.ring.userId)
+
+    @property
+    def name(self) -> bytes:
+        return self.ring.rawFingerprint
+
+    def events(self, **query: object) -> list[Event]:
+        """What the user's log has."""
+        text = "&".join(f"{name}={value}" for name, value in query.items())
+        answer = self.wire.call("GET", f"/v1/events?{text}").expect(200)
+        return answer.message(Events).events
+
+    def view(self, story: Story, query: str = "") -> ContainerView:
+        return self.wire.call("GET", f"{story.path}?{query}").expect(200).message(ContainerView)
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What one user is to have. Key index and wrap are the right ones unless they are given."""
+
+    permissions: int = OWNER
+    expires_at: int | None = None
+    key_index: int | None = None
+    wrapped: bool | None = None
+
+
+Grants = Mapping[User, Grant | int]
+
+
+@dataclass
+class Story:
+    """One container: its secrets, and its records as far as they were taken."""
+
+    creator: User
+    nonce: bytes = field(default_factory=lambda: random_bytes(32))
+    records: list[ContainerRecord] = field(default_factory=list)
+    requests: list[RecordRequest] = field(default_factory=list)
+    key: bytes = field(default_factory=lambda: random_bytes(32))
+    grants: dict[User, Grant] = field(default_factory=dict)
+    parts: dict[bytes, tuple[NewPart, int]] = field(default_factory=dict)
+    _drafts: dict[bytes, tuple[ContainerRecord, bytes, dict[User, Grant]]] = field(
+        default_factory=dict
+    )
+
+    @property
+    def id(self) -> bytes:
+        return container_id_of(self.creator.name, self.nonce).bytes
+
+    @property
+    def path(self) -> str:
+        return f"/v1/containers/{uuid.UUID(bytes=self.id)}"
+
+    @property
+    def head(self) -> ContainerRecord:
+        return self.records[-1]
+
+    @property
+    def governing(self) -> ContainerRecord:
+        return next(record for record in reversed(self.records) if record.governing)
+
+    def hash(self, record: ContainerRecord) -> bytes:
+        return record_hash(encode_object(record))
+
+    def seal(self, role: Role, author: User, plaintext: bytes, key: bytes) -> tuple[Part, bytes]:
+        """A new part of as many segments as it takes, and those, one after the other."""
+        new = NewPart.begin(self.id, role, author.name)
+        pieces = [plaintext[at : at + SEGMENT] for at in range(0, len(plaintext), SEGMENT)] or [b""]
+        sealed = [new.seal_segment(n, n == len(pieces) - 1, p) for n, p in enumerate(pieces)]
+        part = new.finish(key, len(plaintext), b"".join(map(sha256, sealed)))
+        self.parts[new.part_id] = new, len(plaintext)
+        return part, b"".join(sealed)
+
+    def reseal(self, part: Part | None, key: bytes) -> Part | None:
+        """A part that is carried over a change of access."""
+        if part is None:
+            return None
+        new, length = self.parts[part.partId]
+        sealed = new.finish(key, length, b"").sealedKey
+        return msgspec.structs.replace(part, sealedKey=sealed)
+
+    def access(
+        self, version: int, author: User, grants: Grants, key: bytes, type_digest: bytes
+    ) -> tuple[Governing, list[AccessEntry]]:
+        blank = Governing(
+            version, author.name, bytes(32), key_commitment(self.id, key), type_digest
+        )
+        entries = []
+        for user, given in sorted(grants.items(), key=lambda item: item[0].name):
+            grant = given if isinstance(given, Grant) else Grant(given)
+            index = len(user.ring.encryption) - 1 if grant.key_index is None else grant.key_index
+            decrypts = bool(grant.permissions & Level.Decrypt)
+            wrap = None
+            if decrypts if grant.wrapped is None else grant.wrapped:
+                info = wrap_info(self.id, blank, user.name, index)
+                wrap = wrap_key(user.ring.encryption[-1].public, info, key)
+            digest = None if wrap is None else wrap_hash(wrap)
+            entry = Entry(user.name, index, grant.permissions, grant.expires_at, digest)
+            entries.append(AccessEntry(salt=random_bytes(32), entry=encode_entry(entry), wrap=wrap))
+        hashes = b"".join(entry.salted.hash for entry in entries)
+        named = msgspec.structs.replace(blank, accessList=list_hash(self.id, version, hashes))
+        return named, entries
+
+    def begin(
+        self,
+        grants: Grants | None = None,
+        *,
+        header: bytes | None = None,
+        content: bytes | Part | None = b"content",
+        type: str | None = None,
+        author: User | None = None,
+        **changes: Any,
+    ) -> RecordRequest:
+        """The first record, by default with all rights for the creator."""
+        author = author or self.creator
+        given = grants or {author: OWNER}
+        text, digest = make_type(self.id, type)
+        governing, entries = self.access(1, author, given, self.key, digest)
+        header_part, sealed_header = self._new(Role.Header, author, header, self.key)
+        content_part, sealed_content = self._new(Role.Content, author, content, self.key)
+        record = ContainerRecord(
+            self.id, self.nonce, 1, None, author.name, len(author.ring.signing) - 1, clock(), None,
+            governing, header_part, content_part, False,
+        )  # fmt: skip
+        request = self.sign(author, msgspec.structs.replace(record, **changes))
+        self._drafts[request.record.body] = record, self.key, _grants(given)
+        return msgspec.structs.replace(
+            request, accessList=entries, type=text, header=sealed_header, content=sealed_content
+        )
+
+    def follow(
+        self,
+        author: User,
+        *,
+        grants: Grants | None = None,
+        header: bytes | Part | None = KEEP,
+        content: bytes | Part | None = KEEP,
+        type: str | None = KEEP,
+        tombstone: bool = False,
+        **changes: Any,
+    ) -> RecordRequest:
+        """The record after the head: nothing is changed but what is named."""
+        head, old = self.head, self.governing
+        assert old.governing is not None
+        version, key, governing, entries, text = head.version + 1, self.key, None, None, None
+        digest = old.governing.type
+        if type is not KEEP:
+            text, digest = make_type(self.id, type)
+            governing = msgspec.structs.replace(old.governing, type=digest)
+        if grants is not None:
+            key = random_bytes(32)
+            governing, entries = self.access(version, author, grants, key, digest)
+        parts: dict[Role, Part | None] = {}
+        sealed: dict[Role, bytes | None] = {}
+        for role, wanted in {Role.Header: header, Role.Content: content}.items():
+            if wanted is KEEP and not tombstone:
+                carried = head.part(role)
+                parts[role] = self.reseal(carried, key) if grants is not None else carried
+                sealed[role] = None
+            else:
+                new = None if wanted is KEEP else wanted
+                parts[role], sealed[role] = self._new(role, author, new, key)
+        record = ContainerRecord(
+            self.id, None, version, self.hash(head), author.name, len(author.ring.signing) - 1,
+            clock(), Link(old.version, self.hash(old)), governing,
+            parts[Role.Header], parts[Role.Content], tombstone,
+        )  # fmt: skip
+        request = self.sign(author, msgspec.structs.replace(record, **changes))
+        self._drafts[request.record.body] = record, key, _grants(grants) or self.grants
+        return msgspec.structs.replace(
+            request,
+            accessList=entries,
+            type=text,
+            header=sealed[Role.Header],
+            content=sealed[Role.Content],
+        )
+
+    def sign(self, author: User, record: ContainerRecord, key_index: int = -1) -> RecordRequest:
+        """A request with this record and nothing else."""
+        body = encode_object(record)
+        signature = author.ring.signing[key_index].sign(LABEL, body)
+        return RecordRequest(record=SignedObject(body=body, signature=signature))
+
+    def send(self, user: User, request: RecordRequest, version: int | None = None) -> Answer:
+        if version is None:
+            version = msgspec.msgpack.decode(request.record.body[1:])[2]
+        return user.wire.call("PUT", f"{self.path}/records/{version}", request)
+
+    def tell(self, user: User, request: RecordRequest) -> RecordReceipt:
+        """Sends a record that is taken, and goes on from it."""
+        receipt = self.send(user, request).expect(201).message(RecordReceipt)
+        record, self.key, self.grants = self._drafts[request.record.body]
+        self.records.append(record)
+        self.requests.append(request)
+        assert receipt == RecordReceipt(version=record.version, hash=self.hash(record))
+        return receipt
+
+    def created(self, grants: Grants | None = None, **options: Any) -> Story:
+        self.tell(self.creator, self.begin(grants, **options))
+        return self
+
+    def chunk(self, user: User, part: Part, index: int, sealed: bytes) -> Answer:
+        path = f"{self.path}/parts/{uuid.UUID(bytes=part.partId)}/chunks/{index}"
+        return user.wire.send("PUT", path, sealed, {"Content-Type": "application/octet-stream"})
+
+    def upload(self, user: User, plaintext: bytes, key: bytes | None = None) -> Part:
+        """A large part by this user, all chunks of it sent."""
+        part, sealed = self.seal(Role.Content, user, plaintext, key or self.key)
+        for index, piece in enumerate(chunks_of(sealed)):
+            self.chunk(user, part, index, piece).expect(204)
+        return part
+
+    def _new(
+        self, role: Role, author: User, content: bytes | Part | None, key: bytes
+    ) -> tuple[Part | None, bytes | None]:
+        if content is None or isinstance(content, Part):
+            return content, None
+        return self.seal(role, author, content, key)
+
+
+def chunks_of(sealed: bytes) -> list[bytes]:
+    size = CHUNK_SEGMENTS * (SEGMENT + 56 + 16 * (SEGMENT // 16_384 + 1))
+    return [sealed[at : at + size] for at in range(0, len(sealed), size)]
+
+
+def _grants(grants: Grants | None) -> dict[User, Grant]:
+    return {
+        user: grant if isinstance(grant, Grant) else Grant(grant)
+        for user, grant in (grants or {}).items()
+    }
+
+
+def rotate(url: str, user: User, *retired: tuple[KeyType, int], **fresh: int) -> User:
+    """The user with further keys, published behind the broker's back; then these are retired.
+
+    `signing` and `encryption` say how many keys come; they are dated ten minutes ago, retirements
+    at this moment.
+    """
+    ring = user.ring
+    signing = ring.signing + tuple(SigningKey.generate() for _ in range(fresh.get("signing", 0)))
+    encryption = ring.encryption + tuple(
+        DecryptionKey.generate() for _ in range(fresh.get("encryption", 0))
+    )
+    new = KeyRing(ring.generation + 1, signing, encryption)
+    own = {
+        KeyType.Signing: [key.public for key in signing],
+        KeyType.Encryption: [key.public for key in encryption],
+    }
+    steps = [(KeyType.Signing, n, ACTIVE) for n in range(len(ring.signing), len(signing))]
+    steps += [(KeyType.Encryption, n, ACTIVE) for n in range(len(ring.encryption), len(encryption))]
+    steps += [(kind, index, RETIRED) for kind, index in retired]
+    rows = query(url, "SELECT sequence, body FROM key_records WHERE user_id = ?", ring.userId.bytes)
+    sequence, previous = max(rows)
+    for kind, index, state in steps:
+        sequence += 1
+        time = clock() if state == RETIRED else clock() - 10 * MINUTE
+        record = KeyRecord(
+            user.name, sequence, kind, index, own[kind][index], state, time,
+            labelled_hash(KEY_LABEL, previous),
+        )  # fmt: skip
+        previous = encode_object(record)
+        query(
+            url,
+            "INSERT INTO key_records (user_id, sequence, body, signature) VALUES (?, ?, ?, ?)",
+            ring.userId.bytes, sequence, previous, signing[0].sign(KEY_LABEL, previous),
+        )  # fmt: skip
+    query(
+        url,
+        "UPDATE users SET chain_length = ?, encryption_index = ? WHERE id = ?",
+        sequence + 1, len(encryption) - 1, ring.userId.bytes,
+    )  # fmt: skip
+    return User(new, user.wire)
