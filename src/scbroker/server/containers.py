@@ -36,7 +36,7 @@ from scbroker.records.judge import (
     needed_permissions,
     verify_author,
 )
-from scbroker.records.key_record import CLOCK_TOLERANCE
+from scbroker.records.key_record import CLOCK_TOLERANCE, KeyChain
 from scbroker.server import events, parts
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, now
@@ -51,9 +51,17 @@ _UNKNOWN: Final = "There is no container of this id that you have access to."
 async def append(broker: Broker, call: Call, message: RecordRequest) -> tuple[RecordReceipt, bool]:
     """Appends a record, or finds that it was appended before. Second: whether it is new."""
     incoming = parse_incoming(broker.settings, call, message)
-    chain = await broker.database.read(
-        lambda c: broker.chains.get(c, call.session.id, call.session.chain_length)
-    )
+    user = call.session
+
+    def known(connection: Connection) -> KeyChain | None:
+        """The keys to judge by; None where this very record is stored, and nothing is judged."""
+        if _stored_body(connection, incoming) == incoming.signed.body:
+            return None
+        return broker.chains.get(connection, user.id, user.chain_length)
+
+    chain = await broker.database.read(known)
+    if chain is None:
+        return incoming.receipt, False
     try:
         verify_author(incoming.signed, incoming.known.record, chain)
         chain.check_active(incoming.known.record.keyIndex)
@@ -108,13 +116,7 @@ def _is_stored(connection: Connection, incoming: Incoming, container: Row[Any] |
         connection, sql.FIND_MEMBER, container=incoming.container_id, user=incoming.user.id
     )
     if record.version <= container.version:
-        stored = sql.one(
-            connection,
-            sql.FIND_RECORD,
-            container=incoming.container_id,
-            number=record.version,
-        )
-        if stored is not None and stored.body == incoming.signed.body:
+        if _stored_body(connection, incoming) == incoming.signed.body:
             return True
         if record.version == 1:
             raise AlreadyExistsError("This container id is taken.")
@@ -125,6 +127,12 @@ def _is_stored(connection: Connection, incoming: Incoming, container: Row[Any] |
     if record.version != container.version + 1:
         raise ConflictError("The container was changed meanwhile: read it again.")
     return False
+
+
+def _stored_body(connection: Connection, incoming: Incoming) -> bytes | None:
+    number = incoming.known.record.version
+    row = sql.one(connection, sql.FIND_RECORD, container=incoming.container_id, number=number)
+    return None if row is None else bytes(row.body)
 
 
 def _parent(connection: Connection, incoming: Incoming, container: Row[Any]) -> Known:
