@@ -1,0 +1,246 @@
+"""KeyFiles, with Argon2id at its real price: docs/spec/keyfile.md."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from scbroker.crypto.seal import derive_key, pad_secret, seal, secret_bytes, stretch
+from scbroker.crypto.verify import label, sha256
+from scbroker.keys import MAGIC, PassphraseKeys
+from scbroker.records.canonical import VERSION
+from tests.vectors.cast import Person, cast, chosen, decryption_key, signing_key
+from tests.vectors.files import Vector, invalid, store, valid
+
+PASSWORD, PASSPHRASE = "correct horse", "eight words that nobody else would think of"
+INTEGRITY, DECRYPTION, SUBSTITUTION = "integrity", "decryption", "key-substitution"
+
+
+@cache
+def passphrase_keys(passphrase: str, who: Person) -> PassphraseKeys:
+    return PassphraseKeys.derive(passphrase, who.chain().userId)
+
+
+@cache
+def password_key(password: bytes, salt: bytes, fingerprint: bytes) -> bytes:
+    return derive_key(stretch(password, salt), "password-wrap", fingerprint)
+
+
+def ring_row(who: Person, generation: int = 1, keys: int = 1) -> list[Any]:
+    return [
+        who.fingerprint,
+        generation,
+        [list(signing_key(who.name, n).seeds) for n in range(keys)],
+        [list(decryption_key(who.name, n).seeds) for n in range(keys)],
+    ]
+
+
+def written(
+    ring: bytes,
+    *,
+    password: bytes = PASSWORD.encode(),
+    padded: bytes | None = None,
+    salt: bytes = chosen("password salt"),
+    row: Any = None,
+) -> bytes:
+    """A KeyFile of Alice's by the words of the spec; `padded` and `row` put something else in."""
+    alice = cast()["alice"]
+    fingerprint = alice.fingerprint
+    password_part = seal(
+        password_key(password, salt, fingerprint),
+        label("keyfile-password") + fingerprint + salt,
+        ring,
+    )
+    passphrase_part = seal(
+        passphrase_keys(PASSPHRASE, alice).wrap,
+        label("keyfile-passphrase") + fingerprint + sha256(salt + password_part),
+        pad_secret(password) if padded is None else padded,
+    )
+    fields = [fingerprint, salt, passphrase_part, password_part]
+    return MAGIC + VERSION + msgspec.msgpack.encode(row(fields) if row else fields)
+
+
+def parts_of(file: bytes) -> list[Any]:
+    return list(msgspec.msgpack.decode(file[17:]))
+
+
+def assembled(fields: list[Any]) -> bytes:
+    return MAGIC + VERSION + msgspec.msgpack.encode(fields)
+
+
+def ring_bytes(row: list[Any]) -> bytes:
+    return VERSION + msgspec.msgpack.encode(row)
+
+
+def make() -> None:
+    alice = cast()["alice"]
+    good = ring_bytes(ring_row(alice))
+    file = written(good)
+    keys = passphrase_keys(PASSPHRASE, alice)
+    fields = {"userId": str(alice.chain().userId), "passphrase": PASSPHRASE, "password": None}
+    both = {**fields, "password": PASSWORD}
+    generation_2 = ring_bytes(ring_row(alice, 2, 2))
+    ligature = "e\u0301\ufb01 ①"  # what NFKC changes
+    longest = "ö" * 511 + "x"
+    vectors: list[Vector] = [
+        valid("key file", "With the passphrase alone.", **fields, keyFile=file, keyRing=good,
+              auth=keys.auth, wrap=keys.wrap, generation=1,
+              passwordKey=password_key(PASSWORD.encode(), chosen("password salt"),
+                                       alice.fingerprint)),
+        valid("with both secrets", "The password is the one inside.", **both, keyFile=file,
+              keyRing=good, auth=keys.auth, wrap=keys.wrap, generation=1),
+        valid("two keys of each type", "Generation 2.", **both, keyFile=written(generation_2),
+              keyRing=generation_2, auth=keys.auth, wrap=keys.wrap, generation=2),
+        valid("password under NFKC", "Written in one form, given in another.",
+              **{**fields, "password": ligature},
+              keyFile=written(good, password=secret_bytes("éfi 1")), keyRing=good, auth=keys.auth,
+              wrap=keys.wrap, generation=1),
+        valid("longest password", "1,023 bytes.", **{**fields, "password": longest},
+              keyFile=written(good, password=longest.encode()), keyRing=good, auth=keys.auth,
+              wrap=keys.wrap, generation=1),
+        *formats(file, fields),
+        *wrong_secrets(file, fields),
+        *spliced(file, good, fields),
+        *paddings(good, fields),
+        *rings(fields),
+    ]  # fmt: skip
+    store(
+        "key_files",
+        "docs/spec/keyfile.md, 2. `keyFile` is opened for `userId` with `passphrase` and, where it is "
+        "not null, `password`. A stored password salt is the same in all files, to save time.",
+        vectors,
+    )
+
+
+def formats(file: bytes, fields: dict[str, Any]) -> list[Vector]:
+    def put(position: int, value: Any) -> bytes:
+        row = parts_of(file)
+        row[position] = value
+        return assembled(row)
+
+    bob = cast()["bob"]
+    faults = {
+        "wrong magic": ("Upper case.", b"S" + file[1:]),
+        "no magic": ("The rest of it.", file[16:]),
+        "wrong version byte": ("02.", file[:16] + b"\x02" + file[17:]),
+        "trailing byte": ("00.", file + b"\0"),
+        "truncated": ("A byte is missing.", file[:-1]),
+        "magic alone": ("16 bytes.", file[:16]),
+        "empty": ("No bytes.", b""),
+        "not shortest": ("The fingerprint with c5 0020.", file[:18] + b"\xc5\0" + file[19:]),
+        "three elements": ("No password part.", assembled(parts_of(file)[:3])),
+        "short salt": ("31 bytes.", put(1, bytes(31))),
+        "passphrase part too large": ("1,201 bytes.", put(2, bytes(1201))),
+        "password part too large": ("48 KiB and a byte.", put(3, bytes(49_153))),
+    }
+    found = [
+        invalid(name, comment, INTEGRITY, **fields, keyFile=data)
+        for name, (comment, data) in faults.items()
+        if name != "password part too large"
+    ]
+    found.append(
+        invalid("asked for another user", "Bob.", SUBSTITUTION,
+                **{**fields, "userId": str(bob.chain().userId)}, keyFile=file)
+    )  # fmt: skip
+    found.append(
+        invalid("another fingerprint", "Bob's in Alice's file.", SUBSTITUTION, **fields,
+                keyFile=put(0, bob.fingerprint))
+    )  # fmt: skip
+    alice = cast()["alice"].fingerprint
+    found.append(
+        invalid("a fingerprint with the same id", "It differs behind the first 122 bits.",
+                DECRYPTION, **fields, keyFile=put(0, alice[:31] + bytes([alice[31] ^ 1])))
+    )  # fmt: skip
+    return found
+
+
+def wrong_secrets(file: bytes, fields: dict[str, Any]) -> list[Vector]:
+    return [
+        invalid("wrong passphrase", "A letter more.", DECRYPTION,
+                **{**fields, "passphrase": PASSPHRASE + "s"}, keyFile=file),
+        invalid("wrong password", "A letter more.", DECRYPTION,
+                **{**fields, "password": PASSWORD + "s"}, keyFile=file),
+        invalid("password and passphrase exchanged", "Each in place of the other.", DECRYPTION,
+                **{**fields, "passphrase": PASSWORD, "password": PASSPHRASE}, keyFile=file),
+    ]  # fmt: skip
+
+
+def spliced(file: bytes, ring: bytes, fields: dict[str, Any]) -> list[Vector]:
+    fingerprint, salt, passphrase_part, password_part = parts_of(file)
+    other = parts_of(written(ring, salt=salt))
+    fresh = parts_of(written(ring, salt=chosen("another password salt")))
+
+    def flipped(data: bytes, position: int = -1) -> bytes:
+        changed = bytearray(data)
+        changed[position] ^= 1
+        return bytes(changed)
+
+    rows = {
+        "an older password part": [fingerprint, salt, passphrase_part, other[3]],
+        "an older passphrase part": [fingerprint, salt, other[2], password_part],
+        "another salt": [fingerprint, fresh[1], passphrase_part, password_part],
+        "salt and password part of another file": [fingerprint, *fresh[1:2], passphrase_part,
+                                                   fresh[3]],
+        "parts exchanged": [fingerprint, salt, password_part, passphrase_part],
+        "passphrase part changed": [fingerprint, salt, flipped(passphrase_part), password_part],
+        "password part changed": [fingerprint, salt, passphrase_part, flipped(password_part)],
+        "passphrase part empty": [fingerprint, salt, b"", password_part],
+        "password part empty": [fingerprint, salt, passphrase_part, b""],
+    }  # fmt: skip
+    return [
+        invalid(name, "The parts do not belong together.", DECRYPTION, **fields,
+                keyFile=assembled(row))
+        for name, row in rows.items()
+    ]  # fmt: skip
+
+
+def paddings(ring: bytes, fields: dict[str, Any]) -> list[Vector]:
+    secret = PASSWORD.encode()
+    good = pad_secret(secret)
+    cases = {
+        "no mark": secret + bytes(128 - len(secret)),
+        "another mark": secret + b"\x81" + bytes(127 - len(secret)),
+        "not zero": good[:-1] + b"\x01",
+        "a block more": good + bytes(128),
+        "a byte less": good[:-1],
+        "no padding": secret,
+        "mark alone": secret + b"\x80",
+        "empty password": pad_secret(b""),
+        "nothing": b"",
+        "zeros": bytes(128),
+    }
+    found = [
+        invalid(f"padding, {name}", "Not the one form.", DECRYPTION, **fields,
+                keyFile=written(ring, padded=padded))
+        for name, padded in cases.items()
+    ]  # fmt: skip
+    found.append(
+        invalid("password of 1,024 bytes", "One too many; well padded.", DECRYPTION, **fields,
+                keyFile=written(ring, password=b"x" * 1024))
+    )  # fmt: skip
+    return found
+
+
+def rings(fields: dict[str, Any]) -> list[Vector]:
+    alice, bob = cast()["alice"], cast()["bob"]
+    good = ring_row(alice)
+    swapped = [alice.fingerprint, *ring_row(bob)[1:]]
+    cases = {
+        "another user's KeyRing": ring_bytes(ring_row(bob)),
+        "KeyRing of other keys": ring_bytes(swapped),
+        "KeyRing of version 2": b"\x02" + ring_bytes(good)[1:],
+        "KeyRing with a trailing byte": ring_bytes(good) + b"\0",
+        "KeyRing of generation 0": ring_bytes(ring_row(alice, 0)),
+        "KeyRing without signing keys": ring_bytes([*good[:2], [], good[3]]),
+        "KeyRing without encryption keys": ring_bytes([*good[:3], []]),
+        "KeyRing with a short seed": ring_bytes(
+            [*good[:2], [[good[2][0][0][:31], good[2][0][1]]], good[3]]
+        ),
+        "empty KeyRing": b"",
+    }
+    return [
+        invalid(name, "It opens, and is none.", DECRYPTION, **fields, keyFile=written(ring))
+        for name, ring in cases.items()
+    ]

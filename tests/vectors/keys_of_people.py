@@ -1,0 +1,23 @@
+"""The users' key chains as people.json publishes them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from scbroker.records.key_record import KeyChain, Signed
+from tests.vectors.cast import DAY, START
+from tests.vectors.files import load, signature_of
+
+
+@cache
+def chains() -> dict[str, KeyChain]:
+    return {
+        item["id"]: KeyChain.verify(
+            [
+                Signed(bytes.fromhex(record["body"]), signature_of(record))
+                for record in item["keyRecords"]
+            ],
+            START + 1000 * DAY,
+        )
+        for item in load("people")["vectors"]
+    }

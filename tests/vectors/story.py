@@ -1,0 +1,191 @@
+"""Containers as their writers make them: valid records, and the means to spoil one in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from scbroker.client.sealing import seal_part_key
+from scbroker.crypto.seal import seal, wrap_key
+from scbroker.crypto.verify import sha256
+from scbroker.records.access_list import Entry, SaltedEntry, encode_entry, list_hash, wrap_hash
+from scbroker.records.canonical import encode_object
+from scbroker.records.container_record import (
+    LABEL,
+    ContainerRecord,
+    Governing,
+    Link,
+    Part,
+    Role,
+    key_commitment,
+    record_hash,
+    segment_context,
+    segments_hash,
+    type_hash,
+    wrap_info,
+)
+from scbroker.records.ids import container_id_of
+from scbroker.records.key_record import Signed
+from tests.vectors.cast import Person, chosen, decryption_key
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What one user is to have in a list."""
+
+    person: Person
+    permissions: int
+    expiresAt: int | None = None  # noqa: N815 - as in an entry
+    keyIndex: int = 0  # noqa: N815 - as in an entry
+    wrapped: bool = True
+
+
+@dataclass(frozen=True)
+class Access:
+    """A list with its wraps."""
+
+    salted: list[SaltedEntry]
+    wraps: dict[str, bytes]
+    governing: Governing
+
+
+@dataclass(frozen=True)
+class Made:
+    """A record as its author signed it, with all that belongs to it."""
+
+    record: ContainerRecord
+    signed: Signed
+    access: Access | None = None
+    sealed: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def hash(self) -> bytes:
+        return record_hash(self.signed.body)
+
+
+@dataclass(frozen=True)
+class Container:
+    """The names of one container, and its secrets by name."""
+
+    name: str
+    creator: Person
+
+    @property
+    def nonce(self) -> bytes:
+        return chosen(self.name, "nonce")
+
+    @property
+    def id(self) -> bytes:
+        return container_id_of(self.creator.fingerprint, self.nonce).bytes
+
+    def key(self, access_version: int) -> bytes:
+        return chosen(self.name, "container key", access_version)
+
+    def type(self, text: str | None) -> bytes:
+        return type_hash(self.id, self.type_salt(text), text)
+
+    def type_salt(self, text: str | None) -> bytes:
+        return chosen(self.name, "type salt", text)
+
+    def access(
+        self, version: int, author: Person, grants: Sequence[Grant], text: str | None = "note"
+    ) -> Access:
+        key = self.key(version)
+        governing = Governing(
+            version, author.fingerprint, b"", key_commitment(self.id, key), self.type(text)
+        )
+        salted, wraps = [], {}
+        for grant in sorted(grants, key=lambda item: item.person.fingerprint):
+            who, digest = grant.person, None
+            if grant.permissions & 2 and grant.wrapped:
+                info = wrap_info(self.id, governing, who.fingerprint, grant.keyIndex)
+                public = decryption_key(who.name, grant.keyIndex).public
+                wraps[who.name] = wrap_key(public, info, key)
+                digest = wrap_hash(wraps[who.name])
+            entry = Entry(
+                who.fingerprint, grant.keyIndex, grant.permissions, grant.expiresAt, digest
+            )
+            salt = chosen(self.name, "entry salt", version, who.name)
+            salted.append(SaltedEntry(salt, encode_entry(entry)))
+        hashes = b"".join(item.hash for item in salted)
+        named = msgspec.structs.replace(governing, accessList=list_hash(self.id, version, hashes))
+        return Access(salted, wraps, named)
+
+    def part_id(self, name: str) -> bytes:
+        return chosen(self.name, "part id", name, size=16)
+
+    def part_key(self, name: str) -> bytes:
+        return chosen(self.name, "part key", name)
+
+    def part(
+        self, role: Role, author: Person, name: str, text: bytes, access_version: int, padding: int
+    ) -> tuple[Part, bytes]:
+        """A part of one segment, sealed, and the segment."""
+        part_id, key = self.part_id(name), self.part_key(name)
+        context = segment_context(self.id, part_id, role, author.fingerprint, 0, True)
+        sealed, length = seal(key, context, text + bytes(padding)), len(text) + padding
+        sealed_key = seal_part_key(
+            self.key(access_version), self.id, part_id, role, author.fingerprint, key, len(text)
+        )
+        segments = segments_hash(length, sha256(sealed))
+        return Part(part_id, author.fingerprint, length, segments, sealed_key), sealed
+
+    def resealed(self, role: Role, part: Part, name: str, length: int, version: int) -> Part:
+        """The same part with its key under another container key."""
+        sealed_key = seal_part_key(
+            self.key(version), self.id, part.partId, role, part.author, self.part_key(name), length
+        )
+        return msgspec.structs.replace(part, sealedKey=sealed_key)
+
+    def begin(
+        self, time: int, access: Access, header: Part | None = None, content: Part | None = None
+    ) -> ContainerRecord:
+        return ContainerRecord(
+            self.id, self.nonce, 1, None, self.creator.fingerprint, 0, time, None,
+            access.governing, header, content, False,
+        )  # fmt: skip
+
+
+def follow(history: Sequence[Made], author: Person, time: int, **changes: Any) -> ContainerRecord:
+    """The record after these: both parts carried over, nothing changed but what is named."""
+    last = history[-1]
+    governing = next(made for made in reversed(history) if made.record.governing is not None)
+    record = ContainerRecord(
+        last.record.containerId, None, last.record.version + 1, last.hash, author.fingerprint, 0,
+        time, Link(governing.record.version, governing.hash), None,
+        last.record.header, last.record.content, False,
+    )  # fmt: skip
+    return altered(record, **changes)
+
+
+def altered(record: ContainerRecord, **changes: Any) -> ContainerRecord:
+    """The record with other fields; a dict changes fields of what stands there."""
+    values = {
+        name: msgspec.structs.replace(getattr(record, name), **value)
+        if isinstance(value, dict)
+        else value
+        for name, value in changes.items()
+    }
+    return msgspec.structs.replace(record, **values)
+
+
+def sign(
+    record: ContainerRecord,
+    author: Person,
+    access: Access | None = None,
+    key_index: int = 0,
+    **sealed: bytes,
+) -> Made:
+    return Made(record, sign_body(encode_object(record), author, key_index), access, sealed)
+
+
+def sign_body(body: bytes, author: Person, key_index: int = 0) -> Signed:
+    return author.sign(body, LABEL, key_index)
+
+
+def plain(record: ContainerRecord) -> list[Any]:
+    """The record as nested lists, for encodings that its grammar does not allow."""
+    return list(msgspec.to_builtins(record, builtin_types=(bytes,)))

@@ -1,0 +1,286 @@
+"""Every vector but those of containers does what it says."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from scbroker.client.sealing import OpenPart
+from scbroker.crypto.seal import derive_key, sealed_size, stretch, unseal
+from scbroker.crypto.verify import VerifyingKey, check_encryption_key, labelled_hash, sha256
+from scbroker.errors import BrokerError
+from scbroker.keys import PassphraseKeys, open_key_file
+from scbroker.records.access_list import AccessList, SaltedEntry, list_hash
+from scbroker.records.container_record import (
+    SEGMENT,
+    Governing,
+    Part,
+    Role,
+    check_segment_hashes,
+    key_commitment,
+    segment_context,
+    segment_count,
+    segments_hash,
+    type_hash,
+    wrap_info,
+)
+from scbroker.records.ids import (
+    container_id_of,
+    fingerprint_of,
+    parse_uuid,
+    show_fingerprint,
+    user_id_of,
+    uuid8,
+)
+from scbroker.records.key_record import KeyChain, Signed
+from scbroker.wire.users import parse_statement
+from tests.vectors.cast import decryption_key, signing_key
+from tests.vectors.files import FOLDER, Vector, load, signature_of, vectors
+from tests.vectors.keys_of_people import chains
+
+FILES = (
+    "access_lists", "container_records", "ids", "key_files", "key_records", "people", "segments",
+    "sessions", "types", "wraps",
+)  # fmt: skip
+
+
+def raw(vector: Vector, name: str) -> bytes:
+    return bytes.fromhex(vector[name])
+
+
+def each(file: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("vector", vectors(file), ids=lambda vector: vector["id"])
+
+
+def check(vector: Vector, act: Callable[[Vector], None]) -> None:
+    """A valid vector holds in all it says; an invalid one is refused with exactly its error."""
+    if vector["result"] == "valid":
+        act(vector)
+        return
+    with pytest.raises(BrokerError) as caught:
+        act(vector)
+    assert caught.value.code == vector["error"]
+
+
+def test_every_vector_has_a_comment_a_result_and_a_name_of_its_own() -> None:
+    assert {path.stem for path in FOLDER.glob("*.json")} == set(FILES)
+    for file in FILES:
+        found = vectors(file)
+        assert len({vector["id"] for vector in found}) == len(found)
+        for vector in found:
+            assert vector["comment"]
+            assert (vector["result"] == "invalid") == ("error" in vector)
+
+
+@each("people")
+def test_the_people_are_who_their_seeds_say(vector: Vector) -> None:
+    chain = chains()[vector["id"]]
+    assert chain.fingerprint.hex() == vector["fingerprint"]
+    assert str(chain.userId) == vector["userId"]
+    own = {(0, n): signing_key(vector["id"], n) for n in range(len(vector["signing"]))}
+    for n, seeds in enumerate(vector["signing"]):
+        assert own[0, n].seeds == (raw(seeds, "ed25519"), raw(seeds, "mlDsa"))
+        assert chain.keys[0, n].public == own[0, n].public
+    for n, seeds in enumerate(vector["encryption"]):
+        key = decryption_key(vector["id"], n)
+        assert key.seeds == (raw(seeds, "mlKem"), raw(seeds, "x25519"))
+        assert chain.keys[1, n].public == key.public
+    assert len(chain.keys) == len(vector["signing"]) + len(vector["encryption"])
+
+
+@each("ids")
+def test_ids(vector: Vector) -> None:
+    check(vector, _ids)
+
+
+def _ids(vector: Vector) -> None:
+    kind = vector["kind"]
+    if kind == "hash":
+        assert labelled_hash(vector["name"], raw(vector, "message")) == raw(vector, "hash")
+    elif kind == "uuid8":
+        assert str(uuid8(raw(vector, "hash"))) == vector["uuid"]
+    elif kind == "user":
+        fingerprint = fingerprint_of(raw(vector, "signingKey"))
+        assert fingerprint == raw(vector, "fingerprint")
+        assert str(user_id_of(fingerprint)) == vector["userId"]
+        assert show_fingerprint(fingerprint) == vector["shown"]
+    elif kind == "container":
+        found = container_id_of(raw(vector, "creator"), raw(vector, "nonce"))
+        assert str(found) == vector["containerId"]
+    elif kind == "uuid text":
+        assert str(parse_uuid(vector["text"])) == vector["text"]
+    elif kind == "signing key":
+        VerifyingKey(raw(vector, "ed25519") + signing_key(vector["mlDsaOf"]).public[32:])
+    else:
+        assert kind == "encryption key"
+        own = decryption_key(vector["mlKemOf"]).public[:1184] if "mlKemOf" in vector else b""
+        check_encryption_key((own or raw(vector, "mlKem")) + raw(vector, "x25519"))
+
+
+@each("key_records")
+def test_key_records(vector: Vector) -> None:
+    check(vector, _key_records)
+
+
+def _key_records(vector: Vector) -> None:
+    pool = load("key_records")["given"]["records"]
+    records = [
+        Signed(raw(pool[name], "body"), signature_of(pool[name])) for name in vector["records"]
+    ]
+    chain = KeyChain.verify(records, vector["now"])
+    assert chain.sequence == len(records) - 1
+    if "mark" in vector:
+        chain.check_mark(vector["mark"]["sequence"], raw(vector["mark"], "hash"))
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [v for v in vectors("key_records", "invalid") if len(v["records"]) > 2 and "mark" not in v],
+    ids=lambda vector: vector["id"],
+)
+def test_only_the_last_key_record_of_an_invalid_chain_is_at_fault(vector: Vector) -> None:
+    check({**vector, "records": vector["records"][:-1], "result": "valid"}, _key_records)
+
+
+@each("key_files")
+def test_key_files(vector: Vector) -> None:
+    check(vector, _key_files)
+
+
+_PASSPHRASES: dict[tuple[str, str], PassphraseKeys] = {}
+
+
+def _key_files(vector: Vector) -> None:
+    user_id = uuid.UUID(vector["userId"])
+    secret = (vector["passphrase"], vector["userId"])
+    if secret not in _PASSPHRASES:
+        _PASSPHRASES[secret] = PassphraseKeys.derive(secret[0], user_id)
+    keys, file = _PASSPHRASES[secret], raw(vector, "keyFile")
+    opened = open_key_file(file, user_id, keys, vector["password"])
+    assert opened.hash == sha256(file)
+    assert (keys.auth, keys.wrap) == (raw(vector, "auth"), raw(vector, "wrap"))
+    ring = opened.ring
+    assert ring.generation == vector["generation"]
+    assert ring.userId == user_id
+    _, _, signing, encryption = msgspec.msgpack.decode(raw(vector, "keyRing")[1:])
+    assert [list(key.seeds) for key in ring.signing] == signing
+    assert [list(key.seeds) for key in ring.encryption] == encryption
+
+
+def test_the_password_key_is_derived_as_the_spec_says() -> None:
+    vector = vectors("key_files")[0]
+    file = raw(vector, "keyFile")
+    fingerprint, salt = file[20:52], file[54:86]
+    root = stretch(b"correct horse", salt)
+    assert derive_key(root, "password-wrap", fingerprint) == raw(vector, "passwordKey")
+
+
+@each("access_lists")
+def test_access_lists(vector: Vector) -> None:
+    check(vector, _access_lists)
+
+
+def _access_lists(vector: Vector) -> None:
+    given: dict[str, Any] = load("access_lists")["given"]
+    if "entries" in vector:
+        salted = [SaltedEntry(raw(e, "salt"), raw(e, "entry")) for e in vector["entries"]]
+        found = AccessList.whole(salted)
+        assert found.complete
+    else:
+        shown = [
+            (e["position"], SaltedEntry(raw(e, "salt"), raw(e, "entry")))
+            for e in vector["disclosed"]
+        ]
+        found = AccessList.disclosed(raw(vector, "entryHashes"), shown)
+        assert found.complete == vector["complete"]
+        assert len(found.entries) == len(shown)
+    assert found.entryHashes == raw(vector, "entryHashes")
+    digest = list_hash(raw(given, "containerId"), given["accessVersion"], found.entryHashes)
+    assert digest == raw(vector, "hash")
+
+
+@each("wraps")
+def test_wraps(vector: Vector) -> None:
+    check(vector, _wraps)
+
+
+def _wraps(vector: Vector) -> None:
+    box = raw(vector, "containerId")
+    governing = Governing(vector["accessVersion"], raw(vector, "accessAuthor"), b"", b"", b"")
+    info = wrap_info(box, governing, raw(vector, "recipient"), vector["keyIndex"])
+    private = decryption_key(vector["private"], vector["privateIndex"])
+    key = private.unwrap(raw(vector, "wrap"), info)
+    assert key == raw(vector, "key")
+    assert (key_commitment(box, key) == raw(vector, "keyCommitment")) == vector["commits"]
+
+
+@each("segments")
+def test_segments(vector: Vector) -> None:
+    check(vector, _segments)
+
+
+def _segments(vector: Vector) -> None:
+    kind = vector["kind"]
+    if kind == "segment":
+        context = segment_context(
+            raw(vector, "containerId"), raw(vector, "partId"), Role(vector["role"]),
+            raw(vector, "author"), vector["index"], vector["last"],
+        )  # fmt: skip
+        plaintext = unseal(raw(vector, "partKey"), context, raw(vector, "sealed"))
+        assert plaintext == raw(vector, "plaintext")
+    elif kind == "list":
+        found = segments_hash(vector["paddedLength"], raw(vector, "hashes"))
+        assert found == raw(vector, "segments")
+    elif kind == "size":
+        padded, count = vector["paddedLength"], vector["count"]
+        assert segment_count(padded) == count
+        assert sealed_size(padded - (count - 1) * SEGMENT) == vector["lastSealed"]
+    else:
+        _part(vector)
+
+
+def _part(vector: Vector) -> None:
+    segments = raw(vector, "segments") if "segments" in vector else b""
+    part = Part(
+        raw(vector, "partId"), raw(vector, "author"), vector["paddedLength"], segments,
+        raw(vector, "sealedKey"),
+    )  # fmt: skip
+    role, box = Role(vector["role"]), raw(vector, "containerId")
+    opened = OpenPart.open(box, role, part, raw(vector, "containerKey"))
+    if vector["kind"] == "sealed key":
+        assert (opened.key, opened.length) == (raw(vector, "partKey"), vector["length"])
+        return
+    hashes = raw(vector, "hashes")
+    check_segment_hashes(part, hashes)
+    plaintext = b"".join(
+        opened.open_segment(n, bytes.fromhex(sealed), hashes[32 * n : 32 * n + 32])
+        for n, sealed in enumerate(vector["sealed"])
+    )
+    assert plaintext == raw(vector, "plaintext")
+
+
+@each("types")
+def test_types(vector: Vector) -> None:
+    found = type_hash(raw(vector, "containerId"), raw(vector, "salt"), vector["type"])
+    assert found == raw(vector, "hash")
+
+
+@each("sessions")
+def test_sessions(vector: Vector) -> None:
+    check(vector, _sessions)
+
+
+def _sessions(vector: Vector) -> None:
+    body = raw(vector, "statement")
+    statement = parse_statement(body)
+    key = chains()["alice"].signing_key(statement.keyIndex, 2**53)
+    key.verify("session", body, signature_of(vector))
+    assert (statement.origin, statement.fingerprint.hex(), statement.nonce.hex()) == (
+        vector["origin"],
+        vector["fingerprint"],
+        vector["nonce"],
+    )
