@@ -76,13 +76,20 @@ def checked_credentials(
         _checked_new("passphrase", passphrase, validator),
     )
     if reminder is not None:
-        if not isinstance(reminder, str) or len(reminder.encode()) > wire.MAX_REMINDER:
+        if not isinstance(reminder, str) or not _can_be_kept(reminder):
             raise InvalidArgumentError("reminder is text of at most 1,024 bytes, or None.")
         if any(secret.casefold() in reminder.casefold() for secret in secrets):
             raise InvalidArgumentError(
                 "The reminder contains a secret, and the broker can read it."
             )
     return *secrets, reminder
+
+
+def _can_be_kept(reminder: str) -> bool:
+    try:
+        return "\0" not in reminder and len(reminder.encode()) <= wire.MAX_REMINDER
+    except UnicodeEncodeError:
+        return False
 
 
 def _checked_new(name: str, secret: object, validator: Validator) -> str:

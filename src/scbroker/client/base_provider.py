@@ -226,8 +226,8 @@ def _checked_type(text: object) -> str | None:
         return None
     if not isinstance(text, str) or len(text.encode("utf-8", "replace")) > MAX_TYPE:
         raise InvalidArgumentError("type is text of at most 256 bytes, or None.")
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        raise InvalidArgumentError("type is not text that can be encoded.")
+    if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text):
+        raise InvalidArgumentError("type holds a character that cannot be kept.")
     return text
 
 

@@ -17,8 +17,8 @@ from scbroker.client.sealing import NewPart, OpenPart
 from scbroker.client.session import Session
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.errors import BrokerFaultError
-from scbroker.records.container_record import check_segment_hashes, segment_count
-from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_CHUNK, SEALED_SEGMENT
+from scbroker.records.container_record import SEALED_SEGMENT, check_segment_hashes, segment_count
+from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_CHUNK
 
 Progress = Callable[[int, int | None], object]
 _AT_ONCE: Final = 3

@@ -40,9 +40,6 @@ from scbroker.errors import DecryptionError, IntegrityError
 KEY_SIZE: Final = 32
 MLKEM_SEED_SIZE: Final = 64
 MAX_SECRET_SIZE: Final = 1023
-_CHUNK: Final = 16_384
-_HEADER: Final = 56
-_TAG: Final = 16
 _SECRET_BLOCK: Final = 128
 _SUITE: Final = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 _CANNOT_OPEN: Final = "It cannot be opened: a wrong secret, or damaged data."
@@ -51,11 +48,6 @@ _CANNOT_OPEN: Final = "It cannot be opened: a wrong secret, or damaged data."
 def random_bytes(size: int) -> bytes:
     """Bytes from the operating system's generator."""
     return os.urandom(size)
-
-
-def sealed_size(plaintext_size: int) -> int:
-    """The size of a Cobblestone-256 message of so many bytes of plaintext."""
-    return plaintext_size + _HEADER + _TAG * (plaintext_size // _CHUNK + 1)
 
 
 def seal(key: bytes, context: bytes, plaintext: bytes | bytearray | memoryview) -> bytes:

@@ -27,6 +27,7 @@ MAX_RECORD: Final = 2048
 MAX_TYPE: Final = 256
 SEGMENT: Final = 1_048_576
 SEALED_KEY_SIZE: Final = 112
+SEALED_SEGMENT: Final = 1_049_672
 MAX_HEADER: Final = 262_144
 MAX_SEGMENTS: Final = 2**20
 Version = Annotated[int, Meta(ge=1, le=2**53 - 1)]
@@ -151,6 +152,11 @@ def segment_context(
 def segments_hash(padded_length: int, hashes: bytes) -> bytes:
     """The hash that a part names; `hashes` are those of all sealed segments, concatenated."""
     return labelled_hash("segments", padded_length.to_bytes(8, "big"), hashes)
+
+
+def sealed_size(plaintext: int) -> int:
+    """The size of so many bytes once they are sealed (docs/spec/ids.md, section 2)."""
+    return plaintext + 56 + 16 * (plaintext // 16_384 + 1)
 
 
 def segment_count(padded_length: int) -> int:

@@ -98,6 +98,7 @@ async def reminder(broker: Broker, call: Call, message: None) -> ReminderAnswer:
     """The user's reminder; empty for an unknown user as for one without."""
     del message
     user_id = call.uuid("userId")
+    await sessions.count_reminder(broker, call)
     row = await broker.database.read(lambda c: sql.one(c, sql.FIND_REMINDER, user_id=user_id))
     return ReminderAnswer(reminder="" if row is None else row.reminder)
 

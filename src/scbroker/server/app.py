@@ -12,6 +12,7 @@ import time
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -30,6 +31,7 @@ from scbroker.errors import (
     InvalidArgumentError,
     NotAuthenticatedError,
     NotFoundError,
+    OverloadedError,
     TooLargeError,
     UnsupportedVersionError,
 )
@@ -48,8 +50,8 @@ from scbroker.wire.problems import problem_of
 from scbroker.wire.query import parse_number, parse_query
 
 _log: Final = structlog.get_logger("scbroker.server")
-_UPLOADS_AT_ONCE: Final = 8
-_BODY_SECONDS: Final = 60.0
+_CHUNKS_OF_A_USER: Final = 4
+_PIECE_SECONDS: Final = 30.0
 _ACCESS_FLUSH: Final = 0.5
 _SWEEP: Final = 60.0
 _HEADERS: Final = {
@@ -104,7 +106,7 @@ OPERATIONS: Final = (
 
 def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     """The ASGI application of a broker that is opened when the application starts."""
-    uploads = asyncio.Semaphore(_UPLOADS_AT_ONCE)
+    uploads: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()
     schema = msgspec.json.encode(document(OPERATIONS))
 
     async def openapi(request: Request) -> Response:
@@ -120,8 +122,9 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
         try:
             await broker.database.read(lambda connection: connection.execute(sql.ANY_API_KEY))
             await broker.blobs.check()
-        except BrokerError as error:
-            return _problem(error)
+        except Exception as error:
+            _log.warning("not ready", error=repr(error), cause=repr(error.__cause__))
+            return _problem(OverloadedError("Database or object store cannot be used.", 1))
         return Response(b"ready\n", headers=_HEADERS, media_type="text/plain")
 
     async def measured(request: Request) -> Response:
@@ -160,29 +163,40 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     )
 
 
-def _route(operation: Operation, uploads: asyncio.Semaphore) -> Route:
+def _route(operation: Operation, uploads: WeakValueDictionary[bytes, asyncio.Semaphore]) -> Route:
     async def endpoint(request: Request) -> Response:
-        began = time.perf_counter()
+        began, status = time.perf_counter(), 500
         try:
             response = await _perform(operation, request, uploads)
+            status = response.status_code
         except BrokerError as error:
             response = _problem(error)
-        seconds = time.perf_counter() - began
-        metrics.observe(operation.method, operation.path, response.status_code, seconds)
+            status = response.status_code
+            if status >= 500:
+                cause = repr(error.__cause__) if error.__cause__ else None
+                _log.warning("unavailable", path=operation.path, error=str(error), cause=cause)
+        finally:
+            metrics.observe(operation.method, operation.path, status, time.perf_counter() - began)
         return response
 
     return Route(operation.path, endpoint, methods=[operation.method])
 
 
-async def _perform(operation: Operation, request: Request, uploads: asyncio.Semaphore) -> Response:
+async def _perform(
+    operation: Operation,
+    request: Request,
+    uploads: WeakValueDictionary[bytes, asyncio.Semaphore],
+) -> Response:
     broker: Broker = request.app.state.broker
     _check_version(request)
     user = await _identify(broker, operation, request)
     call = _call(operation, request, user)
-    # Bounds what the chunks under way take of memory.
-    async with uploads if operation.message is bytes else contextlib.nullcontext():
-        message = await _message(operation, request)
-        answer = await operation.handler(broker, call, message)
+    if operation.message is bytes:
+        # Bounds what one user's chunks under way take of memory; a slow one holds up that user alone.
+        async with uploads.setdefault(call.session.id, asyncio.Semaphore(_CHUNKS_OF_A_USER)):
+            answer = await operation.handler(broker, call, await _message(operation, request))
+    else:
+        answer = await operation.handler(broker, call, await _message(operation, request))
     if isinstance(answer, Response):
         return answer
     if answer is None:
@@ -231,6 +245,8 @@ def _call(operation: Operation, request: Request, user: SessionUser | None) -> C
     }
     query = parse_query(operation.query, request.query_params.multi_items())
     application = urllib.parse.unquote(request.headers[codec.APPLICATION_HEADER])
+    if any(ord(char) < 0x20 for char in application):
+        raise InvalidArgumentError(f"The header {codec.APPLICATION_HEADER} has control characters.")
     address = request.client.host if request.client else ""
     return Call(application, address, path, query, user)
 
@@ -242,14 +258,20 @@ async def _message(operation: Operation, request: Request) -> Any:
     if kind is not None and request.headers.get("Content-Type") != expected:
         raise InvalidArgumentError(f"The content type of this request is {expected}.")
     body, limit = bytearray(), operation.limit if kind is not None else 0
+    pieces = aiter(request.stream())
     try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            async for piece in request.stream():
-                body += piece
-                if len(body) > limit:
-                    raise TooLargeError(f"A request of this kind has at most {limit} bytes.")
-    except (ClientDisconnect, TimeoutError):
-        raise InvalidArgumentError("The request broke off, or came too slowly.") from None
+        while True:
+            async with asyncio.timeout(_PIECE_SECONDS):
+                piece = await anext(pieces)
+            body += piece
+            if len(body) > limit:
+                raise TooLargeError(f"A request of this kind has at most {limit} bytes.")
+    except StopAsyncIteration:
+        pass
+    except ClientDisconnect:
+        raise InvalidArgumentError("The request broke off.") from None
+    except TimeoutError:
+        raise OverloadedError("The request came too slowly: send it again.", retryAfter=1) from None
     if kind is None or kind is bytes:
         return bytes(body) if kind is bytes else None
     return decode(kind, bytes(body), operation.limit)
@@ -288,7 +310,7 @@ async def _repeat(seconds: float, work: Callable[[], Awaitable[object]]) -> None
 
 
 async def _tidy(broker: Broker) -> None:
-    """Drops what has run out, a bounded amount each time."""
+    """Drops what has run out."""
     broker.api_keys.clear()
     await broker.database.write(sessions.forget_old)
     while await parts.sweep(broker):

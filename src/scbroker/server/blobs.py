@@ -1,15 +1,14 @@
 """Chunks of large contents in an object store: a folder by default, S3 and the like by URL.
 
 A chunk is stored before the row that names it and removed after it, so that a row never names
-what is not there; what no row names is an orphan for the sweeper. Names carry the chunk's hash:
-storing other bytes under a part never changes what a committed row names.
+what is not there. A name stands among the doomed ones from before its bytes are stored until a row
+names it, and again once that row is gone: whatever a crash leaves over is swept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -19,11 +18,13 @@ from obstore.store import LocalStore, ObjectStore, from_url
 from scbroker.errors import InvalidArgumentError, OverloadedError
 
 _PREFIX: Final = "parts"
+_CHECK: Final = "parts/00/check"
 
 
-def blob_name(part_id: bytes, chunk: int, chunk_hash: bytes) -> str:
+def new_blob_name(part_id: bytes) -> str:
+    """A name that was never used: what is stored under a name never changes."""
     name = part_id.hex()
-    return f"{_PREFIX}/{name[:2]}/{name}-{chunk:06d}-{chunk_hash[:16].hex()}"
+    return f"{_PREFIX}/{name[:2]}/{name}-{os.urandom(16).hex()}"
 
 
 def open_blobs(url: str) -> Blobs:
@@ -52,6 +53,8 @@ class Blobs:
         """The bytes from start to end (exclusive)."""
         try:
             found = await obstore.get_range_async(self._store, name, start=start, end=end)
+        except FileNotFoundError as error:
+            raise LookupError(f"The object {name} is missing, and a row names it.") from error
         except Exception as error:
             raise OverloadedError("The broker's object store did not give it.", 1) from error
         return bytes(found)
@@ -66,19 +69,10 @@ class Blobs:
             except Exception as error:
                 raise OverloadedError("The broker's object store did not remove it.", 1) from error
 
-    async def names(self) -> AsyncIterator[str]:
-        """All names, for the sweeper."""
-        async for page in obstore.list(self._store, prefix=_PREFIX):
-            for item in page:
-                yield item["path"]
-
     async def check(self) -> None:
-        """Raises `OverloadedError` while the store cannot be reached."""
-        try:
-            async for _ in obstore.list(self._store, prefix="health", chunk_size=1):
-                break
-        except Exception as error:
-            raise OverloadedError("The broker's object store is not reachable.", 1) from error
+        """Raises `OverloadedError` while nothing can be stored or read."""
+        await self.put(_CHECK, b"scbroker")
+        await self.get(_CHECK, 0, 1)
 
 
 class Folder(Blobs):

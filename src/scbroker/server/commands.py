@@ -10,7 +10,6 @@ import os
 import socket
 import sys
 import uuid
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -26,12 +25,12 @@ from scbroker.server import statements as sql
 from scbroker.server.app import create_app
 from scbroker.server.blobs import open_blobs
 from scbroker.server.broker import Broker, now
+from scbroker.server.broker_key import find_key, provision_key
 from scbroker.server.database import Database, open_database
 from scbroker.server.migrations.upgrade import upgrade
 from scbroker.server.settings import Settings, load_settings
 from scbroker.wire.origin import canonical_origin
 
-_KEY_SIZE: Final = 32
 _GRACE_SECONDS: Final = 10
 _BACKLOG: Final = 2048
 
@@ -87,20 +86,23 @@ def _configuration(settings: Settings, app: Any, **options: Any) -> uvicorn.Conf
 
 async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:
     """A broker on its database and object store, both brought to this version before."""
-    key = _broker_key(settings)
-    blobs = open_blobs(_blobs_url(settings))
-    return Broker(settings, open_database(database_url(settings)), blobs, key, origins)
+    database = open_database(database_url(settings))
+    try:
+        key = await database.read(lambda c: find_key(c, settings))
+    except BaseException:
+        await database.close()
+        raise
+    return Broker(settings, database, open_blobs(_blobs_url(settings)), key, origins)
 
 
 def prepare(settings: Settings) -> None:
-    """Makes the data folder, for the operator's eyes alone."""
+    """Makes the data folder; a new one is the operator's alone."""
     try:
         settings.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise InvalidArgumentError(
             f"The data folder {settings.directory} cannot be made: {error.strerror}."
         ) from None
-    _broker_key(settings)
 
 
 async def create_api_key(settings: Settings, name: str) -> uuid.UUID:
@@ -127,6 +129,7 @@ async def _provision(settings: Settings) -> uuid.UUID | None:
     database = open_database(database_url(settings))
     try:
         await database.write(upgrade)
+        await database.write(lambda c: provision_key(c, settings))
         if settings.api_key:
             await _add_key(database, parse_uuid(settings.api_key), "from the settings")
             return None
@@ -146,42 +149,6 @@ async def _add_key(database: Database, key: uuid.UUID, name: str) -> uuid.UUID:
             connection.execute(sql.ADD_API_KEY, row)
 
     await database.write(add)
-    return key
-
-
-def _broker_key(settings: Settings) -> bytes:
-    """The key of verifiers and nonces, from the settings or from a file beside the database."""
-    if settings.broker_key:
-        try:
-            key = bytes.fromhex(settings.broker_key)
-        except ValueError:
-            key = b""
-        if len(key) != _KEY_SIZE:
-            raise InvalidArgumentError("SCBROKER_BROKER_KEY is 64 hexadecimal digits.")
-        return key
-    path = settings.directory / "broker.key"
-    try:
-        return _read_key(path)
-    except FileNotFoundError:
-        return _make_key(path)
-
-
-def _read_key(path: Path) -> bytes:
-    key = path.read_bytes()
-    if len(key) != _KEY_SIZE:
-        raise InvalidArgumentError(f"{path} is damaged: restore it, or no user can log in.")
-    return key
-
-
-def _make_key(path: Path) -> bytes:
-    key = os.urandom(_KEY_SIZE)
-    temporary = path.with_suffix(".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(key)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
     return key
 
 

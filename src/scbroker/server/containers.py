@@ -7,6 +7,7 @@ and events in one transaction. Nothing is stored that was not judged.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
@@ -14,6 +15,7 @@ from sqlalchemy import Connection, Row
 from scbroker.crypto.verify import sha256
 from scbroker.errors import (
     AlreadyExistsError,
+    BrokerError,
     ClockError,
     ConflictError,
     DeletedError,
@@ -69,7 +71,10 @@ async def append(broker: Broker, call: Call, message: RecordRequest) -> tuple[Re
         raise RejectedError(str(error)) from None
     new = await broker.database.write(lambda c: _store(c, incoming))
     if incoming.known.record.tombstone:
-        await parts.sweep(broker)
+        with contextlib.suppress(
+            BrokerError
+        ):  # the record is durable; what fails here is swept later
+            await parts.sweep(broker)
     return incoming.receipt, new
 
 
@@ -98,6 +103,7 @@ def _store(connection: Connection, incoming: Incoming) -> bool:
         before,
         after,
         parent.record if parent else None,
+        container.type if container is not None else None,
         _type_now(incoming, container),
     )
     if incoming.known.record.tombstone:
@@ -258,6 +264,7 @@ def _store_inline(
             "user_id": incoming.user.id,
             "touched_at": now(),
             "committed": True,
+            "received": len(sealed),
             "inline": sealed,
             "hashes": sha256(sealed),
         },
@@ -341,13 +348,8 @@ def _bury(connection: Connection, incoming: Incoming) -> None:
         sql.GOVERNING, {"container": container_id, "from": 1, "to": sql.LATEST}
     )
     authors |= {Known.parse(row.body).record.author for row in governing}
-    for row in connection.execute(sql.LISTS, {"container": container_id, "from": 0}).all():
-        kept = StoredList.decode(row.entries).only(authors)
-        connection.execute(
-            sql.SET_LIST,
-            {
-                "container": container_id,
-                "number": row.access_version,
-                "entries": kept.encode(),
-            },
-        )
+    versions = connection.execute(sql.LIST_VERSIONS, {"container": container_id}).scalars().all()
+    for version in versions:
+        at = {"container": container_id, "number": version}
+        kept = StoredList.decode(sql.the(connection, sql.FIND_LIST, **at).entries).only(authors)
+        connection.execute(sql.SET_LIST, {**at, "entries": kept.encode()})

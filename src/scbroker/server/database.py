@@ -24,6 +24,7 @@ import sqlalchemy
 import tenacity
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import QueuePool, StaticPool
 
@@ -33,6 +34,8 @@ T = TypeVar("T")
 Work = Callable[[Connection], T]
 _BATCH: Final = 256
 _READERS: Final = 4
+_POOL_SECONDS: Final = 5
+_STATEMENT_SECONDS: Final = 30
 _RETRY_STATES: Final = {"40001", "40P01"}
 # Busy, locked, I/O error, full, cannot open; connections, rollbacks, resources, operator's stop.
 _SQLITE_PASSING: Final = {
@@ -222,7 +225,13 @@ class PostgresDatabase:
     """PostgreSQL through asyncpg; any number of broker processes share it."""
 
     def __init__(self, url: str, pool_size: int) -> None:
-        self._engine = create_async_engine(url, pool_size=pool_size, max_overflow=0)
+        self._engine = create_async_engine(
+            url,
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=_POOL_SECONDS,
+            connect_args={"command_timeout": _STATEMENT_SECONDS},
+        )
         self._snapshot = self._engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
@@ -234,7 +243,7 @@ class PostgresDatabase:
                 return await connection.run_sync(work)
         except DBAPIError as error:
             raise _translated(error) from error
-        except OSError as error:
+        except (OSError, PoolTimeoutError) as error:
             raise OverloadedError(
                 "The broker's database is not reachable.", retryAfter=1
             ) from error
@@ -244,7 +253,7 @@ class PostgresDatabase:
             return await _RETRYING.copy()(self._write_once, work)
         except DBAPIError as error:
             raise _translated(error) from error
-        except OSError as error:
+        except (OSError, PoolTimeoutError) as error:
             raise OverloadedError(
                 "The broker's database is not reachable.", retryAfter=1
             ) from error

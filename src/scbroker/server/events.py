@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from typing import Any, Final
 
+import structlog
 from sqlalchemy import ColumnElement, Connection, Row, select
 
 from scbroker.records.access_list import Entry
@@ -23,6 +24,7 @@ from scbroker.server.tables import events
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
 from scbroker.wire.events import Change, Event, EventQuery, Events
 
+_log: Final = structlog.get_logger("scbroker.server")
 _CHANGES: Final[tuple[Change, ...]] = ("header", "content", "access", "type")
 _ACCESS: Final = 1 << _CHANGES.index("access")
 _TYPE: Final = 1 << _CHANGES.index("type")
@@ -37,6 +39,7 @@ def tell_of_record(
     before: InForce | None,
     after: InForce,
     parent: ContainerRecord | None,
+    type_before: str | None,
     type_now: str | None,
 ) -> None:
     """Writes what a record means to each of the users that it concerns."""
@@ -56,8 +59,10 @@ def tell_of_record(
             seen = _visible(changes, was, entry)
             if not seen:
                 continue
-        row = _row(incoming, kind, fingerprint, entry or was, type_now)
-        rows.append({**row, "changes": seen})
+        # Whoever is out is told of the type that they could see, if they still could.
+        text = type_before if entry is None else type_now
+        sees = entry or (None if was is None or was.is_expired(record.time) else was)
+        rows.append({**_row(incoming, kind, fingerprint, sees, text), "changes": seen})
     if rows:
         connection.execute(sql.ADD_EVENTS, rows)
 
@@ -164,7 +169,23 @@ async def tell_accesses(broker: Broker) -> None:
         for (container_id, reader_id), application in sorted(noted.items()):
             tell_of_access(connection, container_id, reader_id, application)
 
-    await broker.database.write(write)
+    try:
+        await broker.database.write(write)
+    except Exception as error:
+        # One that cannot be written must not take the others with it.
+        for (container_id, reader_id), application in noted.items():
+            await _tell_alone(broker, container_id, reader_id, application, error)
+
+
+async def _tell_alone(
+    broker: Broker, container_id: bytes, reader_id: bytes, application: str, cause: Exception
+) -> None:
+    try:
+        await broker.database.write(
+            lambda c: tell_of_access(c, container_id, reader_id, application)
+        )
+    except Exception as error:
+        _log.warning("a fetch was not told of", error=repr(error), first_error=repr(cause))
 
 
 async def list_events(broker: Broker, call: Call, message: None) -> Events:

@@ -6,6 +6,7 @@ each segment, makes it count; the record that names the part takes it over.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
@@ -18,6 +19,7 @@ from scbroker.errors import (
     IntegrityError,
     InvalidArgumentError,
     NotFoundError,
+    OverloadedError,
     PartGoneError,
     PermissionDeniedError,
     RejectedError,
@@ -25,95 +27,159 @@ from scbroker.errors import (
 )
 from scbroker.records.container_record import (
     MAX_SEGMENTS,
+    SEALED_SEGMENT,
     SEGMENT,
     Part,
     check_segment_hashes,
+    sealed_size,
     segment_count,
 )
 from scbroker.server import events
 from scbroker.server import statements as sql
-from scbroker.server.blobs import blob_name
+from scbroker.server.blobs import new_blob_name
 from scbroker.server.broker import Broker, Call, now
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import (
     CHUNK_SEGMENTS,
     MAX_CHUNK,
-    SEALED_SEGMENT,
     Chunks,
     ChunkState,
     SegmentsQuery,
 )
 
+_SECOND: Final = 1_000_000
+_SWEPT: Final = 32
+_BLOBS_SWEPT: Final = 256
+# Longer than storing a chunk may take.
+_DOOMED_AFTER: Final = 3_600_000_000
+# A chunk counts as this much at least, so that tiny ones are no way around the quota.
+_LEAST_COUNTED: Final = 65_536
 _UNKNOWN: Final = "There is no such part that you have access to."
-
-
-def sealed_segment_size(plaintext: int) -> int:
-    """The size of a sealed segment (docs/spec/ids.md, section 2: Cobblestone-256)."""
-    return plaintext + 56 + 16 * (plaintext // 16_384 + 1)
 
 
 def check_sealed_size(padded_length: int, sealed: int) -> None:
     """Raises `IntegrityError` unless all segments together have the size they must have."""
     count = segment_count(padded_length)
     last = padded_length - (count - 1) * SEGMENT
-    if sealed != (count - 1) * SEALED_SEGMENT + sealed_segment_size(last):
+    if sealed != (count - 1) * SEALED_SEGMENT + sealed_size(last):
         raise IntegrityError("Sealed bytes have another size than their part's length gives.")
 
 
 async def receive(broker: Broker, call: Call, message: bytes) -> None:
-    """Stores a chunk of a part that no record names yet; the same chunk again changes nothing."""
-    part_id, number = call.uuid("partId"), call.number("index")
-    container_id, user_id = call.uuid("containerId"), call.session.id
-    if number > MAX_SEGMENTS // CHUNK_SEGMENTS:
-        raise TooLargeError("A content has at most 1,048,576 segments.")
-    if not 72 < len(message) <= MAX_CHUNK:
-        raise TooLargeError("A chunk has one to eight sealed segments.")
-    chunk_hash = sha256(message)
-    segment_hashes = b"".join(
+    """Stores a chunk of a part that no record names yet; the same chunk again changes nothing.
+
+    Reserve a name, store the bytes, then the row that names them: a crash in between leaves a doomed
+    name for the sweeper.
+    """
+    _check_chunk(broker, call, message)
+    chunk = _Chunk(
+        call.uuid("containerId"),
+        call.uuid("partId"),
+        call.number("index"),
+        call.session.id,
+        sha256(message),
+        len(message),
+        new_blob_name(call.uuid("partId")),
+    )
+    if await broker.database.write(lambda c: _reserve(c, broker, chunk)):
+        return
+    await broker.blobs.put(chunk.blob, message)
+    hashes = b"".join(
         sha256(message[start : start + SEALED_SEGMENT])
         for start in range(0, len(message), SEALED_SEGMENT)
     )
+    await broker.database.write(lambda c: _keep(c, chunk, hashes))
 
-    def begin(connection: Connection) -> bool:
-        _check_upload(connection, container_id, user_id)
-        part = sql.one(connection, sql.FIND_PART, part=part_id)
-        if part is None:
-            _begin_part(connection, broker, container_id, user_id, part_id)
-            return False
-        if (part.user_id, part.container_id) != (user_id, container_id):
-            raise AlreadyExistsError("This part id is taken.")
-        found = sql.one(connection, sql.FIND_CHUNK, part=part_id, number=number)
-        if found is not None and found.chunk_hash == chunk_hash:
-            return True
-        if part.committed:
-            raise AlreadyExistsError("A record names this part already.")
-        return False
 
-    def keep(connection: Connection) -> bytes | None:
-        part = sql.one(connection, sql.LOCK_PART, part=part_id)
-        if part is None or part.committed:
-            raise AlreadyExistsError("A record names this part already.")
-        found = sql.one(connection, sql.FIND_CHUNK, part=part_id, number=number)
-        connection.execute(sql.TOUCH_PART, {"part": part_id, "touched_at": now()})
-        connection.execute(sql.DROP_CHUNK, {"part": part_id, "number": number})
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    container_id: bytes
+    part_id: bytes
+    number: int
+    user_id: bytes
+    hash: bytes
+    size: int
+    blob: str
+
+
+def _check_chunk(broker: Broker, call: Call, message: bytes) -> None:
+    limit = min(broker.settings.max_content, MAX_SEGMENTS * SEGMENT)
+    if call.number("index") * CHUNK_SEGMENTS * SEGMENT >= limit:
+        raise TooLargeError(f"This broker takes contents of at most {limit} bytes.")
+    if len(message) > MAX_CHUNK:
+        raise TooLargeError("A chunk has at most eight sealed segments.")
+    if 0 < len(message) % SEALED_SEGMENT < sealed_size(1) or not message:
+        raise InvalidArgumentError("A chunk has one to eight sealed segments.")
+
+
+def _reserve(connection: Connection, broker: Broker, chunk: _Chunk) -> bool:
+    """Whether this very chunk is here already; if not, room is made for it."""
+    _check_upload(connection, chunk.container_id, chunk.user_id)
+    part = sql.one(connection, sql.FIND_PART, part=chunk.part_id)
+    if part is not None and (part.user_id, part.container_id) != (
+        chunk.user_id,
+        chunk.container_id,
+    ):
+        raise AlreadyExistsError("This part id is taken.")
+    found = sql.one(connection, sql.FIND_CHUNK, part=chunk.part_id, number=chunk.number)
+    if found is not None and found.chunk_hash == chunk.hash:
+        _touch(connection, chunk.part_id, 0)
+        return True
+    if part is not None and part.committed:
+        raise AlreadyExistsError("A record names this part already.")
+    _check_quota(connection, broker, chunk, is_new=part is None)
+    if part is None:
         connection.execute(
-            sql.ADD_CHUNK,
+            sql.ADD_PART,
             {
-                "part_id": part_id,
-                "chunk": number,
-                "size": len(message),
-                "chunk_hash": chunk_hash,
-                "hashes": segment_hashes,
+                "part_id": chunk.part_id,
+                "container_id": chunk.container_id,
+                "user_id": chunk.user_id,
+                "touched_at": now(),
+                "committed": False,
+                "received": 0,
             },
         )
-        return found.chunk_hash if found is not None else None
+    connection.execute(sql.DOOM_BLOBS, {"name": chunk.blob, "since": now()})
+    return False
 
-    if await broker.database.write(begin):
-        return
-    await broker.blobs.put(blob_name(part_id, number, chunk_hash), message)
-    replaced = await broker.database.write(keep)
-    if replaced is not None and replaced != chunk_hash:
-        await broker.blobs.remove([blob_name(part_id, number, replaced)])
+
+def _keep(connection: Connection, chunk: _Chunk, hashes: bytes) -> None:
+    part = sql.one(connection, sql.LOCK_PART, part=chunk.part_id)
+    if part is None:
+        raise OverloadedError("The part was swept meanwhile: send it again.", retryAfter=1)
+    if part.committed:
+        raise AlreadyExistsError("A record names this part already.")
+    found = sql.one(connection, sql.FIND_CHUNK, part=chunk.part_id, number=chunk.number)
+    if found is not None:
+        connection.execute(sql.DROP_CHUNK, {"part": chunk.part_id, "number": chunk.number})
+        connection.execute(sql.DOOM_BLOBS, {"name": found.blob, "since": 0})
+    connection.execute(
+        sql.ADD_CHUNK,
+        {
+            "part_id": chunk.part_id,
+            "chunk": chunk.number,
+            "size": chunk.size,
+            "chunk_hash": chunk.hash,
+            "blob": chunk.blob,
+            "hashes": hashes,
+        },
+    )
+    connection.execute(sql.SPARE_BLOB, {"blob": chunk.blob})
+    _touch(connection, chunk.part_id, max(chunk.size, _LEAST_COUNTED))
+
+
+def _touch(connection: Connection, part_id: bytes, more: int) -> None:
+    connection.execute(sql.TOUCH_PART, {"part": part_id, "now": now(), "more": more})
+
+
+def _check_quota(connection: Connection, broker: Broker, chunk: _Chunk, *, is_new: bool) -> None:
+    settings = broker.settings
+    pending = sql.the(connection, sql.PENDING, user=chunk.user_id)
+    if is_new and pending.parts >= settings.max_pending_parts:
+        raise TooLargeError("Too many contents are begun and not finished: finish one first.")
+    if pending.received + chunk.size > settings.max_pending_bytes:
+        raise TooLargeError("Too much is sent and not finished: finish a content first.")
 
 
 async def list_chunks(broker: Broker, call: Call, message: None) -> Chunks:
@@ -134,8 +200,12 @@ async def list_chunks(broker: Broker, call: Call, message: None) -> Chunks:
 async def segment_hashes(broker: Broker, call: Call, message: None) -> bytes:
     """The hashes of all segments of a part that the reader may download."""
     del message
-    part = await broker.database.read(lambda c: _readable(c, call), large=True)
-    return bytes(part.hashes)
+
+    def read(connection: Connection) -> bytes:
+        part = _readable(connection, call)
+        return bytes(sql.the(connection, sql.PART_HASHES, part=part.part_id).hashes)
+
+    return await broker.database.read(read, large=True)
 
 
 async def segments(broker: Broker, call: Call, message: None) -> bytes:
@@ -143,28 +213,28 @@ async def segments(broker: Broker, call: Call, message: None) -> bytes:
     del message
     query = call.query_as(SegmentsQuery)
     first, count = query.first, query.count
-    part_id = call.uuid("partId")
 
-    def read(connection: Connection) -> tuple[Row[Any], list[Row[Any]]]:
+    def read(connection: Connection) -> bytes | list[Row[Any]]:
         part = _readable(connection, call)
-        if first + count > len(part.hashes) // HASH_SIZE:
+        if first + count > part.hashes_size // HASH_SIZE:
             raise InvalidArgumentError("The part has fewer segments.")
+        if part.is_inline:
+            return bytes(sql.the(connection, sql.PART_INLINE, part=part.part_id).inline)
         numbers = range(first // CHUNK_SEGMENTS, (first + count - 1) // CHUNK_SEGMENTS + 1)
-        found = (sql.one(connection, sql.FIND_CHUNK, part=part_id, number=n) for n in numbers)
-        return part, [row for row in found if row is not None]
+        return [sql.the(connection, sql.FIND_CHUNK, part=part.part_id, number=n) for n in numbers]
 
-    part, rows = await broker.database.read(read)
-    events.note_access(broker, call, part.container_id)
-    if part.inline is not None:
-        return bytes(part.inline)
-    return b"".join([await _range(broker, row, part_id, first, count) for row in rows])
+    found = await broker.database.read(read)
+    events.note_access(broker, call, call.uuid("containerId"))
+    if isinstance(found, bytes):
+        return found
+    return b"".join([await _range(broker, row, first, count) for row in found])
 
 
-async def _range(broker: Broker, row: Row[Any], part_id: bytes, first: int, count: int) -> bytes:
+async def _range(broker: Broker, row: Row[Any], first: int, count: int) -> bytes:
     base = row.chunk * CHUNK_SEGMENTS
     start = max(first - base, 0) * SEALED_SEGMENT
     end = min(min(first + count - base, CHUNK_SEGMENTS) * SEALED_SEGMENT, row.size)
-    return await broker.blobs.get(blob_name(part_id, row.chunk, row.chunk_hash), start, end)
+    return await broker.blobs.get(row.blob, start, end)
 
 
 def take_over(connection: Connection, container_id: bytes, user_id: bytes, part: Part) -> None:
@@ -189,26 +259,46 @@ def take_over(connection: Connection, container_id: bytes, user_id: bytes, part:
     connection.execute(sql.COMMIT_PART, {"part": part.partId, "all_hashes": hashes})
 
 
-async def sweep(broker: Broker, count: int = 100) -> int:
-    """Removes parts that nothing needs any more, rows first; gives how many."""
+async def sweep(broker: Broker) -> bool:
+    """Removes some of what nothing needs any more; gives whether there may be more.
+
+    Rows go first, in one transaction with the names of their blobs among the doomed; then the blobs;
+    then the names.
+    """
     settings = broker.settings
     limits = {
-        "replaced_before": now() - settings.part_grace_seconds * 1_000_000,
-        "touched_before": now() - settings.upload_seconds * 1_000_000,
-        "count": count,
+        sql.REPLACED_PARTS: now() - settings.part_grace_seconds * _SECOND,
+        sql.ABANDONED_PARTS: now() - settings.upload_seconds * _SECOND,
     }
 
-    def forget(connection: Connection) -> tuple[list[bytes], list[str]]:
-        ids = [row.part_id for row in connection.execute(sql.DEAD_PARTS, limits)]
-        rows = [row for part in ids for row in connection.execute(sql.CHUNKS, {"part": part})]
+    def drop(connection: Connection) -> int:
+        ids = [
+            row.part_id
+            for statement, before in limits.items()
+            for row in connection.execute(statement, {"before": before, "count": _SWEPT})
+        ]
+        names = [
+            {"name": row.blob, "since": 0}
+            for part_id in ids
+            for row in connection.execute(sql.CHUNKS, {"part": part_id})
+        ]
+        if names:
+            connection.execute(sql.DOOM_BLOBS, names)
         if ids:
             connection.execute(sql.DROP_CHUNKS, {"gone": ids})
             connection.execute(sql.DROP_PARTS, {"gone": ids})
-        return ids, [blob_name(row.part_id, row.chunk, row.chunk_hash) for row in rows]
+        return len(ids)
 
-    ids, names = await broker.database.write(forget)
-    await broker.blobs.remove(names)
-    return len(ids)
+    def doomed(connection: Connection) -> list[str]:
+        values = {"before": now() - _DOOMED_AFTER, "count": _BLOBS_SWEPT}
+        return [row.name for row in connection.execute(sql.DOOMED_BLOBS, values)]
+
+    dropped = await broker.database.write(drop)
+    names = await broker.database.read(doomed)
+    if names:
+        await broker.blobs.remove(names)
+        await broker.database.write(lambda c: c.execute(sql.FORGET_BLOBS, {"names": names}))
+    return dropped >= _SWEPT or len(names) >= _BLOBS_SWEPT
 
 
 def _check_upload(connection: Connection, container_id: bytes, user_id: bytes) -> None:
@@ -222,24 +312,6 @@ def _check_upload(connection: Connection, container_id: bytes, user_id: bytes) -
         raise DeletedError()
     if not member.permissions & ContainerAccessLevel.Upload:
         raise PermissionDeniedError("Your access to this container lacks Upload.")
-
-
-def _begin_part(
-    connection: Connection, broker: Broker, container_id: bytes, user_id: bytes, part_id: bytes
-) -> None:
-    pending = connection.execute(sql.PENDING_PARTS, {"user": user_id}).scalar_one()
-    if pending >= broker.settings.max_pending_parts:
-        raise TooLargeError("Too many contents are begun and not finished: finish one first.")
-    connection.execute(
-        sql.ADD_PART,
-        {
-            "part_id": part_id,
-            "container_id": container_id,
-            "user_id": user_id,
-            "touched_at": now(),
-            "committed": False,
-        },
-    )
 
 
 def _readable(connection: Connection, call: Call) -> Row[Any]:

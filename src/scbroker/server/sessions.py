@@ -107,6 +107,14 @@ async def count_guess(broker: Broker, call: Call, user_id: bytes) -> list[bytes]
     return list(limits)
 
 
+async def count_reminder(broker: Broker, call: Call) -> None:
+    """Counts the reminders that one address reads; `ThrottledError` if there were too many."""
+    settings = broker.settings
+    bucket = broker.keyed("reminder-address", address_block(call.address))
+    window = settings.guess_seconds * _SECOND
+    await broker.database.write(lambda c: _count(c, bucket, settings.reminders_address, window))
+
+
 async def forgive_guess(broker: Broker, buckets: list[bytes]) -> None:
     """Takes a guess that was right out of the count."""
 
@@ -169,6 +177,6 @@ def _count(connection: Connection, bucket: bytes, limit: int, window: int) -> No
         )
     elif row.guesses >= limit:
         wait = (row.ends_at - now()) // _SECOND + 1
-        raise ThrottledError(f"Too many wrong passphrases: wait {wait} seconds.", retryAfter=wait)
+        raise ThrottledError(f"Too many attempts: wait {wait} seconds.", retryAfter=wait)
     else:
         connection.execute(sql.SET_GUESSES, {"key": bucket, "guesses": row.guesses + 1})

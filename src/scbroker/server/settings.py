@@ -48,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """... for one user from everywhere."""
     guesses_address: Positive = 100
     """... from one address for all users together."""
+    reminders_address: Positive = 100
+    """Reminders that one address may read in guess_seconds."""
     guess_seconds: Positive = 900
     trusted_proxies: str = ""
     """Addresses of proxies whose X-Forwarded-For is believed, comma-separated; none by default."""
@@ -55,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     max_content: Positive = 2**40
     max_pending_parts: Positive = 256
     """Parts that one user may have begun to send and not committed."""
+    max_pending_bytes: Positive = 2**41
+    """Bytes that one user may have sent for contents that are not committed."""
     part_grace_seconds: Positive = 3600
     """How long a replaced content can still be read to its end."""
     upload_seconds: Annotated[int, Meta(ge=86_400)] = 172_800

@@ -24,8 +24,10 @@ from scbroker.server.tables import (
     access_lists,
     accesses,
     api_keys,
+    checks,
     chunks,
     containers,
+    doomed_blobs,
     events,
     guesses,
     key_files,
@@ -46,7 +48,6 @@ ANY_API_KEY: Final = select(func.count()).select_from(api_keys)
 ADD_API_KEY: Final = insert(api_keys)
 FIND_USER: Final = select(users).where(users.c.id == b("id"))
 FIND_USERS: Final = select(users).where(users.c.id.in_(b("ids", expanding=True)))
-LOCK_USER: Final = FIND_USER.with_for_update(key_share=True)
 ADD_USER: Final = insert(users)
 ADD_KEY_RECORDS: Final = insert(key_records)
 KEY_CHAIN: Final = (
@@ -88,7 +89,7 @@ FIND_RECORD: Final = select(records).where(
     records.c.container_id == b("container"), records.c.version == b("number")
 )
 GOVERNING: Final = (
-    select(records.c.version, records.c.body, records.c.signature)
+    select(records.c.version, records.c.body)
     .where(
         records.c.container_id == b("container"),
         records.c.governing,
@@ -115,8 +116,8 @@ ADD_LIST: Final = insert(access_lists)
 FIND_LIST: Final = select(access_lists.c.entries).where(
     access_lists.c.container_id == b("container"), access_lists.c.access_version == b("number")
 )
-LISTS: Final = select(access_lists.c.access_version, access_lists.c.entries).where(
-    access_lists.c.container_id == b("container"), access_lists.c.access_version >= b("from")
+LIST_VERSIONS: Final = select(access_lists.c.access_version).where(
+    access_lists.c.container_id == b("container")
 )
 SET_LIST: Final = update(access_lists).where(
     access_lists.c.container_id == b("container"), access_lists.c.access_version == b("number")
@@ -139,14 +140,28 @@ DROP_WRAPS: Final = (
     update(members).where(members.c.container_id == b("container")).values(wrap=None)
 )
 
-# Parts
+# Parts. Neither inline bytes nor hashes come along where they are not asked for.
 ADD_PART: Final = insert(parts)
-FIND_PART: Final = select(parts).where(parts.c.part_id == b("part"))
-LOCK_PART: Final = FIND_PART.with_for_update()
-PENDING_PARTS: Final = (
-    select(func.count()).select_from(parts).where(parts.c.user_id == b("user"), ~parts.c.committed)
+_PART: Final = select(
+    parts.c.part_id,
+    parts.c.container_id,
+    parts.c.user_id,
+    parts.c.committed,
+    func.length(parts.c.hashes).label("hashes_size"),
+    parts.c.inline.is_not(None).label("is_inline"),
+).where(parts.c.part_id == b("part"))
+FIND_PART: Final = _PART
+LOCK_PART: Final = _PART.with_for_update()
+PART_INLINE: Final = select(parts.c.inline).where(parts.c.part_id == b("part"))
+PART_HASHES: Final = select(parts.c.hashes).where(parts.c.part_id == b("part"))
+PENDING: Final = select(
+    func.count().label("parts"), func.coalesce(func.sum(parts.c.received), 0).label("received")
+).where(parts.c.user_id == b("user"), ~parts.c.committed)
+TOUCH_PART: Final = (
+    update(parts)
+    .where(parts.c.part_id == b("part"))
+    .values(touched_at=b("now"), received=parts.c.received + b("more"))
 )
-TOUCH_PART: Final = update(parts).where(parts.c.part_id == b("part"))
 COMMIT_PART: Final = (
     update(parts).where(parts.c.part_id == b("part")).values(committed=True, hashes=b("all_hashes"))
 )
@@ -168,15 +183,29 @@ DROP_CHUNK: Final = delete(chunks).where(
 )
 DROP_CHUNKS: Final = delete(chunks).where(chunks.c.part_id.in_(b("gone", expanding=True)))
 DROP_PARTS: Final = delete(parts).where(parts.c.part_id.in_(b("gone", expanding=True)))
-DEAD_PARTS: Final = (
+REPLACED_PARTS: Final = (
     select(parts.c.part_id)
-    .where(
-        (parts.c.replaced_at <= b("replaced_before"))
-        | (~parts.c.committed & (parts.c.touched_at <= b("touched_before")))
-    )
+    .where(parts.c.replaced_at <= b("before"))
     .with_for_update(skip_locked=True)
     .limit(b("count"))
 )
+ABANDONED_PARTS: Final = (
+    select(parts.c.part_id)
+    .where(~parts.c.committed, parts.c.touched_at <= b("before"))
+    .with_for_update(skip_locked=True)
+    .limit(b("count"))
+)
+DOOM_BLOBS: Final = insert(doomed_blobs)
+SPARE_BLOB: Final = delete(doomed_blobs).where(doomed_blobs.c.name == b("blob"))
+DOOMED_BLOBS: Final = (
+    select(doomed_blobs.c.name).where(doomed_blobs.c.since <= b("before")).limit(b("count"))
+)
+FORGET_BLOBS: Final = delete(doomed_blobs).where(
+    doomed_blobs.c.name.in_(b("names", expanding=True))
+)
+
+FIND_CHECK: Final = select(checks.c.value).where(checks.c.name == b("check"))
+ADD_CHECK: Final = insert(checks)
 
 # Events
 ADD_EVENTS: Final = insert(events)

@@ -134,7 +134,7 @@ Index(
     "records_governing",
     records.c.container_id,
     records.c.version,
-    sqlite_where=text("governing"),
+    sqlite_where=text("governing = 1"),  # as SQLAlchemy writes it on SQLite
     postgresql_where=text("governing"),
 )
 
@@ -166,6 +166,7 @@ parts: Final = Table(
     _number("touched_at"),
     Column("committed", Boolean, nullable=False),
     _number("replaced_at", nullable=True),
+    _number("received"),
     _bytes("inline", nullable=True),
     _bytes("hashes", nullable=True),
     Index("parts_of_container", "container_id"),
@@ -174,8 +175,13 @@ parts: Final = Table(
 Index(
     "parts_pending",
     parts.c.user_id,
+    sqlite_where=text("committed = 0"),
+    postgresql_where=text("NOT committed"),
+)
+Index(
+    "parts_begun",
     parts.c.touched_at,
-    sqlite_where=text("NOT committed"),
+    sqlite_where=text("committed = 0"),
     postgresql_where=text("NOT committed"),
 )
 
@@ -186,7 +192,23 @@ chunks: Final = Table(
     Column("chunk", Integer, primary_key=True, autoincrement=False),
     _number("size"),
     _hash("chunk_hash"),
+    Column("blob", String(128), nullable=False),
     _bytes("hashes"),
+)
+
+doomed_blobs: Final = Table(
+    "doomed_blobs",
+    metadata,
+    Column("name", String(128), primary_key=True),
+    _number("since"),
+    Index("doomed_blobs_by_age", "since"),
+)
+
+checks: Final = Table(
+    "checks",
+    metadata,
+    Column("name", String(32), primary_key=True),
+    _hash("value"),
 )
 
 events: Final = Table(

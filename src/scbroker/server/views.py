@@ -30,6 +30,7 @@ from scbroker.wire.containers import (
     GoverningPage,
     GoverningQuery,
     GoverningView,
+    ListView,
     TypeText,
     ViewQuery,
 )
@@ -123,29 +124,34 @@ def _start(connection: Connection, container: Row[Any], since: int | None) -> in
 def _governing(
     connection: Connection, container: Row[Any], user: SessionUser, first: int, last: int
 ) -> Page:
-    """Governing records with what the reader may see of their lists, and the authors to judge."""
-    rows = connection.execute(
-        sql.GOVERNING, {"container": container.id, "from": first, "to": last}
-    ).all()
-    records = [parse_record(row.body) for row in rows]
+    """Governing records with what the reader may see of their lists, and the authors to judge.
+
+    About PAGE_BYTES of them, at least one; the rest is for the next page.
+    """
+    values = {"container": container.id, "from": first, "to": last}
+    records = [parse_record(row.body) for row in connection.execute(sql.GOVERNING, values)]
     head = parse_record(_stored(connection, container.id, min(last, container.version)).body)
-    found = connection.execute(sql.LISTS, {"container": container.id, "from": 0})
-    lists = {row.access_version: StoredList.decode(row.entries) for row in found}
-    shown = _shown(container, user, records, head)
     views, size, given = [], 0, 0
-    for row, record, names in zip(rows, records, shown, strict=True):
-        access = None
-        if governing_of(record).accessVersion != given:
-            given = governing_of(record).accessVersion
-            whole = lists[given]
-            access = (whole if names is None else whole.only(names)).view
+    for record, names in zip(records, _shown(container, user, records, head), strict=True):
+        row = _stored(connection, container.id, record.version)
+        access, version = None, governing_of(record).accessVersion
+        if version != given:
+            given, access = version, _list_view(connection, container.id, version, names)
+            size += len(access.entryHashes) + 160 * len(access.disclosed)
         signed = SignedObject.of(Signed(row.body, row.signature))
         views.append(GoverningView(record=signed, accessList=access))
         size += len(row.body) + len(row.signature)
-        size += 0 if access is None else 32 * lists[given].size + 160 * len(access.disclosed)
         if size > PAGE_BYTES:
             break
     return views, {record.author for record in (*records, head)}
+
+
+def _list_view(
+    connection: Connection, container_id: bytes, version: int, names: set[bytes] | None
+) -> ListView:
+    found = sql.the(connection, sql.FIND_LIST, container=container_id, number=version)
+    whole = StoredList.decode(found.entries)
+    return (whole if names is None else whole.only(names)).view
 
 
 def _shown(
@@ -213,7 +219,7 @@ def _inline(
     part = parse_record(_stored(connection, container.id, container.version).body).part(role)
     if part is None:
         return None
-    row = sql.one(connection, sql.FIND_PART, part=part.partId)
+    row = sql.one(connection, sql.PART_INLINE, part=part.partId)
     return None if row is None else row.inline
 
 

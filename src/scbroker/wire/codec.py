@@ -32,6 +32,8 @@ MAX_APPLICATION: Final = 256
 Id = Annotated[str, Meta(pattern=UUID_PATTERN, min_length=36, max_length=36)]
 Uint = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 Time = Annotated[int, Meta(ge=0, le=MAX_TIME)]
+Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
+"""Text without NUL, which no database keeps."""
 Hash = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Wrap = Annotated[bytes, Meta(min_length=WRAP_SIZE, max_length=WRAP_SIZE)]
 

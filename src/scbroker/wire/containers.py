@@ -14,9 +14,9 @@ from scbroker.records.container_record import (
     MAX_RECORD,
     MAX_SEGMENTS,
     MAX_TYPE,
-    SEGMENT,
+    SEALED_SEGMENT,
 )
-from scbroker.wire.codec import Hash, Message, SignedObject, Uint, Wrap
+from scbroker.wire.codec import Hash, Message, SignedObject, Text, Uint, Wrap
 from scbroker.wire.users import KeyChainState
 
 MAX_INLINE: Final = 65_536
@@ -24,12 +24,11 @@ CHUNK_SEGMENTS: Final = 8
 MAX_SKIPPED: Final = 1000
 PAGE_BYTES: Final = 2 * 1_048_576
 _SEALED_SLACK: Final = 8192
-SEALED_SEGMENT: Final = SEGMENT + 56 + 16 * (SEGMENT // 16_384 + 1)
 MAX_CHUNK: Final = CHUNK_SEGMENTS * SEALED_SEGMENT
 
 Salt = Annotated[bytes, Meta(min_length=32, max_length=32)]
 EntryBytes = Annotated[bytes, Meta(max_length=MAX_ENTRY)]
-TypeLabel = Annotated[str, Meta(max_length=MAX_TYPE)]
+TypeLabel = Annotated[Text, Meta(max_length=MAX_TYPE)]
 SealedHeader = Annotated[bytes, Meta(max_length=MAX_HEADER + _SEALED_SLACK)]
 SealedInline = Annotated[bytes, Meta(max_length=MAX_INLINE + _SEALED_SLACK)]
 RecordBody = Annotated[bytes, Meta(max_length=MAX_RECORD)]

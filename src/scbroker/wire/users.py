@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from scbroker.records.canonical import Bin32, KeyIndex, Row, decode_object
-from scbroker.wire.codec import Hash, Id, Message, SignedObject, Time, Uint
+from scbroker.wire.codec import Hash, Id, Message, SignedObject, Text, Time, Uint
 
 SESSION_LABEL: Final = "session"
 NONCE_SIZE: Final = 48
@@ -20,7 +20,7 @@ _MAX_STATEMENT: Final = 1024
 
 Nonce = Annotated[bytes, Meta(min_length=NONCE_SIZE, max_length=NONCE_SIZE)]
 KeyFileBytes = Annotated[bytes, Meta(min_length=1, max_length=MAX_KEY_FILE)]
-Reminder = Annotated[str, Meta(max_length=MAX_REMINDER)]
+Reminder = Annotated[Text, Meta(max_length=MAX_REMINDER)]
 
 
 class Registration(Message, frozen=True, kw_only=True):

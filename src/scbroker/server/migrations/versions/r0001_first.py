@@ -34,11 +34,18 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("key_hash"),
     )
     op.create_table(
+        "checks",
+        sa.Column("name", sa.String(length=32), nullable=False),
+        sa.Column("value", sa.LargeBinary(length=32), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
         "chunks",
         sa.Column("part_id", sa.LargeBinary(length=16), nullable=False),
         sa.Column("chunk", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("chunk_hash", sa.LargeBinary(length=32), nullable=False),
+        sa.Column("blob", sa.String(length=128), nullable=False),
         sa.Column("hashes", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("part_id", "chunk"),
     )
@@ -53,6 +60,13 @@ def upgrade() -> None:
         sa.Column("deleted", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
     )
+    op.create_table(
+        "doomed_blobs",
+        sa.Column("name", sa.String(length=128), nullable=False),
+        sa.Column("since", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_index("doomed_blobs_by_age", "doomed_blobs", ["since"], unique=False)
     op.create_table(
         "events",
         sa.Column(
@@ -133,17 +147,26 @@ def upgrade() -> None:
         sa.Column("touched_at", sa.BigInteger(), nullable=False),
         sa.Column("committed", sa.Boolean(), nullable=False),
         sa.Column("replaced_at", sa.BigInteger(), nullable=True),
+        sa.Column("received", sa.BigInteger(), nullable=False),
         sa.Column("inline", sa.LargeBinary(), nullable=True),
         sa.Column("hashes", sa.LargeBinary(), nullable=True),
         sa.PrimaryKeyConstraint("part_id"),
+    )
+    op.create_index(
+        "parts_begun",
+        "parts",
+        ["touched_at"],
+        unique=False,
+        sqlite_where=sa.text("committed = 0"),
+        postgresql_where=sa.text("NOT committed"),
     )
     op.create_index("parts_of_container", "parts", ["container_id"], unique=False)
     op.create_index(
         "parts_pending",
         "parts",
-        ["user_id", "touched_at"],
+        ["user_id"],
         unique=False,
-        sqlite_where=sa.text("NOT committed"),
+        sqlite_where=sa.text("committed = 0"),
         postgresql_where=sa.text("NOT committed"),
     )
     op.create_index("parts_replaced", "parts", ["replaced_at"], unique=False)
@@ -161,7 +184,7 @@ def upgrade() -> None:
         "records",
         ["container_id", "version"],
         unique=False,
-        sqlite_where=sa.text("governing"),
+        sqlite_where=sa.text("governing = 1"),
         postgresql_where=sa.text("governing"),
     )
     op.create_table(
