@@ -1,0 +1,1 @@
+"""Published test vectors, and what makes and runs them: see README.md."""

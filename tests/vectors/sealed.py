@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scbroker.client.sealing import seal_part_key
-from scbroker.crypto.seal import seal, sealed_size, wrap_key
+from scbroker.crypto.seal import seal, wrap_key
 from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import (
     SEGMENT,
@@ -255,7 +255,7 @@ def sizes() -> list[Vector]:
         last = padded - (count - 1) * SEGMENT
         found.append(
             valid(f"sizes of {padded}", "Segments, and the sealed size of the last.", kind="size",
-                  paddedLength=padded, count=count, lastSealed=sealed_size(last))
+                  paddedLength=padded, count=count, lastSealed=last + 56 + 16 * (last // 16_384 + 1))
         )  # fmt: skip
     return found
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from scbroker.client.sealing import OpenPart
-from scbroker.crypto.seal import derive_key, sealed_size, stretch, unseal
+from scbroker.crypto.seal import derive_key, stretch, unseal
 from scbroker.crypto.verify import VerifyingKey, check_encryption_key, labelled_hash, sha256
 from scbroker.errors import BrokerError
 from scbroker.keys import PassphraseKeys, open_key_file
@@ -22,6 +22,7 @@ from scbroker.records.container_record import (
     Role,
     check_segment_hashes,
     key_commitment,
+    sealed_size,
     segment_context,
     segment_count,
     segments_hash,
