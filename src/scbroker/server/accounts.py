@@ -19,9 +19,10 @@ from scbroker.errors import (
     InvalidArgumentError,
     NotFoundError,
     RejectedError,
+    TooLargeError,
 )
 from scbroker.records.ids import parse_uuid
-from scbroker.records.key_record import CLOCK_TOLERANCE, KeyChain, Signed
+from scbroker.records.key_record import CLOCK_TOLERANCE, MAX_KEYS, KeyChain, Signed
 from scbroker.server import sessions
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, now
@@ -29,6 +30,7 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.users import (
     MAX_KEY_RECORDS,
+    MAX_REMINDER,
     KeyFileAnswer,
     KeyFileOpening,
     KeyRecords,
@@ -39,6 +41,7 @@ from scbroker.wire.users import (
     UserKeyRecords,
 )
 
+_MAX_CHAIN: Final = 4 * MAX_KEYS  # introduced and retired, of both types (K7)
 _WRONG: Final = "Wrong passphrase, unknown user, or no KeyFile on this broker."
 
 
@@ -46,6 +49,7 @@ async def register(broker: Broker, call: Call, message: Registration) -> Registe
     """A new user: key records, KeyFile, verifier and reminder, all or nothing."""
     del call
     records = [item.signed for item in message.keyRecords]
+    _check_reminder(message.reminder)
     chain = _verified(records)
     user_id = chain.userId
     verifier = broker.keyed("verifier", user_id.bytes, message.auth)
@@ -117,7 +121,7 @@ async def read_key_records(broker: Broker, call: Call, message: KeyRecordsReques
             user = sql.one(connection, sql.FIND_USER, id=user_id)
             if user is None:
                 raise NotFoundError(f"The broker knows no user {asked.userId}.")
-            found = sql.key_chain(connection, user_id, asked.from_, room)
+            found = sql.key_chain(connection, user_id, min(asked.from_, _MAX_CHAIN), room)
             room -= len(found)
             records = [SignedObject.of(signed) for signed in found]
             deleted = user.deleted_at is not None
@@ -125,6 +129,11 @@ async def read_key_records(broker: Broker, call: Call, message: KeyRecordsReques
         return answers
 
     return KeyRecords(users=await broker.database.read(read, large=True))
+
+
+def _check_reminder(reminder: str | None) -> None:
+    if reminder is not None and len(reminder.encode()) > MAX_REMINDER:
+        raise TooLargeError(f"A reminder has at most {MAX_REMINDER} bytes of UTF-8.")
 
 
 def _verified(records: list[Signed]) -> KeyChain:

@@ -17,6 +17,7 @@ from scbroker.errors import ChallengeError, IntegrityError, NotAuthenticatedErro
 from scbroker.records.ids import user_id_of
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, SessionUser, now
+from scbroker.vocabulary import KeyType
 from scbroker.wire.users import (
     SESSION_LABEL,
     Challenge,
@@ -57,6 +58,8 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
         if user is None or user.deleted_at or user.fingerprint != statement.fingerprint:
             raise ChallengeError(_REFUSED)
         chain = broker.chains.get(connection, user_id, user.chain_length)
+        if statement.keyIndex != chain.latest(KeyType.Signing).index:
+            raise ChallengeError(_REFUSED)
         try:
             key = chain.signing_key(statement.keyIndex, now())
             key.verify(SESSION_LABEL, message.statement, message.signature)
