@@ -109,11 +109,18 @@ class MainQueue(concurrent.futures.Executor):
 
 class _MainFuture(concurrent.futures.Future[Any]):
     def result(self, timeout: float | None = None) -> Any:
+        self._check_thread()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check_thread()
+        return super().exception(timeout)
+
+    def _check_thread(self) -> None:
         if not self.done() and threading.current_thread() is threading.main_thread():
             raise InvalidArgumentError(
                 "Waiting on the main thread for what it has itself to run would wait for ever."
             )
-        return super().result(timeout)
 
 
 mainQueue = MainQueue()  # noqa: N816 - the interface's own name
