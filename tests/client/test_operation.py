@@ -495,7 +495,7 @@ def test_a_log_out_changes_nothing_in_flight(
     made = [alice.createContainer(b"%d" % number * 100_000) for number in range(8)]
     gone = alice.logout()
     with pytest.raises(BrokerError.notAuthenticatedError):
-        alice.createContainer(b"")
+        call(alice, "createContainer", content=b"")
     ids = [promise.result(PATIENCE).id for promise in made]
     gone.result(PATIENCE)
     again = new_provider(ring)
