@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker.crypto.seal import random_bytes, sealed_size
+from scbroker.crypto.seal import random_bytes
 from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import Link, Role, record_hash
+from scbroker.records.container_record import Link, Role, record_hash, sealed_size
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
