@@ -276,6 +276,6 @@ def _passes(error: BaseException) -> bool:
 _RETRYING: Final = tenacity.AsyncRetrying(
     retry=tenacity.retry_if_exception(_passes),
     stop=tenacity.stop_after_attempt(8),
-    wait=tenacity.wait_exponential_jitter(initial=0.005, max=0.2, jitter=0.01),
+    wait=tenacity.wait_exponential_jitter(multiplier=0.005, max=0.2, jitter=0.01),
     reraise=True,
 )
