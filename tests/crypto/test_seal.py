@@ -1,0 +1,252 @@
+"""Sealing, wrapping, deriving: what opens, and that nothing else does."""
+
+from __future__ import annotations
+
+import copy
+import hmac
+import pickle
+
+import pytest
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from scbroker.crypto import seal as module
+from scbroker.crypto.seal import (
+    MAX_SECRET_SIZE,
+    DecryptionKey,
+    SigningKey,
+    derive_key,
+    pad_secret,
+    random_bytes,
+    seal,
+    secret_bytes,
+    stretch,
+    unpad_secret,
+    unseal,
+    wrap_key,
+)
+from scbroker.errors import DecryptionError, IntegrityError
+from tests.vectors.cast import chosen, decryption_key, signing_key
+
+KEY, CONTEXT = chosen("seal key"), b"context"
+INFO = b"what a wrap is bound to"
+keys = st.binary(min_size=32, max_size=32)
+
+
+def not_opened(key: bytes, context: bytes, sealed: bytes) -> None:
+    with pytest.raises(DecryptionError) as caught:
+        unseal(key, context, sealed)
+    assert caught.type is DecryptionError
+
+
+@settings(max_examples=100, deadline=None)
+@given(keys, st.binary(max_size=100), st.binary(max_size=2000))
+def test_what_was_sealed_opens(key: bytes, context: bytes, plaintext: bytes) -> None:
+    assert unseal(key, context, seal(key, context, plaintext)) == plaintext
+    assert unseal(key, context, memoryview(seal(key, context, bytearray(plaintext)))) == plaintext
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_383, 16_384, 16_385, 32_768, 1_048_576])
+def test_a_sealed_message_has_the_size_that_the_spec_gives(size: int) -> None:
+    """ids.md, 2: n bytes become n + 56 + 16 * (n // 16384 + 1)."""
+    assert len(seal(KEY, CONTEXT, bytes(size))) == size + 56 + 16 * (size // 16_384 + 1)
+
+
+def test_sealing_twice_gives_two_messages() -> None:
+    assert seal(KEY, CONTEXT, b"same") != seal(KEY, CONTEXT, b"same")
+
+
+@settings(max_examples=100, deadline=None)
+@given(keys, keys, st.binary(max_size=40), st.binary(max_size=40))
+@example(KEY, KEY, b"a", b"a\0")
+@example(KEY, KEY, b"", b"\0")
+def test_another_key_or_context_opens_nothing(
+    key: bytes, other_key: bytes, context: bytes, other_context: bytes
+) -> None:
+    sealed = seal(key, context, b"text")
+    if (key, context) != (other_key, other_context):
+        not_opened(other_key, other_context, sealed)
+
+
+@pytest.mark.parametrize("plaintext", [b"", b"short", bytes(20_000)], ids=len)
+def test_a_message_with_any_byte_changed_missing_or_added_does_not_open(plaintext: bytes) -> None:
+    sealed = seal(KEY, CONTEXT, plaintext)
+    step = max(1, len(sealed) // 3000)
+    for n in [*range(0, len(sealed), step), *range(len(sealed) - 40, len(sealed))]:
+        not_opened(KEY, CONTEXT, sealed[:n] + bytes([sealed[n] ^ 1 << n % 8]) + sealed[n + 1 :])
+        not_opened(KEY, CONTEXT, sealed[:n])
+    for n in range(256):
+        not_opened(KEY, CONTEXT, sealed + bytes([n]))
+
+
+def test_chunks_of_a_message_cannot_be_exchanged_dropped_or_repeated() -> None:
+    plaintext = bytes(16_384) + b"\1" * 16_384 + b"end"
+    sealed = seal(KEY, CONTEXT, plaintext)
+    size = 16_384 + 16
+    head, chunks = sealed[:56], [sealed[56:][n * size : (n + 1) * size] for n in range(3)]
+    assert head + b"".join(chunks) == sealed
+    for order in ([1, 0, 2], [0, 2], [1, 2], [0, 1], [0, 0, 1, 2], [0, 1, 1, 2], [0, 1, 2, 2], [2]):
+        not_opened(KEY, CONTEXT, head + b"".join(chunks[n] for n in order))
+    other = seal(KEY, CONTEXT, plaintext)
+    not_opened(KEY, CONTEXT, other[:56] + sealed[56:])
+    not_opened(KEY, CONTEXT, sealed[: 56 + size] + other[56 + size :])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300))
+def test_any_bytes_open_to_nothing_else_than_an_error(data: bytes) -> None:
+    not_opened(KEY, CONTEXT, data)
+
+
+WRAPPED_KEY = chosen("wrapped")
+WRAP = wrap_key(decryption_key("alice").public, INFO, WRAPPED_KEY)
+
+
+def not_unwrapped(wrap: bytes, info: bytes = INFO, name: str = "alice") -> None:
+    with pytest.raises(DecryptionError) as caught:
+        decryption_key(name).unwrap(wrap, info)
+    assert caught.type is DecryptionError
+
+
+def test_a_wrap_opens_for_its_recipient_and_info_alone() -> None:
+    assert decryption_key("alice").unwrap(WRAP, INFO) == WRAPPED_KEY
+    assert len(WRAP) == 1168
+    not_unwrapped(WRAP, name="bob")
+    not_unwrapped(WRAP, INFO + b"\0")
+    not_unwrapped(WRAP, b"")
+
+
+def test_a_key_of_two_users_halves_opens_nothing() -> None:
+    alice, bob = decryption_key("alice"), decryption_key("bob")
+    for mixed in (
+        DecryptionKey(alice.seeds[0], bob.seeds[1]), DecryptionKey(bob.seeds[0], alice.seeds[1])
+    ):  # fmt: skip
+        with pytest.raises(DecryptionError):
+            mixed.unwrap(WRAP, INFO)
+
+
+def test_a_wrap_with_any_byte_changed_missing_or_added_does_not_open() -> None:
+    for n in range(len(WRAP)):
+        not_unwrapped(WRAP[:n] + bytes([WRAP[n] ^ 1 << n % 8]) + WRAP[n + 1 :])
+        not_unwrapped(WRAP[:n])
+    for n in range(256):
+        not_unwrapped(WRAP + bytes([n]))
+
+
+@pytest.mark.parametrize("u", [0, 1, 2**255 - 20, 2**255 - 19, 2**256 - 1])
+def test_a_wrap_whose_x25519_share_is_of_small_order_or_not_canonical_does_not_open(u: int) -> None:
+    not_unwrapped(WRAP[:1088] + u.to_bytes(32, "little") + WRAP[1120:])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=40) | st.binary(min_size=1168, max_size=1168))
+def test_any_bytes_unwrap_to_nothing_else_than_an_error(data: bytes) -> None:
+    not_unwrapped(data)
+
+
+@pytest.mark.parametrize(
+    "public",
+    [
+        b"",
+        decryption_key("alice").public[:-1],
+        decryption_key("alice").public + b"\0",
+        decryption_key("alice").public[:1184] + bytes(32),
+        decryption_key("alice").public[:1184] + b"\xff" * 32,
+        b"\xff" * 1184 + decryption_key("alice").public[1184:],
+    ],
+    ids=["empty", "short", "long", "small order", "not canonical", "ML-KEM"],
+)
+def test_nothing_is_wrapped_to_a_key_that_one_may_not_trust(public: bytes) -> None:
+    with pytest.raises(IntegrityError):
+        wrap_key(public, INFO, WRAPPED_KEY)
+
+
+class _Refusing:
+    """A library that refuses what our checks let pass."""
+
+    def encrypt(self, *args: object, **more: object) -> bytes:
+        raise ValueError(f"{len(args)} {len(more)}")
+
+
+def test_a_key_that_the_library_refuses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SUITE", _Refusing())
+    with pytest.raises(IntegrityError):
+        wrap_key(decryption_key("alice").public, INFO, WRAPPED_KEY)
+
+
+def test_private_keys_are_neither_shown_nor_pickled_nor_copied() -> None:
+    for key in (signing_key("alice"), decryption_key("alice")):
+        shown = repr(key) + str(key)
+        for seed in key.seeds:
+            assert seed.hex() not in shown
+            assert repr(seed) not in shown
+        with pytest.raises(TypeError):
+            pickle.dumps(key)
+        with pytest.raises(TypeError):
+            copy.deepcopy(key)
+
+
+def test_generated_keys_and_random_bytes_differ() -> None:
+    assert SigningKey.generate().seeds != SigningKey.generate().seeds
+    assert DecryptionKey.generate().seeds != DecryptionKey.generate().seeds
+    assert random_bytes(32) != random_bytes(32)
+    assert len(random_bytes(7)) == 7
+
+
+def test_a_key_is_derived_by_hkdf_with_an_empty_salt_and_its_label() -> None:
+    """RFC 5869 by hand: one block suffices for 32 bytes."""
+    root, binding = chosen("root"), b"binding"
+    extracted = hmac.digest(bytes(32), root, "sha256")
+    info = b"scbroker/1/passphrase-auth\0" + binding
+    assert derive_key(root, "passphrase-auth", binding) == hmac.digest(
+        extracted, info + b"\1", "sha256"
+    )
+
+
+def test_a_signing_key_derives_one_secret_a_purpose() -> None:
+    key = signing_key("alice")
+    extracted = hmac.digest(bytes(32), b"".join(key.seeds), "sha256")
+    assert key.derive("trust-store") == hmac.digest(
+        extracted, b"scbroker/1/trust-store\0\1", "sha256"
+    )
+    assert key.derive("trust-store") != key.derive("resume")
+    assert key.derive("trust-store") != signing_key("bob").derive("trust-store")
+
+
+def test_a_secret_is_stretched_with_the_parameters_of_the_spec() -> None:
+    """ids.md, 2: 65,536 KiB, 3 passes, 4 lanes, 32 bytes."""
+    expected = Argon2id(salt=KEY, length=32, iterations=3, lanes=4, memory_cost=65_536)
+    assert stretch(b"secret", KEY) == expected.derive(b"secret")
+
+
+def test_a_secret_in_another_unicode_form_is_the_same() -> None:
+    assert secret_bytes("e\u0301\ufb01") == secret_bytes("\u00e9fi") == "éfi".encode()
+    assert secret_bytes("a") != secret_bytes("A")
+
+
+@given(st.binary(min_size=1, max_size=MAX_SECRET_SIZE))
+@example(b"\x80")
+@example(b"\0")
+@example(b"\x80\0")
+@example(b"x" * 127)
+@example(b"x" * 128)
+@example(b"x" * MAX_SECRET_SIZE)
+def test_a_padded_secret_hides_its_length_and_comes_back(secret: bytes) -> None:
+    padded = pad_secret(secret)
+    assert len(padded) % 128 == 0
+    assert len(secret) < len(padded) <= len(secret) + 128
+    assert unpad_secret(padded) == secret
+
+
+@given(st.binary(max_size=300) | st.binary(max_size=260).map(lambda data: data + bytes(128)))
+@example(bytes(128))
+@example(b"\x80" + bytes(127))
+@example(b"x" * 1024 + b"\x80" + bytes(127))
+def test_padding_of_any_other_form_is_refused(padded: bytes) -> None:
+    try:
+        secret = unpad_secret(padded)
+    except DecryptionError:
+        return
+    assert 1 <= len(secret) <= MAX_SECRET_SIZE
+    assert padded == secret + b"\x80" + bytes(127 - len(secret) % 128)
