@@ -156,11 +156,13 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
         Route("/health/ready", ready, methods=["GET"]),
         *(_route(operation, uploads) for operation in OPERATIONS),
     ]
-    return Starlette(
+    app = Starlette(
         routes=routes,
         lifespan=lifespan,
         exception_handlers={HTTPException: _no_such_path, Exception: _fault},
     )
+    app.router.redirect_slashes = False  # no client may follow one
+    return app
 
 
 def _route(operation: Operation, uploads: WeakValueDictionary[bytes, asyncio.Semaphore]) -> Route:
