@@ -1,0 +1,294 @@
+"""KeyRing and KeyFile: docs/spec/keyfile.md. See also tests/vectors/key_files.json."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from functools import cache
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from scbroker import keys as module
+from scbroker.crypto.seal import pad_secret, seal
+from scbroker.crypto.verify import label, sha256
+from scbroker.errors import (
+    BrokerError,
+    DecryptionError,
+    IntegrityError,
+    InvalidArgumentError,
+    KeySubstitutionError,
+    RollbackError,
+)
+from scbroker.keys import KeyRing, OpenedKeyFile, PassphraseKeys, open_key_file, seal_key_file
+from scbroker.records.key_record import KeyChain
+from scbroker.vocabulary import KeyType
+from tests.vectors.cast import DAY, START, Person, cast, chosen, person
+
+PASSWORD, PASSPHRASE = "correct horse", "eight words that nobody else would think of"
+ALICE = cast()["alice"]
+USER_ID = ALICE.chain().userId
+
+
+@cache
+def passphrase() -> PassphraseKeys:
+    return PassphraseKeys.derive(PASSPHRASE, USER_ID)
+
+
+@cache
+def key_file() -> bytes:
+    return seal_key_file(ALICE.ring(), PASSWORD, passphrase())
+
+
+def refused(data: bytes, kind: type[BrokerError], user_id: uuid.UUID = USER_ID) -> str:
+    with pytest.raises(BrokerError) as caught:
+        open_key_file(data, user_id, passphrase(), None)
+    assert caught.type is kind
+    return str(caught.value)
+
+
+def test_a_key_file_opens_to_the_key_ring_that_was_sealed() -> None:
+    for password in (None, PASSWORD):
+        opened = open_key_file(key_file(), USER_ID, passphrase(), password)
+        assert opened.hash == sha256(key_file())
+        assert opened.ring.generation == 1
+        assert opened.ring.signing[0].seeds == ALICE.ring().signing[0].seeds
+        assert opened.ring.encryption[0].seeds == ALICE.ring().encryption[0].seeds
+
+
+def test_a_key_ring_keeps_every_key_at_its_index() -> None:
+    ring = ALICE.ring(7, 3, 2)
+    opened = open_key_file(
+        seal_key_file(ring, PASSWORD, passphrase()), USER_ID, passphrase(), None
+    ).ring
+    assert opened.generation == 7
+    assert [key.seeds for key in opened.signing] == [key.seeds for key in ring.signing]
+    assert [key.seeds for key in opened.encryption] == [key.seeds for key in ring.encryption]
+
+
+def test_the_fullest_key_ring_fits_into_a_key_file() -> None:
+    one = ALICE.ring()
+    full = KeyRing(2**53 - 1, one.signing * 256, one.encryption * 256)
+    data = seal_key_file(full, "x" * 1023, passphrase())
+    assert len(data) <= module.MAX_KEY_FILE
+    found = module._parse(data, USER_ID)
+    assert len(found.passwordPart) <= 48 * 1024
+    assert len(found.passphrasePart) <= 1200
+
+
+def test_a_key_file_with_a_part_beyond_its_limit_is_refused() -> None:
+    row = msgspec.msgpack.decode(key_file()[17:])
+    for position, size in ((2, 1201), (3, 48 * 1024 + 1)):
+        larger, fits = list(row), list(row)
+        larger[position], fits[position] = bytes(size), bytes(size - 1)
+        refused(key_file()[:17] + msgspec.msgpack.encode(larger), IntegrityError)
+        refused(key_file()[:17] + msgspec.msgpack.encode(fits), DecryptionError)
+
+
+def test_every_changed_byte_of_a_key_file_is_refused_with_the_error_of_its_place() -> None:
+    """Magic, version and headers: format; fingerprint: another user; all else does not open."""
+    data = key_file()
+    fingerprint, salt = data.index(ALICE.fingerprint), data.index(b"\xc4\x20", 52) + 2
+    for n, byte in enumerate(data):
+        for mask in (1, 0x80, 0xFF):
+            spoiled = data[:n] + bytes([byte ^ mask]) + data[n + 1 :]
+            with pytest.raises(BrokerError) as caught:
+                open_key_file(spoiled, USER_ID, passphrase(), None)
+            if n < fingerprint:
+                assert caught.type is IntegrityError
+            elif n < fingerprint + 15:
+                assert caught.type is KeySubstitutionError
+            elif fingerprint + 16 <= n < fingerprint + 32 or salt <= n < salt + 32:
+                assert caught.type is DecryptionError
+            else:
+                assert caught.type in (DecryptionError, IntegrityError, KeySubstitutionError)
+
+
+def test_every_truncation_and_every_appended_byte_of_a_key_file_is_refused() -> None:
+    data = key_file()
+    for n in range(len(data)):
+        refused(data[:n], IntegrityError)
+    for n in range(256):
+        refused(data + bytes([n]), IntegrityError)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=400), st.booleans())
+@example(b"\x01" + b"\x91" * 5000, True)
+@example(b"\x01\x94\xc6\xff\xff\xff\xff", True)
+@example(bytes(70_000), True)
+def test_any_bytes_as_a_key_file_are_no_key_file(data: bytes, magic: bool) -> None:
+    refused(module.MAGIC + data if magic else data, IntegrityError)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=400))
+@example(b"")
+@example(b"\x01" + b"\x91" * 5000)
+def test_any_bytes_as_a_key_ring_do_not_open(data: bytes) -> None:
+    with pytest.raises(DecryptionError):
+        module._parse_ring(data)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_any_bytes_as_parts_do_not_open(passphrase_part: bytes, password_part: bytes) -> None:
+    row = [ALICE.fingerprint, bytes(32), passphrase_part, password_part]
+    refused(module.MAGIC + b"\x01" + msgspec.msgpack.encode(row), DecryptionError)
+
+
+def test_whichever_secret_or_part_is_wrong_the_error_reads_alike() -> None:
+    row = msgspec.msgpack.decode(key_file()[17:])
+    fingerprint, salt, _, password_part = row
+
+    def with_padded(padded: bytes) -> bytes:
+        context = label("keyfile-passphrase") + fingerprint + sha256(salt + password_part)
+        part = seal(passphrase().wrap, context, padded)
+        return key_file()[:17] + msgspec.msgpack.encode([fingerprint, salt, part, password_part])
+
+    answers = {
+        refused(with_padded(bytes(128)), DecryptionError),
+        refused(with_padded(pad_secret(b"another password")), DecryptionError),
+        refused(key_file()[:-1] + b"\0", DecryptionError),
+    }
+    other = PassphraseKeys.derive("another passphrase", USER_ID)
+    for keys, password in ((other, None), (passphrase(), "another password")):
+        with pytest.raises(DecryptionError) as caught:
+            open_key_file(key_file(), USER_ID, keys, password)
+        answers.add(str(caught.value))
+        assert caught.value.__suppress_context__
+    assert len(answers) == 1
+
+
+def test_a_password_that_no_file_can_hold_is_refused_whatever_the_passphrase() -> None:
+    other = PassphraseKeys(bytes(32), bytes(32))
+    for keys in (passphrase(), other):
+        with pytest.raises(InvalidArgumentError):
+            open_key_file(key_file(), USER_ID, keys, "")
+
+
+def test_a_key_ring_of_another_user_inside_does_not_open() -> None:
+    """Its own fingerprint is right, and it is not the file's: keyfile.md, 2.4, step 5."""
+    ring, found = cast()["bob"].ring(), module._parse(key_file(), USER_ID)
+    secret = PASSWORD.encode()
+    plaintext = b"\x01" + msgspec.msgpack.encode(
+        [ring.rawFingerprint, 1, [ring.signing[0].seeds], [ring.encryption[0].seeds]]
+    )
+    key = module._password_key(secret, found.passwordSalt, found.fingerprint)
+    context = label("keyfile-password") + found.fingerprint + found.passwordSalt
+    password_part = seal(key, context, plaintext)
+    passphrase_part = seal(
+        passphrase().wrap,
+        module._passphrase_context(found.fingerprint, found.passwordSalt, password_part),
+        pad_secret(secret),
+    )
+    row = [found.fingerprint, found.passwordSalt, passphrase_part, password_part]
+    assert module._parse_ring(plaintext).userId == ring.userId
+    refused(module.MAGIC + b"\x01" + msgspec.msgpack.encode(row), DecryptionError)
+
+
+def test_another_users_file_is_a_substitution() -> None:
+    refused(key_file(), KeySubstitutionError, cast()["bob"].chain().userId)
+
+
+@pytest.mark.parametrize("secret", ["", "x" * 1024, "ö" * 512, "\ud800", "\ufdfa" * 50],
+                         ids=["empty", "1,024 bytes", "1,024 bytes of UTF-8", "surrogate",
+                              "too long under NFKC"])  # fmt: skip
+def test_a_secret_that_the_format_cannot_hold_is_refused_and_not_shown(secret: str) -> None:
+    for act in (
+        lambda: PassphraseKeys.derive(secret, USER_ID),
+        lambda: seal_key_file(ALICE.ring(), secret, passphrase()),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            act()
+        assert not secret or secret not in str(caught.value)
+
+
+@pytest.mark.parametrize("secret", ["x", "x" * 1023, "ö" * 511 + "x", "\0", " "],
+                         ids=["one byte", "1,023 bytes", "1,023 bytes of UTF-8", "NUL",
+                              "space"])  # fmt: skip
+def test_a_secret_of_1_to_1023_bytes_is_kept_as_it_is(secret: str) -> None:
+    assert module.checked_secret(secret, "password") == secret.encode()
+
+
+def test_the_passphrase_gives_other_keys_for_each_user_and_purpose() -> None:
+    other = PassphraseKeys.derive(PASSPHRASE, cast()["bob"].chain().userId)
+    assert len({passphrase().auth, passphrase().wrap, other.auth, other.wrap}) == 4
+
+
+def test_nothing_secret_is_shown_or_pickled() -> None:
+    ring = ALICE.ring()
+    opened = OpenedKeyFile(ring, bytes(32))
+    secrets = [*ring.signing[0].seeds, *ring.encryption[0].seeds]
+    secrets += [passphrase().auth, passphrase().wrap]
+    shown = repr(ring) + repr(opened) + repr(passphrase()) + f"{ring}{opened}{passphrase()}"
+    assert str(ring.userId) in shown
+    for secret in secrets:
+        assert secret.hex() not in shown
+        assert repr(secret) not in shown
+    for thing in (ring, opened):
+        with pytest.raises(TypeError):
+            pickle.dumps(thing)
+
+
+def test_a_new_key_ring_publishes_a_valid_chain_of_its_own_keys() -> None:
+    ring = KeyRing.generate()
+    chain = KeyChain.verify(ring.first_records(START), START)
+    assert (chain.fingerprint, chain.userId) == (ring.rawFingerprint, ring.userId)
+    assert [len(chain.of_type(kind)) for kind in KeyType] == [1, 1]
+    assert chain.keys[KeyType.Signing, 0].introduced == START
+    ring.check_chain(chain)
+    assert len(ring.fingerprint.split()) == 16
+    assert ring.fingerprint.replace(" ", "") == ring.rawFingerprint.hex()
+
+
+def grown(signing: int, encryption: int, name: str = "alice") -> Person:
+    someone = person(name)
+    for n in range(1, signing):
+        someone.introduce(KeyType.Signing, n, START + n * DAY)
+    for n in range(1, encryption):
+        someone.introduce(KeyType.Encryption, n, START + n * DAY)
+    return someone
+
+
+@pytest.mark.parametrize("published", [(1, 1), (2, 1), (1, 2), (2, 2)], ids=str)
+@pytest.mark.parametrize("own", [(1, 1), (2, 1), (1, 2), (2, 2)], ids=str)
+def test_a_chain_with_more_or_fewer_keys_than_the_key_ring_is_a_rollback(
+    own: tuple[int, int], published: tuple[int, int]
+) -> None:
+    ring, chain = ALICE.ring(1, *own), grown(*published).chain()
+    if own == published:
+        ring.check_chain(chain)
+        return
+    with pytest.raises(RollbackError):
+        ring.check_chain(chain)
+
+
+def test_a_chain_with_another_key_than_the_key_rings_is_a_substitution() -> None:
+    chain, ring = grown(2, 2).chain(), ALICE.ring(1, 2, 2)
+    ring.check_chain(chain)
+    bob = cast()["bob"].ring(1, 2, 2)
+    for other in (
+        KeyRing(1, (ring.signing[0], bob.signing[1]), ring.encryption),
+        KeyRing(1, ring.signing, (ring.encryption[0], bob.encryption[1])),
+        KeyRing(1, ring.signing, ring.encryption[::-1]),
+        KeyRing(1, (ring.signing[0], bob.signing[1], ring.signing[1]), ring.encryption),
+        bob,
+    ):
+        with pytest.raises(KeySubstitutionError):
+            other.check_chain(chain)
+
+
+def test_retired_keys_stay_in_the_key_ring() -> None:
+    cast()["erin"].ring(3, 2, 2).check_chain(cast()["erin"].chain())
+    with pytest.raises(RollbackError):
+        cast()["erin"].ring().check_chain(cast()["erin"].chain())
+
+
+def test_the_salt_of_a_key_file_is_fresh() -> None:
+    files = [seal_key_file(ALICE.ring(), PASSWORD, passphrase()) for _ in range(2)]
+    salts = {module._parse(data, USER_ID).passwordSalt for data in files}
+    assert len(salts) == 2
+    assert chosen("password salt") not in salts
