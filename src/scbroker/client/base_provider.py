@@ -272,7 +272,7 @@ def _checked_permissions(level: AccessLevel) -> int:
     permissions = ContainerAccessLevel(level.permissions)
     if missing := permissions.missing():
         raise InvalidArgumentError(
-            f"{permissions!s} for user {level.userId} cannot be given without {missing!s}."
+            f"{permissions.name} for user {level.userId} cannot be given without {missing.name}."
         )
     return int(permissions)
 
