@@ -1,0 +1,586 @@
+"""Containers over a real broker: what goes in comes out, for those who may, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import datetime as dt
+import io
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    ContainerAccessLevel,
+    ContainerEventType,
+    FileTrustStore,
+    Header,
+    KeyRing,
+    ServerProvider,
+)
+from scbroker.client.sealing import OpenPart
+from scbroker.records.container_record import Role, parse_record, wrap_info
+from scbroker.records.judge import governing_of
+from tests.client.conftest import drop, id_of
+from tests.client.engines import both_engines
+from tests.conftest import NewProvider
+
+PATIENCE = 60.0
+MIB = 1_048_576
+Level = ContainerAccessLevel
+OWNER = Level.DefaultOwnerPermissions
+BLOCK = bytes(range(256)) * 4096
+
+
+def pattern(size: int) -> bytes:
+    """Bytes of which no two segments are alike."""
+    rounds = -(-size // MIB) if size else 0
+    return b"".join(BLOCK[:-8] + n.to_bytes(8, "big") for n in range(rounds))[:size]
+
+
+def share(provider: ServerProvider, *members: tuple[ServerProvider, Level]) -> list[AccessLevel]:
+    """An access list of the provider's user as owner, and these members."""
+    levels = [AccessLevel(id_of(member), level) for member, level in members]
+    return [AccessLevel(id_of(provider), OWNER), *levels]
+
+
+def as_bytes(data: bytes, _: Path) -> Any:
+    return data
+
+
+def as_path(data: bytes, folder: Path) -> Any:
+    (folder / "content").write_bytes(data)
+    return folder / "content"
+
+
+SOURCES: list[Callable[[bytes, Path], Any]] = [
+    as_bytes,
+    lambda data, _: bytearray(data),
+    lambda data, _: memoryview(data),
+    as_path,
+    lambda data, _: io.BytesIO(data),
+    lambda data, _: (data[n : n + 700_001] for n in range(0, len(data), 700_001)),
+]
+SOURCE_NAMES = ["bytes", "bytearray", "memoryview", "path", "file", "iterator"]
+
+
+@both_engines
+@pytest.mark.parametrize("source", SOURCES, ids=SOURCE_NAMES)
+@pytest.mark.parametrize("size", [0, 5, 70_000, MIB + 1])
+def test_every_kind_of_content_comes_back_byte_for_byte(
+    alice: ServerProvider, source: Any, size: int, tmp_path: Path
+) -> None:
+    made = alice.createContainer(source(pattern(size), tmp_path)).result(PATIENCE)
+    assert (made.version, made.length) == (1, size)
+    found = alice.getContainer(made.id).result(PATIENCE)
+    assert found.content == pattern(size)
+    assert found.length == size
+
+
+@both_engines
+@pytest.mark.parametrize(
+    "size",
+    [65_535, 65_536, 65_537, MIB - 1, MIB, 8 * MIB - 1, 8 * MIB, 8 * MIB + 1, 20 * MIB + 3],
+)
+def test_no_size_at_a_boundary_loses_a_byte(alice: ServerProvider, size: int) -> None:
+    data = pattern(size)
+    made = alice.createContainer(data).result(PATIENCE)
+    assert (alice.getContainerContent(made.id).result(PATIENCE) or b"") == data
+    assert (made.sealedContent is None) == (size > 65_536)
+
+
+def test_no_content_is_not_an_empty_one(alice: ServerProvider) -> None:
+    none, empty = alice.createContainer(None), alice.createContainer(b"")
+    assert alice.getContainerContent(none.result(PATIENCE).id).result(PATIENCE) is None
+    assert alice.getContainerContent(empty.result(PATIENCE).id).result(PATIENCE) == b""
+    assert none.result(PATIENCE).length is None
+    assert empty.result(PATIENCE).length == 0
+
+
+def test_text_as_content_and_a_list_in_the_headers_place_are_refused(alice: ServerProvider) -> None:
+    provider: Any = alice
+    with pytest.raises(BrokerError.invalidArgumentError, match="encode text"):
+        provider.createContainer("text")
+    with pytest.raises(BrokerError.invalidArgumentError, match="accessLevels="):
+        provider.createContainer(b"", [AccessLevel(id_of(alice))])
+    with pytest.raises(TypeError):
+        provider.createContainer(b"", None, [AccessLevel(id_of(alice))])
+    with pytest.raises(TypeError):
+        provider.updateContainer(uuid.uuid4(), content=b"")
+
+
+def test_a_content_that_fails_while_it_is_read_makes_no_container(alice: ServerProvider) -> None:
+    def broken() -> Iterator[bytes]:
+        yield pattern(3 * MIB)
+        raise LookupError("the disk is gone")
+
+    with pytest.raises(BrokerError.invalidArgumentError, match="the disk is gone"):
+        alice.createContainer(broken()).result(PATIENCE)
+    assert alice.getEvents().result(PATIENCE) == []
+
+
+@both_engines
+def test_header_type_and_metadata_are_what_was_given(alice: ServerProvider) -> None:
+    before = dt.datetime.now(dt.UTC)
+    made = alice.createContainer(b"c", {"h": 1}, type="a/type").result(PATIENCE)
+    found = alice.getContainerMetadata(made.id).result(PATIENCE)
+    assert (found.content, found.header) == (None, None)
+    assert (found.type, found.version, found.length) == ("a/type", 1, 1)
+    assert list(found.access or ()) == [AccessLevel(id_of(alice), OWNER)]
+    assert found.createdBy == found.modifiedBy == id_of(alice)
+    assert before <= found.createdAt == found.modifiedAt <= dt.datetime.now(dt.UTC)
+    assert alice.getContainerHeader(made.id).result(PATIENCE) == Header({"h": 1})
+    assert alice.getContainerHeader(made.id, dict).result(PATIENCE) == Header({"h": 1})
+    with pytest.raises(BrokerError.invalidArgumentError, match="not a int"):
+        alice.getContainerHeader(made.id, int).result(PATIENCE)
+
+
+@both_engines
+@pytest.mark.parametrize("levels", [None, []], ids=["None", "empty"])
+def test_without_access_levels_the_creator_alone_has_everything(
+    alice: ServerProvider, bob: ServerProvider, levels: list[AccessLevel] | None
+) -> None:
+    made = alice.createContainer(b"", accessLevels=levels).result(PATIENCE)
+    assert list(made.access or ()) == [AccessLevel(id_of(alice), OWNER)]
+    with pytest.raises(BrokerError.notFoundError):
+        bob.getContainer(made.id).result(PATIENCE)
+
+
+@both_engines
+def test_access_levels_are_taken_exactly_also_without_the_creator(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    made = alice.createContainer(b"for bob", accessLevels=[AccessLevel(id_of(bob))])
+    container = made.result(PATIENCE).id
+    assert made.result(PATIENCE).access is None, "she does not see the list, not being in it"
+    found = bob.getContainer(container).result(PATIENCE)
+    assert found.content == b"for bob"
+    assert list(found.access or ()) == [AccessLevel(id_of(bob), Level.DefaultUserPermissions)]
+    with pytest.raises(BrokerError.notFoundError):
+        alice.getContainer(container).result(PATIENCE)
+
+
+def test_a_creator_has_exactly_what_they_give_themselves(alice: ServerProvider) -> None:
+    own = AccessLevel(id_of(alice), Level.DefaultUserPermissions)
+    made = alice.createContainer(b"c", accessLevels=[own]).result(PATIENCE)
+    assert alice.getContainerContent(made.id).result(PATIENCE) == b"c"
+    with pytest.raises(BrokerError.permissionDeniedError, match="Upload"):
+        alice.updateContainerContent(made.id, b"d").result(PATIENCE)
+    with pytest.raises(BrokerError.permissionDeniedError, match="Delete"):
+        alice.deleteContainer(made.id).result(PATIENCE)
+
+
+U, SOON = uuid.uuid4(), dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+BAD_LEVELS: list[Any] = [
+    "alice",
+    AccessLevel(U),
+    7,
+    [U],
+    [AccessLevel("id")],  # type: ignore[arg-type]
+    [AccessLevel(U), AccessLevel(U)],
+    [AccessLevel(U, Level(0))],
+    [AccessLevel(U, Level.Upload)],
+    [AccessLevel(U, Level.ModifyAccess | Level.DefaultUserPermissions)],
+    [AccessLevel(U, "all")],  # type: ignore[arg-type]
+    [AccessLevel(U, 512)],  # type: ignore[arg-type]
+    [AccessLevel(U, expiresAt=dt.datetime(2990, 1, 1))],  # noqa: DTZ001 - that is what is wrong
+    [AccessLevel(U, expiresAt=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))],
+    [AccessLevel(U, expiresAt=7)],  # type: ignore[arg-type]
+    [AccessLevel(uuid.uuid4()) for _ in range(1025)],
+]
+
+
+@pytest.mark.parametrize("levels", BAD_LEVELS, ids=range(len(BAD_LEVELS)))
+def test_an_access_list_that_cannot_be_is_refused_by_the_call(
+    alice: ServerProvider, levels: Any
+) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError):
+        drop(alice.createContainer(b"", accessLevels=levels))
+    with pytest.raises(BrokerError.invalidArgumentError):
+        drop(alice.updateContainerAccessLevels(U, levels))
+
+
+@pytest.mark.parametrize("label", ["x" * 257, "ä" * 129, "\ud800"], ids=range(3))
+def test_a_type_that_is_too_long_or_no_text_is_refused(alice: ServerProvider, label: str) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match="type"):
+        drop(alice.createContainer(b"", type=label))
+
+
+def test_a_combination_that_cannot_be_is_refused_by_the_names_of_the_permissions(
+    alice: ServerProvider,
+) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match=r"without Decrypt\|ViewAccess"):
+        drop(alice.createContainer(b"", accessLevels=[AccessLevel(U, Level.Upload)]))
+
+
+def test_sharing_with_an_unknown_user_is_refused(alice: ServerProvider) -> None:
+    with pytest.raises(BrokerError.notFoundError):
+        alice.createContainer(b"", accessLevels=[AccessLevel(uuid.uuid4())]).result(PATIENCE)
+
+
+MATRIX = [
+    (Level.Download, (False, False, False, False)),
+    (Level.Decrypt, (False, False, False, False)),
+    (Level.Download | Level.Decrypt, (True, True, False, False)),
+    (Level.Download | Level.Decrypt | Level.ViewAccess, (True, True, True, False)),
+    (Level.Download | Level.Decrypt | Level.ViewType, (True, True, False, True)),
+    (Level.ViewAccess | Level.ViewType, (False, False, True, True)),
+    (Level.ReceiveAccessEvents, (False, False, False, False)),
+    (OWNER, (True, True, True, True)),
+]
+
+
+@both_engines
+@pytest.mark.parametrize("level, shown", MATRIX, ids=[str(int(level)) for level, _ in MATRIX])
+@pytest.mark.parametrize("size", [5, 70_000])
+def test_what_the_permissions_hide_is_none(
+    alice: ServerProvider,
+    bob: ServerProvider,
+    level: Level,
+    shown: tuple[bool, bool, bool, bool],
+    size: int,
+) -> None:
+    """Content, header, access and type, each seen or None; the rest of the container is served."""
+    made = alice.createContainer(
+        pattern(size), {"h": 1}, accessLevels=share(alice, (bob, level)), type="t"
+    ).result(PATIENCE)
+    found = bob.getContainer(made.id).result(PATIENCE)
+    seen = (found.content, found.header, found.access, found.type)
+    assert tuple(each is not None for each in seen) == shown
+    assert found.content in (None, pattern(size))
+    assert found.createdBy == id_of(alice)
+    assert (found.length is not None) == bool(level & Level.Decrypt)
+    again = bob.getContainer(made.id).result(PATIENCE)
+    assert again == found, "with a mark it is judged alike"
+    secured = bob.getSecuredContainer(made.id).result(PATIENCE)
+    assert (secured.wrap is not None) == bool(level & Level.Decrypt)
+    assert (secured.sealedHeader is not None) == bool(level & Level.Download)
+
+
+@both_engines
+@pytest.mark.parametrize("level, may", [
+    (Level.DefaultUserPermissions, set()),
+    (Level.DefaultUserPermissions | Level.Upload, {"Header", "Content"}),
+    (Level.DefaultUserPermissions | Level.Upload | Level.ModifyType, {"Header", "Content", "Type"}),
+    (Level.DefaultUserPermissions | Level.Upload | Level.ModifyAccess, {"Header", "Content", "AccessLevels"}),
+    (Level.Delete, {"delete"}),
+], ids=range(5))  # fmt: skip
+def test_a_member_changes_what_their_permissions_allow(
+    alice: ServerProvider, bob: ServerProvider, level: Level, may: set[str]
+) -> None:
+    levels = share(alice, (bob, level))
+    made = alice.createContainer(b"c", {"h": 1}, accessLevels=levels, type="t").result(PATIENCE)
+    attempts: dict[str, Callable[[], Any]] = {
+        "Header": lambda: bob.updateContainerHeader(made.id, {"h": 2}),
+        "Content": lambda: bob.updateContainerContent(made.id, b"d"),
+        "Type": lambda: bob.updateContainerType(made.id, "u"),
+        "AccessLevels": lambda: bob.updateContainerAccessLevels(made.id, levels),
+        "delete": lambda: bob.deleteContainer(made.id),
+    }
+    for name, attempt in attempts.items():
+        if name in may:
+            attempt().result(PATIENCE)
+        else:
+            with pytest.raises(BrokerError.permissionDeniedError):
+                attempt().result(PATIENCE)
+
+
+def test_nobody_gives_more_than_they_have(alice: ServerProvider, bob: ServerProvider) -> None:
+    level = Level.DefaultUserPermissions | Level.Upload | Level.ModifyAccess
+    made = alice.createContainer(b"", accessLevels=share(alice, (bob, level))).result(PATIENCE)
+    for levels in (share(alice, (bob, OWNER)), [AccessLevel(id_of(bob), level)], None):
+        with pytest.raises(BrokerError.permissionDeniedError):
+            bob.updateContainerAccessLevels(made.id, levels).result(PATIENCE)
+
+
+@both_engines
+def test_each_update_changes_its_field_and_no_other(alice: ServerProvider) -> None:
+    made = alice.createContainer(b"c", {"h": 1}, type="t").result(PATIENCE)
+
+    def now() -> tuple[Any, ...]:
+        found = alice.getContainer(made.id).result(PATIENCE)
+        header = found.header and found.header.customHeaderObject
+        return found.version, found.content, header, found.type
+
+    assert now() == (1, b"c", {"h": 1}, "t")
+    assert alice.updateContainerHeader(made.id, {"h": 2}).result(PATIENCE).version == 2
+    assert now() == (2, b"c", {"h": 2}, "t")
+    alice.updateContainerContent(made.id, pattern(MIB + 5)).result(PATIENCE)
+    assert now() == (3, pattern(MIB + 5), {"h": 2}, "t")
+    alice.updateContainerType(made.id, None).result(PATIENCE)
+    assert now() == (4, pattern(MIB + 5), {"h": 2}, None)
+    alice.updateContainerAccessLevels(made.id).result(PATIENCE)
+    assert now() == (5, pattern(MIB + 5), {"h": 2}, None)
+    alice.updateContainerHeader(made.id).result(PATIENCE)
+    assert now() == (6, pattern(MIB + 5), None, None)
+    alice.updateContainerContent(made.id).result(PATIENCE)
+    assert now() == (7, None, None, None)
+    everything = alice.updateContainer(
+        made.id, content=b"n", customHeaderObject=[1], accessLevels=None, type="n"
+    )
+    assert everything.result(PATIENCE).version == 8
+    assert now() == (8, b"n", [1], "n")
+
+
+@both_engines
+def test_who_is_taken_out_gets_nothing_and_their_key_opens_nothing_new(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    """Not even with the record and the sealed bytes as the broker keeps them, and his old key."""
+    levels = share(alice, (bob, Level.DefaultUserPermissions))
+    made = alice.createContainer(b"shared", accessLevels=levels).result(PATIENCE)
+    kept = container_key(bob, made.id)
+    old = alice.getSecuredContainer(made.id).result(PATIENCE)
+    assert opened(old, kept) == b"shared", "what he could read he may have kept"
+
+    alice.updateContainerAccessLevels(made.id).result(PATIENCE)
+    alice.updateContainerContent(made.id, b"not for bob").result(PATIENCE)
+    for attempt in (bob.getContainer, bob.getContainerMetadata, bob.getSecuredContainer):
+        with pytest.raises(BrokerError.notFoundError):
+            attempt(made.id).result(PATIENCE)
+    with pytest.raises(BrokerError.notFoundError):
+        bob.updateContainerContent(made.id, b"mine").result(PATIENCE)
+    new = alice.getSecuredContainer(made.id).result(PATIENCE)
+    with pytest.raises(BrokerError.decryptionError):
+        opened(new, kept)
+    assert opened(new, container_key(alice, made.id)) == b"not for bob"
+
+
+def container_key(provider: ServerProvider, container: uuid.UUID) -> bytes:
+    """What a cheating member keeps: the key from the wrap that was made for them."""
+    secured = provider.getSecuredContainer(container).result(PATIENCE)
+    ring: KeyRing = provider.getKeyRing().result(PATIENCE)
+    state = provider._current.marks.get("container", container.bytes)  # type: ignore[union-attr]
+    assert state is not None
+    governing = governing_of(parse_record(governing_body(provider, container)))
+    info = wrap_info(container.bytes, governing, ring.rawFingerprint, 0)
+    return ring.encryption[0].unwrap(secured.wrap or b"", info)
+
+
+def governing_body(provider: ServerProvider, container: uuid.UUID) -> bytes:
+    """The last governing record's bytes."""
+    from scbroker.client.io_thread import io_thread
+    from scbroker.wire.containers import ContainerView
+
+    session: Any = provider._current
+    view = io_thread.submit(
+        "view", session.call("GET", f"/v1/containers/{container}", ContainerView)
+    ).result(PATIENCE)
+    body: bytes = view.governing[-1].record.body
+    return body
+
+
+def opened(secured: Any, key: bytes) -> bytes:
+    record = parse_record(secured.record)
+    assert record.content is not None
+    part = OpenPart.open(record.containerId, Role.Content, record.content, key)
+    from scbroker.crypto.verify import sha256
+
+    return part.open_segment(0, secured.sealedContent, sha256(secured.sealedContent))
+
+
+@both_engines
+def test_a_deleted_container_is_deleted_for_everybody_and_its_id_stays_dead(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    levels = share(alice, (bob, Level.DefaultUserPermissions))
+    made = alice.createContainer(b"c", {"h": 1}, accessLevels=levels).result(PATIENCE)
+    bob.getContainer(made.id).result(PATIENCE)
+    alice.deleteContainer(made.id).result(PATIENCE)
+    for _ in range(2):
+        for attempt in (
+            alice.getContainer(made.id),
+            bob.getContainerContent(made.id),
+            bob.getSecuredContainer(made.id),
+            alice.updateContainerHeader(made.id, 1),
+            alice.deleteContainer(made.id),
+        ):
+            with pytest.raises(BrokerError.deletedError):
+                attempt.result(PATIENCE)
+
+
+@both_engines
+def test_events_tell_each_member_what_happened_in_order(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    last = max((each.id for each in bob.getEvents().result(PATIENCE)), default=0)
+    level = Level.DefaultUserPermissions | Level.ViewType
+    made = alice.createContainer(b"", accessLevels=share(alice, (bob, level)), type="t")
+    container = made.result(PATIENCE).id
+    alice.updateContainerHeader(container, 1).result(PATIENCE)
+    alice.updateContainerType(container, "u").result(PATIENCE)
+    alice.deleteContainer(container).result(PATIENCE)
+    for provider, start in ((alice, 0), (bob, last + 1)):
+        events = provider.getEvents(startId=start).result(PATIENCE)
+        assert [(str(each.eventType), tuple(each.changes), each.version) for each in events] == [
+            ("Added", (), 1),
+            ("Updated", ("header",), 2),
+            ("Updated", ("type",), 3),
+            ("Deleted", (), 4),
+        ]
+        assert {each.containerId for each in events} == {container}
+        ids = [each.id for each in events]
+        assert ids == list(range(ids[0], ids[0] + 4))
+        some = provider.getEvents(
+            [ContainerEventType.Added, ContainerEventType.Deleted], container, startId=start
+        ).result(PATIENCE)
+        assert [each.id for each in some] == [ids[0], ids[3]]
+        between = provider.getEvents(startId=ids[1], endId=ids[2]).result(PATIENCE)
+        assert [each.id for each in between] == ids[1:3]
+        assert provider.getEvents(containerType="none such").result(PATIENCE) == []
+
+
+def in_a_moment() -> dt.datetime:
+    return dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
+
+
+@both_engines
+def test_the_next_writer_drops_who_has_expired_and_makes_a_new_key(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+) -> None:
+    """Also a writer who may not change access: a renewal (rule 5)."""
+    ends = in_a_moment()
+    writer = Level.DefaultUserPermissions | Level.Upload
+    levels = [*share(alice, (carol, writer)), AccessLevel(id_of(bob), expiresAt=ends)]
+    made = alice.createContainer(b"c", accessLevels=levels).result(PATIENCE)
+    assert bob.getContainerContent(made.id).result(PATIENCE) == b"c"
+    before = container_key(carol, made.id)
+    time.sleep(max(0.0, (ends - dt.datetime.now(dt.UTC)).total_seconds()) + 0.05)
+    with pytest.raises(BrokerError.notFoundError):
+        bob.getContainer(made.id).result(PATIENCE)
+    carol.updateContainerContent(made.id, b"d").result(PATIENCE)
+    found = alice.getContainer(made.id).result(PATIENCE)
+    assert {level.userId for level in found.access or ()} == {id_of(alice), id_of(carol)}
+    assert (found.content, found.modifiedBy) == (b"d", id_of(carol))
+    assert container_key(carol, made.id) != before
+
+
+def test_a_member_renews_the_key_that_a_creator_outside_the_list_chose(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    level = AccessLevel(id_of(bob), Level.DefaultUserPermissions | Level.Upload)
+    made = alice.createContainer(b"c", {"h": 1}, accessLevels=[level]).result(PATIENCE)
+    before = container_key(bob, made.id)
+    bob.updateContainerContent(made.id, b"secret from alice").result(PATIENCE)
+    assert container_key(bob, made.id) != before
+    found = bob.getContainer(made.id).result(PATIENCE)
+    assert (found.content, found.header) == (b"secret from alice", Header({"h": 1}))
+
+
+@both_engines
+def test_changes_of_different_fields_at_once_all_succeed(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    writer = Level.DefaultUserPermissions | Level.Upload
+    levels = share(alice, (bob, writer))
+    made = alice.createContainer(b"c", {"h": 1}, accessLevels=levels).result(PATIENCE)
+    for number in range(5):
+        header = bob.updateContainerHeader(made.id, {"h": number})
+        content = alice.updateContainerContent(made.id, b"%d" % number)
+        versions = {header.result(PATIENCE).version, content.result(PATIENCE).version}
+        assert versions == {2 * number + 2, 2 * number + 3}
+        found = bob.getContainer(made.id).result(PATIENCE)
+        assert found.content == b"%d" % number
+        assert found.header == Header({"h": number})
+
+
+@both_engines
+def test_of_changes_of_the_same_field_at_once_one_succeeds_and_the_rest_conflict(
+    alice: ServerProvider,
+) -> None:
+    made = alice.createContainer(b"c").result(PATIENCE)
+    promises = [alice.updateContainerContent(made.id, b"%d" % number) for number in range(4)]
+    outcomes: list[object] = []
+    for promise in promises:
+        try:
+            outcomes.append(promise.result(PATIENCE).version)
+        except BrokerError.conflictError:
+            outcomes.append("conflict")
+    assert 2 in outcomes
+    won = [number for number, each in enumerate(outcomes) if each != "conflict"]
+    assert len(won) + outcomes.count("conflict") == 4
+    found = alice.getContainer(made.id).result(PATIENCE)
+    assert found.version == 1 + len(won)
+    assert found.content in [b"%d" % number for number in won]
+
+
+def test_if_version_is_a_condition_and_is_not_tried_again(alice: ServerProvider) -> None:
+    made = alice.createContainer(b"c").result(PATIENCE)
+    alice.updateContainerHeader(made.id, 1, ifVersion=1).result(PATIENCE)
+    with pytest.raises(BrokerError.conflictError, match="version 2, not 1"):
+        alice.updateContainerContent(made.id, b"d", ifVersion=1).result(PATIENCE)
+    assert alice.getContainerContent(made.id).result(PATIENCE) == b"c"
+
+
+def test_progress_rises_to_the_whole_and_its_own_failure_harms_nothing(
+    alice: ServerProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    size = 20 * MIB + 3
+    seen: list[tuple[int, int | None]] = []
+
+    def report(done: int, total: int | None) -> None:
+        seen.append((done, total))
+        raise LookupError("my own")
+
+    made = alice.createContainer(pattern(size), progress=report).result(PATIENCE)
+    assert seen == sorted(seen)
+    assert seen[-1] == (size, size)
+    assert len(seen) == 3
+    seen.clear()
+    assert alice.getContainerContent(made.id, progress=report).result(PATIENCE) == pattern(size)
+    assert seen == sorted(seen)
+    assert seen[-1] == (size, size)
+    seen.clear()
+    alice.createContainer(iter([b"x" * 100_000]), progress=report).result(PATIENCE)
+    assert seen == [(100_000, None)]
+    assert {record.getMessage() for record in caplog.records} == {"A progress function failed"}
+
+
+def test_a_provider_is_used_from_eight_threads_and_two_loops_at_once(alice: ServerProvider) -> None:
+    def work(number: int) -> bytes | None:
+        made = alice.createContainer(b"%d" % number).result(PATIENCE)
+        return alice.getContainerContent(made.id).result(PATIENCE)
+
+    async def loop(number: int) -> list[bytes | None]:
+        async def one(inner: int) -> bytes | None:
+            made = await alice.createContainer(b"%d" % (number + inner))
+            return await alice.getContainerContent(made.id)
+
+        return list(await asyncio.gather(*(one(inner) for inner in range(4))))
+
+    with concurrent.futures.ThreadPoolExecutor(10) as threads:
+        plain = [threads.submit(work, number) for number in range(8)]
+        loops = [threads.submit(asyncio.run, loop(number)) for number in (100, 200)]
+        assert [each.result(PATIENCE) for each in plain] == [b"%d" % n for n in range(8)]
+        assert [each.result(PATIENCE) for each in loops] == [
+            [b"%d" % (number + inner) for inner in range(4)] for number in (100, 200)
+        ]
+    assert len(alice.getEvents().result(PATIENCE)) == 16
+
+
+@both_engines
+def test_a_device_with_marks_reads_on_after_many_changes_as_a_fresh_one_does(
+    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider, tmp_path: Path
+) -> None:
+    """The mark is kept in a file; a second process's provider goes on from it."""
+    levels = share(alice, (bob, Level.Download | Level.Decrypt))
+    made = alice.createContainer(b"0", accessLevels=levels).result(PATIENCE)
+    ring = alice.getKeyRing().result(PATIENCE)
+    device = new_provider(ring, trustStore=FileTrustStore(tmp_path))
+    assert device.getContainerContent(made.id).result(PATIENCE) == b"0"
+    assert bob.getContainerContent(made.id).result(PATIENCE) == b"0"
+    for number in range(1, 6):
+        alice.updateContainerContent(made.id, b"%d" % number).result(PATIENCE)
+        alice.updateContainerAccessLevels(made.id, levels).result(PATIENCE)
+        if number % 2:
+            alice.updateContainerType(made.id, str(number)).result(PATIENCE)
+    later = new_provider(ring, trustStore=FileTrustStore(tmp_path))
+    for provider in (device, later, new_provider(ring), bob):
+        found = provider.getContainer(made.id).result(PATIENCE)
+        assert (found.version, found.content) == (14, b"5")
