@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from scbroker.errors import BrokerFaultError, KeySubstitutionError
+from scbroker.errors import BrokerFaultError, IntegrityError, KeySubstitutionError
 from scbroker.records.ids import user_id_of
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.wire import users as wire
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from scbroker.client.session import Session
 
 _KIND: Final = "user"
-_CACHED: Final = 10_000
+_CACHED: Final = 1_000
+_LONGEST: Final = 1_024
 
 
 class _KeysMark(msgspec.Struct, array_like=True, frozen=True):
@@ -51,32 +52,39 @@ class Directory:
 
     async def latest(self, users: Iterable[uuid.UUID]) -> Mapping[uuid.UUID, KeyChain]:
         """The chains of these users as of now; all of them or an error."""
-        wanted = list(dict.fromkeys(users))
-        await self._fetch(wanted)
-        return {user: self._chains[user] for user in wanted}
+        return await self._fetch(list(dict.fromkeys(users)))
 
     async def at_least(self, states: Mapping[uuid.UUID, int]) -> Mapping[uuid.UUID, KeyChain]:
         """The chains of these users, each known up to the sequence given at least."""
-        behind = [
-            user
-            for user, sequence in states.items()
-            if user not in self._chains or self._chains[user].sequence < sequence
-        ]
-        await self._fetch(behind)
-        return {user: self._chains[user] for user in states}
+        known = {user: self._chains.get(user) for user in states}
+        enough = {
+            user: chain
+            for user, chain in known.items()
+            if chain is not None and chain.sequence >= states[user]
+        }
+        return {**enough, **await self._fetch([user for user in states if user not in enough])}
 
-    async def _fetch(self, wanted: list[uuid.UUID]) -> None:
+    async def _fetch(self, wanted: list[uuid.UUID]) -> dict[uuid.UUID, KeyChain]:
+        """Asks for what is new of each, as often as it takes, and verifies each chain once it is whole."""
+        bases = {user: self._chains.get(user) for user in wanted}
+        received: dict[uuid.UUID, list[Signed]] = {user: [] for user in wanted}
         for start in range(0, len(wanted), wire.MAX_KEY_USERS):
             batch = wanted[start : start + wire.MAX_KEY_USERS]
             while batch:
-                batch = await self._fetch_some(batch)
+                batch = await self._fetch_some(batch, bases, received)
+        return {user: self._accept(user, bases[user], received[user]) for user in wanted}
 
-    async def _fetch_some(self, batch: list[uuid.UUID]) -> list[uuid.UUID]:
+    async def _fetch_some(
+        self,
+        batch: list[uuid.UUID],
+        bases: Mapping[uuid.UUID, KeyChain | None],
+        received: Mapping[uuid.UUID, list[Signed]],
+    ) -> list[uuid.UUID]:
         """One request; gives the users of whom there may be more than fitted in the answer."""
         asked = [
             wire.KeyRecordsFrom(
                 userId=str(user),
-                from_=len(self._chains[user].records) if user in self._chains else 0,
+                from_=len(received[user]) + (len(base.records) if (base := bases[user]) else 0),
             )
             for user in batch
         ]
@@ -88,30 +96,26 @@ class Directory:
         )
         if [item.userId for item in answer.users] != [str(user) for user in batch]:
             raise BrokerFaultError("The broker answered for other users than those asked for.")
-        received, last = 0, 0
+        count, last = 0, 0
         for position, (user, item) in enumerate(zip(batch, answer.users, strict=True)):
-            records = [record.signed for record in item.keyRecords]
-            if records:
-                received, last = received + len(records), position
-            if item.deleted:
-                self.deleted.add(user)
-            self._accept(user, records)
-        return batch[last:] if received >= wire.MAX_KEY_RECORDS else []
+            (self.deleted.add if item.deleted else self.deleted.discard)(user)
+            received[user].extend(record.signed for record in item.keyRecords)
+            if item.keyRecords:
+                count, last = count + len(item.keyRecords), position
+            if len(received[user]) > _LONGEST:
+                raise IntegrityError("A user has more key records than a chain can have (K7).")
+        return batch[last:] if count >= wire.MAX_KEY_RECORDS else []
 
-    def _accept(self, user: uuid.UUID, records: list[Signed]) -> None:
-        known = self._chains.get(user)
-        if known is None:
-            chain = verified_chain(user, records)
-        elif records:
-            chain = known.extend(records, now())
-        else:
-            chain = known
+    def _accept(self, user: uuid.UUID, base: KeyChain | None, records: list[Signed]) -> KeyChain:
+        chain = verified_chain(user, records) if base is None else base.extend(records, now())
+        known = self._chains.pop(user, None)
+        if known is not None and known.hashes[: len(chain.hashes)] == chain.hashes:
+            chain = known  # another answer, that came earlier, was newer
         check_mark(self._session, chain)
-        if len(self._chains) > _CACHED:
-            own = self.own
-            self._chains.clear()
-            self._chains[own.userId] = own
         self._chains[user] = chain
+        while len(self._chains) > _CACHED:
+            self._chains.pop(next(name for name in self._chains if name != self._session.userId))
+        return chain
 
 
 def verified_chain(user: uuid.UUID, records: list[Signed]) -> KeyChain:

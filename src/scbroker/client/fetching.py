@@ -11,18 +11,27 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scbroker.client.directory import now
-from scbroker.client.reading import Mark, State, judge_view, open_container_key, open_type
+from scbroker.client.io_thread import io_thread
+from scbroker.client.reading import (
+    Mark,
+    State,
+    Walk,
+    judge_view,
+    open_container_key,
+    open_type,
+)
 from scbroker.client.sealing import OpenPart
 from scbroker.client.session import Session
 from scbroker.client.transfer import Progress, download
 from scbroker.crypto.verify import sha256
-from scbroker.errors import ConflictError, IntegrityError, TooLargeError
+from scbroker.errors import ConflictError, ForkError, IntegrityError, TooLargeError
 from scbroker.records.container_record import (
     Role,
     check_segment_hashes,
     parse_record,
 )
 from scbroker.records.ids import user_id_of
+from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.types import Container, Header, Metadata, SecuredContainer
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
@@ -37,8 +46,8 @@ from scbroker.wire.containers import (
 
 KIND: Final = "container"
 _ROUNDS: Final = 5
-_MAX_GOVERNING: Final = 100_000
-_MAX_GAP: Final = 10_000_000
+_MANY_VIEWS: Final = 32
+_MAX_GOVERNING: Final = 256 * 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,69 +92,81 @@ async def _fetch_once(
     view = await session.call("GET", f"/v1/containers/{container_id}", ContainerView, query=query)
     views = await _all_governing(session, container_id, view)
     head = view.head.signed if view.head is not None else None
-    bodies = await _bodies(session, container_id, view, views, mark)
+    walk = await _walk(session, container_id, view, views, mark)
     chains = await _chains(session, view, views, head, mark if resumed else None)
-    state = judge_view(
-        container_id.bytes, session.fingerprint, views, head, bodies, chains, mark, now()
-    )
-    return Fetched(state, view)
+    judged = (
+        container_id.bytes, session.fingerprint, views, head, walk, chains, mark, now()
+    )  # fmt: skip
+    if len(views) > _MANY_VIEWS:
+        return Fetched(await io_thread.in_pool(judge_view, *judged), view)
+    return Fetched(judge_view(*judged), view)
 
 
 async def _all_governing(
     session: Session, container_id: uuid.UUID, view: ContainerView
 ) -> list[GoverningView]:
     views = list(view.governing)
-    head = view.head or view.governing[-1].record
+    to = view.lastGoverning if view.head is None else parse_record(view.head.body).version
+    size = 0
     while (last := _version(views[-1])) < view.lastGoverning:
-        if len(views) > _MAX_GOVERNING:
-            raise TooLargeError("The container's access was changed more often than can be judged.")
-        to = parse_record(head.body).version if view.head is not None else view.lastGoverning
         page = await session.call(
             "GET",
             f"/v1/containers/{container_id}/governing",
             GoverningPage,
             query={"from": str(last + 1), "to": str(to)},
         )
-        if not page.governing or _version(page.governing[0]) <= last:
+        if not page.governing or _version(page.governing[-1]) <= last:
             raise IntegrityError("The broker withholds governing records.")
         views += page.governing
+        size += sum(_size(item) for item in page.governing)
+        if size > _MAX_GOVERNING:
+            raise TooLargeError("The container's access was changed more often than can be judged.")
     return views
+
+
+def _size(view: GoverningView) -> int:
+    shown = view.accessList
+    lists = 0 if shown is None else len(shown.entryHashes) + 256 * len(shown.disclosed)
+    return len(view.record.body) + len(view.record.signature) + lists
 
 
 def _version(view: GoverningView) -> int:
     return parse_record(view.record.body).version
 
 
-async def _bodies(
+async def _walk(
     session: Session,
     container_id: uuid.UUID,
     view: ContainerView,
     views: list[GoverningView],
     mark: Mark | None,
-) -> dict[int, bytes]:
-    """Every body from the mark's version to the head, and what else was served, by version."""
-    served = [item.record.body for item in views] + list(view.skipped)
-    if view.head is not None:
-        served.append(view.head.body)
-    bodies = {parse_record(body).version: body for body in served}
-    if mark is None:
-        return bodies
-    head = max(bodies)
-    if head - mark.version > _MAX_GAP:
-        raise TooLargeError("The container was changed more often than can be judged.")
-    missing = mark.version
-    while missing <= head:
-        if missing in bodies:
-            missing += 1
+) -> Walk | None:
+    """Every body from the mark's record to the head, from what was served and from further pages."""
+    last = view.head.body if view.head is not None else views[-1].record.body
+    head = parse_record(last).version
+    if mark is None or head <= mark.version:
+        return None
+    bodies = [item.record.body for item in views] + list(view.skipped) + [last]
+    served = {parse_record(body).version: body for body in bodies}
+    walk = Walk(mark, views, head, now())
+    while walk.next_version <= head:
+        if walk.next_version in served:
+            walk.step(served[walk.next_version])
             continue
-        query = {"from": str(missing), "count": str(MAX_SKIPPED)}
-        path = f"/v1/containers/{container_id}/records"
-        page = await session.call("GET", path, Bodies, query=query)
-        found = {parse_record(body).version: body for body in page.bodies}
-        if missing not in found:
-            break  # judging says what is wrong
-        bodies = {**found, **bodies}
-    return bodies
+        page = await session.call(
+            "GET",
+            f"/v1/containers/{container_id}/records",
+            Bodies,
+            query={"from": str(walk.next_version), "count": str(MAX_SKIPPED)},
+        )
+        if not page.bodies or parse_record(page.bodies[0]).version != walk.next_version:
+            raise ForkError(
+                "The broker withholds what leads from the version seen before to this one."
+            )
+        for body in page.bodies:
+            if walk.next_version <= head:
+                walk.step(body)
+    return walk
 
 
 async def _chains(
@@ -232,7 +253,7 @@ def metadata(session: Session, opened: Opened) -> Metadata:
         session,
         opened.state,
         opened.container_key,
-        open_type(opened.state, opened.fetched.view.type),
+        open_type(opened.state, opened.fetched.view.type, session.fingerprint),
     )
 
 
@@ -274,8 +295,14 @@ def _access(session: Session, state: State) -> tuple[AccessLevel, ...] | None:
     )
 
 
-def secured(session: Session, fetched: Fetched) -> SecuredContainer:
-    """The container as it is kept, without opening content or header."""
+async def secured(session: Session, fetched: Fetched) -> SecuredContainer:
+    """The container as it is kept, without opening content or header.
+
+    Its signature is verified here once more: a head that a mark proves may have come with any.
+    """
+    author = user_id_of(fetched.state.record.author)
+    chains = await session.directory.at_least({author: 0})
+    verify_author(fetched.state.signed, fetched.state.record, chains[author])
     opened = open_fetched(session, fetched)
     shown = metadata(session, opened)
     view, signed = fetched.view, fetched.state.signed

@@ -9,7 +9,7 @@ from typing import Final
 
 from scbroker.client.fetching import moment
 from scbroker.client.session import Session
-from scbroker.errors import BrokerFaultError, InvalidArgumentError
+from scbroker.errors import BrokerFaultError, InvalidArgumentError, TooLargeError
 from scbroker.records.ids import show_fingerprint
 from scbroker.records.key_record import KeyChain, KnownKey
 from scbroker.types import ContainerEvent, PublicKey
@@ -18,6 +18,7 @@ from scbroker.wire.events import MAX_PAGE, Event, Events
 
 Criteria = dict[str, str | list[str]]
 _MAX_ID: Final = 2**53 - 1
+_MOST: Final = 1_000_000
 
 
 def checked_user(userId: object) -> uuid.UUID:
@@ -102,7 +103,11 @@ async def events(session: Session, criteria: Criteria) -> list[ContainerEvent]:
         if any(b <= a for a, b in itertools.pairwise(ids)) or (ids and ids[0] < first):
             raise BrokerFaultError("The broker's events are out of order.")
         found += page.events
-        end = min(end, page.lastId)
+        end = min(end, page.lastId) if len(found) == len(ids) else end
+        if len(found) > _MOST:
+            raise TooLargeError(
+                f"More than {_MOST} events: ask for a range with startId and endId."
+            )
         if len(ids) < MAX_PAGE or ids[-1] >= end:
             return [_event(event) for event in found if event.id <= end]
         query |= {"startId": str(ids[-1] + 1), "endId": str(end)}

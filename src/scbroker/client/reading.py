@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -34,6 +35,8 @@ from scbroker.records.judge import (
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import GoverningView, ListView, TypeText
+
+_OTHER_HISTORY: Final = "Another history of this container was seen before on this device."
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
@@ -110,7 +113,7 @@ def judge_view(
     reader: bytes,
     views: Sequence[GoverningView],
     head: Signed | None,
-    bodies: Mapping[int, bytes],
+    walk: Walk | None,
     chains: Mapping[bytes, KeyChain],
     mark: Mark | None,
     now: int,
@@ -118,9 +121,10 @@ def judge_view(
     """Judges everything that was served against the rules and against the mark.
 
     `reader` is the reader's fingerprint. `views` begin with the first governing record, or with the
-    mark's where the mark is complete; `bodies` are those from the mark's version to the head, by version.
+    mark's where the mark is complete; `walk` has gone from the mark's record to the head.
     """
     resumed = mark is not None and mark.complete
+    parents = _parents(views) if walk is None else walk.parents
     judged: InForce | None = None
     complete = True
     for view in views:
@@ -137,7 +141,7 @@ def judge_view(
             judged = judge_first(known, access, now)
         else:
             given = access if known.record.changes_access else None
-            judged = judge_next(known, judged, given, _parent_of(known, bodies), now)
+            judged = judge_next(known, judged, given, parents.get(known.record.version - 1), now)
     if judged is None:
         raise IntegrityError("A container without a governing record.")
     known, signed = judged.known, views[-1].record.signed
@@ -145,7 +149,7 @@ def judge_view(
         known, signed = Known.parse(head.body), head
         if mark is None or known.hash != mark.hash:
             _verify(head, known, chains)
-        after = judge_next(known, judged, None, _parent_of(known, bodies), now)
+        after = judge_next(known, judged, None, parents.get(known.record.version - 1), now)
         if after is not judged:
             raise IntegrityError("A governing record was served as if it were none.")
     first = parse_record(views[0].record.body)
@@ -154,7 +158,7 @@ def judge_view(
     state = State(known, signed, judged, complete, *created)
     _check_disclosed(state, reader, [view.accessList for view in views])
     if mark is not None:
-        _check_mark(state, views, bodies, mark, now)
+        _check_mark(state, views, walk, mark)
     return state
 
 
@@ -186,9 +190,11 @@ def open_container_key(
     return key
 
 
-def open_type(state: State, text: TypeText | None) -> str | None:
-    """The type, checked against the signed hash; None where it is hidden."""
+def open_type(state: State, text: TypeText | None, reader: bytes) -> str | None:
+    """The type, checked against the signed hash; None where it is hidden from the reader."""
     if text is None:
+        if state.own_entry(reader).allows(ContainerAccessLevel.ViewType):
+            raise IntegrityError("The broker withholds the container's type.")
         return None
     if type_hash(state.container_id, text.salt, text.type) != state.governing.governing.type:
         raise IntegrityError("The type is not the one that was signed.")
@@ -218,47 +224,70 @@ def _verify(signed: Signed, known: Known, chains: Mapping[bytes, KeyChain]) -> N
 def _resume(mark: Mark, known: Known, access: AccessList) -> InForce:
     """What was in force at the mark: proved by the mark's hash, judged when the mark was made."""
     if (known.record.version, known.hash) != (mark.governingVersion, mark.governingHash):
-        raise ForkError("Another history of this container was seen before on this device.")
+        raise ForkError(_OTHER_HISTORY)
     return InForce(known, access)
 
 
-def _parent_of(known: Known, bodies: Mapping[int, bytes]) -> Known | None:
-    body = bodies.get(known.record.version - 1)
-    return None if body is None else Known.parse(body)
+def _parents(views: Sequence[GoverningView]) -> dict[int, Known]:
+    """For a fresh reader, the parents at hand are the governing records themselves."""
+    known = [Known.parse(view.record.body) for view in views]
+    return {item.record.version: item for item in known}
+
+
+class Walk:
+    """From the record of a mark to the head, body by body, each checked to follow the one before it.
+
+    Keeps of the bodies only the parents of what is judged in full, so that the length does not matter.
+    """
+
+    def __init__(self, mark: Mark, views: Sequence[GoverningView], head: int, now: int) -> None:
+        self._mark, self._now = mark, now
+        served = _parents(views)
+        if mark.governingVersion not in served:
+            raise ForkError(_OTHER_HISTORY)
+        self._in_force = served[mark.governingVersion]
+        self._judged = {*served, head}
+        self._last: Known | None = None
+        self.governing: dict[int, bytes] = {}
+        self.parents: dict[int, Known] = {}
+
+    @property
+    def next_version(self) -> int:
+        return self._mark.version if self._last is None else self._last.record.version + 1
+
+    @property
+    def reached(self) -> bytes:
+        """The hash of the last body."""
+        return b"" if self._last is None else self._last.hash
+
+    def step(self, body: bytes) -> None:
+        known = Known.parse(body)
+        if self._last is None:
+            seen = (self._mark.version, self._mark.hash, self._mark.governingHash)
+            if (known.record.version, known.hash, self._in_force.hash) != seen:
+                raise ForkError(_OTHER_HISTORY)
+        else:
+            check_skipped(known, self._in_force, self._last, self._now)
+            if known.record.governing is not None:
+                self.governing[known.record.version] = known.hash
+                self._in_force = known
+        self._last = known
+        if known.record.version + 1 in self._judged:
+            self.parents[known.record.version] = known
 
 
 def _check_mark(
-    state: State,
-    views: Sequence[GoverningView],
-    bodies: Mapping[int, bytes],
-    mark: Mark,
-    now: int,
+    state: State, views: Sequence[GoverningView], walk: Walk | None, mark: Mark
 ) -> None:
     """The head is what was seen, or follows from it without a gap."""
     if state.record.version < mark.version:
         raise RollbackError("A newer version of this container was seen before on this device.")
     if state.record.version == mark.version:
         if state.head.hash != mark.hash:
-            raise ForkError("Another history of this container was seen before on this device.")
+            raise ForkError(_OTHER_HISTORY)
         return
-    governing = {
-        known.record.version: known for known in (Known.parse(v.record.body) for v in views)
-    }
-    if mark.governingVersion not in governing:
-        raise ForkError("Another history of this container was seen before on this device.")
-    if any(version not in bodies for version in range(mark.version, state.record.version + 1)):
+    if walk is None or walk.reached != state.head.hash:
         raise ForkError("The broker withholds what leads from the version seen before to this one.")
-    in_force = governing[mark.governingVersion]
-    parent = Known.parse(bodies[mark.version])
-    if (parent.hash, in_force.hash) != (mark.hash, mark.governingHash):
-        raise ForkError("Another history of this container was seen before on this device.")
-    for version in range(mark.version + 1, state.record.version + 1):
-        known = Known.parse(bodies[version])
-        check_skipped(known, in_force, parent, now)
-        if known.record.governing is not None:
-            if governing.get(version) is None or governing[version].hash != known.hash:
-                raise IntegrityError("A governing record was served as if it were none.")
-            in_force = known
-        parent = known
-    if parent.hash != state.head.hash:
-        raise ForkError("The bodies served do not lead to the head.")
+    judged = {v: known.hash for v, known in _parents(views).items() if v > mark.version}
+    if judged != walk.governing:
+        raise IntegrityError("A governing record was served as if it were none.")

@@ -206,7 +206,7 @@ class ServerProvider(BaseProvider):
 
         async def work() -> SecuredContainer:
             fetched = await fetching.fetch(session, containerId, header=True, content=True)
-            return fetching.secured(session, fetched)
+            return await fetching.secured(session, fetched)
 
         return session.hold(work())
 

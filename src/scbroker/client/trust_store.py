@@ -216,11 +216,16 @@ class _FileMarks:
         self._offset += position
 
     def _frame_end(self, data: bytes, position: int) -> int | None:
-        """Where a whole frame ends; None at the end or where a crash cut the last one off."""
+        """Where a whole frame ends; None at the end or where a crash cut the last one off.
+
+        After a power cut a file may have its new length and zeros where its bytes were to be.
+        """
         if len(data) - position < _HEAD:
             return None
         length = data[position : position + _LENGTH]
         if not equal(self._keyed("length", self._mac, length), data[position + _LENGTH :][:_MAC]):
+            if not any(data[position:]):
+                return None
             raise self._damaged()
         end = position + _HEAD + int.from_bytes(length, "big") + _MAC
         return end if end <= len(data) else None

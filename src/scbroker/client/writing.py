@@ -128,12 +128,14 @@ def _check_allowed(session: Session, state: State, change: Change) -> None:
         needed = ContainerAccessLevel.DefaultOwnerPermissions
     missing = ContainerAccessLevel(needed & ~entry.permissions)
     if missing:
-        raise PermissionDeniedError(f"Your access to this container lacks {missing!s}.")
+        raise PermissionDeniedError(f"Your access to this container lacks {missing.name}.")
 
 
 def _check_no_conflict(seen: State, found: State, change: Change) -> None:
     """Raises `ConflictError` where the same field was changed by both."""
     before, after = seen.governing.governing, found.governing.governing
+    if change.grants is not KEEP and seen.governing.known.hash != found.governing.known.hash:
+        raise ConflictError("Somebody else changed the access meanwhile: read it again.")
     old, new = seen.record, found.record
     both = {
         "header": change.header is not KEEP and _id(old.header) != _id(new.header),
@@ -184,7 +186,7 @@ async def _draft_next(session: Session, change: Change, opened: Opened) -> _Draf
     version = state.record.version + 1
     before = state.governing.governing
     shown = opened.fetched.view.type
-    text = open_type(state, shown)
+    text = open_type(state, shown, session.fingerprint)
     salted, digest = None, before.type
     if change.type is not KEEP and (shown is None or change.type != text):
         text = change.type
@@ -261,7 +263,9 @@ async def _access(
     gone = frozenset(
         user
         for user in grants
-        if user in session.directory.deleted and chains[user].fingerprint in known
+        if user in session.directory.deleted
+        and user != session.userId
+        and chains[user].fingerprint in known
     )
     arguments = (
         container_id, version, session.fingerprint, digest, container_key, grants, chains, gone
