@@ -86,9 +86,15 @@ class _Job:
         self.outcome, self.error = None, None
         try:
             with connection.begin_nested():
-                self.outcome = self.work(connection)
+                try:
+                    self.outcome = self.work(connection)
+                except Exception as error:
+                    self.error = error
+                    raise
         except Exception as error:
-            self.error = error
+            # Out of space SQLite has dropped the savepoint too: going back to it fails as well, and
+            # only the first error says what to do.
+            self.error = self.error or error
 
     def settle(self) -> None:
         if self.future.done():
