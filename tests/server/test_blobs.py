@@ -1,0 +1,154 @@
+"""Objects are on the disk before a row names them, and a store that fails says so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from scbroker.crypto.seal import random_bytes
+from scbroker.errors import InvalidArgumentError, OverloadedError
+from scbroker.server import parts
+from scbroker.server.blobs import Blobs, Folder, new_blob_name, open_blobs
+from scbroker.server.broker import Broker, Call, SessionUser
+from scbroker.server.database import Database, open_database
+from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.settings import Settings
+from scbroker.wire.query import NoQuery
+
+T = TypeVar("T")
+
+
+class _Watched:
+    """A database that tells when a write has committed."""
+
+    def __init__(self, database: Database, told: list[str]) -> None:
+        self._database = database
+        self._told = told
+
+    async def read(self, work: Callable[[Any], T], *, large: bool = False) -> T:
+        return await self._database.read(work, large=large)
+
+    async def write(self, work: Callable[[Any], T]) -> T:
+        result = await self._database.write(work)
+        self._told.append("commit")
+        return result
+
+    async def close(self) -> None:
+        await self._database.close()
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was synced, in order, by its path."""
+    found: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        found.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
+    database_url: str, tmp_path: Path, synced: list[str]
+) -> None:
+    root = tmp_path / "objects"
+
+    async def work() -> None:
+        database = _Watched(open_database(database_url), synced)
+        try:
+            await database.write(upgrade)
+            broker = Broker(Settings(), database, Folder(root), bytes(32), frozenset())
+            path: dict[str, uuid.UUID | int] = {
+                "containerId": uuid.uuid4(), "partId": uuid.uuid4(), "index": 0
+            }  # fmt: skip
+            user = SessionUser(random_bytes(16), random_bytes(32), 2, random_bytes(32))
+            synced.clear()
+            await parts.receive(broker, Call("test", "", path, NoQuery(), user), bytes(1000))
+        finally:
+            await database.close()
+
+    asyncio.run(work())
+    [file] = [path for path in root.rglob("*") if path.is_file()]
+    assert file.read_bytes() == bytes(1000)
+    assert synced == ["commit", str(file), str(file.parent), "commit"]
+
+
+def test_the_folders_of_a_new_store_are_synced_into_their_parents(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    Folder(tmp_path / "objects")
+    assert {str(tmp_path / "objects"), str(tmp_path / "objects" / "parts")} <= set(synced)
+
+
+def test_a_disk_that_does_not_sync_a_chunk_has_not_taken_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Folder(tmp_path / "objects")
+
+    def fail(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OverloadedError):
+        asyncio.run(folder.put(new_blob_name(random_bytes(16)), b"x"))
+
+
+def _stores(tmp_path: Path) -> list[Blobs]:
+    return [Folder(tmp_path / "objects"), open_blobs("memory:///")]
+
+
+def test_a_store_gives_ranges_of_what_was_put_until_it_is_removed(tmp_path: Path) -> None:
+    async def work(store: Blobs) -> None:
+        name, other = (new_blob_name(random_bytes(16)) for _ in range(2))
+        await store.check()
+        await store.put(name, b"0123456789")
+        await store.put(other, b"other")
+        assert await store.get(name, 0, 10) == b"0123456789"
+        assert await store.get(name, 3, 5) == b"34"
+        await store.remove([new_blob_name(random_bytes(16)), name, name])
+        with pytest.raises(LookupError):
+            await store.get(name, 0, 1)
+        assert await store.get(other, 0, 5) == b"other"
+
+    for store in _stores(tmp_path):
+        asyncio.run(work(store))
+
+
+def test_names_are_never_used_twice() -> None:
+    part = random_bytes(16)
+    assert len({new_blob_name(part) for _ in range(100)}) == 100
+
+
+class _Broken:
+    """Stands in for a store that cannot be reached: every use of it fails."""
+
+
+def test_a_store_that_cannot_be_reached_is_overloaded_whatever_is_asked_of_it() -> None:
+    store = Blobs(_Broken())  # type: ignore[arg-type]
+
+    async def work() -> None:
+        for action in (
+            store.put("parts/00/x", b"x"),
+            store.get("parts/00/x", 0, 1),
+            store.remove(["parts/00/x"]),
+            store.check(),
+        ):
+            with pytest.raises(OverloadedError):
+                await action
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "file://relative", "s3:", "", "nonsense"])
+def test_an_address_without_a_store_is_refused(url: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="object_store_url"):
+        open_blobs(url)
