@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import urllib.parse
 from typing import Final
 
@@ -10,12 +11,18 @@ from scbroker.errors import InvalidArgumentError
 
 _PORTS: Final = {"http": 80, "https": 443}
 _LOOPBACK: Final = "localhost"
+_BRACKETED: Final = re.compile(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\](:[0-9]*)?\Z")
+_NAME: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\Z")
+# A name that ends in a number is an address in a spelling that resolvers read in their own ways.
+_NUMBER: Final = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)\Z")
 
 
 def canonical_origin(url: str) -> str:
     """`scheme://host:port`; `InvalidArgumentError` unless it is https, or http to a loopback."""
     try:
         parts = urllib.parse.urlsplit(url)
+        if "[" in parts.netloc and not _BRACKETED.match(parts.netloc):
+            raise ValueError(parts.netloc)
         host, port = _canonical_host(parts.hostname or ""), parts.port
     except ValueError:
         raise InvalidArgumentError("The broker's address is not a URL.") from None
@@ -31,10 +38,17 @@ def canonical_origin(url: str) -> str:
 
 
 def _canonical_host(host: str) -> str:
+    """The host in its one spelling; empty for none, `ValueError` for what is none."""
+    if host and ":" not in host:
+        host = host.encode("idna").decode("ascii").lower().rstrip(".")
     if not _is_ip(host):
-        host = host.encode("idna").decode("ascii").lower().rstrip(".") if host else ""
+        if host and (not _NAME.match(host) or _NUMBER.match(host)):
+            raise ValueError(host)
         return _LOOPBACK if host == _LOOPBACK or host.endswith(".localhost") else host
     address = ipaddress.ip_address(host)
+    if isinstance(address, ipaddress.IPv6Address):
+        # Versions of Python differ in how they write such an address, and in what is loopback.
+        address = address.ipv4_mapped or address
     if address.is_loopback:
         return _LOOPBACK
     return f"[{address}]" if isinstance(address, ipaddress.IPv6Address) else str(address)

@@ -1,0 +1,115 @@
+"""The one spelling of a broker's address: docs/spec/protocol.md, sections 0 and 2."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from scbroker.errors import InvalidArgumentError
+from scbroker.wire.origin import canonical_origin
+
+SPELLINGS = {
+    "https://broker.example:443": [
+        "https://broker.example", "https://broker.example/", "HTTPS://Broker.Example",
+        "https://broker.example:443", "https://broker.example:443/", "https://BROKER.example:0443",
+        "https://broker.example:", "https://broker.example.", "https://broker.example?",
+        "https://broker.example#", "https://\uff42roker\u3002example",
+    ],
+    "https://broker.example:8443": ["https://broker.example:8443", "https://Broker.Example:8443/"],
+    "https://a_b-c:443": ["https://a_b-c"],
+    "https://1a:443": ["https://1a"],
+    "https://xn--bcher-kva.example:443": [
+        "https://bücher.example", "https://BÜCHER.example", "https://xn--bcher-kva.example",
+        "https://bu\u0308cher.example",
+    ],
+    "http://localhost:80": [
+        "http://localhost", "http://LOCALHOST:80", "http://localhost.", "http://127.0.0.1",
+        "http://127.255.255.254:80", "http://[::1]", "http://[0:0:0:0:0:0:0:1]:80",
+        "http://[::ffff:127.0.0.1]", "http://\uff11\uff12\uff17.0.0.1", "http://broker.localhost",
+    ],
+    "https://localhost:443": ["https://localhost", "https://127.0.0.2", "https://[::1]:443"],
+    "http://localhost:8000": ["http://127.0.0.1:8000", "http://[::1]:8000"],
+    "https://192.0.2.1:443": ["https://192.0.2.1", "https://[::ffff:192.0.2.1]"],
+    "https://[2001:db8::1]:443": [
+        "https://[2001:db8::1]", "https://[2001:DB8:0:0::0001]", "https://[2001:db8::0.0.0.1]",
+    ],
+}  # fmt: skip
+
+REFUSED = [
+    "", "broker.example", "broker.example:443", "//broker.example", "https:", "https://", "https:///",
+    "https://:443", "ftp://broker.example", "ws://broker.example", "file:///etc/passwd",
+    "http://broker.example", "http://192.0.2.1", "http://[2001:db8::1]", "http://128.0.0.1",
+    "http://0.0.0.0", "http://[::]", "http://[::ffff:192.0.2.1]", "http://localhost.example",
+    "http://127.0.0.1.example", "http://notlocalhost", "https://broker.example/path",
+    "https://broker.example//", "https://broker.example?a=b",
+    "https://broker.example#a", "https://user@broker.example", "https://user:pass@broker.example",
+    "https://@broker.example", "https://broker.example@evil.example", "https://broker.example:port",
+    "https://broker.example:65536", "https://broker.example:-1", "https://broker.example:+443",
+    "https://broker.example:\uff1443", "https://broker.example:44 3", "https://a:1:2", "https://[::1",
+    "https://::1", "https://[::1]x", "https://[v1.a]", "https://[1.2.3.4]", "https://[fe80::1%eth0]",
+    "https://[broker.example]", "https://a b", "https://a\\b", "https://a%62", "https://a\0b",
+    "https://a;b", "https://a,b", "https://a*", "https://a..b", "https://.a", "https://a. .b",
+    "https://127.1", "https://1", "https://0x7f000001", "https://0x7f.1", "https://a.0x",
+    "https://127.0.0.0x1", "https://127.0.0.1.2", "https://0177.0.0.1", "https://256.0.0.1",
+    "https://\ud800", "https://" + "a" * 64, "https://a\u2100b", "https://a\uff0fb",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "spelling, canonical",
+    [(spelling, canonical) for canonical, found in SPELLINGS.items() for spelling in found],
+    ids=ascii,
+)
+def test_every_spelling_of_an_address_gives_the_same_origin(spelling: str, canonical: str) -> None:
+    assert canonical_origin(spelling) == canonical
+
+
+@pytest.mark.parametrize("url", REFUSED,
+                         ids=ascii)  # fmt: skip
+def test_what_is_no_address_of_a_broker_is_refused(url: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        canonical_origin(url)
+    assert caught.type is InvalidArgumentError
+
+
+def test_a_password_in_an_address_is_not_in_the_error() -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        canonical_origin("https://user:hunter2@broker.example")
+    assert "hunter2" not in str(caught.value)
+
+
+hosts = st.one_of(
+    st.text(max_size=12),
+    st.text(alphabet="abz019.-_:[]%@/\\xf\uff4c\u3002\uff11", max_size=16),
+    st.ip_addresses(v=4).map(str),
+    st.ip_addresses(v=6).map(lambda address: f"[{address}]"),
+    st.ip_addresses(v=4, network="127.0.0.0/8").map(lambda address: f"[::ffff:{address}]"),
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.sampled_from(["http", "https", "HTTPS"]), hosts,
+       st.none() | st.integers(0, 70_000))  # fmt: skip
+@example("https", "\uff11\uff12\uff17.0.0.1", None)
+def test_an_origin_is_its_own_only_spelling(scheme: str, host: str, port: int | None) -> None:
+    url = f"{scheme}://{host}" + ("" if port is None else f":{port}")
+    try:
+        origin = canonical_origin(url)
+    except InvalidArgumentError:
+        return
+    assert canonical_origin(origin) == origin
+    assert origin.isascii()
+    assert origin == origin.lower()
+    assert origin.startswith(("https://", "http://localhost:"))
+    assert origin.rpartition(":")[2].isdigit()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=40))
+def test_any_text_is_an_address_or_refused(url: str) -> None:
+    try:
+        canonical_origin(url)
+    except InvalidArgumentError:
+        return
+    assert "://" in url
