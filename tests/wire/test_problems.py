@@ -1,0 +1,147 @@
+"""Errors on the wire: docs/spec/protocol.md, section 1."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from scbroker import errors
+from scbroker.errors import BrokerError, BrokerFaultError, BrokerUnavailableError, OverloadedError
+from scbroker.wire.problems import MAX_PROBLEM, STATUS, Problem, error_of, problem_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "spec" / "protocol.md"
+TABLE = dict(re.findall(r"^\| `([a-z-]+)` \| ([0-9]{3}) \|", PAGE.read_text("utf-8"), re.MULTILINE))
+
+
+def subclasses(kind: type[BrokerError]) -> set[type[BrokerError]]:
+    return {kind}.union(*(subclasses(sub) for sub in kind.__subclasses__()))
+
+
+def answer(**members: object) -> bytes:
+    return json.dumps(
+        {"type": "about:blank", "title": "t", "status": 400, "detail": "d", "code": "invalid",
+         **members}
+    ).encode()  # fmt: skip
+
+
+def test_the_codes_and_statuses_are_those_of_the_specification() -> None:
+    assert {kind.code: str(status) for kind, status in STATUS.items()} == TABLE
+
+
+@pytest.mark.parametrize("kind", STATUS, ids=lambda kind: kind.code)
+def test_every_error_of_the_protocol_comes_back_as_itself(kind: type[BrokerError]) -> None:
+    problem = problem_of(kind("What is wrong: ö."))
+    assert (problem.type, problem.status, problem.code) == ("about:blank", STATUS[kind], kind.code)
+    found = error_of(problem.status, msgspec.json.encode(problem), None)
+    assert type(found) is kind
+    assert str(found) == "What is wrong: ö."
+
+
+@pytest.mark.parametrize("kind", sorted(subclasses(BrokerError) - set(STATUS), key=str),
+                         ids=lambda kind: kind.__name__)  # fmt: skip
+def test_an_error_without_a_place_on_the_wire_is_a_fault_that_says_nothing(
+    kind: type[BrokerError],
+) -> None:
+    problem = problem_of(kind("a secret of the broker's"))
+    assert (problem.status, problem.code) == (500, "internal")
+    assert "secret" not in problem.detail + problem.title
+
+
+@pytest.mark.parametrize("text, seconds", [("0", 0), ("17", 17), ("99999", 99999)])
+@pytest.mark.parametrize("code", ["throttled", "overloaded"])
+def test_retry_after_comes_with_the_errors_that_pass(code: str, text: str, seconds: int) -> None:
+    found = error_of(429, answer(code=code), text)
+    assert isinstance(found, BrokerUnavailableError)
+    assert found.retryAfter == seconds
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "-1", "1.5", "\u0661", "1e3", "100000", " 1", "soon",
+             "Wed, 21 Oct 2026 07:28:00 GMT", "inf", "nan"], ids=ascii,
+)  # fmt: skip
+def test_a_strange_retry_after_is_none(text: str | None) -> None:
+    for body in (answer(code="throttled"), b""):
+        found = error_of(503, body, text)
+        assert isinstance(found, BrokerUnavailableError)
+        assert found.retryAfter is None
+
+
+def test_other_errors_have_no_retry_after() -> None:
+    assert not hasattr(error_of(400, answer(), "7"), "retryAfter")
+
+
+HOSTILE = {
+    "nothing": b"",
+    "a page": b"<html>502 Bad Gateway</html>",
+    "no UTF-8": b'{"detail":"\xff"}',
+    "a list": b"[]",
+    "null": b"null",
+    "a number": b"1",
+    "no code": b'{"title":"t","status":400,"detail":"d"}',
+    "code null": answer(code=None),
+    "an unknown code": answer(code="teapot"),
+    "a code of the client's": answer(code="integrity"),
+    "a code of no case": answer(code="unavailable"),
+    "a list as code": answer(code=["invalid"]),
+    "status as text": answer(status="400"),
+    "status beyond all": answer().replace(b"400", b"1" * 5000),
+    "status as a float beyond all": answer().replace(b"400", b"1e999"),
+    "depth": b'{"code":' + b"[" * 4000,
+    "depth in an unknown member": b'{"x":' + b"[" * 4000,
+    "cut off": answer(detail="x" * MAX_PROBLEM),
+    "a lone surrogate": answer().replace(b'"d"', b'"\\ud800"'),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize(
+    "status, kind",
+    [(400, BrokerFaultError), (200, BrokerFaultError), (500, BrokerFaultError),
+     (503, OverloadedError), (502, errors.UnreachableError), (504, errors.UnreachableError)],
+    ids=lambda value: str(value) if isinstance(value, int) else "",
+)  # fmt: skip
+def test_an_answer_that_the_protocol_does_not_know_is_a_fault_by_its_status(
+    name: str, status: int, kind: type[BrokerError]
+) -> None:
+    found = error_of(status, HOSTILE[name], None)
+    assert type(found) is kind
+    assert found.retryable
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(100, 599), st.binary(max_size=100), st.none() | st.text(max_size=8))
+@example(400, b'{"title":"","status":0,"detail":"","code":"invalid"}', None)
+def test_any_answer_gives_an_error(status: int, body: bytes, retry_after: str | None) -> None:
+    assert isinstance(error_of(status, body, retry_after), BrokerError)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=600))
+@example("\x1b[31mred\x07\r\nSet-Cookie: a=b")
+@example("\u202eright to left")
+def test_a_detail_is_printable_text_of_bounded_length(detail: str) -> None:
+    problem = Problem(title="t", status=404, detail=detail, code="not-found")
+    try:
+        body = msgspec.json.encode(problem)
+    except UnicodeEncodeError:
+        return
+    found = error_of(404, body, None)
+    assert type(found) in (errors.NotFoundError, BrokerFaultError)
+    assert str(found).isprintable()
+    assert len(str(found)) <= 500
+
+
+def test_an_empty_detail_gives_the_errors_own_words() -> None:
+    assert str(error_of(404, answer(code="not-found", detail=""), None)) == str(
+        errors.NotFoundError()
+    )
+
+
+def test_the_code_decides_and_not_the_status() -> None:
+    assert type(error_of(200, answer(code="deleted", status=599), None)) is errors.DeletedError
