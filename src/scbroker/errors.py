@@ -85,7 +85,8 @@ class BrokerError(Exception):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        setattr(BrokerError, cls.__name__[0].lower() + cls.__name__[1:], cls)
+        if cls.__module__ == __name__:  # a caller's own subclass takes no name here
+            setattr(BrokerError, cls.__name__[0].lower() + cls.__name__[1:], cls)
 
     @property
     def message(self) -> str:

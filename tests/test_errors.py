@@ -1,0 +1,113 @@
+"""The tree of errors: one class for each decision that a caller can make."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import pytest
+
+from scbroker import errors
+from scbroker.errors import BrokerError, BrokerUnavailableError, InvalidArgumentError
+
+
+def subclasses(kind: type[BrokerError]) -> set[type[BrokerError]]:
+    own = {sub for sub in kind.__subclasses__() if sub.__module__ == errors.__name__}
+    return own.union(*(subclasses(sub) for sub in own))
+
+
+KINDS = sorted(subclasses(BrokerError), key=lambda kind: kind.__name__)
+each = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    """Names, and who is whose child by the depth of the line."""
+    assert errors.__doc__ is not None
+    stack: list[str] = ["BrokerError"]
+    found = {}
+    for line in errors.__doc__.splitlines():
+        match = re.match(r"    ((?:[│ ]   )*)[├└]── (\w+)", line)
+        if match:
+            depth = len(match[1]) // 4 + 1
+            found[match[2]] = stack[depth - 1]
+            stack[depth:] = [match[2]]
+    assert found == {kind.__name__: kind.__bases__[0].__name__ for kind in KINDS}
+
+
+@each
+def test_every_error_is_an_attribute_of_broker_error_in_camel_case(
+    kind: type[BrokerError],
+) -> None:
+    name = kind.__name__[0].lower() + kind.__name__[1:]
+    assert getattr(BrokerError, name) is kind
+    assert name in BrokerError.__annotations__
+
+
+def test_only_errors_are_declared_as_attributes() -> None:
+    declared = {name for name in BrokerError.__annotations__ if name.endswith("Error")}
+    assert declared == {kind.__name__[0].lower() + kind.__name__[1:] for kind in KINDS}
+
+
+@each
+def test_an_error_without_words_of_its_own_says_what_its_class_means(
+    kind: type[BrokerError],
+) -> None:
+    error = kind()
+    assert str(error) == error.message == (kind.__doc__ or "").partition("\n")[0]
+    assert error.message.endswith(".")
+    assert kind("its own words").message == "its own words"
+
+
+@each
+def test_codes_are_unique_but_for_what_is_internal(kind: type[BrokerError]) -> None:
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", kind.code)
+    assert [other.__name__ for other in KINDS if other.code == kind.code] == [kind.__name__]
+
+
+def test_trying_again_can_help_exactly_when_the_broker_failed_or_is_not_available() -> None:
+    retryable = {kind for kind in KINDS if kind.retryable}
+    assert retryable == {
+        errors.BrokerFaultError, BrokerUnavailableError, errors.UnreachableError,
+        errors.ThrottledError, errors.OverloadedError,
+    }  # fmt: skip
+
+
+def test_a_wrong_argument_is_a_value_error() -> None:
+    found = [kind.__name__ for kind in KINDS if issubclass(kind, ValueError)]
+    assert found == [InvalidArgumentError.__name__]
+
+
+@each
+def test_a_fresh_copy_is_the_same_error_without_its_history(kind: type[BrokerError]) -> None:
+    error: BrokerError
+    try:
+        try:
+            raise KeyError("context")
+        except KeyError as cause:
+            raise kind("what happened") from cause
+    except BrokerError as caught:
+        error = caught
+    error.note = "kept"  # type: ignore[attr-defined]
+    fresh = error.fresh()
+    assert type(fresh) is kind
+    assert fresh is not error
+    assert fresh.message == "what happened"
+    assert vars(fresh) == vars(error)
+    assert (fresh.__traceback__, fresh.__cause__, fresh.__context__) == (None, None, None)
+
+
+def test_a_copy_keeps_how_long_to_wait() -> None:
+    error = errors.ThrottledError("slowly", retryAfter=2.5)
+    for again in (error.fresh(), copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert type(again) is errors.ThrottledError
+        assert again.message == "slowly"
+        assert again.retryAfter == 2.5
+    assert errors.ThrottledError().retryAfter is None
+
+
+def test_a_callers_own_subclass_replaces_nothing() -> None:
+    before = dict(vars(BrokerError))
+    for name in ("NotFoundError", "Message", "Fresh", "Retryable", "OwnError"):
+        type(name, (errors.NotFoundError,), {"__module__": "callers_own"})
+    assert dict(vars(BrokerError)) == before
