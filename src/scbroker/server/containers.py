@@ -95,8 +95,9 @@ def _store(connection: Connection, incoming: Incoming) -> bool:
     _check_renewed(incoming, before, parent)
     if incoming.access is not None:
         _check_recipients(connection, incoming.access, before)
-    _store_parts(connection, incoming, parent)
+    # The container's row comes first: of two that create it at once, the second waits here.
     _store_record(connection, incoming, container, after)
+    _store_parts(connection, incoming, parent)
     events.tell_of_record(
         connection,
         incoming,
