@@ -49,6 +49,7 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
     address = f"http://{shown}:{port}"
     origins = frozenset(canonical_origin(origin) for origin in settings.origins or [address])
     prepare(settings)
+    open_blobs(_blobs_url(settings))  # what is wrong with it is said now, and not by a worker
     key = asyncio.run(_provision(settings))
     _greet(address, settings, key)
     if workers == 1:
@@ -103,6 +104,8 @@ def prepare(settings: Settings) -> None:
         raise InvalidArgumentError(
             f"The data folder {settings.directory} cannot be made: {error.strerror}."
         ) from None
+    if not os.access(settings.directory, os.W_OK | os.X_OK):
+        raise InvalidArgumentError(f"The data folder {settings.directory} cannot be written.")
 
 
 async def create_api_key(settings: Settings, name: str) -> uuid.UUID:

@@ -64,6 +64,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     upload_seconds: Annotated[int, Meta(ge=86_400)] = 172_800
     """How long chunks are kept that no record names."""
 
+    def __repr__(self) -> str:
+        return "Settings(…)"  # keys and a database's password stand in it
+
     @property
     def directory(self) -> Path:
         return (
