@@ -307,7 +307,7 @@ async def secured(session: Session, fetched: Fetched) -> SecuredContainer:
     shown = metadata(session, opened)
     view, signed = fetched.view, fetched.state.signed
     return SecuredContainer(
-        **_fields(shown),
+        **metadata_fields(shown),
         record=signed.body,
         signature=signed.signature,
         wrap=view.wrap,
@@ -317,10 +317,10 @@ async def secured(session: Session, fetched: Fetched) -> SecuredContainer:
 
 
 def container(shown: Metadata, content: bytes | None, header: Header[Any] | None) -> Container[Any]:
-    return Container(**_fields(shown), content=content, header=header)
+    return Container(**metadata_fields(shown), content=content, header=header)
 
 
-def _fields(shown: Metadata) -> dict[str, Any]:
+def metadata_fields(shown: Metadata) -> dict[str, Any]:
     return {name: getattr(shown, name) for name in Metadata.__dataclass_fields__}
 
 

@@ -102,12 +102,6 @@ class State:
             raise DeletedError()
 
 
-def records_of(views: Sequence[GoverningView], head: Signed | None) -> list[ContainerRecord]:
-    """The records that have to be judged, parsed and not yet verified: for finding their authors."""
-    signed = [item.record.signed for item in views] + ([head] if head is not None else [])
-    return [parse_record(item.body) for item in signed]
-
-
 def judge_view(
     container_id: bytes,
     reader: bytes,

@@ -19,6 +19,7 @@ from scbroker.client.fetching import (
     Opened,
     fetch,
     keep_mark,
+    metadata_fields,
     metadata_of,
     open_fetched,
 )
@@ -342,7 +343,7 @@ async def _commit(
     stored = session.marks.get(KIND, record.containerId)
     if stored is None or stored == (fetched.state.mark.encode() if fetched else None):
         keep_mark(session, stored, state)
-    return _secured(session, draft, state, signed, request)
+    return _secured(session, draft, state, signed, request, fetched)
 
 
 def _judge_own(draft: _Draft, signed: Signed, fetched: Fetched | None) -> State:
@@ -364,27 +365,27 @@ def _judge_own(draft: _Draft, signed: Signed, fetched: Fetched | None) -> State:
 
 
 def _secured(
-    session: Session, draft: _Draft, state: State, signed: Signed, request: RecordRequest
+    session: Session,
+    draft: _Draft,
+    state: State,
+    signed: Signed,
+    request: RecordRequest,
+    fetched: Fetched | None,
 ) -> SecuredContainer:
-    shown = metadata_of(session, state, draft.container_key, draft.text)
-    own = None
-    if request.accessList is not None:
-        own = next(
-            (
-                item.wrap
-                for item, name in zip(
-                    request.accessList, state.governing.access.entries, strict=True
-                )
-                if name == session.fingerprint
-            ),
-            None,
+    """The container as it was sent; of parts that were carried over, nothing was."""
+    wraps = dict(
+        zip(
+            state.governing.access.entries,
+            [item.wrap for item in request.accessList or ()],
+            strict=request.accessList is not None,
         )
-    fields = {name: getattr(shown, name) for name in type(shown).__dataclass_fields__}
+    )
+    own = fetched.view.wrap if request.accessList is None and fetched is not None else None
     return SecuredContainer(
-        **fields,
+        **metadata_fields(metadata_of(session, state, draft.container_key, draft.text)),
         record=signed.body,
         signature=signed.signature,
-        wrap=own,
+        wrap=wraps.get(session.fingerprint, own),
         sealedHeader=request.header,
         sealedContent=request.content,
     )

@@ -170,7 +170,7 @@ def _check_allowed(incoming: Incoming, before: InForce) -> None:
         needed &= ~ContainerAccessLevel.ModifyAccess  # a renewal needs none; rule 5 decides
     missing = ContainerAccessLevel(needed & ~entry.permissions)
     if missing:
-        raise PermissionDeniedError(f"Your access to this container lacks {missing!s}.")
+        raise PermissionDeniedError(f"Your access to this container lacks {missing.name}.")
 
 
 def _judge(incoming: Incoming, before: InForce | None, parent: Known | None) -> InForce:
