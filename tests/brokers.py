@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import IO, Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -41,6 +41,8 @@ _SERVE: Final = "from scbroker.cli import main; main()"
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 30.0
 _TIMEOUT: Final = 60.0
+# A broker closes a connection that was idle for five seconds.
+_IDLE_SECONDS: Final = 2.0
 
 
 def clock() -> int:
@@ -78,6 +80,8 @@ class BrokerProcess:
         self.database_url = database_url or f"sqlite:///{directory / 'broker.sqlite'}"
         self.api_key = uuid.uuid4()
         self.port = 0
+        self.output = ""
+        """What the broker wrote to standard output since its last start."""
         self.settings = {"api_key": self.api_key, "database_url": self.database_url, **settings}
         self._workers = workers
         self._process: subprocess.Popen[str] | None = None
@@ -138,8 +142,13 @@ class BrokerProcess:
             self._process.wait(_STOP_SECONDS)
             raise RuntimeError(f"The broker did not start:\n{first}{self.log}")
         self.port = urllib.parse.urlsplit(first.split()[-1]).port or 0
-        self._drain = threading.Thread(target=self._process.stdout.read, daemon=True)
+        self.output = first
+        self._drain = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._drain.start()
+
+    def _read(self, stdout: IO[str]) -> None:
+        for line in stdout:
+            self.output += line
 
     def stop(self) -> int:
         """SIGTERM, as an operator ends it; gives the exit status. Nothing if it ended already."""
@@ -231,6 +240,7 @@ class Wire:
     application: str = "tests"
     token: str | None = None
     _connection: http.client.HTTPConnection | None = field(default=None, repr=False)
+    _used: float = field(default=0.0, repr=False)
 
     def __enter__(self) -> Self:
         return self
@@ -261,6 +271,8 @@ class Wire:
         headers: Mapping[str, str | None] = {},
     ) -> Answer:
         """One request; bytes that come in an iterable go out in chunks of their own."""
+        if time.monotonic() - self._used > _IDLE_SECONDS:
+            self.close()
         if self._connection is None:
             self._connection = http.client.HTTPConnection(
                 "127.0.0.1", self.broker.port, timeout=_TIMEOUT
@@ -281,6 +293,7 @@ class Wire:
             raise
         if answer.will_close:
             self.close()
+        self._used = time.monotonic()
         return found
 
     def call(

@@ -1,0 +1,272 @@
+"""A broker that cannot start says why, in one line and with exit status 1; what it can, it does."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from scbroker.errors import InvalidArgumentError
+from scbroker.server.settings import Settings, load_settings
+from tests.brokers import BrokerProcess, Wire, environment, serve_command
+from tests.server.conftest import NewUser
+from tests.server.writers import Story
+
+
+def _refusal(
+    data_dir: Path,
+    *options: str,
+    command: list[str] | None = None,
+    settings: Mapping[str, object] = {},
+) -> str:
+    """What a broker that does not start says."""
+    arguments = ["--port", "0", "--data-dir", str(data_dir), *options]
+    finished = subprocess.run(
+        [*(command or serve_command()), *arguments],
+        env=environment(settings),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert finished.returncode == 1, finished
+    assert finished.stdout == ""
+    assert "Traceback" not in finished.stderr, finished.stderr
+    assert finished.stderr.startswith("scbroker: "), finished.stderr
+    return finished.stderr
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("gueses", "3"), ("guesses", "0"), ("guesses", "many"), ("session_seconds", "-1"),
+     ("max_members", "1025"), ("upload_seconds", "60"), ("CONFIG", "/nonexistent/scbroker.toml")],
+)  # fmt: skip
+def test_a_setting_that_is_not_understood_is_named_and_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=value if name == "CONFIG" else name):
+        load_settings({f"SCBROKER_{name.upper()}": value})
+
+
+@pytest.mark.parametrize(
+    "name, value, named",
+    [
+        ("gueses", "3", "gueses"),
+        ("database_url", "mysql://nobody@localhost/x", "database_url"),
+        ("object_store_url", "ftp://localhost/x", "object_store_url"),
+        ("origins", "http://broker.example", "https"),
+        ("broker_key", "00", "SCBROKER_BROKER_KEY"),
+        ("broker_key", "x" * 64, "SCBROKER_BROKER_KEY"),
+        ("api_key", "secret", "UUID"),
+    ],
+)
+def test_a_broker_does_not_start_on_a_wrong_setting_and_names_it(
+    tmp_path: Path, name: str, value: str, named: str
+) -> None:
+    assert named in _refusal(tmp_path, settings={name: value})
+
+
+def test_a_wrong_setting_makes_no_key_and_no_database(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    _refusal(folder, settings={"guesses": "many"})
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("content", ["guesses = 'many'", "nonsense = 1", "guesses", "\0"])
+def test_a_file_of_settings_is_as_strict(tmp_path: Path, content: str) -> None:
+    config = tmp_path / "scbroker.toml"
+    config.write_text(content)
+    _refusal(tmp_path / "data", settings={"config": config})
+
+
+def test_the_environment_overrules_the_file_and_the_command_line_both(tmp_path: Path) -> None:
+    config = tmp_path / "scbroker.toml"
+    config.write_text("guesses = 3\nsession_seconds = 5\norigins = ['https://a.example']\n")
+    found = load_settings(
+        {
+            "SCBROKER_CONFIG": str(config),
+            "SCBROKER_SESSION_SECONDS": "7",
+            "SCBROKER_DATA_DIR": "/b",
+            "SCBROKER_SERVER_URL": "of a client",
+            "SCBROKER_APPLICATION_NAME": "of a client",
+            "OTHER": "x",
+        },
+        data_dir="/c",
+        broker_key=None,
+    )
+    assert (found.guesses, found.session_seconds, found.data_dir) == (3, 7, "/c")
+    assert found.origins == ["https://a.example"]
+    both = load_settings({"SCBROKER_ORIGINS": "https://a.example,https://b.example"})
+    assert both.origins == ["https://a.example", "https://b.example"]
+
+
+def test_a_wrong_value_is_not_repeated_in_the_error() -> None:
+    """It may be a secret that stands under the wrong name."""
+    with pytest.raises(InvalidArgumentError) as caught:
+        load_settings({"SCBROKER_GUESSES": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_no_secret_setting_stands_in_a_repr() -> None:
+    found = Settings(broker_key="ab" * 32, api_key=str(uuid.uuid4()))
+    assert found.broker_key not in repr(found)
+    assert found.api_key not in repr(found)
+
+
+def test_sqlite_takes_one_process(tmp_path: Path) -> None:
+    assert "PostgreSQL" in _refusal(tmp_path, "--workers", "2")
+
+
+@pytest.mark.parametrize("damage", [b"", b"x" * 31, b"x" * 33])
+def test_a_damaged_broker_key_is_never_replaced(tmp_path: Path, damage: bytes) -> None:
+    """Another key would make every passphrase wrong."""
+    path = tmp_path / "broker.key"
+    path.write_bytes(damage)
+    assert str(path) in _refusal(tmp_path)
+    assert path.read_bytes() == damage
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert str(port) in _refusal(tmp_path, "--port", str(port))
+
+
+def test_a_host_that_is_not_this_machines_is_named(tmp_path: Path) -> None:
+    assert "192.0.2.1" in _refusal(tmp_path, "--host", "192.0.2.1")
+
+
+def test_a_data_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    assert str(file / "data") in _refusal(file / "data")
+    assert str(file) in _refusal(file)
+
+
+# As root, without the capabilities that let root write where it may not.
+AS_OTHERS: Final = """
+import ctypes, os, sys
+for capability in (1, 2):
+    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
+program = "from scbroker.cli import main; main()"
+os.execv(sys.executable, [sys.executable, "-c", program, "serve", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="capabilities are Linux's")
+def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o555)
+    assert str(folder) in _refusal(folder, command=[sys.executable, "-c", AS_OTHERS])
+
+
+def test_a_postgresql_that_is_not_there_is_an_error_in_words(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        url = f"postgresql://x:secret@127.0.0.1:{port}/x"
+        said = _refusal(tmp_path, settings={"database_url": url})
+    assert "database" in said
+    assert "secret" not in said
+
+
+def test_what_a_broker_keeps_is_for_its_operators_eyes_alone(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "parent" / "data") as broker:
+        # The folder was made by the test's own process: the broker's key is the broker's.
+        mode = (broker.directory / "broker.key").stat().st_mode
+        assert stat.S_IMODE(mode) == 0o600
+    folder = tmp_path / "made"
+    command = [sys.executable, "-c", "from scbroker.cli import main; main()", "admin"]
+    finished = subprocess.run(
+        [*command, "create-api-key", "x", "--data-dir", str(folder)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert uuid.UUID(finished.stdout.strip()).version == 4
+
+
+def test_a_first_start_makes_an_api_key_and_shows_it_once(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path)
+    del broker.settings["api_key"]
+    shown = []
+    for _ in range(2):
+        with broker, Wire(broker) as wire:
+            wire.call("GET", "/health/live").expect(200)
+        shown.append(broker.output)
+    [key] = [line for line in shown[0].splitlines() if "SCBROKER_API_KEY" in line]
+    assert "API_KEY" not in shown[1]
+    broker.api_key = uuid.UUID(key.rpartition("=")[2])
+    with broker, Wire(broker) as wire:
+        wire.nonce()
+
+
+def test_a_broker_ends_in_order_when_it_is_told_to(fresh_broker: BrokerProcess) -> None:
+    with Wire(fresh_broker) as wire:
+        wire.call("GET", "/health/live").expect(200)
+        assert fresh_broker.stop() in {0, -15}
+        assert "Traceback" not in fresh_broker.log
+
+
+def test_keys_of_the_operator_work_beside_the_first(
+    fresh_broker: BrokerProcess, new_user: NewUser
+) -> None:
+    command = [sys.executable, "-c", "from scbroker.cli import main; main()", "admin"]
+    options = ["--data-dir", str(fresh_broker.directory)]
+    finished = subprocess.run(
+        [*command, "create-api-key", "for a test", *options],
+        env=environment({"database_url": fresh_broker.database_url}),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    alice = new_user(at=fresh_broker)
+    alice.wire.call("GET", "/v1/events", Scbroker_Api_Key=finished.stdout.strip()).expect(200)
+    alice.events()
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_key_from_the_settings_is_the_same_for_all_processes_of_a_broker(
+    tmp_path: Path, database_url: str
+) -> None:
+    """Two brokers with folders of their own on one PostgreSQL and one object store."""
+    shared: dict[str, Any] = {
+        "broker_key": os.urandom(32).hex(),
+        "object_store_url": (tmp_path / "objects").as_uri(),
+        "origins": "https://broker.example",
+    }
+    with (
+        BrokerProcess(tmp_path / "a", database_url, **shared) as first,
+        BrokerProcess(tmp_path / "b", database_url, **shared) as second,
+        Wire(first) as one,
+        Wire(second) as two,
+    ):
+        second.api_key = first.api_key
+        ring = first.new_user()
+        request = two.log_in_request(ring, one.nonce(), "https://broker.example:443")
+        two.call("POST", "/v1/sessions", request).expect(201)
+        assert not (tmp_path / "a" / "broker.key").exists()
+
+
+def test_contents_outlive_a_restart_without_being_sent_again(
+    fresh_broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user(at=fresh_broker)
+    story = Story(alice)
+    part = story.upload(alice, bytes(70_000))
+    fresh_broker.restart()
+    alice.wire.close()
+    story.tell(alice, story.begin(content=part))
