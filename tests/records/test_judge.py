@@ -18,11 +18,13 @@ from scbroker.records.judge import (
     judge_first,
     judge_next,
     needed_permissions,
+    verify_author,
 )
-from scbroker.vocabulary import ContainerAccessLevel
-from tests.vectors.cast import DAY, MINUTE, START
+from scbroker.records.key_record import Signed
+from scbroker.vocabulary import ContainerAccessLevel, KeyType
+from tests.vectors.cast import DAY, MINUTE, START, person, signing_key
 from tests.vectors.container_records import Stage
-from tests.vectors.files import load
+from tests.vectors.files import load, signature_of
 from tests.vectors.keys_of_people import chains
 from tests.vectors.story import Container, Made, altered, follow, sign
 from tests.vectors.test_container_records import STORY, judge, list_of
@@ -193,3 +195,21 @@ def test_two_containers_do_not_share_records(stage: Stage) -> None:
 def list_items(made: Made) -> Any:
     assert made.access is not None
     return made.access.salted
+
+
+def test_a_record_is_not_of_a_user_who_introduced_its_authors_key_as_their_own() -> None:
+    """Nobody proves to hold a key that they introduce: the fingerprint decides, not the key alone."""
+    signed = Signed(bytes.fromhex(RECORDS["share"]["body"]), signature_of(RECORDS["share"]))
+    verify_author(signed, SHARE.record, chains()["erin"])
+    thief = person("thief")
+    erins = signing_key("erin", 1).public
+    thief.append(thief.next_record(KeyType.Signing, 1, START, public=erins))
+    refused(IntegrityError, verify_author, signed, SHARE.record, thief.chain())
+
+
+def test_a_record_that_names_another_container_is_refused_without_its_parent() -> None:
+    in_force = InForce(CREATE, whole("create"))
+    later = changed(EDIT.record, version=3)
+    judge_next(later, in_force, None, None, NOW)
+    elsewhere = changed(later.record, containerId=bytes(16))
+    refused(IntegrityError, judge_next, elsewhere, in_force, None, None, NOW)

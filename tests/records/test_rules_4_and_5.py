@@ -212,7 +212,7 @@ def judged(change: Change, before: set[int] | None = None, after: set[int] | Non
     return True
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(changes())
 def test_the_judge_allows_exactly_the_changes_of_access_that_the_spec_allows(
     change: Change,
