@@ -7,6 +7,7 @@ smaller id than one already listed. Spec: docs/spec/protocol.md, section 5.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Any, Final
 
@@ -171,6 +172,10 @@ async def tell_accesses(broker: Broker) -> None:
 
     try:
         await broker.database.write(write)
+    except asyncio.CancelledError:
+        # The broker ends, and calls this once more. What was written after all is not told again.
+        broker.accesses = noted | broker.accesses
+        raise
     except Exception as error:
         # One that cannot be written must not take the others with it.
         for (container_id, reader_id), application in noted.items():
