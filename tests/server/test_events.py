@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 
+from scbroker.server.blobs import Folder
+from scbroker.server.broker import Broker
+from scbroker.server.events import tell_accesses
+from scbroker.server.settings import Settings
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import Event, Events
 from tests.brokers import BrokerProcess, clock
@@ -235,6 +242,34 @@ def test_fetches_are_told_of_before_the_broker_ends(
     fresh_broker.restart()
     alice.wire.close()
     assert len(alice.events(eventType="Accessed")) == 1
+
+
+class _Stuck:
+    """Stands in for a database that does not come to an end with a write."""
+
+    async def write(self, work: object) -> None:
+        del work
+        await asyncio.Event().wait()
+
+
+def test_what_a_cancelled_write_was_to_tell_of_is_told_by_the_next(tmp_path: Path) -> None:
+    first, second = (b"container 1", b"reader"), (b"container 2", b"reader")
+
+    async def work() -> None:
+        database: Any = _Stuck()
+        blobs = Folder(tmp_path / "objects")
+        broker = Broker(Settings(), database, blobs, bytes(32), frozenset())
+        broker.accesses = {first: "program"}
+        telling = asyncio.ensure_future(tell_accesses(broker))
+        await asyncio.sleep(0)
+        assert broker.accesses == {}, "it is under way"
+        broker.accesses[second] = "program"
+        telling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await telling
+        assert broker.accesses.keys() == {first, second}
+
+    asyncio.run(work())
 
 
 def test_concurrent_writers_and_readers_see_no_gap_no_double_and_no_miss(
