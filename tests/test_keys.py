@@ -78,6 +78,27 @@ def test_the_fullest_key_ring_fits_into_a_key_file() -> None:
     assert len(found.passphrasePart) <= 1200
 
 
+@pytest.mark.parametrize(
+    "generation, signing, encryption, good",
+    [
+        (1, 1, 1, True), (2**53 - 1, 1, 1, True), (1, 256, 1, True), (1, 1, 256, True),
+        (0, 1, 1, False), (2**53, 1, 1, False), (1, 257, 1, False), (1, 1, 257, False),
+        (1, 0, 1, False), (1, 1, 0, False),
+    ],
+)  # fmt: skip
+def test_a_key_ring_has_1_to_256_keys_a_type_and_a_generation_from_1(
+    generation: int, signing: int, encryption: int, good: bool
+) -> None:
+    ring = ALICE.ring()
+    seeds = [list(ring.signing[0].seeds)] * signing, [list(ring.encryption[0].seeds)] * encryption
+    data = b"\x01" + msgspec.msgpack.encode([ALICE.fingerprint, generation, *seeds])
+    if good:
+        assert module._parse_ring(data).generation == generation
+        return
+    with pytest.raises(DecryptionError):
+        module._parse_ring(data)
+
+
 def test_a_key_file_with_a_part_beyond_its_limit_is_refused() -> None:
     row = msgspec.msgpack.decode(key_file()[17:])
     for position, size in ((2, 1201), (3, 48 * 1024 + 1)):
@@ -235,6 +256,7 @@ def test_nothing_secret_is_shown_or_pickled() -> None:
 
 def test_a_new_key_ring_publishes_a_valid_chain_of_its_own_keys() -> None:
     ring = KeyRing.generate()
+    assert ring.generation == 1
     chain = KeyChain.verify(ring.first_records(START), START)
     assert (chain.fingerprint, chain.userId) == (ring.rawFingerprint, ring.userId)
     assert [len(chain.of_type(kind)) for kind in KeyType] == [1, 1]

@@ -253,6 +253,18 @@ def test_a_list_of_any_bytes_raises_nothing_else(
     assert not shown
 
 
+@pytest.mark.parametrize("position", [-4, -3, -2, -1, 4, 2**53 - 1])
+def test_an_entry_at_a_position_outside_its_list_is_refused(position: int) -> None:
+    salted = [
+        SaltedEntry(bytes.fromhex(item["salt"]), bytes.fromhex(item["entry"]))
+        for item in GIVEN["create"]["accessList"]
+    ]
+    hashes = b"".join(item.hash for item in salted)
+    shown = salted[position % 4]
+    AccessList.disclosed(hashes, [(position % 4, shown)])
+    refused(lambda: AccessList.disclosed(hashes, [(position, shown)]))
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=300), st.binary(max_size=50)), max_size=3))
 def test_a_chain_of_any_bytes_raises_nothing_else(records: list[tuple[bytes, bytes]]) -> None:
