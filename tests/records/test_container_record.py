@@ -39,7 +39,7 @@ def info_of(place: tuple[bytes, int, bytes, bytes, int]) -> bytes:
     return wrap_info(box, Governing(version, author, b"", b"", b""), recipient, index)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(segment_places, segment_places)
 def test_a_segment_opens_in_its_own_place_alone(one: Any, two: Any) -> None:
     key, sealed = chosen("key"), seal(chosen("key"), segment_context(*one), b"text")

@@ -57,12 +57,12 @@ def refused(act: Callable[[], object]) -> None:
     assert caught.type is IntegrityError
 
 
-def spoilt(data: bytes) -> list[bytes]:
-    """Every byte changed in three ways, every truncation, and a byte more of every value."""
+def spoilt(data: bytes, masks: tuple[int, ...] = (1, 0x80, 0xFF)) -> list[bytes]:
+    """Every byte changed in these ways, every truncation, and a byte more of every value."""
     changed = [
         data[:n] + bytes([byte ^ mask]) + data[n + 1 :]
         for n, byte in enumerate(data)
-        for mask in (1, 0x80, 0xFF)
+        for mask in masks
     ]
     cut = [data[:n] for n in range(len(data))]
     return changed + cut + [data + bytes([n]) for n in range(256)]
@@ -123,7 +123,7 @@ values = st.recursive(
 
 
 @name_of_a_parser
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_any_value_in_any_place_is_refused_or_canonical(name: str, data: st.DataObject) -> None:
     rows: list[Any] = msgspec.msgpack.decode(GOOD[name].removeprefix(b"\x01"))
@@ -212,7 +212,7 @@ def test_a_key_record_with_any_byte_changed_missing_or_added_is_refused() -> Non
     for n in range(len(first.body)):
         body = first.body[:n] + bytes([first.body[n] ^ 1 << n % 8]) + first.body[n + 1 :]
         refused(lambda body=body: accept(Signed(body, first.signature), second))  # type: ignore[misc]
-    for body in spoilt(second.body):
+    for body in spoilt(second.body, (0x10,)):
         refused(lambda body=body: accept(first, Signed(body, second.signature)))  # type: ignore[misc]
     for n in range(0, len(second.signature), 7):
         signature = bytearray(second.signature)
@@ -238,7 +238,7 @@ def test_an_entry_or_salt_with_any_byte_changed_missing_or_added_is_refused() ->
         refused(lambda salt=salt: accept(salt, salted.entry))  # type: ignore[misc]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.binary(max_size=200),
     st.lists(st.tuples(st.integers(-2, 5), st.binary(max_size=40), st.binary(max_size=90))),
