@@ -51,7 +51,7 @@ def decode_value(kind: type[T], data: bytes, limit: int) -> T:
         else:
             if _encode(value) == data:
                 return value
-    raise IntegrityError(f"The bytes of a {kind.__name__} are not of its format.")
+    raise IntegrityError(f"The bytes of a {_shown(kind)} are not of its format.")
 
 
 def encode_object(value: Row) -> bytes:
@@ -59,8 +59,12 @@ def encode_object(value: Row) -> bytes:
     return VERSION + _encode(value)
 
 
+def _shown(kind: type[object]) -> str:
+    return kind.__name__.strip("_").removesuffix("Bytes")
+
+
 def decode_object(kind: type[T], data: bytes, limit: int) -> T:
     """Strictly one stored object of format version 1; else `IntegrityError`."""
     if data[:1] != VERSION:
-        raise IntegrityError(f"A {kind.__name__} of an unknown version: update scbroker.")
+        raise IntegrityError(f"A {_shown(kind)} of an unknown version: update scbroker.")
     return decode_value(kind, data[1:], limit - 1)
