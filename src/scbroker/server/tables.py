@@ -27,12 +27,12 @@ metadata: Final = MetaData()
 _RowId: Final = BigInteger().with_variant(Integer, "sqlite")
 
 
-def _id(name: str, **options: bool) -> Column[bytes]:
-    return Column(name, LargeBinary(16), **{"nullable": False, **options})  # type: ignore[arg-type]
+def _id(name: str, *, primary_key: bool = False) -> Column[bytes]:
+    return Column(name, LargeBinary(16), primary_key=primary_key, nullable=False)
 
 
-def _hash(name: str, **options: bool) -> Column[bytes]:
-    return Column(name, LargeBinary(32), **{"nullable": False, **options})  # type: ignore[arg-type]
+def _hash(name: str, *, primary_key: bool = False) -> Column[bytes]:
+    return Column(name, LargeBinary(32), primary_key=primary_key, nullable=False)
 
 
 def _bytes(name: str, *, nullable: bool = False) -> Column[bytes]:
