@@ -15,7 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -121,7 +121,7 @@ def bobs_key(bob: ServerProvider, container_id: uuid.UUID) -> bytes:
 
 def in_league(data: Path, container_id: uuid.UUID, key: bytes) -> None:
     """A broker that hands bob everything it has: his old key opens nothing of the new version."""
-    with sqlite3.connect(data / "broker.sqlite") as database:
+    with closing(sqlite3.connect(data / "broker.sqlite")) as database:
         newest = "SELECT body FROM records WHERE container_id = ? ORDER BY version DESC LIMIT 1"
         (body,) = database.execute(newest, (container_id.bytes,)).fetchone()
     part = parse_record(body).content
@@ -162,7 +162,7 @@ def search_disk(data: Path, received: Container[object]) -> None:
         if secret in disk:
             raise SystemExit(f"{name} is on the broker's disk: that must not be")
         table.add_row(name, "[green]nowhere[/]")
-    with sqlite3.connect(data / "broker.sqlite") as database:
+    with closing(sqlite3.connect(data / "broker.sqlite")) as database:
         kind, version = database.execute("SELECT type, version FROM containers").fetchone()
         members = database.execute("SELECT user_id, permissions FROM members").fetchall()
         reminder = database.execute("SELECT max(reminder) FROM key_files").fetchone()[0]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
+import gc
 import logging
 import threading
+import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,12 +25,14 @@ from scbroker import (
     ContainerEvent,
     Header,
     KeyRing,
+    MemoryTrustStore,
     Promise,
     PublicKey,
     SecuredContainer,
     ServerProvider,
     mainQueue,
 )
+from tests.brokers import BrokerProcess
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account
 from tests.conftest import NewProvider
 
@@ -507,3 +512,30 @@ def test_a_log_out_does_not_wait_for_what_was_cancelled(alice: ServerProvider) -
     for _ in range(20):
         assert alice.createContainer(b"x").cancel()
     alice.logout().result(PATIENCE)
+
+
+def test_a_provider_that_is_dropped_lives_until_what_it_began_has_ended(
+    alice: ServerProvider, broker: BrokerProcess
+) -> None:
+    """Else its connections would be closed under the operation, and new ones never."""
+    ring, go_on = alice.getKeyRing().result(PATIENCE), threading.Event()
+
+    def content() -> Iterator[bytes]:
+        yield b"first, "
+        go_on.wait(PATIENCE)
+        yield b"then"
+
+    def begin() -> tuple[Promise[SecuredContainer], weakref.ref[ServerProvider]]:
+        provider = ServerProvider(broker.api_key, broker.url, "x", trustStore=MemoryTrustStore())
+        provider.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
+        return provider.createContainer(content()), weakref.ref(provider)
+
+    promise, owner = begin()
+    gc.collect()
+    assert owner() is not None
+    go_on.set()
+    assert promise.result(PATIENCE).length == 11
+    deadline = time.monotonic() + PATIENCE
+    while owner() is not None and time.monotonic() < deadline:
+        gc.collect()
+    assert owner() is None

@@ -305,7 +305,7 @@ def test_a_promise_shows_what_it_is_of_and_not_what_it_holds(gate: Gate) -> None
 
 
 PRELUDE = """
-import asyncio, logging, os, sys, threading, time
+import asyncio, logging, os, sys, threading, time, warnings
 from scbroker import BrokerError, Promise
 from scbroker.client.io_thread import io_thread
 
@@ -323,6 +323,7 @@ def test_a_forked_child_works_anew_and_what_it_inherited_fails() -> None:
     done = run_script(
         PRELUDE
         + """
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later, of forking with threads
 start("first", after(0)).result(9)
 inherited, parents = start("inherited", after(0.3, "parent")), threading.active_count()
 if (pid := os.fork()) == 0:

@@ -40,14 +40,16 @@ class IOThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
-        self._running: dict[concurrent.futures.Future[Any], str] = {}
+        self._running: dict[concurrent.futures.Future[Any], tuple[str, object]] = {}
         self._closing: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._bound: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
-    def submit(self, name: str, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Runs a coroutine there; safe from any thread."""
+    def submit(
+        self, name: str, work: Coroutine[Any, Any, T], owner: object = None
+    ) -> concurrent.futures.Future[T]:
+        """Runs a coroutine there; safe from any thread. Its owner lives at least as long as it runs."""
         future = asyncio.run_coroutine_threadsafe(work, self._started())
-        self._running[future] = name
+        self._running[future] = (name, owner)
         future.add_done_callback(self._done)
         return future
 
@@ -97,7 +99,7 @@ class IOThread:
         pending = dict(self._running)
         if pending:
             concurrent.futures.wait(pending, timeout=_DRAIN_SECONDS)
-            dropped = sorted({name for future, name in pending.items() if not future.done()})
+            dropped = sorted({name for future, (name, _) in pending.items() if not future.done()})
             if dropped:
                 _log.warning("The process ends before these had finished: %s", ", ".join(dropped))
         closing = [self.submit("close", resource.close()) for resource in self._closing]

@@ -39,7 +39,7 @@ def operation(declared: F) -> F:
         signature.bind(self, *args, **kwargs)  # TypeError for what fits no parameter
         body = functools.partial(getattr(self, f"_{name}"), *args, **kwargs)
         if not style:
-            return Promise(name, io_thread.submit(name, body()))
+            return Promise(name, io_thread.submit(name, body(), self))
         _start_with_handlers(name, body, is_void, **_checked(name, style))
         return self
 
@@ -115,7 +115,7 @@ def _start_with_handlers(
         if isinstance(queue, MainQueue):
             queue.arrived()
         raise
-    io_thread.submit(name, work).add_done_callback(finished)
+    io_thread.submit(name, work, body).add_done_callback(finished)
 
 
 def _run_handler(name: str, handler: Callable[..., object], *outcome: Any) -> None:
