@@ -219,8 +219,9 @@ def read_header(session: Session, opened: Opened) -> bytes | None:
     if sealed is None:
         _check_hidden(session, opened, "header")
         return None
-    check_segment_hashes(part.part, sha256(sealed))
-    return part.open_segment(0, sealed, sha256(sealed))
+    digest = sha256(sealed)
+    check_segment_hashes(part.part, digest)
+    return part.open_segment(0, sealed, digest)
 
 
 async def read_content(session: Session, opened: Opened, progress: Progress) -> bytes | None:
@@ -235,8 +236,9 @@ async def read_content(session: Session, opened: Opened, progress: Progress) -> 
     if sealed is None:
         _check_hidden(session, opened, "content")
         return None
-    check_segment_hashes(part.part, sha256(sealed))
-    plaintext = part.open_segment(0, sealed, sha256(sealed))
+    digest = sha256(sealed)
+    check_segment_hashes(part.part, digest)
+    plaintext = part.open_segment(0, sealed, digest)
     progress(len(plaintext), part.length)
     return plaintext
 

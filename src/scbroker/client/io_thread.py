@@ -87,7 +87,7 @@ class IOThread:
         """In the child: forgets the parent's thread and loop without touching its sockets."""
         orphans, bound = list(self._running), list(self._bound)
         inherited.append((self._loop, self._pool, self._thread))
-        self.__init__()  # type: ignore[misc]
+        self.__init__()  # type: ignore[misc] # nothing of the parent's may stay
         for resource in bound:
             self._bound.add(resource)
             resource.after_fork()

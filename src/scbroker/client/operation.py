@@ -43,8 +43,8 @@ def operation(declared: F) -> F:
         _start_with_handlers(name, body, is_void, **_checked(name, style))
         return self
 
-    call.__signature__ = signature  # type: ignore[attr-defined]
-    return call  # type: ignore[return-value]
+    call.__signature__ = signature  # type: ignore[attr-defined] # functions have it all the same
+    return call  # type: ignore[return-value] # the overloads are what callers see
 
 
 def _of_all(forms: list[inspect.Signature]) -> inspect.Signature:

@@ -135,12 +135,6 @@ def seal_part_key(
     return seal(container_key, context, key + length.to_bytes(_LENGTH_SIZE, "big"))
 
 
-def seal_whole(part: NewPart, container_key: bytes, plaintext: bytes) -> tuple[Part, bytes]:
-    """A part of a single segment: what the record names, and the sealed segment."""
-    sealed = part.seal_segment(0, True, plaintext)
-    return part.finish(container_key, len(plaintext), sha256(sealed)), sealed
-
-
 @dataclass(frozen=True, slots=True)
 class NewAccess:
     """A change of access: the governing field of its record, and what goes along with it."""
