@@ -14,6 +14,7 @@ import pytest
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import InvalidArgumentError, OverloadedError
 from scbroker.server import parts
+from scbroker.server import statements as sql
 from scbroker.server.blobs import Blobs, Folder, new_blob_name, open_blobs
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.database import Database, open_database
@@ -71,6 +72,11 @@ def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
                 "containerId": uuid.uuid4(), "partId": uuid.uuid4(), "index": 0
             }  # fmt: skip
             user = SessionUser(random_bytes(16), random_bytes(32), 2, random_bytes(32))
+            row = {
+                "id": user.id, "fingerprint": user.fingerprint, "chain_length": 2,
+                "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
+            }  # fmt: skip
+            await database.write(lambda connection: connection.execute(sql.ADD_USER, row))
             synced.clear()
             await parts.receive(broker, Call("test", "", path, NoQuery(), user), bytes(1000))
         finally:

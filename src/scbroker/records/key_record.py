@@ -32,6 +32,10 @@ CLOCK_TOLERANCE: Final = 300_000_000
 """A broker's, in microseconds: what it takes is at most five minutes off its clock."""
 READER_TOLERANCE: Final = 900_000_000
 """Everybody else's, so that what a broker took is not refused by slow clocks."""
+RETIREMENT_AHEAD: Final = 450_000_000
+"""How far a retirement is dated ahead, so that nothing that was accepted before it falls behind it."""
+RETIREMENT_TOLERANCE: Final = 150_000_000
+"""How much earlier or later than that a broker takes it."""
 _CHAIN_TOLERANCE: Final = 1_200_000_000
 ACTIVE: Final = 0
 RETIRED: Final = 1
@@ -87,7 +91,7 @@ class KeyChain:
         """A chain from its first record on; `IntegrityError` at the first that breaks a rule."""
         if not records:
             raise IntegrityError("A user without key records.")
-        first = _parse(records[0])
+        first = parse_key_record(records[0])
         if first.keyType != KeyType.Signing or first.sequence != 0:
             raise IntegrityError("Key records begin with signing key 0 (K1).")
         if fingerprint_of(first.publicKey) != first.fingerprint:
@@ -107,7 +111,7 @@ class KeyChain:
 
     def _append(self, signed: Signed, now: int) -> KeyChain:
         self._root.verify(LABEL, signed.body, signed.signature)
-        record = _parse(signed)
+        record = parse_key_record(signed)
         previous = self.hashes[-1] if self.hashes else None
         if (record.fingerprint, record.sequence, record.previous) != (
             self.fingerprint,
@@ -189,7 +193,7 @@ class KeyChain:
             raise ForkError("Other key records of this user were seen before on this device.")
 
 
-def _parse(signed: Signed) -> KeyRecord:
+def parse_key_record(signed: Signed) -> KeyRecord:
     record = decode_object(KeyRecord, signed.body, MAX_KEY_RECORD)
     expected = SIGNING_KEY_SIZE if record.keyType == KeyType.Signing else ENCRYPTION_KEY_SIZE
     if len(record.publicKey) != expected:

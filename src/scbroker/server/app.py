@@ -36,7 +36,18 @@ from scbroker.errors import (
     UnsupportedVersionError,
 )
 from scbroker.records.ids import parse_uuid
-from scbroker.server import accounts, containers, events, metrics, parts, sessions, views
+from scbroker.server import (
+    accounts,
+    challenges,
+    containers,
+    deletion,
+    events,
+    key_files,
+    metrics,
+    parts,
+    sessions,
+    views,
+)
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.openapi import document
@@ -44,6 +55,7 @@ from scbroker.server.operation import Operation
 from scbroker.wire import codec
 from scbroker.wire import containers as c
 from scbroker.wire import events as e
+from scbroker.wire import orders as o
 from scbroker.wire import users as u
 from scbroker.wire.codec import decode, encode
 from scbroker.wire.problems import problem_of
@@ -74,13 +86,21 @@ async def _append(broker: Broker, call: Call, message: c.RecordRequest) -> Respo
 OPERATIONS: Final = (
     Operation("POST", "/v1/users", accounts.register, "Register a user",
               u.Registration, u.Registered, session=False, status=201),
-    Operation("POST", "/v1/session-challenges", sessions.challenge, "Ask for a nonce",
+    Operation("POST", "/v1/session-challenges", challenges.challenge, "Ask for a nonce",
               u.ChallengeRequest, u.Challenge, session=False),
     Operation("POST", "/v1/sessions", sessions.log_in, "Begin a session",
               u.SessionRequest, u.Session, session=False, status=201),
     Operation("DELETE", "/v1/sessions/current", sessions.log_out, "End the session", status=204),
-    Operation("POST", _USER + "/key-file/open", accounts.open_key_file, "Get a KeyFile",
+    Operation("POST", _USER + "/deletion", deletion.delete_user, "Delete a user for ever",
+              o.Deletion, session=False, status=204),
+    Operation("POST", _USER + "/key-file/open", key_files.open_key_file, "Get a KeyFile",
               u.KeyFileOpening, u.KeyFileAnswer, session=False),
+    Operation("GET", "/v1/key-file", key_files.state, "Ask which KeyFile is stored",
+              None, u.KeyFileState),
+    Operation("PUT", "/v1/key-file", key_files.store, "Store a KeyFile, and key records with it",
+              o.KeyFileStoring, status=204),
+    Operation("POST", "/v1/key-file/deletion", key_files.delete, "Remove the KeyFile",
+              o.Deletion, status=204),
     Operation("GET", _USER + "/reminder", accounts.reminder, "Get a user's reminder",
               None, u.ReminderAnswer, session=False),
     Operation("POST", "/v1/key-records", accounts.read_key_records, "Read users' key records",

@@ -22,13 +22,11 @@ from scbroker.errors import (
     IntegrityError,
     InvalidArgumentError,
     NotFoundError,
+    OverloadedError,
     PermissionDeniedError,
     RejectedError,
-    StaleKeysError,
 )
-from scbroker.records.access_list import AccessList, SaltedEntry
 from scbroker.records.container_record import Part, Role, check_segment_hashes
-from scbroker.records.ids import user_id_of
 from scbroker.records.judge import (
     InForce,
     Known,
@@ -39,46 +37,60 @@ from scbroker.records.judge import (
     verify_author,
 )
 from scbroker.records.key_record import CLOCK_TOLERANCE, KeyChain
-from scbroker.server import events, parts
+from scbroker.server import events, members, parts
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.incoming import Incoming, parse_incoming
+from scbroker.server.members import KeysChangedError
 from scbroker.server.stored_lists import StoredList
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import MAX_INLINE, RecordReceipt, RecordRequest
 
+_ATTEMPTS: Final = 4
 _UNKNOWN: Final = "There is no container of this id that you have access to."
 
 
 async def append(broker: Broker, call: Call, message: RecordRequest) -> tuple[RecordReceipt, bool]:
     """Appends a record, or finds that it was appended before. Second: whether it is new."""
     incoming = parse_incoming(broker.settings, call, message)
-    user = call.session
+
+    length = call.session.chain_length
+    for _ in range(_ATTEMPTS):
+        try:
+            new = await _append_once(broker, incoming, length)
+        except KeysChangedError as changed:
+            length = changed.length
+            continue
+        if incoming.known.record.tombstone:
+            with contextlib.suppress(
+                BrokerError
+            ):  # the record is durable: what fails is swept later
+                await parts.sweep(broker)
+        return incoming.receipt, new
+    raise OverloadedError("Your keys were changed again and again meanwhile.", retryAfter=1)
+
+
+async def _append_once(broker: Broker, incoming: Incoming, chain_length: int) -> bool:
+    """Verifies with the author's chain of this length, and stores while that is still their chain."""
 
     def known(connection: Connection) -> KeyChain | None:
         """The keys to judge by; None where this very record is stored, and nothing is judged."""
         if _stored_body(connection, incoming) == incoming.signed.body:
             return None
-        return broker.chains.get(connection, user.id, user.chain_length)
+        return broker.chains.get(connection, incoming.user.id, chain_length)
 
     chain = await broker.database.read(known)
     if chain is None:
-        return incoming.receipt, False
+        return False
     try:
         verify_author(incoming.signed, incoming.known.record, chain)
         chain.check_active(incoming.known.record.keyIndex)
     except IntegrityError as error:
         raise RejectedError(str(error)) from None
-    new = await broker.database.write(lambda c: _store(c, incoming))
-    if incoming.known.record.tombstone:
-        with contextlib.suppress(
-            BrokerError
-        ):  # the record is durable; what fails here is swept later
-            await parts.sweep(broker)
-    return incoming.receipt, new
+    return await broker.database.write(lambda c: _store(c, incoming, len(chain.records)))
 
 
-def _store(connection: Connection, incoming: Incoming) -> bool:
+def _store(connection: Connection, incoming: Incoming, chain_length: int) -> bool:
     container = sql.one(connection, sql.LOCK_CONTAINER, id=incoming.container_id)
     if _is_stored(connection, incoming, container):
         return False
@@ -93,20 +105,20 @@ def _store(connection: Connection, incoming: Incoming) -> bool:
     after = _judge(incoming, before, parent)
     _check_type_sent(incoming, before)
     _check_renewed(incoming, before, parent)
+    users = members.hold_users(connection, incoming, before, chain_length)
     if incoming.access is not None:
-        _check_recipients(connection, incoming.access, before)
+        members.check_recipients(incoming.access, before, users)
+    expired = events.claim_expired(connection, incoming.container_id, before)
     # The container's row comes first: of two that create it at once, the second waits here.
     _store_record(connection, incoming, container, after)
+    if incoming.access is not None:
+        members.store_access(connection, incoming, incoming.access, users)
     _store_parts(connection, incoming, parent)
-    events.tell_of_record(
-        connection,
-        incoming,
-        before,
-        after,
-        parent.record if parent else None,
-        container.type if container is not None else None,
-        _type_now(incoming, container),
-    )
+    news = events.News(
+        incoming, before, after, parent.record if parent else None,
+        container.type if container is not None else None, _type_now(incoming, container),
+    )  # fmt: skip
+    events.tell_of_record(connection, news, expired, living=members.living(users))
     if incoming.known.record.tombstone:
         _bury(connection, incoming)
     return True
@@ -203,24 +215,6 @@ def _check_renewed(incoming: Incoming, before: InForce | None, parent: Known | N
         raise RejectedError("The container key has to be renewed before anything new (rule 5).")
 
 
-def _check_recipients(connection: Connection, access: AccessList, before: InForce | None) -> None:
-    """Every user is known, living unless in the list already, and named with their latest key."""
-    known_before = before.access.entries if before else {}
-    ids = {user_id_of(fingerprint).bytes: fingerprint for fingerprint in access.entries}
-    rows = connection.execute(sql.FIND_USERS, {"ids": list(ids)})
-    found = {row.fingerprint: row for row in rows}
-    for fingerprint, entry in access.entries.items():
-        user = found.get(fingerprint)
-        if user is None or (user.deleted_at and fingerprint not in known_before):
-            raise NotFoundError(f"The broker knows no user {user_id_of(fingerprint)}.")
-        if user.deleted_at:
-            continue
-        if entry.wrapHash is None and entry.allows(ContainerAccessLevel.Decrypt):
-            raise RejectedError(f"User {user_id_of(fingerprint)} may decrypt and gets no wrap.")
-        if entry.keyIndex != user.encryption_index:
-            raise StaleKeysError(f"User {user_id_of(fingerprint)} has newer keys: read them again.")
-
-
 def _store_parts(connection: Connection, incoming: Incoming, parent: Known | None) -> None:
     """Takes over new parts, inline or sent before in chunks, and lets go of replaced ones."""
     record, message = incoming.known.record, incoming.message
@@ -285,7 +279,8 @@ def _store_record(
     if message.type is not None:
         state |= {"type": message.type.type, "type_salt": message.type.salt}
     if container is None:
-        connection.execute(sql.ADD_CONTAINER, {"id": record.containerId, **state})
+        row = {"id": record.containerId, "creator_id": incoming.user.id, **state}
+        connection.execute(sql.ADD_CONTAINER, row)
     else:
         connection.execute(sql.SET_CONTAINER, {"container": record.containerId, **state})
     connection.execute(
@@ -297,36 +292,6 @@ def _store_record(
             "body": incoming.signed.body,
             "signature": incoming.signed.signature,
         },
-    )
-    if incoming.access is not None and message.accessList is not None:
-        _store_access(connection, incoming, incoming.access)
-
-
-def _store_access(connection: Connection, incoming: Incoming, access: AccessList) -> None:
-    container_id = incoming.container_id
-    sent = incoming.message.accessList or []
-    stored = StoredList.whole([SaltedEntry(item.salt, item.entry) for item in sent])
-    connection.execute(
-        sql.ADD_LIST,
-        {
-            "container_id": container_id,
-            "access_version": incoming.known.record.version,
-            "entries": stored.encode(),
-        },
-    )
-    connection.execute(sql.DROP_MEMBERS, {"container": container_id})
-    connection.execute(
-        sql.ADD_MEMBERS,
-        [
-            {
-                "container_id": container_id,
-                "user_id": user_id_of(fingerprint).bytes,
-                "permissions": entry.permissions,
-                "expires_at": entry.expiresAt,
-                "wrap": item.wrap,
-            }
-            for (fingerprint, entry), item in zip(access.entries.items(), sent, strict=True)
-        ],
     )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -34,24 +36,39 @@ _ACCESS_INTERVAL: Final = 3_600_000_000
 _NOTED: Final = 100_000
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """A record that is being stored, and what was before it."""
+
+    incoming: Incoming
+    before: InForce | None
+    after: InForce
+    parent: ContainerRecord | None
+    type_before: str | None
+    type_now: str | None
+
+
 def tell_of_record(
-    connection: Connection,
-    incoming: Incoming,
-    before: InForce | None,
-    after: InForce,
-    parent: ContainerRecord | None,
-    type_before: str | None,
-    type_now: str | None,
+    connection: Connection, news: News, expired: Sequence[Row[Any]], *, living: set[bytes]
 ) -> None:
-    """Writes what a record means to each of the users that it concerns."""
-    record = incoming.known.record
-    old = before.access.entries if before else {}
-    new = {} if record.tombstone else after.access.entries
-    changes = _changes(record, before, parent)
-    rows = []
-    for fingerprint in sorted(old.keys() | new.keys()):
+    """Writes what a record means to each of the users that it concerns; first, whose time is over."""
+    record = news.incoming.known.record
+    old = news.before.access.entries if news.before else {}
+    new = {} if record.tombstone else news.after.access.entries
+    changes = _changes(record, news.before, news.parent)
+    rows = [
+        _expiry(member, record.containerId, record.version - 1, news.type_before)
+        for member in expired
+    ]
+    for fingerprint in sorted((old.keys() | new.keys()) & living):
         was, entry = old.get(fingerprint), new.get(fingerprint)
+        if was is not None and was.is_expired(now()):
+            if not record.changes_access:
+                continue
+            was = None  # they are out already, and know it
         kind, seen = ContainerEventType.Updated, 0
+        if entry is None and was is None:
+            continue
         if entry is None:
             kind = ContainerEventType.Deleted
         elif was is None:
@@ -60,12 +77,56 @@ def tell_of_record(
             seen = _visible(changes, was, entry)
             if not seen:
                 continue
-        # Whoever is out is told of the type that they could see, if they still could.
-        text = type_before if entry is None else type_now
-        sees = entry or (None if was is None or was.is_expired(record.time) else was)
-        rows.append({**_row(incoming, kind, fingerprint, sees, text), "changes": seen})
+        # Whoever is out is told of the type that they could see.
+        text = news.type_before if entry is None else news.type_now
+        rows.append({**_row(news.incoming, kind, fingerprint, entry or was, text), "changes": seen})
     if rows:
         connection.execute(sql.ADD_EVENTS, rows)
+
+
+def claim_expired(
+    connection: Connection, container_id: bytes, before: InForce | None
+) -> Sequence[Row[Any]]:
+    """The members whose time is over and who were not told yet; from now on they were."""
+    moment = now()
+    if before is None or not any(e.is_expired(moment) for e in before.access.entries.values()):
+        return ()
+    values = {"container": container_id, "now": moment}
+    return connection.execute(sql.CLAIM_EXPIRED, values).all()
+
+
+def tell_of_expiry(connection: Connection, user_id: bytes) -> None:
+    """Tells a user of the containers where their time is over, as far as nobody did."""
+    claimed = connection.execute(sql.CLAIM_USERS_EXPIRED, {"user": user_id, "now": now()}).all()
+    rows = []
+    for member in sorted(claimed, key=lambda member: int(member.expires_at)):
+        container = sql.the(connection, sql.FIND_CONTAINER, id=member.container_id)
+        if not container.deleted:  # of that they were told
+            gone = _expiry(member, container.id, container.version, container.type, user_id)
+            rows.append(gone)
+    if rows:
+        connection.execute(sql.ADD_EVENTS, rows)
+
+
+def _expiry(
+    member: Row[Any],
+    container_id: bytes,
+    version: int,
+    text: str | None,
+    user_id: bytes | None = None,
+) -> dict[str, object]:
+    sees_type = member.permissions & ContainerAccessLevel.ViewType
+    return {
+        "user_id": user_id or member.user_id,
+        "event_type": ContainerEventType.Deleted.value,
+        "container_id": container_id,
+        "container_type": text if sees_type else None,
+        "date": member.expires_at,
+        "version": version,
+        "related_user_id": None,
+        "application": "",
+        "changes": 0,
+    }
 
 
 def _changes(
@@ -119,17 +180,21 @@ def tell_of_access(
     connection: Connection, container_id: bytes, reader_id: bytes, application: str
 ) -> None:
     """Tells those who asked for it that somebody else fetched header or content."""
-    values = {"container": container_id, "user": reader_id}
-    found = sql.one(connection, sql.FIND_ACCESS, **values)
-    if found is not None and found.told_at > now() - _ACCESS_INTERVAL:
-        return
-    if found is None:
-        row = {"container_id": container_id, "user_id": reader_id, "told_at": now()}
-        connection.execute(sql.ADD_ACCESS, row)
-    else:
-        connection.execute(sql.SET_ACCESS, {**values, "told_at": now()})
     container = sql.one(connection, sql.FIND_CONTAINER, id=container_id)
     if container is None or container.deleted:
+        return
+    told = [
+        member
+        for member in connection.execute(sql.MEMBERS, {"container": container_id})
+        if member.permissions & ContainerAccessLevel.ReceiveAccessEvents
+        and member.user_id != reader_id
+        and (member.expires_at is None or member.expires_at > now())
+    ]
+    # Held, so that nothing is written of a user who is deleted meanwhile.
+    users = [reader_id, *(member.user_id for member in told)]
+    found = connection.execute(sql.HOLD_USERS, {"ids": users})
+    living = {user.id for user in found if not user.deleted_at}
+    if reader_id not in living or not _is_due(connection, container_id, reader_id):
         return
     rows = [
         {
@@ -145,13 +210,25 @@ def tell_of_access(
             "application": application,
             "changes": 0,
         }
-        for member in connection.execute(sql.MEMBERS, {"container": container_id})
-        if member.permissions & ContainerAccessLevel.ReceiveAccessEvents
-        and member.user_id != reader_id
-        and (member.expires_at is None or member.expires_at > now())
+        for member in told
+        if member.user_id in living
     ]
     if rows:
         connection.execute(sql.ADD_EVENTS, rows)
+
+
+def _is_due(connection: Connection, container_id: bytes, reader_id: bytes) -> bool:
+    """Whether a fetch is told of: at most one an hour for a reader and container."""
+    values = {"container": container_id, "user": reader_id}
+    found = sql.one(connection, sql.FIND_ACCESS, **values)
+    if found is None:
+        row = {"container_id": container_id, "user_id": reader_id, "told_at": now()}
+        connection.execute(sql.ADD_ACCESS, row)
+        return True
+    if found.told_at > now() - _ACCESS_INTERVAL:
+        return False
+    connection.execute(sql.SET_ACCESS, {**values, "told_at": now()})
+    return True
 
 
 def note_access(broker: Broker, call: Call, container_id: bytes) -> None:
@@ -198,26 +275,29 @@ async def list_events(broker: Broker, call: Call, message: None) -> Events:
     del message
     user_id = call.session.id
     query = call.query_as(EventQuery)
-    more = await broker.database.read(lambda c: _has_unnumbered(c, user_id))
+    more = await broker.database.read(lambda c: _has_news(c, user_id))
     while more:
         more = await broker.database.write(lambda c: _number(c, user_id))
     return await broker.database.read(lambda c: _page(c, user_id, query), large=True)
 
 
-def _has_unnumbered(connection: Connection, user_id: bytes) -> bool:
-    return connection.execute(sql.UNNUMBERED, {"user": user_id, "count": 1}).first() is not None
+def _has_news(connection: Connection, user_id: bytes) -> bool:
+    unnumbered = {"user": user_id, "count": 1}
+    if connection.execute(sql.UNNUMBERED, unnumbered).first() is not None:
+        return True
+    expired = {"user": user_id, "now": now()}
+    return connection.execute(sql.HAS_EXPIRED, expired).first() is not None
 
 
 def _number(connection: Connection, user_id: bytes) -> bool:
     """Numbers what is visible, in order of arrival; gives whether there may be more."""
+    tell_of_expiry(connection, user_id)
     last = connection.execute(sql.LOCK_LAST_EVENT, {"user": user_id}).scalar_one()
     found = connection.execute(sql.UNNUMBERED, {"user": user_id, "count": _NUMBERED_AT_ONCE})
     numbered = [{"row": row.row_id, "number": last + n} for n, row in enumerate(found, start=1)]
     if numbered:
         connection.execute(sql.NUMBER_EVENT, numbered)
-        connection.execute(
-            sql.SET_LAST_EVENT, {"user": user_id, "last_event": last + len(numbered)}
-        )
+        connection.execute(sql.SET_USER, {"user": user_id, "last_event": last + len(numbered)})
     return len(numbered) == _NUMBERED_AT_ONCE
 
 

@@ -18,6 +18,7 @@ from scbroker.errors import (
     IncompleteUploadError,
     IntegrityError,
     InvalidArgumentError,
+    NotAuthenticatedError,
     NotFoundError,
     OverloadedError,
     PartGoneError,
@@ -114,6 +115,7 @@ def _check_chunk(broker: Broker, call: Call, message: bytes) -> None:
 
 def _reserve(connection: Connection, broker: Broker, chunk: _Chunk) -> bool:
     """Whether this very chunk is here already; if not, room is made for it."""
+    _check_living(connection, chunk.user_id)
     _check_upload(connection, chunk.container_id, chunk.user_id)
     part = sql.one(connection, sql.FIND_PART, part=chunk.part_id)
     if part is not None and (part.user_id, part.container_id) != (
@@ -145,6 +147,7 @@ def _reserve(connection: Connection, broker: Broker, chunk: _Chunk) -> bool:
 
 
 def _keep(connection: Connection, chunk: _Chunk, hashes: bytes) -> None:
+    _check_living(connection, chunk.user_id)
     part = sql.one(connection, sql.LOCK_PART, part=chunk.part_id)
     if part is None:
         raise OverloadedError("The part was swept meanwhile: send it again.", retryAfter=1)
@@ -299,6 +302,12 @@ async def sweep(broker: Broker) -> bool:
         await broker.blobs.remove(names)
         await broker.database.write(lambda c: c.execute(sql.FORGET_BLOBS, {"names": names}))
     return dropped >= _SWEPT or len(names) >= _BLOBS_SWEPT
+
+
+def _check_living(connection: Connection, user_id: bytes) -> None:
+    """A user who is deleted meanwhile leaves nothing behind."""
+    if sql.the(connection, sql.HOLD_USERS, ids=[user_id]).deleted_at:
+        raise NotAuthenticatedError("The account was deleted.")
 
 
 def _check_upload(connection: Connection, container_id: bytes, user_id: bytes) -> None:

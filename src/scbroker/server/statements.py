@@ -15,7 +15,9 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    or_,
     select,
+    union,
     update,
 )
 
@@ -48,6 +50,11 @@ ANY_API_KEY: Final = select(func.count()).select_from(api_keys)
 ADD_API_KEY: Final = insert(api_keys)
 FIND_USER: Final = select(users).where(users.c.id == b("id"))
 FIND_USERS: Final = select(users).where(users.c.id.in_(b("ids", expanding=True)))
+LOCK_USER: Final = FIND_USER.with_for_update()
+# Users who must neither be deleted nor change their keys until the transaction ends. Many hold one at
+# once, and numbering that user's events goes on meanwhile.
+HOLD_USERS: Final = FIND_USERS.with_for_update(read=True, key_share=True)
+SET_USER: Final = update(users).where(users.c.id == b("user"))
 ADD_USER: Final = insert(users)
 ADD_KEY_RECORDS: Final = insert(key_records)
 KEY_CHAIN: Final = (
@@ -58,6 +65,7 @@ KEY_CHAIN: Final = (
 )
 ADD_KEY_FILE: Final = insert(key_files)
 FIND_KEY_FILE: Final = select(key_files).where(key_files.c.user_id == b("user_id"))
+DROP_KEY_FILE: Final = delete(key_files).where(key_files.c.user_id == b("user"))
 FIND_REMINDER: Final = select(key_files.c.reminder).where(key_files.c.user_id == b("user_id"))
 ADD_SESSION: Final = insert(sessions)
 FIND_SESSION: Final = (
@@ -70,6 +78,10 @@ FIND_SESSION: Final = (
     )
 )
 END_SESSION: Final = delete(sessions).where(sessions.c.token_hash == b("hash"))
+END_OTHER_SESSIONS: Final = delete(sessions).where(
+    sessions.c.user_id == b("user"), sessions.c.token_hash != b("kept")
+)
+END_USERS_SESSIONS: Final = delete(sessions).where(sessions.c.user_id == b("user"))
 END_OLD_SESSIONS: Final = delete(sessions).where(sessions.c.expires_at <= b("now"))
 FIND_NONCE: Final = select(nonces.c.nonce_hash).where(nonces.c.nonce_hash == b("hash"))
 ADD_NONCE: Final = insert(nonces)
@@ -136,6 +148,27 @@ CONTAINER_AND_MEMBER: Final = (
 )
 MEMBERS: Final = select(members).where(members.c.container_id == b("container"))
 DROP_MEMBERS: Final = delete(members).where(members.c.container_id == b("container"))
+CLAIM_EXPIRED: Final = (
+    update(members)
+    .where(
+        members.c.container_id == b("container"),
+        members.c.expires_at <= b("now"),
+        ~members.c.expiry_told,
+    )
+    .values(expiry_told=True)
+    .returning(members.c.user_id, members.c.permissions, members.c.expires_at)
+)
+HAS_EXPIRED: Final = (
+    select(members.c.container_id)
+    .where(members.c.user_id == b("user"), members.c.expires_at <= b("now"), ~members.c.expiry_told)
+    .limit(1)
+)
+CLAIM_USERS_EXPIRED: Final = (
+    update(members)
+    .where(members.c.user_id == b("user"), members.c.expires_at <= b("now"), ~members.c.expiry_told)
+    .values(expiry_told=True)
+    .returning(members.c.container_id, members.c.permissions, members.c.expires_at)
+)
 DROP_WRAPS: Final = (
     update(members).where(members.c.container_id == b("container")).values(wrap=None)
 )
@@ -210,8 +243,7 @@ ADD_CHECK: Final = insert(checks)
 # Events
 ADD_EVENTS: Final = insert(events)
 LAST_EVENT: Final = select(users.c.last_event).where(users.c.id == b("user"))
-LOCK_LAST_EVENT: Final = LAST_EVENT.with_for_update()
-SET_LAST_EVENT: Final = update(users).where(users.c.id == b("user"))
+LOCK_LAST_EVENT: Final = LAST_EVENT.with_for_update(key_share=True)
 UNNUMBERED: Final = (
     select(events.c.row_id)
     .where(events.c.user_id == b("user"), events.c.id.is_(None))
@@ -225,6 +257,53 @@ FIND_ACCESS: Final = select(accesses).where(
 ADD_ACCESS: Final = insert(accesses)
 SET_ACCESS: Final = update(accesses).where(
     accesses.c.container_id == b("container"), accesses.c.user_id == b("user")
+)
+
+# The end of a user: what is theirs alone goes. `some` are containers.
+CONTAINERS_OF_USER: Final = union(
+    select(members.c.container_id).where(members.c.user_id == b("user")),
+    select(containers.c.id).where(containers.c.creator_id == b("user")),
+)
+LOCK_CONTAINERS: Final = (
+    select(containers.c.id)
+    .where(containers.c.id.in_(b("some", expanding=True)))
+    .order_by(containers.c.id)
+    .with_for_update(key_share=True)
+)
+WITH_OTHER_MEMBERS: Final = (
+    select(members.c.container_id)
+    .where(
+        members.c.container_id.in_(b("some", expanding=True)),
+        members.c.user_id != b("user"),
+        or_(members.c.expires_at.is_(None), members.c.expires_at > b("now")),
+    )
+    .distinct()
+)
+PURGE_CONTAINERS: Final = (
+    *(
+        delete(table).where(table.c.container_id.in_(b("some", expanding=True)))
+        for table in (records, access_lists, members, accesses)
+    ),
+    update(parts)
+    .where(parts.c.container_id.in_(b("some", expanding=True)), parts.c.committed)
+    .values(replaced_at=0),
+    update(parts)
+    .where(parts.c.container_id.in_(b("some", expanding=True)), ~parts.c.committed)
+    .values(touched_at=0),
+    update(containers)
+    .where(containers.c.id.in_(b("some", expanding=True)))
+    .values(deleted=True, type=None, type_salt=None),
+)
+PURGE_USER: Final = (
+    *(
+        delete(table).where(table.c.user_id == b("user"))
+        for table in (key_files, sessions, events, members, accesses)
+    ),
+    update(parts).where(parts.c.user_id == b("user"), ~parts.c.committed).values(touched_at=0),
+    update(containers).where(containers.c.creator_id == b("user")).values(creator_id=None),
+    update(users)
+    .where(users.c.id == b("user"))
+    .values(deleted_at=b("now"), registered_at=0, last_event=0, key_file_generation=0),
 )
 
 

@@ -61,6 +61,7 @@ users: Final = Table(
     _number("registered_at"),
     _number("deleted_at", nullable=True),
     _number("last_event"),
+    _number("key_file_generation"),
 )
 
 key_records: Final = Table(
@@ -119,6 +120,8 @@ containers: Final = Table(
     _bytes("type_salt", nullable=True),
     Column("type", String(256)),
     Column("deleted", Boolean, nullable=False),
+    Column("creator_id", LargeBinary(16)),
+    Index("containers_of_creator", "creator_id"),
 )
 
 records: Final = Table(
@@ -154,7 +157,15 @@ members: Final = Table(
     Column("permissions", SmallInteger, nullable=False),
     _number("expires_at", nullable=True),
     _bytes("wrap", nullable=True),
+    Column("expiry_told", Boolean, nullable=False),
     Index("members_of_user", "user_id"),
+)
+Index(
+    "members_expiring",
+    members.c.user_id,
+    members.c.expires_at,
+    sqlite_where=text("expires_at IS NOT NULL AND expiry_told = 0"),
+    postgresql_where=text("expires_at IS NOT NULL AND NOT expiry_told"),
 )
 
 parts: Final = Table(

@@ -1,4 +1,4 @@
-"""Registration, sessions, KeyFiles, public keys. Spec: docs/spec/protocol.md, sections 3 and 5."""
+"""Registration, sessions, opening KeyFiles, public keys. Spec: docs/spec/protocol.md, sections 3 and 5."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _MAX_STATEMENT: Final = 1024
 Nonce = Annotated[bytes, Meta(min_length=NONCE_SIZE, max_length=NONCE_SIZE)]
 KeyFileBytes = Annotated[bytes, Meta(min_length=1, max_length=MAX_KEY_FILE)]
 Reminder = Annotated[Text, Meta(max_length=MAX_REMINDER)]
+Origin = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
 class Registration(Message, frozen=True, kw_only=True):
@@ -45,7 +46,7 @@ class Challenge(Message, frozen=True, kw_only=True):
 class Statement(Row, frozen=True):
     """What a log-in signs; built by the client alone (section 3)."""
 
-    origin: Annotated[str, Meta(min_length=1, max_length=512)]
+    origin: Origin
     fingerprint: Bin32
     keyIndex: KeyIndex
     nonce: Nonce
@@ -69,21 +70,9 @@ class KeyFileAnswer(Message, frozen=True, kw_only=True):
     keyFile: KeyFileBytes
 
 
-class KeyFileStoring(Message, frozen=True, kw_only=True):
-    keyFile: KeyFileBytes
-    auth: Hash
-    replaces: Hash | None
-    reminder: Reminder | None = None
-    keyRecords: Annotated[list[SignedObject], Meta(max_length=8)] = []
-    endOtherSessions: bool = False
-
-
-class KeyFileComparison(Message, frozen=True, kw_only=True):
-    hash: Hash
-
-
-class KeyFileComparisonAnswer(Message, frozen=True, kw_only=True):
-    same: bool
+class KeyFileState(Message, frozen=True, kw_only=True):
+    hash: Hash | None
+    generation: Uint
 
 
 class ReminderAnswer(Message, frozen=True, kw_only=True):

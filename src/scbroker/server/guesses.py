@@ -1,0 +1,83 @@
+"""The throttle: how often a passphrase may be guessed at, or reminders be read.
+
+Counts stand in the database under keyed hashes, so that all processes of a broker count together and
+no table names an address. Spec: docs/spec/protocol.md, section 5.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+from sqlalchemy import Connection
+
+from scbroker.errors import ThrottledError
+from scbroker.server import statements as sql
+from scbroker.server.broker import Broker, Call, now
+
+_SECOND: Final = 1_000_000
+
+
+async def count_guess(broker: Broker, call: Call, user_id: bytes) -> list[bytes]:
+    """Counts a guess at a passphrase before it is looked at; `ThrottledError` if there were too many."""
+    settings = broker.settings
+    address = address_block(call.address)
+    limits = {
+        broker.keyed("guess-pair", user_id, address): settings.guesses,
+        broker.keyed("guess-user", user_id): settings.guesses_user,
+        broker.keyed("guess-address", address): settings.guesses_address,
+    }
+
+    def count(connection: Connection) -> None:
+        for bucket, limit in sorted(limits.items()):  # one order, no deadlock
+            _count(connection, bucket, limit, settings.guess_seconds * _SECOND)
+
+    await broker.database.write(count)
+    return list(limits)
+
+
+async def count_reminder(broker: Broker, call: Call) -> None:
+    """Counts the reminders that one address reads; `ThrottledError` if there were too many."""
+    settings = broker.settings
+    bucket = broker.keyed("reminder-address", address_block(call.address))
+    window = settings.guess_seconds * _SECOND
+    await broker.database.write(lambda c: _count(c, bucket, settings.reminders_address, window))
+
+
+async def forgive_guess(broker: Broker, buckets: list[bytes]) -> None:
+    """Takes a guess that was right out of the count."""
+
+    def forgive(connection: Connection) -> None:
+        for bucket in sorted(buckets):
+            row = sql.one(connection, sql.FIND_GUESSES, key=bucket)
+            if row is not None and row.guesses:
+                connection.execute(sql.SET_GUESSES, {"key": bucket, "guesses": row.guesses - 1})
+
+    await broker.database.write(forgive)
+
+
+def address_block(address: str) -> bytes:
+    """Who counts as one: an IPv4 address, or the 64 bits that one IPv6 subscriber has."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return b"unknown"
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return parsed.ipv4_mapped.packed if parsed.ipv4_mapped else parsed.packed[:8]
+    return parsed.packed
+
+
+def _count(connection: Connection, bucket: bytes, limit: int, window: int) -> None:
+    row = sql.one(connection, sql.FIND_GUESSES, key=bucket)
+    if row is None:
+        ends_at = now() + window
+        connection.execute(sql.ADD_GUESSES, {"bucket": bucket, "guesses": 1, "ends_at": ends_at})
+    elif row.ends_at <= now():
+        connection.execute(
+            sql.SET_GUESSES, {"key": bucket, "guesses": 1, "ends_at": now() + window}
+        )
+    elif row.guesses >= limit:
+        wait = (row.ends_at - now()) // _SECOND + 1
+        raise ThrottledError(f"Too many attempts: wait {wait} seconds.", retryAfter=wait)
+    else:
+        connection.execute(sql.SET_GUESSES, {"key": bucket, "guesses": row.guesses + 1})

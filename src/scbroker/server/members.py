@@ -1,0 +1,114 @@
+"""Whom a record concerns: known and living users with their latest keys, and the rows that serve them.
+
+Part of appending a record (`containers`). Spec: docs/spec/container.md, section 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from scbroker.errors import (
+    NotAuthenticatedError,
+    NotFoundError,
+    RejectedError,
+    StaleKeysError,
+)
+from scbroker.records.access_list import AccessList, SaltedEntry
+from scbroker.records.ids import user_id_of
+from scbroker.records.judge import InForce
+from scbroker.server import statements as sql
+from scbroker.server.incoming import Incoming
+from scbroker.server.stored_lists import StoredList
+from scbroker.vocabulary import ContainerAccessLevel
+
+
+class KeysChangedError(Exception):
+    """The author's keys are others than those that their signature was verified with."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length = length
+
+
+Users = Mapping[bytes, Row[Any]]
+
+
+def hold_users(
+    connection: Connection, incoming: Incoming, before: InForce | None, chain_length: int
+) -> Users:
+    """Everybody whom the record concerns, by fingerprint; the author living, with these very keys.
+
+    Author and newcomers are held: their deletion, or a change of keys, comes before or after this
+    record and not beside it. Whose deletion would touch this container waits for its row anyway.
+    """
+    old = before.access.entries.keys() if before else set()
+    new = incoming.access.entries.keys() if incoming.access is not None else set()
+    author = incoming.user.fingerprint
+    held = {author} | (new - old)
+    found = {row.fingerprint: row for row in _rows(connection, sql.HOLD_USERS, held)}
+    if found[author].deleted_at:
+        raise NotAuthenticatedError("The account was deleted.")
+    if found[author].chain_length != chain_length:
+        raise KeysChangedError(found[author].chain_length)
+    if others := old - held:
+        found |= {row.fingerprint: row for row in _rows(connection, sql.FIND_USERS, others)}
+    return found
+
+
+def _rows(connection: Connection, statement: Any, names: Iterable[bytes]) -> list[Row[Any]]:
+    ids = [user_id_of(fingerprint).bytes for fingerprint in names]
+    return list(connection.execute(statement, {"ids": ids}))
+
+
+def living(users: Users) -> set[bytes]:
+    return {fingerprint for fingerprint, user in users.items() if not user.deleted_at}
+
+
+def check_recipients(access: AccessList, before: InForce | None, users: Users) -> None:
+    """Every user is known, living unless in the list already, and named with their latest key."""
+    known_before = before.access.entries if before else {}
+    for fingerprint, entry in access.entries.items():
+        user = users.get(fingerprint)
+        if user is None or (user.deleted_at and fingerprint not in known_before):
+            raise NotFoundError(f"The broker knows no user {user_id_of(fingerprint)}.")
+        if user.deleted_at:
+            continue
+        if entry.wrapHash is None and entry.allows(ContainerAccessLevel.Decrypt):
+            raise RejectedError(f"User {user_id_of(fingerprint)} may decrypt and gets no wrap.")
+        if entry.keyIndex != user.encryption_index:
+            raise StaleKeysError(f"User {user_id_of(fingerprint)} has newer keys: read them again.")
+
+
+def store_access(
+    connection: Connection, incoming: Incoming, access: AccessList, users: Users
+) -> None:
+    """The list as it was sent, for judging; a row of each living member, for serving."""
+    container_id = incoming.container_id
+    sent = incoming.message.accessList or []
+    stored = StoredList.whole([SaltedEntry(item.salt, item.entry) for item in sent])
+    connection.execute(
+        sql.ADD_LIST,
+        {
+            "container_id": container_id,
+            "access_version": incoming.known.record.version,
+            "entries": stored.encode(),
+        },
+    )
+    connection.execute(sql.DROP_MEMBERS, {"container": container_id})
+    rows = [
+        {
+            "container_id": container_id,
+            "user_id": user_id_of(fingerprint).bytes,
+            "permissions": entry.permissions,
+            "expires_at": entry.expiresAt,
+            "wrap": item.wrap,
+            "expiry_told": False,
+        }
+        for (fingerprint, entry), item in zip(access.entries.items(), sent, strict=True)
+        if not users[fingerprint].deleted_at
+    ]
+    if rows:
+        connection.execute(sql.ADD_MEMBERS, rows)
