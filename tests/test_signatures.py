@@ -22,6 +22,18 @@ TABLE = {
     "logout": ([], "None"),
     "getKeyRing": ([], "KeyRing"),
     "getUserId": ([], "uuid.UUID"),
+    "deleteUser": ([], "None"),
+    "changeCredentials": (
+        ["password", "passphrase", "reminder = None", "*", "compromised = False"],
+        "bytes",
+    ),
+    "createOrUpdateKeyFile": (
+        ["keyFileData", "password", "passphrase", "reminder = None"],
+        "bytes",
+    ),
+    "getKeyFile": (["passphrase"], "bytes"),
+    "deleteKeyFile": ([], "None"),
+    "needToSyncAccount": (["userId", "keyFileData"], "bool"),
     "getReminder": (["userId = None"], "str"),
     "createContainer": (
         [

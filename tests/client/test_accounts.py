@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError, FileTrustStore, KeyRing, KeyType, MemoryTrustStore, ServerProvider
-from scbroker.client.accounts import keep_key_file_mark, validate_secret
+from scbroker.client.accounts import validate_secret
+from scbroker.client.key_files import keep_mark
 from scbroker.keys import OpenedKeyFile, PassphraseKeys, seal_key_file
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop
 from tests.client.engines import both_engines
@@ -247,15 +248,15 @@ def test_an_older_key_file_than_was_seen_is_a_rollback_and_another_of_the_same_a
     ring = KeyRing.generate()
     newer = KeyRing(2, ring.signing, ring.encryption)
     marks = marks_of(ring)
-    keep_key_file_mark(marks, OpenedKeyFile(ring, b"1" * 32))
-    keep_key_file_mark(marks, OpenedKeyFile(ring, b"1" * 32))
+    keep_mark(marks, OpenedKeyFile(ring, b"1" * 32))
+    keep_mark(marks, OpenedKeyFile(ring, b"1" * 32))
     with pytest.raises(BrokerError.forkError):
-        keep_key_file_mark(marks, OpenedKeyFile(ring, b"x" * 32))
-    keep_key_file_mark(marks, OpenedKeyFile(newer, b"2" * 32))
+        keep_mark(marks, OpenedKeyFile(ring, b"x" * 32))
+    keep_mark(marks, OpenedKeyFile(newer, b"2" * 32))
     with pytest.raises(BrokerError.rollbackError):
-        keep_key_file_mark(marks, OpenedKeyFile(ring, b"1" * 32))
+        keep_mark(marks, OpenedKeyFile(ring, b"1" * 32))
     with pytest.raises(BrokerError.forkError):
-        keep_key_file_mark(marks, OpenedKeyFile(newer, b"1" * 32))
+        keep_mark(marks, OpenedKeyFile(newer, b"1" * 32))
 
 
 def test_a_device_that_saw_a_newer_key_file_refuses_the_brokers_older_one(
@@ -265,7 +266,7 @@ def test_a_device_that_saw_a_newer_key_file_refuses_the_brokers_older_one(
     ring = account.ring
     newer = OpenedKeyFile(KeyRing(2, ring.signing, ring.encryption), b"2" * 32)
     store = FileTrustStore(tmp_path)
-    keep_key_file_mark(store.open(ring.userId, ring.signing[0].derive("trust-store")), newer)
+    keep_mark(store.open(ring.userId, ring.signing[0].derive("trust-store")), newer)
     provider = new_provider(trustStore=FileTrustStore(tmp_path))
     with pytest.raises(BrokerError.rollbackError, match="older KeyFile"):
         provider.logIn(ring.userId, passphrase=PASSPHRASE).result(PATIENCE)

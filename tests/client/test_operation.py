@@ -98,8 +98,9 @@ class World:
 
 
 @pytest.fixture
-def world(new_provider: NewProvider, account: Account) -> World:
-    provider = new_provider(True)
+def world(request: pytest.FixtureRequest, new_provider: NewProvider, account: Account) -> World:
+    operation = request.node.callspec.params["operation"]
+    provider = new_provider(account.ring if operation.of_account else True)
     made = provider.createContainer(b"old", {"old": 1}, type="old").result(PATIENCE)
     return World(provider, made.id, account)
 
@@ -114,6 +115,8 @@ class Operation:
     """A type of the result, the result itself, or VOID."""
     needs_session: bool = True
     form: str = ""
+    of_account: bool = False
+    """Whether it is about a KeyFile that opens, which the session's user has to have then."""
 
     def __str__(self) -> str:
         return self.name + self.form
@@ -154,11 +157,20 @@ def by_passphrase(world: World) -> dict[str, Any]:
     return {"userId": world.account.ring.userId, "passphrase": PASSPHRASE}
 
 
+def with_key_file(**more: Any) -> Callable[[World], dict[str, Any]]:
+    return lambda world: {"keyFileData": world.account.key_file, **more}
+
+
+def with_key_file_of_user(world: World) -> dict[str, Any]:
+    return {"userId": world.account.ring.userId, "keyFileData": world.account.key_file}
+
+
+SECRETS = {"password": PASSWORD, "passphrase": PASSPHRASE}
 EVERYTHING = {"content": b"n", "customHeaderObject": None, "accessLevels": None, "type": None}
 OPERATIONS = [
     Operation(
         "register",
-        lambda _: {"password": PASSWORD, "passphrase": PASSPHRASE},
+        lambda _: SECRETS,
         bytes,
         needs_session=False,
     ),
@@ -167,6 +179,17 @@ OPERATIONS = [
     Operation("logout", nothing, VOID),
     Operation("getKeyRing", nothing, KeyRing),
     Operation("getUserId", nothing, uuid.UUID),
+    Operation("deleteUser", nothing, VOID),
+    Operation("changeCredentials", lambda _: SECRETS, bytes),
+    Operation(
+        "changeCredentials", lambda _: {**SECRETS, "compromised": True}, bytes, form=" compromised"
+    ),
+    Operation(
+        "createOrUpdateKeyFile", with_key_file(**SECRETS, reminder=REMINDER), bytes, of_account=True
+    ),
+    Operation("getKeyFile", lambda _: {"passphrase": PASSPHRASE}, bytes, of_account=True),
+    Operation("deleteKeyFile", nothing, VOID),
+    Operation("needToSyncAccount", with_key_file_of_user, False, of_account=True),
     Operation("getReminder", lambda world: {"userId": world.account.ring.userId}, REMINDER, False),
     Operation("createContainer", lambda _: {"content": b"new"}, SecuredContainer),
     Operation("updateContainer", with_own(**EVERYTHING), SecuredContainer),
@@ -308,6 +331,16 @@ WRONG = [
     ("getPublicKeys", {"keyType": 0}),
     ("getLatestActiveSigningKey", {"userId": 7}),
     ("getReminder", {"userId": 7}),
+    ("changeCredentials", {"password": PASSWORD, "passphrase": "weak"}),
+    ("changeCredentials", {"password": PASSWORD, "passphrase": PASSPHRASE, "compromised": 1}),
+    (
+        "createOrUpdateKeyFile",
+        {"keyFileData": b"x", "password": PASSWORD, "passphrase": PASSPHRASE},
+    ),
+    ("createOrUpdateKeyFile", {"keyFileData": "x", "password": PASSWORD, "passphrase": PASSPHRASE}),
+    ("getKeyFile", {"passphrase": ""}),
+    ("getKeyFile", {"passphrase": 7}),
+    ("needToSyncAccount", {"userId": uuid.uuid4(), "keyFileData": b"x"}),
     ("getEvents", {"eventType": "Added"}),
     ("getEvents", {"containerId": "c"}),
     ("getEvents", {"containerType": 7}),

@@ -10,10 +10,9 @@ import uuid
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from scbroker.client.directory import now
 from scbroker.client.io_thread import io_thread
+from scbroker.client.key_files import keep_mark
 from scbroker.client.session import Session
 from scbroker.client.transport import Transport
 from scbroker.client.trust_store import Marks, TrustStore
@@ -22,9 +21,7 @@ from scbroker.errors import (
     BrokerFaultError,
     ChallengeError,
     CredentialsError,
-    ForkError,
     InvalidArgumentError,
-    RollbackError,
 )
 from scbroker.keys import (
     KeyRing,
@@ -39,15 +36,9 @@ from scbroker.wire import users as wire
 from scbroker.wire.codec import SignedObject
 
 Validator = Callable[[str], str | None]
-_KIND: Final = "key-file"
 _MARKS: Final = "trust-store"
 _MIN_LENGTH: Final = 8
 _MIN_CLASSES: Final = 3
-
-
-class _KeyFileMark(msgspec.Struct, array_like=True, frozen=True):
-    generation: int
-    hash: bytes
 
 
 def validate_secret(secret: str) -> str | None:
@@ -70,19 +61,27 @@ def validate_secret(secret: str) -> str | None:
 def checked_credentials(
     password: object, passphrase: object, reminder: object, validator: Validator
 ) -> tuple[str, str, str | None]:
-    """The arguments of a registration; `InvalidArgumentError` says which is wrong and why."""
+    """New secrets and their reminder; `InvalidArgumentError` says which is wrong and why."""
     secrets = (
         _checked_new("password", password, validator),
         _checked_new("passphrase", passphrase, validator),
     )
-    if reminder is not None:
-        if not isinstance(reminder, str) or not _can_be_kept(reminder):
-            raise InvalidArgumentError("reminder is text of at most 1,024 bytes, or None.")
-        if any(secret.casefold() in reminder.casefold() for secret in secrets):
-            raise InvalidArgumentError(
-                "The reminder contains a secret, and the broker can read it."
-            )
-    return *secrets, reminder
+    return *secrets, checked_reminder(reminder, secrets)
+
+
+def checked_secrets(password: object, passphrase: object) -> tuple[str, str]:
+    """Secrets that exist already: what was good enough once is, whatever the policy says today."""
+    return checked_one("password", password), checked_one("passphrase", passphrase)
+
+
+def checked_reminder(reminder: object, secrets: tuple[str, str]) -> str | None:
+    if reminder is None:
+        return None
+    if not isinstance(reminder, str) or not _can_be_kept(reminder):
+        raise InvalidArgumentError("reminder is text of at most 1,024 bytes, or None.")
+    if any(secret.casefold() in reminder.casefold() for secret in secrets):
+        raise InvalidArgumentError("The reminder contains a secret, and the broker can read it.")
+    return reminder
 
 
 def _can_be_kept(reminder: str) -> bool:
@@ -92,10 +91,15 @@ def _can_be_kept(reminder: str) -> bool:
         return False
 
 
-def _checked_new(name: str, secret: object, validator: Validator) -> str:
+def checked_one(name: str, secret: object) -> str:
     if not isinstance(secret, str) or not secret:
         raise InvalidArgumentError(f"{name} is needed, as text.")
     checked_secret(secret, name)
+    return secret
+
+
+def _checked_new(name: str, given: object, validator: Validator) -> str:
+    secret = checked_one(name, given)
     if (fault := validator(secret)) is not None:
         raise InvalidArgumentError(f"The {name} is too weak: {fault}.")
     return secret
@@ -125,7 +129,7 @@ async def register(
     session = Session(transport, ring, _marks(store, ring))
     session.directory.set_own(KeyChain.verify(records, now()))
     await session.token()
-    keep_key_file_mark(session.marks, OpenedKeyFile(ring, sha256(key_file)))
+    keep_mark(session.marks, OpenedKeyFile(ring, sha256(key_file)))
     return session, key_file
 
 
@@ -145,7 +149,7 @@ async def log_in_with_key_file(
         message=wire.KeyFileOpening(auth=keys.auth),
     )
     opened = await io_thread.in_pool(open_key_file, answer.keyFile, user_id, keys, password)
-    keep_key_file_mark(_marks(store, opened.ring), opened)
+    keep_mark(_marks(store, opened.ring), opened)
     session = await log_in_with_ring(transport, store, opened.ring)
     return session, answer.keyFile
 
@@ -167,26 +171,6 @@ async def log_in_with_ring(transport: Transport, store: TrustStore, ring: KeyRin
 async def reminder(transport: Transport, user_id: uuid.UUID) -> str:
     answer = await transport.call("GET", f"/v1/users/{user_id}/reminder", wire.ReminderAnswer)
     return answer.reminder
-
-
-def keep_key_file_mark(marks: Marks, opened: OpenedKeyFile) -> None:
-    """Refuses an older KeyFile than this device has seen, or another of the same generation."""
-    while True:
-        stored = marks.get(_KIND, b"")
-        if stored is not None:
-            mark = msgspec.msgpack.decode(stored, type=_KeyFileMark)
-            if opened.ring.generation < mark.generation:
-                raise RollbackError(
-                    "An older KeyFile was served than this device has seen: the broker was restored "
-                    "from a backup, or it lies."
-                )
-            if opened.ring.generation == mark.generation:
-                if opened.hash != mark.hash:
-                    raise ForkError("Another KeyFile of the same generation was seen before.")
-                return
-        mark = _KeyFileMark(opened.ring.generation, opened.hash)
-        if marks.swap(_KIND, b"", stored, msgspec.msgpack.encode(mark)):
-            return
 
 
 def _marks(store: TrustStore, ring: KeyRing) -> Marks:

@@ -134,6 +134,66 @@ class BrokerProvider(Protocol):
         What is under way keeps the session that it began with."""
 
     @overload
+    def deleteUser(
+        self,
+    ) -> Promise[None]: ...
+
+    @overload
+    def deleteUser(
+        self,
+        *,
+        completionHandler: Callable[[], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def deleteUser(self, *args: Any, **kwargs: Any) -> Any:
+        """Removes the session's user from the broker for ever; it cannot be undone.
+
+        KeyFile, reminder, sessions, events and memberships go, and every container that nobody else
+        has access to. In the containers of others what their members need stays, and so do the id, which
+        nobody gets again, and the public keys. Afterwards the provider has no session. Where the call
+        fails the session stays; sent again after a lost answer, it ends the same way."""
+
+    @overload
+    def changeCredentials(
+        self,
+        password: str,
+        passphrase: str,
+        reminder: str | None = None,
+        *,
+        compromised: bool = False,
+    ) -> Promise[bytes]: ...
+
+    @overload
+    def changeCredentials(
+        self,
+        password: str,
+        passphrase: str,
+        reminder: str | None = None,
+        *,
+        compromised: bool = False,
+        completionHandler: Callable[[bytes], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def changeCredentials(self, *args: Any, **kwargs: Any) -> Any:
+        """Encrypts the KeyFile anew under other secrets; gives its encrypted bytes.
+
+        Without a reminder the old one is removed. The user's other sessions end; their devices log in
+        with the new passphrase. `compromised=True`, for when somebody may have had the KeyFile and its
+        secrets, also makes a new signing and a new encryption key, the next of their index, and retires
+        the old ones: those still open and verify what was made with them. A KeyRing that leaked is lost
+        all the same, since signing key 0 stays what the user id is made of: register anew and grant again.
+        Takes about 0.4 s (Argon2id). The broker learns what it learns at `register`, and the new public keys.
+
+        Raises `invalidArgumentError` for a weak secret, `conflictError` when the credentials were
+        changed on another device meanwhile."""
+
+    @overload
     def getKeyRing(
         self,
     ) -> Promise[KeyRing]: ...
@@ -190,6 +250,108 @@ class BrokerProvider(Protocol):
         """A user's reminder; the session's own user by default. Works before log-in.
 
         "" for an unknown user as for one without a reminder. Everybody with the API key can read it."""
+
+    @overload
+    def createOrUpdateKeyFile(
+        self,
+        keyFileData: bytes,
+        password: str,
+        passphrase: str,
+        reminder: str | None = None,
+    ) -> Promise[bytes]: ...
+
+    @overload
+    def createOrUpdateKeyFile(
+        self,
+        keyFileData: bytes,
+        password: str,
+        passphrase: str,
+        reminder: str | None = None,
+        *,
+        completionHandler: Callable[[bytes], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def createOrUpdateKeyFile(self, *args: Any, **kwargs: Any) -> Any:
+        """Stores a KeyFile that is at hand on the broker, in place of the one there; gives its bytes.
+
+        Before anything is sent it has to open under both secrets, hold exactly the published keys and be
+        no older than the one stored last. The passphrase is what releases it from then on; without a
+        reminder the old one is removed. For a backup, or after `deleteKeyFile`.
+
+        Raises `invalidArgumentError` for bytes that are not this user's KeyFile, `decryptionError` for a
+        wrong secret, `rollbackError` for an older one."""
+
+    @overload
+    def deleteKeyFile(
+        self,
+    ) -> Promise[None]: ...
+
+    @overload
+    def deleteKeyFile(
+        self,
+        *,
+        completionHandler: Callable[[], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def deleteKeyFile(self, *args: Any, **kwargs: Any) -> Any:
+        """Removes the session's KeyFile, the passphrase's verifier and the reminder from the broker.
+
+        From then on nobody logs in with a passphrase until `createOrUpdateKeyFile` or `changeCredentials`
+        stores one: keep the bytes. The session goes on. Nothing happens where there is none."""
+
+    @overload
+    def getKeyFile(
+        self,
+        passphrase: str,
+    ) -> Promise[bytes]: ...
+
+    @overload
+    def getKeyFile(
+        self,
+        passphrase: str,
+        *,
+        completionHandler: Callable[[bytes], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getKeyFile(self, *args: Any, **kwargs: Any) -> Any:
+        """The session's KeyFile as the broker keeps it, encrypted; verified to open and to be no older.
+
+        The broker learns a proof of the passphrase and no more. Raises `credentialsError` for a wrong
+        passphrase or where there is none, `throttledError` after too many guesses."""
+
+    @overload
+    def needToSyncAccount(
+        self,
+        userId: uuid.UUID,
+        keyFileData: bytes,
+    ) -> Promise[bool]: ...
+
+    @overload
+    def needToSyncAccount(
+        self,
+        userId: uuid.UUID,
+        keyFileData: bytes,
+        *,
+        completionHandler: Callable[[bool], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def needToSyncAccount(self, *args: Any, **kwargs: Any) -> Any:
+        """Whether the broker keeps another KeyFile of the session's user than these bytes, or none.
+
+        True means that a local copy has to be fetched again: credentials or keys were changed on another
+        device. The broker learns nothing. Raises `invalidArgumentError` for another user's id or bytes."""
 
     @overload
     def createContainer(

@@ -17,7 +17,7 @@ from typing import Any, Final, Self, TypeVar
 
 import platformdirs
 
-from scbroker.client import accounts, fetching, listing
+from scbroker.client import accounts, fetching, key_files, listing
 from scbroker.client.accounts import Validator, validate_secret
 from scbroker.client.base_provider import BaseProvider
 from scbroker.client.io_thread import io_thread
@@ -192,6 +192,59 @@ class ServerProvider(BaseProvider):
         session = self._session()
         self._current = None
         return session.close()
+
+    def _deleteUser(self) -> Work[None]:
+        session = self._session()
+
+        async def work() -> None:
+            await key_files.delete_user(session)
+            session.forget()
+            if self._current is session:
+                self._current = None
+
+        return session.hold(work())
+
+    def _changeCredentials(
+        self,
+        password: str,
+        passphrase: str,
+        reminder: str | None = None,
+        *,
+        compromised: bool = False,
+    ) -> Work[bytes]:
+        session = self._session()
+        if not isinstance(compromised, bool):
+            raise InvalidArgumentError("compromised is True or False.")
+        checked = accounts.checked_credentials(password, passphrase, reminder, self._validator)
+        return session.hold(
+            key_files.change_credentials(session, *checked, compromised=compromised)
+        )
+
+    def _createOrUpdateKeyFile(
+        self, keyFileData: bytes, password: str, passphrase: str, reminder: str | None = None
+    ) -> Work[bytes]:
+        session = self._session()
+        key_file = key_files.checked_key_file(keyFileData, session.userId)
+        secrets = accounts.checked_secrets(password, passphrase)
+        checked = accounts.checked_reminder(reminder, secrets)
+        return session.hold(key_files.create_or_update(session, key_file, *secrets, checked))
+
+    def _getKeyFile(self, passphrase: str) -> Work[bytes]:
+        session = self._session()
+        return session.hold(
+            key_files.fetch(session, accounts.checked_one("passphrase", passphrase))
+        )
+
+    def _deleteKeyFile(self) -> Work[None]:
+        session = self._session()
+        return session.hold(key_files.delete(session))
+
+    def _needToSyncAccount(self, userId: uuid.UUID, keyFileData: bytes) -> Work[bool]:
+        session = self._session()
+        if userId != session.userId:
+            raise InvalidArgumentError("userId is the session's own: nobody sees others' KeyFiles.")
+        key_file = key_files.checked_key_file(keyFileData, session.userId)
+        return session.hold(key_files.differs(session, key_file))
 
     def _getReminder(self, userId: uuid.UUID | None = None) -> Work[str]:
         user_id = self._session().userId if userId is None else userId

@@ -23,6 +23,7 @@ from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
 from scbroker.wire import users as wire
 from scbroker.wire.codec import Message
+from scbroker.wire.orders import NO_DIGEST, ORDER_LABEL, Action, Authorization, Order
 
 _EARLY_SECONDS: Final = 30.0
 
@@ -57,6 +58,7 @@ class Session:
         self._token: str | None = None
         self._expires = 0.0
         self._renewal: asyncio.Lock | None = None
+        self._changing: asyncio.Lock | None = None
         self._held = 0
         self._lock = threading.Lock()
         self._idle: asyncio.Event | None = None
@@ -64,7 +66,7 @@ class Session:
 
     def after_fork(self) -> None:
         """What was under way belongs to the parent; the token is good in the child as well."""
-        self._renewal, self._held, self._idle = None, 0, None
+        self._renewal, self._changing, self._held, self._idle = None, None, 0, None
         self._lock = threading.Lock()
 
     @property
@@ -89,6 +91,17 @@ class Session:
             if self._idle is not None and not self._held:
                 self._idle.set()
 
+    def changing_keys(self) -> asyncio.Lock:
+        """Held by whoever replaces the KeyFile: one after the other."""
+        if self._changing is None:
+            self._changing = asyncio.Lock()
+        return self._changing
+
+    def replace_keys(self, ring: KeyRing) -> None:
+        """Goes on with another KeyRing of the same user, unless the session was closed meanwhile."""
+        if self.ring is not None:
+            self.ring = ring
+
     async def token(self) -> str:
         """A token that is good for now; a new one where the old one has run out."""
         if self._renewal is None:
@@ -102,7 +115,21 @@ class Session:
         """Another token than one that the broker refused."""
         if token == self._token:
             self._token = None
-        return await self.token()
+        try:
+            return await self.token()
+        except ChallengeError:
+            raise NotAuthenticatedError(
+                "The broker takes these keys no more: they were replaced on another device, or the "
+                "account was deleted. Log in again."
+            ) from None
+
+    async def order(self, action: Action, digest: bytes = NO_DIGEST) -> Authorization:
+        """A signed order for what a token alone does not do; good once, for two minutes."""
+        nonce, index = await self._challenge()
+        origin = self.transport.endpoint.origin
+        order = encode_object(Order(origin, self.fingerprint, index, nonce, action, digest))
+        signature = self.keys.signing[index].sign(ORDER_LABEL, order)
+        return Authorization(order=order, signature=signature)
 
     async def call(
         self, method: str, path: str, answer: type[M], **options: Unpack[CallOptions]
@@ -133,13 +160,9 @@ class Session:
 
     async def _begin_once(self) -> None:
         """Signs a statement that is built here alone, never what a broker sends."""
-        challenge = await self.transport.call(
-            "POST", "/v1/session-challenges", wire.Challenge, message=wire.ChallengeRequest()
-        )
-        index = len(self.keys.signing) - 1  # the chain may not be known yet; see ids.md, section 4
-        statement = encode_object(
-            wire.Statement(self.transport.endpoint.origin, self.fingerprint, index, challenge.nonce)
-        )
+        nonce, index = await self._challenge()
+        origin = self.transport.endpoint.origin
+        statement = encode_object(wire.Statement(origin, self.fingerprint, index, nonce))
         signature = self.keys.signing[index].sign(wire.SESSION_LABEL, statement)
         session = await self.transport.call(
             "POST",
@@ -148,6 +171,13 @@ class Session:
             message=wire.SessionRequest(statement=statement, signature=signature),
         )
         self._token, self._expires = session.token, session.expiresAt / 1e6
+
+    async def _challenge(self) -> tuple[bytes, int]:
+        """A fresh nonce, and the key to sign with: the latest, for it alone counts (ids.md, 4)."""
+        challenge = await self.transport.call(
+            "POST", "/v1/session-challenges", wire.Challenge, message=wire.ChallengeRequest()
+        )
+        return challenge.nonce, len(self.keys.signing) - 1
 
     async def close(self) -> None:
         """Once nothing uses the session any more: forgets the keys, and ends it at the broker."""

@@ -30,10 +30,12 @@ from scbroker.client.session import Session
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import (
+    BrokerError,
     ConflictError,
     DecryptionError,
     IntegrityError,
     PermissionDeniedError,
+    RejectedError,
     StaleKeysError,
 )
 from scbroker.records.access_list import AccessList
@@ -78,8 +80,8 @@ async def create(session: Session, change: Change) -> SecuredContainer:
         draft = await _draft_first(session, change, container_id, nonce)
         try:
             return await _commit(session, change, draft, None)
-        except StaleKeysError:
-            if attempt == _RETRIES - 1:
+        except (StaleKeysError, RejectedError) as error:
+            if attempt == _RETRIES - 1 or not _is_outdated(session, draft, error):
                 raise
     raise AssertionError("unreachable")
 
@@ -103,13 +105,19 @@ async def update(
         draft = await _draft_next(session, change, open_or_without(session, fetched))
         try:
             return await _commit(session, change, draft, fetched)
-        except StaleKeysError:
-            if attempt == _RETRIES:
+        except (StaleKeysError, RejectedError) as error:
+            if attempt == _RETRIES or not _is_outdated(session, draft, error):
                 raise
         except ConflictError:
             if attempt == _RETRIES or change.grants is not KEEP or if_version is not None:
                 raise
     raise AssertionError("unreachable")
+
+
+def _is_outdated(session: Session, draft: _Draft, error: BrokerError) -> bool:
+    """Whether a record was refused for keys that are others by now: a recipient's, or one's own."""
+    own = session.directory.own.latest(KeyType.Signing).index
+    return isinstance(error, StaleKeysError) or draft.record.keyIndex != own
 
 
 def open_or_without(session: Session, fetched: Fetched) -> Opened:

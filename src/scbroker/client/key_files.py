@@ -1,0 +1,241 @@
+"""The KeyFile on the broker: replaced, given back, compared, removed. Spec: docs/spec/keyfile.md, 4.
+
+Whatever replaces it names the one that it replaces and is signed for, so that neither a stolen token
+nor a second device can undo what the user did. What the broker learns is what it learns at a
+registration (`accounts`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from scbroker.client.directory import now
+from scbroker.client.io_thread import io_thread
+from scbroker.client.session import Session
+from scbroker.client.trust_store import Marks
+from scbroker.crypto.verify import SIGNATURE_SIZE, sha256
+from scbroker.errors import (
+    BrokerFaultError,
+    ConflictError,
+    ForkError,
+    IntegrityError,
+    InvalidArgumentError,
+    KeySubstitutionError,
+    RollbackError,
+)
+from scbroker.keys import (
+    KeyRing,
+    OpenedKeyFile,
+    PassphraseKeys,
+    check_key_file,
+    open_key_file,
+    seal_key_file,
+)
+from scbroker.records.key_record import KeyChain, Signed
+from scbroker.wire import users as wire
+from scbroker.wire.codec import SignedObject
+from scbroker.wire.orders import Authorization, Deletion, KeyFileStoring
+
+_KIND: Final = "key-file"
+_OLDER: Final = (
+    "An older KeyFile was served than this device has seen: the broker was restored from a backup, or "
+    "it lies."
+)
+_OTHER: Final = "Another KeyFile of the same generation was seen before."
+# What a storing holds until its order, which names all the rest of it, is signed.
+_UNSIGNED: Final = Authorization(order=b"", signature=bytes(SIGNATURE_SIZE))
+# Nobody changes credentials so often; a broker that says so would use up the numbers.
+_MOST_AHEAD: Final = 2**32
+
+
+class Mark(msgspec.Struct, array_like=True, frozen=True):
+    """The newest KeyFile that this device opened or stored."""
+
+    generation: int
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Current:
+    """What there is to replace: the published keys, and the stored KeyFile as far as it is known."""
+
+    chain: KeyChain
+    stored: bytes | None
+    generation: int
+
+
+async def change_credentials(
+    session: Session, password: str, passphrase: str, reminder: str | None, *, compromised: bool
+) -> bytes:
+    """A KeyFile of the next generation under new secrets; with new sub-keys where the old may be known."""
+    async with session.changing_keys():
+        current = await _current(session)
+        _check_not_changed_elsewhere(session, current)
+        generation = max(current.generation, session.keys.generation) + 1
+        ring = session.keys.next(generation, fresh=compromised)
+        keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, session.userId)
+        key_file = await io_thread.in_pool(seal_key_file, ring, password, keys)
+        records = ring.next_records(current.chain, now())
+        storing = KeyFileStoring(
+            keyFile=key_file,
+            generation=generation,
+            auth=keys.auth,
+            replaces=current.stored,
+            reminder=reminder,
+            keyRecords=[SignedObject.of(signed) for signed in records],
+            endOtherSessions=True,
+            authorization=_UNSIGNED,
+        )
+        await _store(session, storing, ring, current.chain, records)
+        return key_file
+
+
+async def create_or_update(
+    session: Session, key_file: bytes, password: str, passphrase: str, reminder: str | None
+) -> bytes:
+    """Stores a KeyFile that opens under both secrets, has the published keys and is not older."""
+    keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, session.userId)
+    opened = await io_thread.in_pool(open_key_file, key_file, session.userId, keys, password)
+    async with session.changing_keys():
+        current = await _current(session)
+        opened.ring.check_chain(current.chain)
+        if opened.ring.generation < current.generation:
+            raise RollbackError(
+                "A newer KeyFile than this one was stored before: use changeCredentials for a new one."
+            )
+        if opened.ring.generation == current.generation and current.stored is not None:
+            _check_same(opened.hash, current.stored)
+        keep_mark(session.marks, opened)
+        storing = KeyFileStoring(
+            keyFile=key_file,
+            generation=opened.ring.generation,
+            auth=keys.auth,
+            replaces=current.stored,
+            reminder=reminder,
+            authorization=_UNSIGNED,
+        )
+        await _store(session, storing, opened.ring, current.chain, [])
+        return key_file
+
+
+async def fetch(session: Session, passphrase: str) -> bytes:
+    """The stored KeyFile, once it opened and proved to be no older than this device has seen."""
+    keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, session.userId)
+    answer = await session.transport.call(
+        "POST",
+        f"/v1/users/{session.userId}/key-file/open",
+        wire.KeyFileAnswer,
+        message=wire.KeyFileOpening(auth=keys.auth),
+    )
+    opened = await io_thread.in_pool(open_key_file, answer.keyFile, session.userId, keys, None)
+    keep_mark(session.marks, opened)
+    return answer.keyFile
+
+
+async def delete(session: Session) -> None:
+    """Removes the stored KeyFile; what this device has seen of it stays seen."""
+    async with session.changing_keys():
+        message = Deletion(authorization=await session.order("delete-key-file"))
+        await session.send("POST", "/v1/key-file/deletion", message=message)
+
+
+async def differs(session: Session, key_file: bytes) -> bool:
+    """Whether the broker has another KeyFile than these bytes, or none."""
+    state = await _state(session)
+    return state.hash != sha256(key_file)
+
+
+async def delete_user(session: Session) -> None:
+    """Ends the user for ever. The order needs no session, so that it can be sent again."""
+    message = Deletion(authorization=await session.order("delete-user"))
+    await session.transport.send("POST", f"/v1/users/{session.userId}/deletion", message=message)
+
+
+def checked_key_file(data: object, user_id: uuid.UUID) -> bytes:
+    """The bytes of an argument; `InvalidArgumentError` unless they are this user's KeyFile."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise InvalidArgumentError("keyFileData is the bytes of a KeyFile.")
+    key_file = bytes(data)
+    try:
+        check_key_file(key_file, user_id)
+    except (IntegrityError, KeySubstitutionError) as error:
+        raise InvalidArgumentError(f"keyFileData is not this user's KeyFile: {error}") from None
+    return key_file
+
+
+def keep_mark(marks: Marks, opened: OpenedKeyFile) -> None:
+    """Refuses an older KeyFile than this device has seen, or another of the same generation."""
+    while True:
+        stored = marks.get(_KIND, b"")
+        if stored is not None:
+            mark = msgspec.msgpack.decode(stored, type=Mark)
+            if opened.ring.generation < mark.generation:
+                raise RollbackError(_OLDER)
+            if opened.ring.generation == mark.generation:
+                _check_same(opened.hash, mark.hash)
+                return
+        new = Mark(opened.ring.generation, opened.hash)
+        if marks.swap(_KIND, b"", stored, msgspec.msgpack.encode(new)):
+            return
+
+
+def _check_same(found: bytes, seen: bytes) -> None:
+    if found != seen:
+        raise ForkError(_OTHER)
+
+
+def _mark(session: Session) -> Mark | None:
+    stored = session.marks.get(_KIND, b"")
+    return None if stored is None else msgspec.msgpack.decode(stored, type=Mark)
+
+
+async def _state(session: Session) -> wire.KeyFileState:
+    """What the broker says is stored, which is nothing older than this device has seen."""
+    state = await session.call("GET", "/v1/key-file", wire.KeyFileState)
+    mark = _mark(session)
+    seen = session.keys.generation if mark is None else mark.generation
+    if mark is not None and state.generation < mark.generation:
+        raise RollbackError(_OLDER)
+    if mark is not None and state.generation == mark.generation and state.hash is not None:
+        _check_same(state.hash, mark.hash)
+    if state.generation > seen + _MOST_AHEAD:
+        raise BrokerFaultError(
+            "The broker says what cannot be of how often the KeyFile was replaced."
+        )
+    return state
+
+
+async def _current(session: Session) -> _Current:
+    """The published keys have to be those of the session before anything takes their place."""
+    chain = (await session.directory.latest([session.userId]))[session.userId]
+    session.keys.check_chain(chain)
+    state = await _state(session)
+    return _Current(chain, state.hash, state.generation)
+
+
+def _check_not_changed_elsewhere(session: Session, current: _Current) -> None:
+    mark = _mark(session)
+    if mark is not None and current.generation > mark.generation:
+        raise ConflictError(
+            "The credentials were changed on another device: log in with the new passphrase first."
+        )
+
+
+async def _store(
+    session: Session,
+    storing: KeyFileStoring,
+    ring: KeyRing,
+    chain: KeyChain,
+    records: list[Signed],
+) -> None:
+    """Signs for it, sends it, and goes on with the KeyRing that is inside."""
+    authorization = await session.order("store-key-file", storing.digest)
+    message = msgspec.structs.replace(storing, authorization=authorization)
+    await session.send("PUT", "/v1/key-file", message=message)
+    session.replace_keys(ring)
+    session.directory.set_own(chain.extend(records, now()))
+    keep_mark(session.marks, OpenedKeyFile(ring, sha256(storing.keyFile)))
