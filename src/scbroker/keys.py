@@ -130,6 +130,7 @@ class KeyRing:
         a secret, `DecryptionError` for a wrong one or damaged bytes, `IntegrityError` for what is no
         KeyFile, `KeySubstitutionError` for another user's.
         """
+        _check_kinds(keyFileData, userId)
         if password is None and passphrase is None:
             raise InvalidArgumentError("A KeyFile opens with its password or its passphrase.")
         keys = None if passphrase is None else PassphraseKeys.derive(passphrase, userId)
@@ -244,7 +245,7 @@ def checked_secret(secret: str, name: str) -> bytes:
     """A password or passphrase as bytes; `InvalidArgumentError` for what the format cannot hold."""
     try:
         data = secret_bytes(secret)
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, TypeError):  # half a surrogate pair, or no text at all
         data = b""
     if not 1 <= len(data) <= MAX_SECRET_SIZE:
         raise InvalidArgumentError(f"The {name} is 1 to {MAX_SECRET_SIZE} bytes of UTF-8 text.")
@@ -271,6 +272,11 @@ def seal_key_file(ring: KeyRing, password: str, passphrase: PassphraseKeys) -> b
         pad_secret(secret),
     )
     return MAGIC + encode_object(_KeyFileBytes(fingerprint, salt, passphrase_part, password_part))
+
+
+def _check_kinds(data: object, user_id: object) -> None:
+    if not isinstance(data, bytes) or not isinstance(user_id, uuid.UUID):
+        raise InvalidArgumentError("keyFileData is bytes, and userId a uuid.UUID.")
 
 
 def check_key_file(data: bytes, user_id: uuid.UUID) -> None:

@@ -109,7 +109,7 @@ async def create_or_update(
             )
         if opened.ring.generation == current.generation and current.stored is not None:
             _check_same(opened.hash, current.stored)
-        keep_mark(session.marks, opened)
+        _check_mark(_mark(session), opened)
         storing = KeyFileStoring(
             keyFile=key_file,
             generation=opened.ring.generation,
@@ -171,16 +171,20 @@ def keep_mark(marks: Marks, opened: OpenedKeyFile) -> None:
     """Refuses an older KeyFile than this device has seen, or another of the same generation."""
     while True:
         stored = marks.get(_KIND, b"")
-        if stored is not None:
-            mark = msgspec.msgpack.decode(stored, type=Mark)
-            if opened.ring.generation < mark.generation:
-                raise RollbackError(_OLDER)
-            if opened.ring.generation == mark.generation:
-                _check_same(opened.hash, mark.hash)
-                return
+        mark = _decode(stored)
+        _check_mark(mark, opened)
         new = Mark(opened.ring.generation, opened.hash)
-        if marks.swap(_KIND, b"", stored, msgspec.msgpack.encode(new)):
+        if new == mark or marks.swap(_KIND, b"", stored, msgspec.msgpack.encode(new)):
             return
+
+
+def _check_mark(mark: Mark | None, opened: OpenedKeyFile) -> None:
+    if mark is None:
+        return
+    if opened.ring.generation < mark.generation:
+        raise RollbackError(_OLDER)
+    if opened.ring.generation == mark.generation:
+        _check_same(opened.hash, mark.hash)
 
 
 def _check_same(found: bytes, seen: bytes) -> None:
@@ -188,9 +192,12 @@ def _check_same(found: bytes, seen: bytes) -> None:
         raise ForkError(_OTHER)
 
 
-def _mark(session: Session) -> Mark | None:
-    stored = session.marks.get(_KIND, b"")
+def _decode(stored: bytes | None) -> Mark | None:
     return None if stored is None else msgspec.msgpack.decode(stored, type=Mark)
+
+
+def _mark(session: Session) -> Mark | None:
+    return _decode(session.marks.get(_KIND, b""))
 
 
 async def _state(session: Session) -> wire.KeyFileState:

@@ -183,15 +183,17 @@ class BrokerProvider(Protocol):
     def changeCredentials(self, *args: Any, **kwargs: Any) -> Any:
         """Encrypts the KeyFile anew under other secrets; gives its encrypted bytes.
 
-        Without a reminder the old one is removed. The user's other sessions end; their devices log in
-        with the new passphrase. `compromised=True`, for when somebody may have had the KeyFile and its
-        secrets, also makes a new signing and a new encryption key, the next of their index, and retires
-        the old ones: those still open and verify what was made with them. A KeyRing that leaked is lost
-        all the same, since signing key 0 stays what the user id is made of: register anew and grant again.
-        Takes about 0.4 s (Argon2id). The broker learns what it learns at `register`, and the new public keys.
+        Without a reminder the old one is removed. The tokens of the user's other sessions end; a device
+        that holds the KeyRing in memory goes on with it. `compromised=True` ends that too: it makes a new
+        signing and a new encryption key, the next of their index, and retires the old ones, which still
+        open and verify what was made with them; other devices log in again with the new passphrase. A
+        KeyRing that leaked is lost all the same, since signing key 0 stays what the user id is made of:
+        register anew and grant again. Takes about 0.4 s (Argon2id). The broker learns what it learns at
+        `register`, and the new public keys.
 
         Raises `invalidArgumentError` for a weak secret, `conflictError` when the credentials were
-        changed on another device meanwhile."""
+        changed on another device meanwhile. After an `unreachableError` either secrets may be in force:
+        try the new ones first."""
 
     @overload
     def getKeyRing(

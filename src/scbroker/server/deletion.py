@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Collection, Iterator
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from scbroker.errors import BrokerError, ChallengeError
+from scbroker.records.key_record import KeyChain
 from scbroker.server import challenges, parts
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, now
@@ -32,15 +33,20 @@ async def delete_user(broker: Broker, call: Call, message: Deletion) -> None:
     order, _ = challenges.parse_authorization(message.authorization)
     user_id = call.uuid("userId")
 
-    def write(connection: Connection) -> None:
-        found = sql.one(connection, sql.FIND_USER, id=user_id)
-        if found is None:
+    def find(connection: Connection) -> tuple[Row[Any], KeyChain]:
+        user = sql.one(connection, sql.FIND_USER, id=user_id)
+        if user is None:
             raise ChallengeError(challenges.REFUSED)
-        chain = broker.chains.get(connection, user_id, found.chain_length)
-        challenges.check_ordered(found, chain, message.authorization, "delete-user", NO_DIGEST)
-        if found.deleted_at:
-            return
-        challenges.check_fresh(broker, order)
+        return user, broker.chains.get(connection, user_id, user.chain_length)
+
+    # What anybody can send is verified before it may take the writer's time.
+    found, chain = await broker.database.read(find)
+    challenges.check_ordered(found, chain, message.authorization, "delete-user", NO_DIGEST)
+    if found.deleted_at:
+        return
+    challenges.check_fresh(broker, order)
+
+    def write(connection: Connection) -> None:
         # Containers before users, as every writer locks them.
         locked = _lock(connection, _containers(connection, user_id))
         user = sql.the(connection, sql.LOCK_USER, id=user_id)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import os
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import ChallengeError, IntegrityError, NotAuthenticatedError
 from scbroker.records.ids import user_id_of
-from scbroker.records.key_record import Signed
+from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server import challenges
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, SessionUser, now
@@ -33,12 +33,20 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
     expires_at = now() + broker.settings.session_seconds * _SECOND
     user_id = user_id_of(statement.fingerprint).bytes
 
-    def store(connection: Connection) -> None:
-        user = sql.one(connection, sql.HOLD_USERS, ids=[user_id])
+    def find(connection: Connection) -> tuple[Row[Any], KeyChain]:
+        user = sql.one(connection, sql.FIND_USER, id=user_id)
         if user is None or user.deleted_at:
             raise ChallengeError(challenges.REFUSED)
-        chain = broker.chains.get(connection, user_id, user.chain_length)
-        challenges.check_signed(user, chain, statement, SESSION_LABEL, signed)
+        return user, broker.chains.get(connection, user_id, user.chain_length)
+
+    # What anybody can send is verified before it may take the writer's time.
+    user, chain = await broker.database.read(find)
+    challenges.check_signed(user, chain, statement, SESSION_LABEL, signed)
+
+    def store(connection: Connection) -> None:
+        held = sql.the(connection, sql.HOLD_USERS, ids=[user_id])
+        if held.deleted_at or held.chain_length != user.chain_length:
+            raise ChallengeError(challenges.REFUSED)
         challenges.use_nonce(connection, statement.nonce)
         connection.execute(
             sql.ADD_SESSION,
