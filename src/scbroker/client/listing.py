@@ -71,7 +71,7 @@ def checked_criteria(
     if eventType is not None:
         kinds = [eventType] if isinstance(eventType, ContainerEventType) else eventType
         kinds = list(kinds) if isinstance(kinds, Iterable) else [kinds]
-        if not all(isinstance(kind, ContainerEventType) for kind in kinds):
+        if not kinds or not all(isinstance(kind, ContainerEventType) for kind in kinds):
             raise InvalidArgumentError("eventType is one or more of ContainerEventType.")
         criteria["eventType"] = [str(kind) for kind in kinds]
     if containerId is not None:

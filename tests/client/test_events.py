@@ -1,0 +1,193 @@
+"""The event log through the provider: five filters, paging inside, nothing missed and nothing doubled."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    ContainerAccessLevel,
+    ContainerEvent,
+    ContainerEventType,
+    ServerProvider,
+)
+from tests.brokers import BrokerProcess, clock
+from tests.client.conftest import drop, id_of
+from tests.client.engines import both_engines
+from tests.conftest import NewProvider
+from tests.server.tables import query
+
+PATIENCE = 60.0
+Added, Updated, Accessed, Deleted = ContainerEventType
+READER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.ViewType
+OWNER = ContainerAccessLevel.DefaultOwnerPermissions
+PAGE = 1_000
+
+
+@pytest.fixture
+def told(alice: ServerProvider, bob: ServerProvider) -> dict[str, uuid.UUID]:
+    """Two containers of alice, of which her log has eight events."""
+    both = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob), READER)]
+    letter = alice.createContainer(b"", accessLevels=both, type="letter").result(PATIENCE).id
+    note = alice.createContainer(b"", type="note").result(PATIENCE).id
+    alice.updateContainerHeader(letter, 1).result(PATIENCE)
+    alice.updateContainerHeader(note, 1).result(PATIENCE)
+    alice.updateContainerType(note, "letter").result(PATIENCE)
+    alice.updateContainerContent(letter, b"x").result(PATIENCE)
+    alice.deleteContainer(note).result(PATIENCE)
+    alice.updateContainerType(letter, None).result(PATIENCE)
+    return {"letter": letter, "note": note}
+
+
+LOG = {
+    1: (Added, "letter", "letter"),
+    2: (Added, "note", "note"),
+    3: (Updated, "letter", "letter"),
+    4: (Updated, "note", "note"),
+    5: (Updated, "note", "letter"),
+    6: (Updated, "letter", "letter"),
+    7: (Deleted, "note", "letter"),
+    8: (Updated, "letter", None),
+}
+KINDS = [None, [Added], [Added, Deleted], [Accessed]]
+NAMES = [None, "letter", "note"]
+TYPES = [None, "letter", "note", "no such"]
+RANGES = [(None, None), (3, None), (None, 4), (2, 6), (9, None), (5, 4), (0, 0)]
+
+
+@both_engines
+def test_every_joint_use_of_the_five_filters_gives_exactly_what_matches_all_of_them(
+    alice: ServerProvider, told: dict[str, uuid.UUID]
+) -> None:
+    """The log is short enough to be filtered by hand."""
+    questions = itertools.product(KINDS, NAMES, TYPES, RANGES)
+    asked = [
+        (
+            [
+                number
+                for number, (event, container, label) in LOG.items()
+                if (kinds is None or event in kinds)
+                and (name is None or container == name)
+                and (text is None or label == text)
+                and (start is None or number >= start)
+                and (end is None or number <= end)
+            ],
+            alice.getEvents(kinds, None if name is None else told[name], text, start, end),
+        )
+        for kinds, name, text, (start, end) in questions
+    ]
+    assert len(asked) == 4 * 3 * 4 * 7
+    for expected, promise in asked:
+        assert [event.id for event in promise.result(PATIENCE)] == expected
+
+
+def test_without_filters_the_whole_log_comes_with_what_each_event_says(
+    alice: ServerProvider, told: dict[str, uuid.UUID]
+) -> None:
+    found = alice.getEvents().result(PATIENCE)
+    names = {container: name for name, container in told.items()}
+    assert {
+        event.id: (event.eventType, names[event.containerId], event.containerType)
+        for event in found
+    } == LOG
+    assert [tuple(event.changes) for event in found] == [
+        (), (), ("header",), ("header",), ("type",), ("content",), (), ("type",),
+    ]  # fmt: skip
+    assert {event.relatedUserId for event in found} == {id_of(alice)}
+    assert {event.applicationName for event in found} == {alice.applicationName}
+    assert all(event.date.utcoffset() is not None for event in found)
+
+
+def test_one_kind_needs_no_list_and_an_empty_list_is_refused(
+    alice: ServerProvider, told: dict[str, uuid.UUID]
+) -> None:
+    del told
+    assert [event.id for event in alice.getEvents(Deleted).result(PATIENCE)] == [7]
+    with pytest.raises(BrokerError.invalidArgumentError, match="one or more"):
+        drop(alice.getEvents([]))
+
+
+@both_engines
+def test_a_log_of_several_pages_comes_whole_and_by_any_range(
+    broker: BrokerProcess, alice: ServerProvider
+) -> None:
+    """The rows are put there by hand; numbering and paging are the broker's and the client's own."""
+    count = 2 * PAGE + 17
+    _write_rows(broker, id_of(alice), count)
+    everything = alice.getEvents().result(PATIENCE)
+    assert [event.id for event in everything] == list(range(1, count + 1))
+    assert [event.version for event in everything] == list(range(1, count + 1))
+    for start, end in ((1, PAGE), (2, PAGE + 1), (PAGE, 2 * PAGE + 1), (PAGE + 1, count)):
+        found = alice.getEvents(startId=start, endId=end).result(PATIENCE)
+        assert [event.id for event in found] == list(range(start, end + 1))
+    even = alice.getEvents(containerType="even").result(PATIENCE)
+    assert [event.id for event in even] == list(range(2, count + 1, 2))
+
+
+def _write_rows(broker: BrokerProcess, user: uuid.UUID, count: int) -> None:
+    columns = (
+        "user_id, event_type, container_id, container_type, date, version, application, changes"
+    )
+    rows = range(1, count + 1)
+    for start in range(0, count, 500):
+        some = rows[start : start + 500]
+        values: list[Any] = []
+        for number in some:
+            label = "odd" if number % 2 else "even"
+            values += [user.bytes, "Updated", user.bytes, label, clock(), number, "by hand", 1]
+        places = ", ".join(f"({', '.join('?' * 8)})" for _ in some)
+        query(broker.database_url, f"INSERT INTO events ({columns}) VALUES {places}", *values)
+
+
+@both_engines
+def test_who_follows_the_log_while_others_write_misses_nothing_and_gets_nothing_twice(
+    new_provider: NewProvider,
+) -> None:
+    """Two devices of one user follow by the id that comes next; a third reads the whole at the end."""
+    reader = new_provider(True)
+    ring = reader.getKeyRing().result(PATIENCE)
+    devices = [reader, new_provider(ring)]
+    writers = [new_provider(True) for _ in range(3)]
+    done = threading.Event()
+
+    def write(writer: ServerProvider) -> int:
+        both = [AccessLevel(id_of(writer), OWNER), AccessLevel(ring.userId, READER)]
+        for _ in range(6):
+            made = writer.createContainer(b"x", accessLevels=both).result(PATIENCE)
+            changes = [
+                writer.updateContainerHeader(made.id, 1),
+                writer.updateContainerContent(made.id, b"y"),
+            ]
+            for change in changes:
+                change.result(PATIENCE)
+        return 6 * 3
+
+    with ThreadPoolExecutor(8) as pool:
+        logs = [pool.submit(lambda d: list(_follow(d, done)), device) for device in devices]
+        try:
+            written = sum(pool.map(write, writers))
+        finally:
+            done.set()
+        first, second = (log.result(PATIENCE) for log in logs)
+    assert [event.id for event in first] == list(range(1, written + 1))
+    assert first == second == list(new_provider(ring).getEvents().result(PATIENCE))
+    assert len({(event.containerId, event.version) for event in first}) == written
+
+
+def _follow(device: ServerProvider, done: threading.Event) -> Iterator[ContainerEvent]:
+    seen = 0
+    while True:
+        finished = done.is_set()
+        page = device.getEvents(startId=seen + 1).result(PATIENCE)
+        yield from page
+        seen += len(page)
+        if finished and not page:
+            return
