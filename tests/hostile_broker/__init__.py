@@ -1,0 +1,1 @@
+"""Attacks by a broker, its accomplices, the network and thieves, mounted against the real client."""

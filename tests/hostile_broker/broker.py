@@ -1,0 +1,342 @@
+"""A real broker behind a layer that lies: what it serves is changed, replayed, withheld or invented.
+
+    with HostileBroker(tmp_path) as mallory:
+        alice = mallory.device(new user)
+        with mallory.lying("GET /v1/containers/{containerId}", lambda view: replace(view, wrap=None)):
+            ...
+
+Clients speak to the layer over a real socket, and it to a real broker. It notes every byte that it was
+sent, keeps snapshots of the broker's whole state to roll back to, and gives sessions of accomplices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from scbroker import KeyRing, MemoryTrustStore, ServerProvider
+from scbroker.client.trust_store import TrustStore
+from scbroker.server.app import OPERATIONS
+from scbroker.server.operation import Operation
+from scbroker.wire import codec
+from scbroker.wire.codec import Message
+from tests.brokers import BrokerProcess, Wire
+from tests.server.writers import User
+
+PATIENCE: Final = 30.0
+_HOP_BY_HOP: Final = {
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "date",
+    "server",
+    "keep-alive",
+}
+
+
+@dataclass
+class Exchange:
+    """One request and the answer to it, as the layer saw and changed them."""
+
+    operation: Operation | None
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str]
+    body: bytes
+    status: int = 0
+    answer_headers: dict[str, str] = field(default_factory=dict)
+    answer_body: bytes = b""
+
+    @property
+    def name(self) -> str:
+        """The operation as the protocol writes it: `GET /v1/containers/{containerId}`."""
+        return f"{self.method} {self.operation.path if self.operation else self.path}"
+
+    @property
+    def message(self) -> Any:
+        """The request's message."""
+        assert self.operation is not None
+        kind: Any = self.operation.message
+        return codec.decode(kind, self.body)
+
+    @property
+    def answer(self) -> Any:
+        """The answer's message, or its octets."""
+        assert self.operation is not None
+        kind: Any = self.operation.answer
+        return self.answer_body if kind is bytes else codec.decode(kind, self.answer_body, 2**24)
+
+    @answer.setter
+    def answer(self, answer: Message | bytes) -> None:
+        self.answer_body = answer if isinstance(answer, bytes) else codec.encode(answer)
+
+    @property
+    def bytes_heard(self) -> bytes:
+        """All that the client sent of it."""
+        head = f"{self.method} {self.path}?{self.query}\n"
+        lines = "".join(f"{name}: {value}\n" for name, value in self.headers.items())
+        return (head + lines).encode("latin-1", "replace") + b"\n" + self.body
+
+
+class CutError(Exception):
+    """Raised by a rule: the connection breaks off without an answer."""
+
+
+Rule = Callable[[Exchange], None]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A broker's whole state at one moment."""
+
+    folder: Path
+
+
+class HostileBroker:
+    """The layer and the broker behind it, on SQLite and a folder."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._stack = ExitStack()
+        self._scene = ExitStack()
+        self._snapshots = 0
+        self._before: list[tuple[str, Rule]] = []
+        self._after: list[tuple[str, Rule]] = []
+        self._numbers = 0
+        self.heard: list[Exchange] = []
+        """Every exchange, in the order in which the requests came."""
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = listener.getsockname()[1]
+        origins = f"http://localhost:{self.port}"
+        self.behind = BrokerProcess(self._directory / "broker", origins=origins, **self._settings)
+        self._stack.enter_context(self.behind)
+        self._run(self._serve(listener))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._scene.close()
+        self._stack.close()
+        self._run(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @contextmanager
+    def scene(self) -> Iterator[Self]:
+        """The devices of one test: they are closed at its end, and the broker goes on."""
+        with ExitStack() as self._scene:
+            yield self
+        assert not self._before
+        assert not self._after
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def new_user(self) -> KeyRing:
+        return self.behind.new_user()
+
+    def device(
+        self, ring: KeyRing | None = None, store: TrustStore | None = None, **options: Any
+    ) -> ServerProvider:
+        """A user's client, with a trust store of its own unless it is given one; logged in."""
+        self._numbers += 1
+        provider = ServerProvider(
+            self.behind.api_key,
+            self.url,
+            f"device {self._numbers}",
+            trustStore=store or MemoryTrustStore(),
+            **{"timeout": PATIENCE, **options},
+        )
+        self._scene.enter_context(provider)
+        if ring is not None:
+            provider.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
+        return provider
+
+    def accomplice(self, ring: KeyRing) -> User:
+        """A user who works with the broker: raw requests to the broker behind the layer."""
+        wire = self._scene.enter_context(Wire(self.behind))
+        return User(ring, wire.log_in(ring))
+
+    # What it does to what passes.
+
+    @contextmanager
+    def meddling(
+        self, name: str, *, before: Rule | None = None, after: Rule | None = None
+    ) -> Iterator[None]:
+        """Rules for an operation, by its name in the protocol; "" is every one.
+
+        `before` sees the request, and keeps it from the broker by setting a status; `after` sees the
+        answer as well. Either may raise `CutError`.
+        """
+        assert not name or name in {f"{o.method} {o.path}" for o in OPERATIONS}
+        entries = [(self._before, before), (self._after, after)]
+        for rules, rule in entries:
+            if rule is not None:
+                rules.append((name, rule))
+        try:
+            yield
+        finally:
+            for rules, rule in entries:
+                if rule is not None:
+                    rules.remove((name, rule))
+
+    @contextmanager
+    def lying(self, name: str, lie: Callable[[Any], Any]) -> Iterator[list[Any]]:
+        """Has `lie(answer)` served in place of each good answer of an operation; gives the true ones."""
+        told: list[Any] = []
+
+        def after(exchange: Exchange) -> None:
+            if exchange.status < 300:
+                told.append(exchange.answer)
+                exchange.answer = lie(exchange.answer)
+
+        with self.meddling(name, after=after):
+            yield told
+
+    @contextmanager
+    def answering(self, name: str, answer: Message | bytes, status: int = 200) -> Iterator[None]:
+        """Answers an operation by itself; the broker behind never hears of it."""
+
+        def before(exchange: Exchange) -> None:
+            exchange.status, exchange.answer = status, answer
+            exchange.answer_headers = {
+                "content-type": codec.OCTETS if isinstance(answer, bytes) else codec.MESSAGE
+            }
+
+        with self.meddling(name, before=before):
+            yield
+
+    def snapshot(self) -> Snapshot:
+        """Keeps the broker's whole state: database and objects."""
+        self._snapshots += 1
+        folder = self._directory / f"snapshot-{self._snapshots}"
+        shutil.copytree(
+            self.behind.directory, folder, ignore=shutil.ignore_patterns("broker.sqlite*")
+        )
+        with (
+            closing(sqlite3.connect(self._database)) as source,
+            closing(sqlite3.connect(folder / "broker.sqlite")) as copy,
+        ):
+            source.backup(copy)
+        return Snapshot(folder)
+
+    def roll_back(self, snapshot: Snapshot) -> None:
+        """Puts a kept state back in place of the present one."""
+        self.behind.stop()
+        shutil.rmtree(self.behind.directory)
+        shutil.copytree(snapshot.folder, self.behind.directory)
+        self.behind.start()
+
+    # What it has heard and kept.
+
+    @property
+    def _database(self) -> Path:
+        return self.behind.directory / "broker.sqlite"
+
+    def since(self, count: int) -> list[str]:
+        """The names of the operations heard after the first `count`."""
+        return [exchange.name for exchange in self.heard[count:]]
+
+    def finds(self, needle: bytes) -> list[str]:
+        """Where a sequence of bytes stands in all that the broker was sent, keeps and wrote."""
+        found = [exchange.name for exchange in self.heard if needle in exchange.bytes_heard]
+        for path in sorted(self.behind.directory.rglob("*")):
+            if path.is_file() and needle in path.read_bytes():
+                found.append(path.name)
+        return found
+
+    # The layer itself.
+
+    def _run(self, work: Any) -> Any:
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result(PATIENCE)
+
+    async def _serve(self, listener: socket.socket) -> None:
+        self._client = aiohttp.ClientSession(
+            auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+        )
+        server = web.Server(self._pass)
+        self._runner = web.ServerRunner(server)
+        await self._runner.setup()
+        await web.SockSite(self._runner, listener).start()
+
+    async def _stop(self) -> None:
+        await self._runner.cleanup()
+        await self._client.close()
+
+    async def _pass(self, request: web.BaseRequest) -> web.StreamResponse:
+        exchange = Exchange(
+            _operation(request.method, request.path),
+            request.method,
+            request.path,
+            request.rel_url.raw_query_string,
+            dict(request.headers),
+            await request.read(),
+        )
+        self.heard.append(exchange)
+        try:
+            self._apply(self._before, exchange)
+            if not exchange.status:
+                await self._forward(exchange)
+                self._apply(self._after, exchange)
+        except CutError:
+            assert request.transport is not None
+            request.transport.abort()
+        headers = {codec.PROTOCOL_HEADER.lower(): codec.PROTOCOL, **exchange.answer_headers}
+        return web.Response(
+            status=exchange.status or 500, body=exchange.answer_body, headers=headers
+        )
+
+    def _apply(self, rules: list[tuple[str, Rule]], exchange: Exchange) -> None:
+        for name, rule in list(rules):
+            if name in ("", exchange.name):
+                rule(exchange)
+
+    async def _forward(self, exchange: Exchange) -> None:
+        url = f"{self.behind.url}{exchange.path}" + (f"?{exchange.query}" if exchange.query else "")
+        headers = {
+            k: v for k, v in exchange.headers.items() if k.lower() not in _HOP_BY_HOP | {"host"}
+        }
+        async with self._client.request(
+            exchange.method,
+            URL(url, encoded=True),
+            data=exchange.body or None,
+            headers=headers,
+            allow_redirects=False,
+            skip_auto_headers=["Content-Type", "User-Agent", "Accept", "Accept-Encoding"],
+        ) as answer:
+            exchange.status = answer.status
+            exchange.answer_headers = {
+                k.lower(): v for k, v in answer.headers.items() if k.lower() not in _HOP_BY_HOP
+            }
+            exchange.answer_body = await answer.read()
+
+
+def _operation(method: str, path: str) -> Operation | None:
+    for operation in OPERATIONS:
+        pattern = re.sub(r"\{\w+\}", "[^/]+", operation.path)
+        if operation.method == method and re.fullmatch(pattern, path):
+            return operation
+    return None
