@@ -19,7 +19,7 @@ endif
 LOCK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format lock clean
+.PHONY: help install demo test check format docs lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,12 +35,18 @@ test: $(INSTALLED) ## Run all tests
 check: $(INSTALLED) ## Lint, check formatting, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(CODE)
+	$(BIN)/mypy $(CODE) docs/hooks.py
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/basedpyright --verifytypes scbroker --ignoreexternal
 	$(BIN)/lint-imports
 
 format: $(INSTALLED) ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The variable silences a notice at every build: the theme's maintenance ends in May 2027.
+docs: $(INSTALLED) ## Build the reference docs into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml in requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --output-file requirements.txt --quiet \
@@ -48,7 +54,7 @@ lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml in requirements.txt
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(LOCK)
 
 clean: ## Remove .venv and all that tools leave behind
-	rm -rf $(VENV) dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache \
+	rm -rf $(VENV) dist site .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache \
 	  .pytest_cache .ruff_cache
 	find $(CODE) -type d -name __pycache__ -prune -exec rm -rf {} +
 

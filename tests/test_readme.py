@@ -10,36 +10,23 @@ import pytest
 
 from tests.brokers import BrokerProcess
 from tests.conftest import NewProvider
+from tests.test_docs import Page, Stage, new_stage  # noqa: F401 - the fixture `stage`
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text("utf-8")
 
 
 def test_the_example_runs_as_it_stands_and_prints_what_it_says(
-    broker: BrokerProcess,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    broker: BrokerProcess, stage: Stage
 ) -> None:
-    code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(code) == 1
-    assert len([line for line in code[0].splitlines() if line.strip()]) <= 10
-    monkeypatch.setenv("SCBROKER_API_KEY", str(broker.api_key))
-    monkeypatch.setenv("SCBROKER_SERVER_URL", broker.url)
-    monkeypatch.setenv("SCBROKER_APPLICATION_NAME", "readme")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-
-    names: dict[str, object] = {}
-    exec(compile(code[0], "README.md", "exec"), names)
-
-    printed = re.findall(r"print\(.*\)\s+# (.*)", code[0])
-    assert capsys.readouterr().out.splitlines() == printed
-    for name in ("alice", "bob"):
-        names[name].close()  # type: ignore[attr-defined]
+    (example,) = Page(ROOT / "README.md").examples
+    assert len([line for line in example.code.splitlines() if line.strip()]) <= 10
+    stage.run(ROOT / "README.md", broker)
 
 
 @pytest.mark.parametrize(
-    "page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name
+    "page",
+    sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")),
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_every_link_to_a_file_of_the_project_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text("utf-8"))

@@ -1,1 +1,1 @@
-"""Checked by mypy --strict like all tests, and never run: `make check` is what fails."""
+"""Checked by mypy and pyright, both strict, and never run: `make check` is what fails."""

@@ -1,19 +1,20 @@
-"""What a type checker knows of both call styles. A wrong expectation here fails `make check`."""
+"""What a type checker knows of every operation: awaited, waited for, and in a handler.
+
+A wrong expectation here fails `make check`, in mypy or in pyright. Each operation is also given a
+handler that takes something else, as near to the right thing as there is: the line is an error, and
+should it cease to be one, the unused ignore is.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, assert_type
+from typing import Any, Generic, TypeVar, assert_type
 
 from scbroker import (
-    AccessLevel,
     BrokerError,
-    BrokerProvider,
     Container,
-    ContainerAccessLevel,
     ContainerEvent,
     ContainerEventType,
     Header,
@@ -23,8 +24,15 @@ from scbroker import (
     PublicKey,
     SecuredContainer,
     ServerProvider,
-    mainQueue,
 )
+
+T = TypeVar("T")
+
+
+class Takes(Generic[T]):
+    """A handler of exactly this. mypy looks at a lambda of overloads once without knowing its types."""
+
+    def __call__(self, found: T) -> None: ...
 
 
 @dataclass
@@ -32,127 +40,402 @@ class Letter:
     subject: str
 
 
-def failed(error: BrokerError) -> None:
-    assert_type(error.code, str)
+@dataclass
+class Invoice:
+    total: int
 
 
-def on_error(error: Exception) -> None:
-    """A handler may take more than it is given."""
+def failed(error: BrokerError) -> None: ...
 
 
-async def promise_style(provider: ServerProvider, user: uuid.UUID, ring: KeyRing) -> None:
+def nothing() -> None: ...
+
+
+async def register(provider: ServerProvider) -> None:
     assert_type(await provider.register("p", "q"), bytes)
     assert_type(provider.register("p", "q", "r").result(), bytes)
-    assert_type(await provider.logIn(user, passphrase="q"), bytes)
-    assert_type(await provider.getKeyRing(), KeyRing)
-    assert_type(await provider.getUserId(), uuid.UUID)
-    assert_type(await provider.getReminder(), str)
-    assert_type(await provider.createContainer(b"c", {"any": 1}), SecuredContainer)
-    assert_type(await provider.getContainerContent(user), bytes | None)
-    assert_type(await provider.getContainerMetadata(user), Container[Any])
-    assert_type(await provider.getSecuredContainer(user), SecuredContainer)
-    assert_type(await provider.updateContainerHeader(user, Letter("s")), SecuredContainer)
-    assert_type(await provider.getPublicKeys(keyType=KeyType.Signing), Sequence[PublicKey])
-    assert_type(await provider.getLatestActiveSigningKey(user), PublicKey | None)
-    events = await provider.getEvents([ContainerEventType.Added])
-    assert_type(events, Sequence[ContainerEvent])
-    assert_type(events[0].eventType, ContainerEventType)
-    void = [
-        assert_type(provider.logIn(keyRing=ring, userId=user), Promise[None]),
-        assert_type(provider.logout(), Promise[None]),
-        assert_type(provider.deleteContainer(user), Promise[None]),
-        assert_type(provider.updateContainerType(user), Promise[None]),
-        assert_type(provider.updateContainerAccessLevels(user), Promise[None]),
-    ]
-    for promise in void:
-        await promise
-
-
-async def headers_are_generic(provider: ServerProvider, container: uuid.UUID) -> None:
-    assert_type(await provider.getContainerHeader(container), Header[Any] | None)
-    assert_type(await provider.getContainerHeader(container, Letter), Header[Letter] | None)
-    found = await provider.getContainer(container, Letter)
-    assert_type(found, Container[Letter])
-    assert_type(found.header, Header[Letter] | None)
-    if found.header is not None:
-        assert_type(found.header.customHeaderObject.subject, str)
-    assert_type((await provider.getContainer(container)).header, Header[Any] | None)
-    assert_type(found.access, Sequence[AccessLevel] | None)
-
-
-def callback_style(
-    provider: ServerProvider,
-    container: uuid.UUID,
-    user: uuid.UUID,
-    ring: KeyRing,
-    made: Callable[[SecuredContainer], None],
-    letter: Callable[[Container[Letter]], None],
-    key_file: Callable[[bytes], None],
-) -> None:
-    """Chaining works: each gives the provider itself, of its own class."""
-    assert_type(
-        provider.createContainer(b"", completionHandler=made, errorHandler=failed), ServerProvider
-    )
-    assert_type(
-        provider.getContainer(container, Letter, completionHandler=letter, errorHandler=failed),
-        ServerProvider,
-    )
-    with ThreadPoolExecutor() as queue:
-        provider.logout(completionHandler=lambda: None, errorHandler=on_error, queue=queue)
-    provider.deleteContainer(
-        container, completionHandler=lambda: 7, errorHandler=failed, queue=mainQueue
-    ).getUserId(completionHandler=print, errorHandler=failed)
-    provider.logIn(user, passphrase="q", completionHandler=key_file, errorHandler=failed)
-    provider.logIn(keyRing=ring, userId=user, completionHandler=lambda: None, errorHandler=failed)
-
-
-def a_server_provider_is_a_broker_provider(provider: ServerProvider) -> BrokerProvider:
-    return provider
-
-
-def errors_are_classes(provider: ServerProvider) -> float | None:
-    try:
-        provider.logout().result(timeout=1.0)
-    except BrokerError.throttledError as error:
-        assert_type(error.retryAfter, float | None)
-        return error.retryAfter
-    except (BrokerError.notFoundError, BrokerError.deletedError) as error:
-        assert_type(error.message, str)
-    return None
-
-
-def permissions_are_flags(user: uuid.UUID) -> AccessLevel:
-    level = ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt
-    assert_type(level, ContainerAccessLevel)
-    return AccessLevel(user, level)
-
-
-async def wrong_uses(
-    provider: ServerProvider,
-    container: uuid.UUID,
-    levels: list[AccessLevel],
-    key_file: Callable[[bytes], None],
-    nothing: Callable[[], None],
-) -> None:
-    """Each line is an error; should it cease to be one, the unused ignore is."""
-    provider.getUserId()  # type: ignore[unused-awaitable]
-    await provider.register("p")  # type: ignore[call-overload]
-    await provider.createContainer("text", None, levels)  # type: ignore[call-overload]
-    await provider.createContainer(b"", None, levels)  # type: ignore[call-overload]
-    await provider.createContainer(b"", accessLevels=[container])  # type: ignore[list-item]
-    await provider.updateContainer(container, content=b"")  # type: ignore[call-overload]
-    await provider.getContainer("id")  # type: ignore[call-overload]
-    await provider.logIn("id", passphrase="q")  # type: ignore[call-overload]
-    provider.logout(completionHandler=nothing)  # type: ignore[call-overload]
-    provider.logout(completionHandler=key_file, errorHandler=failed)  # type: ignore[arg-type]
+    provider.register("p", "q", "r", completionHandler=Takes[bytes](), errorHandler=failed)
     provider.register(
         "p",
         "q",
-        completionHandler=nothing,  # type: ignore[arg-type]
+        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         errorHandler=failed,
     )
-    provider.getUserId(  # type: ignore[call-overload]
-        completionHandler=print, errorHandler=failed, queue="main"
+
+
+async def log_in(provider: ServerProvider, user: uuid.UUID) -> None:
+    assert_type(await provider.logIn(user, passphrase="q"), bytes)
+    assert_type(provider.logIn(user, "p", "q").result(), bytes)
+    provider.logIn(user, passphrase="q", completionHandler=Takes[bytes](), errorHandler=failed)
+    provider.logIn(
+        user,
+        passphrase="q",
+        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
     )
-    ServerProvider(7, "https://broker.example", "x")  # type: ignore[arg-type]
-    (await provider.getContainer(container)).content = b""  # type: ignore[misc]
+
+
+async def log_in_with_a_ring(provider: ServerProvider, user: uuid.UUID, ring: KeyRing) -> None:
+    """The one operation whose forms differ in what they give."""
+    await assert_type(provider.logIn(keyRing=ring, userId=user), Promise[None])
+    assert_type(provider.logIn(keyRing=ring, userId=user), Promise[None]).result()
+    provider.logIn(keyRing=ring, userId=user, completionHandler=nothing, errorHandler=failed)
+    provider.logIn(
+        keyRing=ring,
+        userId=user,
+        completionHandler=Takes[bytes](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def logout(provider: ServerProvider) -> None:
+    await assert_type(provider.logout(), Promise[None])
+    assert_type(provider.logout(), Promise[None]).result()
+    provider.logout(completionHandler=nothing, errorHandler=failed)
+    provider.logout(
+        completionHandler=Takes[None](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def get_key_ring(provider: ServerProvider) -> None:
+    assert_type(await provider.getKeyRing(), KeyRing)
+    assert_type(provider.getKeyRing().result(), KeyRing)
+    provider.getKeyRing(completionHandler=Takes[KeyRing](), errorHandler=failed)
+    provider.getKeyRing(
+        completionHandler=Takes[bytes](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def get_user_id(provider: ServerProvider) -> None:
+    assert_type(await provider.getUserId(), uuid.UUID)
+    assert_type(provider.getUserId().result(), uuid.UUID)
+    provider.getUserId(completionHandler=Takes[uuid.UUID](), errorHandler=failed)
+    provider.getUserId(
+        completionHandler=Takes[str](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def get_reminder(provider: ServerProvider, user: uuid.UUID) -> None:
+    assert_type(await provider.getReminder(), str)
+    assert_type(provider.getReminder(user).result(), str)
+    provider.getReminder(user, completionHandler=Takes[str](), errorHandler=failed)
+    provider.getReminder(
+        completionHandler=Takes[bytes](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def change_credentials(provider: ServerProvider) -> None:
+    assert_type(await provider.changeCredentials("p", "q"), bytes)
+    assert_type(provider.changeCredentials("p", "q", "r", compromised=True).result(), bytes)
+    provider.changeCredentials(
+        "p", "q", compromised=True, completionHandler=Takes[bytes](), errorHandler=failed
+    )
+    provider.changeCredentials(
+        "p",
+        "q",
+        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def create_or_update_key_file(provider: ServerProvider) -> None:
+    assert_type(await provider.createOrUpdateKeyFile(b"k", "p", "q"), bytes)
+    assert_type(provider.createOrUpdateKeyFile(b"k", "p", "q", "r").result(), bytes)
+    provider.createOrUpdateKeyFile(
+        b"k", "p", "q", completionHandler=Takes[bytes](), errorHandler=failed
+    )
+    provider.createOrUpdateKeyFile(
+        b"k",
+        "p",
+        "q",
+        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def get_key_file(provider: ServerProvider) -> None:
+    assert_type(await provider.getKeyFile("q"), bytes)
+    assert_type(provider.getKeyFile("q").result(), bytes)
+    provider.getKeyFile("q", completionHandler=Takes[bytes](), errorHandler=failed)
+    provider.getKeyFile(
+        "q",
+        completionHandler=Takes[KeyRing](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def delete_key_file(provider: ServerProvider) -> None:
+    await assert_type(provider.deleteKeyFile(), Promise[None])
+    assert_type(provider.deleteKeyFile(), Promise[None]).result()
+    provider.deleteKeyFile(completionHandler=nothing, errorHandler=failed)
+    provider.deleteKeyFile(
+        completionHandler=Takes[None](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def need_to_sync_account(provider: ServerProvider, user: uuid.UUID) -> None:
+    assert_type(await provider.needToSyncAccount(user, b"k"), bool)
+    assert_type(provider.needToSyncAccount(user, b"k").result(), bool)
+    provider.needToSyncAccount(user, b"k", completionHandler=Takes[bool](), errorHandler=failed)
+    provider.needToSyncAccount(
+        user,
+        b"k",
+        completionHandler=Takes[str](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def delete_user(provider: ServerProvider) -> None:
+    await assert_type(provider.deleteUser(), Promise[None])
+    assert_type(provider.deleteUser(), Promise[None]).result()
+    provider.deleteUser(completionHandler=nothing, errorHandler=failed)
+    provider.deleteUser(
+        completionHandler=Takes[None](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def create_container(provider: ServerProvider) -> None:
+    assert_type(await provider.createContainer(b"c", {"any": 1}), SecuredContainer)
+    assert_type(provider.createContainer(None, Letter("s")).result(), SecuredContainer)
+    provider.createContainer(b"c", completionHandler=Takes[SecuredContainer](), errorHandler=failed)
+    provider.createContainer(
+        b"c",
+        completionHandler=Takes[Container[Any]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def update_container(provider: ServerProvider, container: uuid.UUID) -> None:
+    assert_type(
+        await provider.updateContainer(
+            container, content=b"", customHeaderObject=None, accessLevels=None, type=None
+        ),
+        SecuredContainer,
+    )
+    assert_type(
+        provider.updateContainer(
+            container, content=b"", customHeaderObject=None, accessLevels=None, type=None
+        ).result(),
+        SecuredContainer,
+    )
+    provider.updateContainer(
+        container,
+        content=b"",
+        customHeaderObject=None,
+        accessLevels=None,
+        type=None,
+        completionHandler=Takes[SecuredContainer](),
+        errorHandler=failed,
+    )
+    provider.updateContainer(
+        container,
+        content=b"",
+        customHeaderObject=None,
+        accessLevels=None,
+        type=None,
+        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def update_container_header(provider: ServerProvider, container: uuid.UUID) -> None:
+    assert_type(await provider.updateContainerHeader(container, Letter("s")), SecuredContainer)
+    assert_type(provider.updateContainerHeader(container).result(), SecuredContainer)
+    provider.updateContainerHeader(
+        container, completionHandler=Takes[SecuredContainer](), errorHandler=failed
+    )
+    provider.updateContainerHeader(
+        container,
+        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def update_container_content(provider: ServerProvider, container: uuid.UUID) -> None:
+    assert_type(await provider.updateContainerContent(container, b""), SecuredContainer)
+    assert_type(provider.updateContainerContent(container).result(), SecuredContainer)
+    provider.updateContainerContent(
+        container, completionHandler=Takes[SecuredContainer](), errorHandler=failed
+    )
+    provider.updateContainerContent(
+        container,
+        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def update_container_access_levels(provider: ServerProvider, container: uuid.UUID) -> None:
+    await assert_type(provider.updateContainerAccessLevels(container), Promise[None])
+    assert_type(provider.updateContainerAccessLevels(container), Promise[None]).result()
+    provider.updateContainerAccessLevels(container, completionHandler=nothing, errorHandler=failed)
+    provider.updateContainerAccessLevels(
+        container,
+        completionHandler=Takes[SecuredContainer](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def update_container_type(provider: ServerProvider, container: uuid.UUID) -> None:
+    await assert_type(provider.updateContainerType(container, "note"), Promise[None])
+    assert_type(provider.updateContainerType(container), Promise[None]).result()
+    provider.updateContainerType(container, completionHandler=nothing, errorHandler=failed)
+    provider.updateContainerType(
+        container,
+        completionHandler=Takes[SecuredContainer](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def get_container(provider: ServerProvider, container: uuid.UUID) -> None:
+    assert_type(await provider.getContainer(container), Container[Any])
+    assert_type(provider.getContainer(container).result(), Container[Any])
+    provider.getContainer(container, completionHandler=Takes[Container[Any]](), errorHandler=failed)
+    provider.getContainer(
+        container,
+        completionHandler=Takes[SecuredContainer](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def get_container_with_a_type(provider: ServerProvider, container: uuid.UUID) -> None:
+    assert_type(await provider.getContainer(container, Letter), Container[Letter])
+    assert_type(provider.getContainer(container, headerType=Letter).result(), Container[Letter])
+    provider.getContainer(
+        container, Letter, completionHandler=Takes[Container[Letter]](), errorHandler=failed
+    )
+    provider.getContainer(  # pyright: ignore[reportCallIssue]
+        container,
+        Letter,
+        completionHandler=Takes[Container[Invoice]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+    found = await provider.getContainer(container, Letter)
+    assert_type(found.header, Header[Letter] | None)
+    if found.header is not None:
+        assert_type(found.header.customHeaderObject, Letter)
+
+
+async def get_container_header(provider: ServerProvider, container: uuid.UUID) -> None:
+    assert_type(await provider.getContainerHeader(container), Header[Any] | None)
+    assert_type(provider.getContainerHeader(container).result(), Header[Any] | None)
+    provider.getContainerHeader(
+        container, completionHandler=Takes[Header[Any] | None](), errorHandler=failed
+    )
+    provider.getContainerHeader(
+        container,
+        completionHandler=Takes[Header[Any]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def get_container_header_with_a_type(provider: ServerProvider, container: uuid.UUID) -> None:
+    assert_type(await provider.getContainerHeader(container, Letter), Header[Letter] | None)
+    assert_type(
+        provider.getContainerHeader(container, headerType=Letter).result(), Header[Letter] | None
+    )
+    provider.getContainerHeader(
+        container, Letter, completionHandler=Takes[Header[Letter] | None](), errorHandler=failed
+    )
+    provider.getContainerHeader(  # pyright: ignore[reportCallIssue]
+        container,
+        Letter,
+        completionHandler=Takes[Header[Letter]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+    found = await provider.getContainerHeader(container, Letter)
+    if found is not None:
+        assert_type(found.customHeaderObject.subject, str)
+
+
+async def get_container_content(provider: ServerProvider, container: uuid.UUID) -> None:
+    assert_type(await provider.getContainerContent(container), bytes | None)
+    assert_type(provider.getContainerContent(container).result(), bytes | None)
+    provider.getContainerContent(
+        container, completionHandler=Takes[bytes | None](), errorHandler=failed
+    )
+    provider.getContainerContent(
+        container,
+        completionHandler=Takes[bytes](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def get_container_metadata(provider: ServerProvider, container: uuid.UUID) -> None:
+    assert_type(await provider.getContainerMetadata(container), Container[Any])
+    assert_type(provider.getContainerMetadata(container).result(), Container[Any])
+    provider.getContainerMetadata(
+        container, completionHandler=Takes[Container[Any]](), errorHandler=failed
+    )
+    provider.getContainerMetadata(
+        container,
+        completionHandler=Takes[SecuredContainer](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def get_secured_container(provider: ServerProvider, container: uuid.UUID) -> None:
+    assert_type(await provider.getSecuredContainer(container), SecuredContainer)
+    assert_type(provider.getSecuredContainer(container).result(), SecuredContainer)
+    provider.getSecuredContainer(
+        container, completionHandler=Takes[SecuredContainer](), errorHandler=failed
+    )
+    provider.getSecuredContainer(
+        container,
+        completionHandler=Takes[Container[Any]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def delete_container(provider: ServerProvider, container: uuid.UUID) -> None:
+    await assert_type(provider.deleteContainer(container), Promise[None])
+    assert_type(provider.deleteContainer(container), Promise[None]).result()
+    provider.deleteContainer(container, completionHandler=nothing, errorHandler=failed)
+    provider.deleteContainer(
+        container,
+        completionHandler=Takes[None](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def get_public_keys(provider: ServerProvider, user: uuid.UUID) -> None:
+    assert_type(await provider.getPublicKeys(keyType=KeyType.Signing), Sequence[PublicKey])
+    assert_type(provider.getPublicKeys(user, index=0).result(), Sequence[PublicKey])
+    provider.getPublicKeys(
+        user, completionHandler=Takes[Sequence[PublicKey]](), errorHandler=failed
+    )
+    provider.getPublicKeys(
+        user,
+        completionHandler=Takes[list[PublicKey]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def get_latest_active_signing_key(provider: ServerProvider, user: uuid.UUID) -> None:
+    assert_type(await provider.getLatestActiveSigningKey(user), PublicKey | None)
+    assert_type(
+        provider.getLatestActiveSigningKey(user, KeyType.Encryption).result(), PublicKey | None
+    )
+    provider.getLatestActiveSigningKey(
+        user, completionHandler=Takes[PublicKey | None](), errorHandler=failed
+    )
+    provider.getLatestActiveSigningKey(
+        user,
+        completionHandler=Takes[PublicKey](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def get_events(provider: ServerProvider) -> None:
+    assert_type(await provider.getEvents([ContainerEventType.Added]), Sequence[ContainerEvent])
+    assert_type(provider.getEvents(startId=1).result(), Sequence[ContainerEvent])
+    provider.getEvents(completionHandler=Takes[Sequence[ContainerEvent]](), errorHandler=failed)
+    provider.getEvents(
+        completionHandler=Takes[list[ContainerEvent]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )

@@ -12,12 +12,12 @@ import typer
 
 from scbroker import BrokerError
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="scbroker: containers that only their members can read, on a broker that cannot.",
 )
-admin = typer.Typer(no_args_is_help=True, help="What an operator does to a broker.")
+admin: typer.Typer = typer.Typer(no_args_is_help=True, help="What an operator does to a broker.")
 app.add_typer(admin, name="admin")
 
 DataDir = Annotated[str | None, typer.Option(help="Where the embedded default keeps everything.")]

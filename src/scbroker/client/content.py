@@ -24,7 +24,7 @@ class Content:
     def __init__(self, source: ContentSource) -> None:
         self._source: ContentSource = source
         self.total: int | None = None
-        self.repeatable = True
+        self.repeatable: bool = True
         if isinstance(source, (bytes, bytearray, memoryview)):
             self._source = bytes(source)
             self.total = len(self._source)

@@ -123,4 +123,4 @@ class _MainFuture(concurrent.futures.Future[Any]):
             )
 
 
-mainQueue = MainQueue()  # noqa: N816 - the interface's own name
+mainQueue: MainQueue = MainQueue()  # noqa: N816 - the interface's own name

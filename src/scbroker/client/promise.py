@@ -85,10 +85,11 @@ class Promise(Generic[T_co]):
         return self._look()
 
     def done(self) -> bool:
+        """Whether there is a result or an error to look at."""
         return self._outcome.future.done()
 
     def cancel(self) -> bool:
-        """Stops the operation where it is; what was sent may still take effect."""
+        """Stops the operation where it is; what was sent may still take effect. False if it had ended."""
         return self._outcome.future.cancel()
 
     def _look(self) -> T_co:

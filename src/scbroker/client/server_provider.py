@@ -45,8 +45,8 @@ class ServerProvider(BaseProvider):
 
     `trustStore` keeps what this device has seen (default: files in the platform's state folder);
     `secretValidator` says what is wrong with a password or passphrase, or None; `timeout` is the
-    seconds that one request may take, with its retries; `ssl` and `proxy` are for the connection.
-    Usable as `with` and `async with`.
+    seconds that one request may take, with its retries (default: 120); `ssl` and `proxy` are for the
+    connection. Usable as `with` and `async with`.
     """
 
     def __init__(

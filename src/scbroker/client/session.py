@@ -52,11 +52,12 @@ class Session:
         self.transport = transport
         self.ring: KeyRing | None = ring
         self.userId: uuid.UUID = ring.userId
-        self.fingerprint = ring.rawFingerprint
+        self.fingerprint: bytes = ring.rawFingerprint
         self.marks = marks
-        self.directory = Directory(self)
+        self.directory: Directory = Directory(self)
         self._token: str | None = None
         self._expires = 0.0
+        self._begun = False
         self._renewal: asyncio.Lock | None = None
         self._changing: asyncio.Lock | None = None
         self._held = 0
@@ -108,20 +109,14 @@ class Session:
             self._renewal = asyncio.Lock()
         async with self._renewal:
             if self._token is None or time.time() > self._expires - _EARLY_SECONDS:
-                await self._begin()
+                await self._renew() if self._begun else await self._begin()
             return self._token or ""
 
     async def renew(self, token: str) -> str:
         """Another token than one that the broker refused."""
         if token == self._token:
             self._token = None
-        try:
-            return await self.token()
-        except ChallengeError:
-            raise NotAuthenticatedError(
-                "The broker takes these keys no more: they were replaced on another device, or the "
-                "account was deleted. Log in again."
-            ) from None
+        return await self.token()
 
     async def order(self, action: Action, digest: bytes = NO_DIGEST) -> Authorization:
         """A signed order for what a token alone does not do; good once, for two minutes."""
@@ -151,6 +146,16 @@ class Session:
             token = await self.renew(token)
         return await self.transport.send(method, path, token=token, **options)
 
+    async def _renew(self) -> None:
+        """Another session of one that stood once; where the keys are no good any more, it is over."""
+        try:
+            await self._begin()
+        except ChallengeError:
+            raise NotAuthenticatedError(
+                "The broker takes these keys no more: they were replaced on another device, or the "
+                "account was deleted. Log in again."
+            ) from None
+
     async def _begin(self) -> None:
         """A new session; once more where the nonce was spent, as after an answer that got lost."""
         try:
@@ -171,6 +176,7 @@ class Session:
             message=wire.SessionRequest(statement=statement, signature=signature),
         )
         self._token, self._expires = session.token, session.expiresAt / 1e6
+        self._begun = True
 
     async def _challenge(self) -> tuple[bytes, int]:
         """A fresh nonce, and the key to sign with: the latest, for it alone counts (ids.md, 4)."""

@@ -41,8 +41,8 @@ class Sealer:
         self._part, self._segments = part, segments
         self._ahead = next(segments, None)
         self._index = 0
-        self.length = 0
-        self.hashes = bytearray()
+        self.length: int = 0
+        self.hashes: bytearray = bytearray()
 
     def next_chunk(self) -> bytes | None:
         """Up to eight sealed segments, or None at the end. Runs in the pool."""

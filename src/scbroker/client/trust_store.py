@@ -80,7 +80,7 @@ class FileTrustStore:
     """Marks in a folder, one file for each user."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self.directory = Path(directory)
+        self.directory: Path = Path(directory)
 
     def open(self, userId: uuid.UUID, secret: bytes) -> Marks:
         try:

@@ -84,10 +84,10 @@ class SigningKey:
     __slots__ = ("_ed25519", "_mldsa", "public", "seeds")
 
     def __init__(self, ed25519_seed: bytes, mldsa_seed: bytes) -> None:
-        self.seeds = (ed25519_seed, mldsa_seed)
+        self.seeds: tuple[bytes, bytes] = (ed25519_seed, mldsa_seed)
         self._ed25519 = Ed25519PrivateKey.from_private_bytes(ed25519_seed)
         self._mldsa = MLDSA65PrivateKey.from_seed_bytes(mldsa_seed)
-        self.public = (
+        self.public: bytes = (
             self._ed25519.public_key().public_bytes_raw()
             + self._mldsa.public_key().public_bytes_raw()
         )
@@ -118,11 +118,13 @@ class DecryptionKey:
     __slots__ = ("_key", "public", "seeds")
 
     def __init__(self, mlkem_seed: bytes, x25519_key: bytes) -> None:
-        self.seeds = (mlkem_seed, x25519_key)
+        self.seeds: tuple[bytes, bytes] = (mlkem_seed, x25519_key)
         mlkem = MLKEM768PrivateKey.from_seed_bytes(mlkem_seed)
         x25519 = X25519PrivateKey.from_private_bytes(x25519_key)
         self._key = MLKEM768X25519PrivateKey(mlkem, x25519)
-        self.public = mlkem.public_key().public_bytes_raw() + x25519.public_key().public_bytes_raw()
+        self.public: bytes = (
+            mlkem.public_key().public_bytes_raw() + x25519.public_key().public_bytes_raw()
+        )
 
     @classmethod
     def generate(cls) -> DecryptionKey:

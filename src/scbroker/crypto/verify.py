@@ -94,7 +94,7 @@ class VerifyingKey:
             self._mldsa = MLDSA65PublicKey.from_public_bytes(raw[ED25519_KEY_SIZE:])
         except (ValueError, UnsupportedAlgorithm) as error:
             raise IntegrityError("A public signing key cannot be loaded.") from error
-        self.raw = raw
+        self.raw: bytes = raw
 
     def verify(self, name: str, signed: bytes, signature: bytes) -> None:
         """Raises `IntegrityError` unless both halves of the signature hold for L(name) || signed."""

@@ -73,7 +73,6 @@ async def state(broker: Broker, call: Call, message: None) -> KeyFileState:
 async def store(broker: Broker, call: Call, message: KeyFileStoring) -> None:
     """Stores a KeyFile in place of the one that it names, and appends its key records."""
     check_reminder(message.reminder)
-    order, _ = challenges.parse_authorization(message.authorization)
     records = [item.signed for item in message.keyRecords]
     user_id = call.session.id
     verifier = verifier_of(broker, user_id, message.auth)
@@ -85,6 +84,7 @@ async def store(broker: Broker, call: Call, message: KeyFileStoring) -> None:
         chain = broker.chains.get(connection, user_id, user.chain_length)
         if _is_stored(user, stored, chain, message, row):
             return
+        order, _ = challenges.parse_authorization(message.authorization)
         challenges.check_fresh(broker, order)
         challenges.check_ordered(
             user, chain, message.authorization, "store-key-file", message.digest
@@ -114,7 +114,6 @@ async def store(broker: Broker, call: Call, message: KeyFileStoring) -> None:
 
 async def delete(broker: Broker, call: Call, message: Deletion) -> None:
     """Removes KeyFile, verifier and reminder. The generation stays, and so do the clients' marks."""
-    order, _ = challenges.parse_authorization(message.authorization)
     user_id = call.session.id
 
     def write(connection: Connection) -> None:
@@ -122,6 +121,7 @@ async def delete(broker: Broker, call: Call, message: Deletion) -> None:
         if sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id) is None:
             return
         chain = broker.chains.get(connection, user_id, user.chain_length)
+        order, _ = challenges.parse_authorization(message.authorization)
         challenges.check_fresh(broker, order)
         challenges.check_ordered(user, chain, message.authorization, "delete-key-file", NO_DIGEST)
         challenges.use_nonce(connection, order.nonce)

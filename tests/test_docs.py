@@ -1,0 +1,250 @@
+"""The pages: every example runs as it stands and prints what it says; the reference has every name.
+
+`Stage.run` takes the python blocks of a page in their order, in one namespace and against a real
+broker. A `print(...)  # expected` says what is printed, and nothing else may be.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+
+import scbroker
+from scbroker import BrokerError, BrokerProvider, ServerProvider, mainQueue
+from tests.brokers import BrokerProcess
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+GUIDES = [DOCS / "index.md", *sorted((DOCS / "guide").glob("*.md"))]
+_FENCED = re.compile(r"^ *(`{3,}|~{3,})([^\n]*)\n(.*?)^ *\1$", re.DOTALL | re.MULTILINE)
+_ANNOUNCED = re.compile(r"print\(.*\)\s+# (.*)")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+class Example(NamedTuple):
+    line: int
+    code: str
+
+
+class Page:
+    """A page's python blocks, and the languages of all its blocks."""
+
+    def __init__(self, path: Path) -> None:
+        text = path.read_text("utf-8")
+        self.languages: set[str] = set()
+        self.examples: list[Example] = []
+        for block in _FENCED.finditer(text):
+            self.languages.add(block[2].strip())
+            if block[2].strip() == "python":
+                line = text.count("\n", 0, block.start()) + 1
+                self.examples.append(Example(line, block[3]))
+
+
+class Stage:
+    """Where examples run: a folder, settings for a broker, and all that has to be put right afterwards."""
+
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        self._monkeypatch, self._capsys, self._caplog = monkeypatch, capsys, caplog
+        self._module = ModuleType("example")
+        self._opened: list[ServerProvider] = []
+        # Classes of an example are looked up in their module, as those of any program.
+        monkeypatch.setitem(sys.modules, "example", self._module)
+        monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(ServerProvider, "__init__", self._noting(ServerProvider.__init__))
+
+    def _noting(self, begin: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(begin)
+        def noted(provider: ServerProvider, *args: Any, **kwargs: Any) -> None:
+            begin(provider, *args, **kwargs)
+            self._opened.append(provider)
+
+        return noted
+
+    def run(self, page: Path, broker: BrokerProcess | None = None) -> None:
+        """Runs a page's examples; every provider that they opened is closed at the end."""
+        if broker is not None:
+            self._monkeypatch.setenv("SCBROKER_API_KEY", str(broker.api_key))
+            self._monkeypatch.setenv("SCBROKER_SERVER_URL", broker.url)
+            self._monkeypatch.setenv("SCBROKER_APPLICATION_NAME", page.stem)
+        try:
+            for line, code in Page(page).examples:
+                # Numbered as in the page, so that a traceback leads there.
+                exec(compile("\n" * line + code, str(page), "exec"), vars(self._module))
+                printed = self._capsys.readouterr().out.splitlines()
+                assert printed == _ANNOUNCED.findall(code), f"{page.name}, line {line}"
+            left = f"{page.name} leaves handlers that never ran"
+            assert mainQueue.run(0), left
+            assert self._capsys.readouterr().out == "", left
+        finally:
+            for provider in self._opened:
+                provider.close()
+        # A promise that failed and that nobody looked at says so when it goes.
+        vars(self._module).clear()
+        gc.collect()
+        logged = [each.getMessage() for each in self._caplog.records if each.name == "scbroker"]
+        assert logged == [], f"{page.name} has scbroker complain"
+
+
+@pytest.fixture(name="stage")
+def new_stage(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> Stage:
+    return Stage(tmp_path, monkeypatch, capsys, caplog)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent != ROOT and Page(page).examples],
+    ids=name_of,
+)
+def test_the_examples_of_a_page_run_as_they_stand_and_print_what_they_say(
+    page: Path, broker: BrokerProcess, stage: Stage
+) -> None:
+    stage.run(page, broker)
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
+def test_the_first_page_and_every_guide_show_an_example(page: Path) -> None:
+    assert Page(page).examples
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_block_is_python_by_another_name_that_nobody_would_run(page: Path) -> None:
+    assert Page(page).languages <= {"python", "text", "console"}
+
+
+@pytest.mark.parametrize(
+    "code, fault",
+    [
+        ("print(1)  # 2", "line 1"),
+        ("print(1)", "line 1"),
+        ("if False:\n    print(1)  # 1", "line 1"),
+        ("from scbroker import mainQueue\nmainQueue.expect()", "never ran"),
+        ("from scbroker import mainQueue\nmainQueue.submit(print, 1)", "never ran"),
+        ("import logging\nlogging.getLogger('scbroker').error('x')", "complain"),
+    ],
+    ids=[
+        "another",
+        "unannounced",
+        "not printed",
+        "a handler that never ran",
+        "a handler that ran late",
+        "a failure in the log",
+    ],
+)
+def test_an_example_that_does_not_do_what_it_says_is_noticed(
+    code: str, fault: str, stage: Stage, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```python\n{code}\n```\n")
+    try:
+        with pytest.raises(AssertionError, match=fault):
+            stage.run(page)
+    finally:
+        if "expect" in code:
+            mainQueue.arrived()
+
+
+def test_the_guide_to_errors_says_of_every_class_what_it_asks_of_the_caller() -> None:
+    table = re.findall(r"^\| `(\w+)` \| `([\w-]+)` \|", guide("errors"), re.MULTILINE)
+    named = {name: kind.code for name, kind in vars(BrokerError).items() if name.endswith("Error")}
+    assert dict(table) == named
+    assert len(table) == len(named)
+
+
+def test_the_guide_to_sharing_says_of_every_permission_what_it_allows() -> None:
+    table = re.findall(r"^\| `(\w+)` \|", guide("sharing"), re.MULTILINE)
+    assert table == [level.name for level in scbroker.ContainerAccessLevel]
+
+
+def guide(name: str) -> str:
+    return (DOCS / "guide" / f"{name}.md").read_text("utf-8")
+
+
+class Elements(HTMLParser):
+    """The ids of a built page, and the addresses of what a browser fetches for it."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.fetched: list[str] = []
+        self.feed(page.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attributes}
+        self.ids.add(found.get("id", ""))
+        self.fetched += [
+            found[name]
+            for name in ("src", "srcset", "data", "poster", "action", "href")
+            if name in found and (name != "href" or tag != "a")
+        ]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built in strict mode: a warning would be an error."""
+    folder = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_the_reference_has_every_operation_and_every_public_name(site: Path) -> None:
+    ids = set[str]().union(*(Elements(page).ids for page in (site / "reference").glob("*.html")))
+    names = {each.rpartition(".")[2] for each in ids if each.startswith("scbroker.")}
+    assert set(scbroker.__all__) <= names
+    operations = {name for name in vars(BrokerProvider) if not name.startswith("_")}
+    assert {f"scbroker.BrokerProvider.{name}" for name in operations} <= ids
+
+
+def test_the_built_site_takes_nothing_from_another_host(site: Path) -> None:
+    """Neither its pages nor its styles; and no diagrams, for which the theme's script would."""
+    pages = list(site.rglob("*.html"))
+    assert len(pages) >= len(PAGES)
+    for page in pages:
+        elements = Elements(page)
+        assert elements.fetched
+        assert [each for each in elements.fetched if re.match(r"(\w+:)?//", each)] == []
+        assert 'class="mermaid"' not in page.read_text("utf-8")
+    for sheet in site.rglob("*.css"):
+        assert (
+            re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", sheet.read_text("utf-8")) == []
+        )
+
+
+def test_the_built_site_keeps_its_hooks_to_itself(site: Path) -> None:
+    assert list(site.rglob("*.py*")) == []

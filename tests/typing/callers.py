@@ -1,0 +1,147 @@
+"""What a type checker tells a caller beyond results: chaining, errors, values, and calls that are wrong.
+
+A wrong expectation here fails `make check`, in mypy or in pyright.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, assert_type
+
+from scbroker import (
+    AccessLevel,
+    BaseProvider,
+    BrokerError,
+    BrokerProvider,
+    Container,
+    ContainerAccessLevel,
+    ContainerEvent,
+    ContainerEventType,
+    ServerProvider,
+    mainQueue,
+)
+
+
+class OwnProvider(ServerProvider):
+    """A caller's subclass."""
+
+
+def failed(error: BrokerError) -> None:
+    assert_type(error.code, str)
+
+
+def on_error(error: Exception) -> None:
+    """A handler may take more than it is given."""
+
+
+def nothing() -> None: ...
+
+
+def a_call_with_handlers_gives_the_provider_of_its_own_class(
+    server: ServerProvider, base: BaseProvider, some: BrokerProvider, own: OwnProvider
+) -> None:
+    assert_type(server.getUserId(completionHandler=print, errorHandler=failed), ServerProvider)
+    assert_type(base.getUserId(completionHandler=print, errorHandler=failed), BaseProvider)
+    assert_type(some.logout(completionHandler=nothing, errorHandler=failed), BrokerProvider)
+    assert_type(own.logout(completionHandler=nothing, errorHandler=failed), OwnProvider)
+    own.logout(completionHandler=nothing, errorHandler=failed).getUserId(
+        completionHandler=print, errorHandler=failed
+    )
+
+
+def handlers_may_be_lambdas_and_queues_any_executor(
+    provider: ServerProvider, container: uuid.UUID
+) -> None:
+    with ThreadPoolExecutor() as queue:
+        provider.logout(completionHandler=lambda: None, errorHandler=on_error, queue=queue)
+    provider.deleteContainer(
+        container, completionHandler=lambda: 7, errorHandler=failed, queue=mainQueue
+    )
+    provider.getContainer(
+        container, completionHandler=lambda found: print(found.content), errorHandler=failed
+    )
+
+
+def the_constructors_give_their_own_class(url: str) -> None:
+    assert_type(ServerProvider.fromEnvironment(), ServerProvider)
+    assert_type(OwnProvider.fromEnvironment(timeout=1.0), OwnProvider)
+    with OwnProvider(uuid.uuid4(), url, "x") as own:
+        assert_type(own, OwnProvider)
+        assert_type(own.apiKey, uuid.UUID)
+        assert_type(own.serverUrl, str)
+        assert_type(own.applicationName, str)
+
+
+async def a_provider_is_an_async_context_manager(url: str) -> None:
+    async with ServerProvider(uuid.uuid4(), url, "x") as provider:
+        assert_type(provider, ServerProvider)
+
+
+def a_server_provider_is_a_broker_provider(provider: ServerProvider) -> BrokerProvider:
+    return provider
+
+
+def errors_are_classes(provider: ServerProvider) -> float | None:
+    try:
+        provider.logout().result(timeout=1.0)
+    except BrokerError.throttledError as error:
+        assert_type(error.retryAfter, float | None)
+        return error.retryAfter
+    except (BrokerError.notFoundError, BrokerError.deletedError) as error:
+        assert_type(error.message, str)
+    return None
+
+
+def values_have_their_types(
+    found: Container[Any], event: ContainerEvent, provider: ServerProvider
+) -> None:
+    assert_type(found.id, uuid.UUID)
+    assert_type(found.type, str | None)
+    assert_type(found.access, Sequence[AccessLevel] | None)
+    assert_type(found.modifiedAt, dt.datetime)
+    assert_type(event.eventType, ContainerEventType)
+    assert_type(event.changes, Sequence[str])
+    assert_type(mainQueue.run(1.0), bool)
+    assert_type(provider.getUserId().done(), bool)
+    assert_type(provider.getUserId().cancel(), bool)
+
+
+def permissions_are_flags(user: uuid.UUID) -> AccessLevel:
+    level = ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt
+    assert_type(level, ContainerAccessLevel)
+    return AccessLevel(user, level)
+
+
+def contents_are_bytes_files_paths_and_iterators(provider: ServerProvider) -> None:
+    for content in (b"", bytearray(), memoryview(b""), Path("x"), iter([b"", b""]), None):
+        provider.createContainer(content).result()
+    with Path("x").open("rb") as file:
+        provider.createContainer(file, progress=lambda done, total: print(done, total)).result()
+
+
+async def wrong_calls(
+    provider: ServerProvider,
+    container: uuid.UUID,
+    levels: list[AccessLevel],
+    key_file: Callable[[bytes], None],
+) -> None:
+    """Each is an error; should it cease to be one, the unused ignore is."""
+    provider.getUserId()  # type: ignore[unused-awaitable]
+    await provider.register("p")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await provider.createContainer("text", None, levels)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await provider.createContainer("text")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await provider.createContainer(b"", None, levels)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await provider.createContainer(b"", accessLevels=[container])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    await provider.updateContainer(container, content=b"")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await provider.getContainer("id")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await provider.logIn("id", passphrase="q")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    provider.logout(completionHandler=nothing)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    provider.logout(completionHandler=key_file, errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    provider.logout(completionHandler=nothing, errorHandler=nothing)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    provider.getUserId(completionHandler=print, errorHandler=failed, queue="main")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    ServerProvider(7, "https://broker.example", "x")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    (await provider.getContainer(container)).content = b""  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
