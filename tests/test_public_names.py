@@ -29,11 +29,13 @@ PUBLIC = [
     "Header",
     "KeyRing",
     "KeyType",
+    "Marks",
     "MemoryTrustStore",
     "Promise",
     "PublicKey",
     "SecuredContainer",
     "ServerProvider",
+    "TrustStore",
     "mainQueue",
 ]
 

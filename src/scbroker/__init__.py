@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scbroker.client.promise import Promise
     from scbroker.client.provider import BrokerProvider
     from scbroker.client.server_provider import ServerProvider
-    from scbroker.client.trust_store import FileTrustStore, MemoryTrustStore
+    from scbroker.client.trust_store import FileTrustStore, Marks, MemoryTrustStore, TrustStore
     from scbroker.errors import BrokerError
     from scbroker.keys import KeyRing
     from scbroker.types import Container, ContainerEvent, Header, PublicKey, SecuredContainer
@@ -38,11 +38,13 @@ _HOME = {
     "Header": "types",
     "KeyRing": "keys",
     "KeyType": "vocabulary",
+    "Marks": "client.trust_store",
     "MemoryTrustStore": "client.trust_store",
     "Promise": "client.promise",
     "PublicKey": "types",
     "SecuredContainer": "types",
     "ServerProvider": "client.server_provider",
+    "TrustStore": "client.trust_store",
     "mainQueue": "client.main_queue",
 }
 
@@ -59,11 +61,13 @@ __all__ = [
     "Header",
     "KeyRing",
     "KeyType",
+    "Marks",
     "MemoryTrustStore",
     "Promise",
     "PublicKey",
     "SecuredContainer",
     "ServerProvider",
+    "TrustStore",
     "mainQueue",
 ]
 

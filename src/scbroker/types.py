@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from scbroker.records.ids import parse_fingerprint
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
 
 T = TypeVar("T")
@@ -77,6 +78,14 @@ class PublicKey:
     retiredAt: dt.datetime | None
     fingerprint: str
     """The user's, for people to compare."""
+
+    def hasFingerprint(self, text: str) -> bool:
+        """Whether this is the user whose fingerprint somebody read out, typed or scanned.
+
+        Spaces, hyphens, colons and capitals do not count; every digit does. `InvalidArgumentError` for
+        what is no whole fingerprint: the first groups alone prove nothing.
+        """
+        return parse_fingerprint(text) == parse_fingerprint(self.fingerprint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,6 +324,10 @@ def test_public_keys_are_verified_and_filtered(alice: ServerProvider, account: A
         (KeyType.Encryption, 0, True),
     ]
     assert {key.fingerprint for key in keys} == {account.ring.fingerprint}
+    assert keys[0].hasFingerprint(account.ring.fingerprint.upper().replace(" ", "-"))
+    assert not keys[0].hasFingerprint(KeyRing.generate().fingerprint)
+    with pytest.raises(BrokerError.invalidArgumentError):
+        keys[0].hasFingerprint(account.ring.fingerprint[:19])
     assert [key.key for key in keys] == [
         account.ring.signing[0].public,
         account.ring.encryption[0].public,

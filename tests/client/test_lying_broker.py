@@ -28,6 +28,7 @@ from scbroker.client.session import Session
 from scbroker.records.container_record import SEALED_SEGMENT
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, ListView
+from scbroker.wire.events import Events
 from scbroker.wire.users import KeyRecords
 from tests.brokers import BrokerProcess
 from tests.client.conftest import id_of
@@ -335,3 +336,62 @@ def log_in(broker: BrokerProcess, ring: KeyRing, new_provider: NewProvider) -> S
     provider = new_provider(at=broker, trustStore=MemoryTrustStore())
     provider.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
     return provider
+
+
+def _events(change: Lie) -> Lie:
+    """A lie about the events of an answer, as a list that may be changed."""
+    return lambda page: replace(page, events=change(list(page.events)))
+
+
+LOG_LIES: dict[str, tuple[Lie, type[BrokerError]]] = {
+    "one left out": (_events(lambda e: e[:1] + e[2:]), BrokerError.integrityError),
+    "the last left out": (_events(lambda e: e[:-1]), BrokerError.integrityError),
+    "the first left out": (_events(lambda e: e[1:]), BrokerError.integrityError),
+    "one twice": (_events(lambda e: [e[0], *e]), BrokerError.brokerFaultError),
+    "two in another order": (_events(lambda e: [e[1], e[0], *e[2:]]), BrokerError.brokerFaultError),
+    "two that changed places": (
+        _events(lambda e: [replace(e[1], id=e[0].id), replace(e[0], id=e[1].id), *e[2:]]),
+        BrokerError.forkError,
+    ),
+    "one with another content": (
+        _events(lambda e: [replace(e[0], version=7), *e[1:]]),
+        BrokerError.forkError,
+    ),
+    "cut short": (
+        lambda p: replace(p, events=p.events[:-1], lastId=p.lastId - 1),
+        BrokerError.rollbackError,
+    ),
+    "forgotten": (lambda p: replace(p, events=[], lastId=0), BrokerError.rollbackError),
+}
+
+
+@pytest.mark.parametrize("name", LOG_LIES, ids=str)
+def test_a_device_that_read_its_event_log_notices_every_change_to_it(
+    alice: ServerProvider, shared: uuid.UUID, name: str
+) -> None:
+    lie, error = LOG_LIES[name]
+    truth = alice.getEvents().result(PATIENCE)
+    assert len(truth) == 3
+    with lying(lie, (Events,)) as told, pytest.raises(error):
+        alice.getEvents().result(PATIENCE)
+    assert told
+    assert alice.getEvents().result(PATIENCE) == truth
+    alice.updateContainerHeader(shared, 2).result(PATIENCE)
+    assert len(alice.getEvents(startId=4).result(PATIENCE)) == 1
+    with lying(lie, (Events,)), pytest.raises(error):
+        alice.getEvents().result(PATIENCE)
+
+
+def test_a_fresh_device_believes_a_changed_event_and_no_gap_which_is_the_limit(
+    new_provider: NewProvider, alice: ServerProvider, shared: uuid.UUID
+) -> None:
+    fresh = new_provider(alice.getKeyRing().result(PATIENCE))
+    lie, error = LOG_LIES["one left out"]
+    with lying(lie, (Events,)), pytest.raises(error):
+        fresh.getEvents().result(PATIENCE)
+    lie, _ = LOG_LIES["one with another content"]
+    with lying(lie, (Events,)):
+        assert fresh.getEvents().result(PATIENCE)[0].version == 7
+    with pytest.raises(BrokerError.forkError):
+        fresh.getEvents().result(PATIENCE)
+    assert fresh.getContainerMetadata(shared).result(PATIENCE).version == 3

@@ -28,8 +28,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from scbroker import KeyRing, MemoryTrustStore, ServerProvider
-from scbroker.client.trust_store import TrustStore
+from scbroker import KeyRing, MemoryTrustStore, ServerProvider, TrustStore
 from scbroker.server.app import OPERATIONS
 from scbroker.server.operation import Operation
 from scbroker.wire import codec

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.records.ids import container_id_of, parse_uuid, show_fingerprint, user_id_of, uuid8
+from scbroker.records.ids import (
+    container_id_of,
+    parse_fingerprint,
+    parse_uuid,
+    show_fingerprint,
+    user_id_of,
+    uuid8,
+)
 
 hashes = st.binary(min_size=32, max_size=32)
 
@@ -71,3 +78,19 @@ def test_a_fingerprint_is_shown_as_16_groups_of_4(fingerprint: bytes) -> None:
     groups = show_fingerprint(fingerprint).split(" ")
     assert [len(group) for group in groups] == [4] * 16
     assert bytes.fromhex("".join(groups)) == fingerprint
+
+
+@given(hashes, st.sampled_from([" ", "", "-", ":", "  ", ".", "\n"]), st.booleans())
+def test_a_fingerprint_is_read_however_it_is_grouped(
+    fingerprint: bytes, between: str, capitals: bool
+) -> None:
+    shown = between.join(show_fingerprint(fingerprint).split())
+    assert parse_fingerprint(shown.upper() if capitals else shown) == fingerprint
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ab" * 31, "ab" * 33, "g" * 64, "ab" * 31 + "a", None, b"ab" * 32]
+)
+def test_less_than_a_whole_fingerprint_is_refused(text: object) -> None:
+    with pytest.raises(InvalidArgumentError, match="64"):
+        parse_fingerprint(text)

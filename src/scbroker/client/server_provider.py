@@ -17,7 +17,7 @@ from typing import Any, Final, Self, TypeVar
 
 import platformdirs
 
-from scbroker.client import accounts, fetching, key_files, listing
+from scbroker.client import accounts, event_log, fetching, key_files, public_keys
 from scbroker.client.accounts import Validator, validate_secret
 from scbroker.client.base_provider import BaseProvider
 from scbroker.client.io_thread import io_thread
@@ -270,18 +270,19 @@ class ServerProvider(BaseProvider):
         index: int | None = None,
     ) -> Work[list[PublicKey]]:
         session = self._session()
-        user_id = listing.checked_user(session.userId if userId is None else userId)
-        kind = listing.checked_key_type(keyType)
-        return session.hold(listing.public_keys(session, user_id, kind, index))
+        user_id = public_keys.checked_user(session.userId if userId is None else userId)
+        kind = public_keys.checked_key_type(keyType)
+        number = public_keys.checked_index(index)
+        return session.hold(public_keys.public_keys(session, user_id, kind, number))
 
     def _getLatestActiveSigningKey(
         self, userId: uuid.UUID, keyType: KeyType = KeyType.Signing
     ) -> Work[PublicKey | None]:
-        session, user_id = self._session(), listing.checked_user(userId)
-        kind = listing.checked_key_type(keyType)
+        session, user_id = self._session(), public_keys.checked_user(userId)
+        kind = public_keys.checked_key_type(keyType)
 
         async def work() -> PublicKey | None:
-            keys = await listing.public_keys(session, user_id, kind, None)
+            keys = await public_keys.public_keys(session, user_id, kind, None)
             return max((key for key in keys if key.active), key=lambda key: key.index, default=None)
 
         return session.hold(work())
@@ -295,8 +296,8 @@ class ServerProvider(BaseProvider):
         endId: int | None = None,
     ) -> Work[list[ContainerEvent]]:
         session = self._session()
-        criteria = listing.checked_criteria(eventType, containerId, containerType, startId, endId)
-        return session.hold(listing.events(session, criteria))
+        criteria = event_log.checked_criteria(eventType, containerId, containerType, startId, endId)
+        return session.hold(event_log.events(session, criteria))
 
 
 def _default_trust_store() -> TrustStore:

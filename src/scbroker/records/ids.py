@@ -45,6 +45,14 @@ def parse_uuid(text: str) -> uuid.UUID:
     return uuid.UUID(text)
 
 
+def parse_fingerprint(text: object) -> bytes:
+    """A fingerprint as somebody read it out or typed it: 64 hexadecimal digits, however grouped."""
+    digits = re.sub(r"[\s:.-]", "", text).lower() if isinstance(text, str) else ""
+    if not re.fullmatch("[0-9a-f]{64}", digits):
+        raise InvalidArgumentError("A fingerprint has 64 hexadecimal digits; compare all of them.")
+    return bytes.fromhex(digits)
+
+
 def show_fingerprint(fingerprint: bytes) -> str:
     """A fingerprint for people to compare: 16 groups of 4 hexadecimal digits."""
     return fingerprint.hex(" ", 2)
