@@ -33,6 +33,8 @@ from scbroker.server.app import OPERATIONS
 from scbroker.server.operation import Operation
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
+from scbroker.wire.origin import canonical_origin
+from scbroker.wire.users import Session
 from tests.brokers import BrokerProcess, Wire
 from tests.server.writers import User
 
@@ -176,7 +178,10 @@ class HostileBroker:
     def accomplice(self, ring: KeyRing) -> User:
         """A user who works with the broker: raw requests to the broker behind the layer."""
         wire = self._scene.enter_context(Wire(self.behind))
-        return User(ring, wire.log_in(ring))
+        request = wire.log_in_request(ring, origin=canonical_origin(self.url))
+        answer = wire.call("POST", "/v1/sessions", request).expect(201)
+        wire.token = answer.message(Session).token
+        return User(ring, wire)
 
     # What it does to what passes.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scbroker import BrokerError, MemoryTrustStore, Promise, ServerProvider
+from scbroker import BrokerError, FileTrustStore, MemoryTrustStore, Promise, ServerProvider
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 
 # What a client may still send after it found a lie: it renews its session, or asks again.
@@ -42,8 +42,11 @@ def own_mallory(tmp_path: Path) -> Iterator[HostileBroker]:
 
 
 def marks(provider: ServerProvider) -> dict[tuple[str, bytes], bytes]:
-    """All pins and marks of a device whose trust store is in memory."""
+    """All pins and marks of a device; of one that keeps them in files, every byte of those."""
     store = provider._trust_store
+    if isinstance(store, FileTrustStore):
+        files = sorted(store.directory.glob("*.trust"))
+        return {(path.name, b""): path.read_bytes() for path in files}
     assert isinstance(store, MemoryTrustStore)
     return {name: value for user in store._users.values() for name, value in user._values.items()}
 

@@ -9,7 +9,12 @@ from pathlib import Path
 from tests.vectors.files import Vector, load, signature_of, vectors
 
 SPEC = Path(__file__).parents[2] / "docs" / "spec"
-PAGES = {"ids": "ids.md", "key_files": "keyfile.md", "container_records": "container.md"}
+PAGES = {
+    "ids": "ids.md",
+    "key_files": "keyfile.md",
+    "container_records": "container.md",
+    "orders": "protocol.md",
+}
 
 
 def write() -> None:
@@ -104,8 +109,22 @@ def container_records() -> str:
     )
 
 
+def orders() -> str:
+    vector = named("orders", "store a key file, with a reminder")
+    given = load("orders")["given"]["storings"][vector["storing"]]
+    return lines(
+        ("keyFile", given["keyFile"]),
+        ("auth", given["auth"]),
+        ("digest", vector["digest"]),
+        ("nonce", vector["nonce"]),
+        ("Order", vector["order"]),
+        ("its signature", short(signature_of(vector).hex())),
+    )
+
+
 EXAMPLES: dict[str, Callable[[], str]] = {
     "ids": ids,
     "key_files": key_files,
     "container_records": container_records,
+    "orders": orders,
 }

@@ -199,18 +199,18 @@ def retirements(chains: Chains) -> None:
         )
 
     retires("retirement", "Encryption key 0.", two, ENCRYPTION, 0, good=True)
-    retires("retirement of the newest", "Key 1; key 0 is the latest active one again.", two,
-            ENCRYPTION, 1, good=True)  # fmt: skip
-    retires("retirement at once", "At the time of the introduction.", two, ENCRYPTION, 1, good=True,
-            time=START + DAY)  # fmt: skip
-    retires("K5, before the introduction", "A microsecond earlier.", two, ENCRYPTION, 1,
+    retires("K5, the newest", "Key 1; key 0 is active too.", two, ENCRYPTION, 1)
+    later = alice("encryption 1", "encryption 2")
+    retires("retirement at once", "At the time of the introduction.", later, ENCRYPTION, 1,
+            good=True, time=START + DAY)  # fmt: skip
+    retires("K5, before the introduction", "A microsecond earlier.", later, ENCRYPTION, 1,
             time=START + DAY - 1)  # fmt: skip
     retires("K5, unknown key", "Encryption key 2.", two, ENCRYPTION, 2,
             public=decryption_key("alice", 2).public)  # fmt: skip
     retires("K5, another public key", "That of key 1 for key 0.", two, ENCRYPTION, 0,
             public=decryption_key("alice", 1).public)  # fmt: skip
-    retires("K5, last active key", "The only encryption key.", alice(), ENCRYPTION, 0)
-    retires("K5, last active signing key", "The only one.", alice(), SIGNING, 0)
+    retires("K5, the only key", "Encryption key 0.", alice(), ENCRYPTION, 0)
+    retires("K5, the only signing key", "Signing key 0.", alice(), SIGNING, 0)
     three = alice("encryption 1", "encryption 2", "retire encryption 0")
     retires("K5, retired before", "Encryption key 0 for a second time.", three, ENCRYPTION, 0)
     again = three.next_record(ENCRYPTION, 3, START + 9 * DAY,

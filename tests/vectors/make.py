@@ -10,6 +10,7 @@ from tests.vectors import (
     ids,
     key_files,
     key_records,
+    orders,
     people,
     sealed,
     sessions,
@@ -19,6 +20,7 @@ from tests.vectors import (
 def main() -> None:
     for maker in (
         people, ids, key_records, key_files, access_lists, container_records, sealed, sessions,
+        orders,
     ):  # fmt: skip
         maker.make()
     docs.write()

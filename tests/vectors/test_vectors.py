@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -38,14 +39,17 @@ from scbroker.records.ids import (
     uuid8,
 )
 from scbroker.records.key_record import KeyChain, Signed
+from scbroker.server.challenges import check_ordered
+from scbroker.wire.codec import SignedObject
+from scbroker.wire.orders import NO_DIGEST, Authorization, KeyFileStoring
 from scbroker.wire.users import parse_statement
 from tests.vectors.cast import decryption_key, signing_key
 from tests.vectors.files import FOLDER, Vector, load, signature_of, vectors
 from tests.vectors.keys_of_people import chains
 
 FILES = (
-    "access_lists", "container_records", "ids", "key_files", "key_records", "people", "segments",
-    "sessions", "types", "wraps",
+    "access_lists", "container_records", "ids", "key_files", "key_records", "orders", "people",
+    "segments", "sessions", "types", "wraps",
 )  # fmt: skip
 
 
@@ -285,3 +289,44 @@ def _sessions(vector: Vector) -> None:
         vector["fingerprint"],
         vector["nonce"],
     )
+
+
+@each("orders")
+def test_orders(vector: Vector) -> None:
+    check(vector, _orders)
+
+
+def _orders(vector: Vector) -> None:
+    """As a broker judges them, once it knows the nonce."""
+    chain = chains()[vector["user"]]
+    user: Any = SimpleNamespace(fingerprint=chain.fingerprint)
+    given = Authorization(order=raw(vector, "order"), signature=signature_of(vector))
+    digest = NO_DIGEST if vector["storing"] is None else _storing(vector["storing"]).digest
+    order = check_ordered(user, chain, given, vector["action"], digest)
+    assert (order.origin, order.keyIndex) == (vector["origin"], vector["keyIndex"])
+    assert order.fingerprint == raw(vector, "fingerprint")
+    assert order.nonce == raw(vector, "nonce")
+    assert order.digest == digest == raw(vector, "digest")
+
+
+def _storing(name: str) -> KeyFileStoring:
+    bodies = load("orders")["given"]["keyRecords"]
+    given = load("orders")["given"]["storings"][name]
+    return KeyFileStoring(
+        keyFile=raw(given, "keyFile"),
+        generation=given["generation"],
+        auth=raw(given, "auth"),
+        reminder=given["reminder"],
+        replaces=None if given["replaces"] is None else raw(given, "replaces"),
+        endOtherSessions=given["endOtherSessions"],
+        keyRecords=[
+            SignedObject(body=bytes.fromhex(bodies[n]), signature=bytes(3373))
+            for n in given["keyRecords"]
+        ],
+        authorization=Authorization(order=b"", signature=bytes(3373)),
+    )
+
+
+def test_no_two_storings_have_one_digest() -> None:
+    names = load("orders")["given"]["storings"]
+    assert len({_storing(name).digest for name in names}) == len(names)

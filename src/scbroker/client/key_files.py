@@ -15,7 +15,7 @@ import msgspec
 
 from scbroker.client.directory import now
 from scbroker.client.io_thread import io_thread
-from scbroker.client.session import Session
+from scbroker.client.session import Session, log_in_again
 from scbroker.client.trust_store import Marks
 from scbroker.crypto.verify import SIGNATURE_SIZE, sha256
 from scbroker.errors import (
@@ -140,7 +140,8 @@ async def delete(session: Session) -> None:
     """Removes the stored KeyFile; what this device has seen of it stays seen."""
     async with session.changing_keys():
         message = Deletion(authorization=await session.order("delete-key-file"))
-        await session.send("POST", "/v1/key-file/deletion", message=message)
+        with log_in_again():
+            await session.send("POST", "/v1/key-file/deletion", message=message)
 
 
 async def differs(session: Session, key_file: bytes) -> bool:
@@ -152,7 +153,9 @@ async def differs(session: Session, key_file: bytes) -> bool:
 async def delete_user(session: Session) -> None:
     """Ends the user for ever. The order needs no session, so that it can be sent again."""
     message = Deletion(authorization=await session.order("delete-user"))
-    await session.transport.send("POST", f"/v1/users/{session.userId}/deletion", message=message)
+    path = f"/v1/users/{session.userId}/deletion"
+    with log_in_again():
+        await session.transport.send("POST", path, message=message)
 
 
 def checked_key_file(data: object, user_id: uuid.UUID) -> bytes:
@@ -242,7 +245,8 @@ async def _store(
     """Signs for it, sends it, and goes on with the KeyRing that is inside."""
     authorization = await session.order("store-key-file", storing.digest)
     message = msgspec.structs.replace(storing, authorization=authorization)
-    await session.send("PUT", "/v1/key-file", message=message)
+    with log_in_again():
+        await session.send("PUT", "/v1/key-file", message=message)
     session.replace_keys(ring)
     session.directory.set_own(chain.extend(records, now()))
     keep_mark(session.marks, OpenedKeyFile(ring, sha256(storing.keyFile)))

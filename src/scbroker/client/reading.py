@@ -158,8 +158,9 @@ def judge_view(
 
 def _check_disclosed(state: State, reader: bytes, lists: Sequence[ListView | None]) -> None:
     """With ViewAccess a reader is shown every entry; the broker may not hide any to be judged less."""
-    own = state.governing.access.entries.get(reader)
-    if own is None or state.record.tombstone or not own.allows(ContainerAccessLevel.ViewAccess):
+    if state.record.tombstone:
+        return
+    if not state.own_entry(reader).allows(ContainerAccessLevel.ViewAccess):
         return
     if any(view is not None and not view.access.complete for view in lists):
         raise IntegrityError("The broker withholds entries of an access list.")

@@ -11,25 +11,41 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from scbroker.client.directory import Directory
 from scbroker.client.io_thread import io_thread
 from scbroker.client.transport import Transport
 from scbroker.client.trust_store import Marks
+from scbroker.crypto.seal import SigningKey
 from scbroker.errors import BrokerError, ChallengeError, NotAuthenticatedError
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
+from scbroker.records.key_record import KnownKey
+from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
 from scbroker.wire.codec import Message
 from scbroker.wire.orders import NO_DIGEST, ORDER_LABEL, Action, Authorization, Order
 
 _EARLY_SECONDS: Final = 30.0
+_REPLACED: Final = (
+    "The broker takes these keys no more: they were replaced on another device, or the account was "
+    "deleted. Log in again."
+)
 
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def log_in_again() -> Iterator[None]:
+    """What was signed with keys that were good once is refused because they are not any more."""
+    try:
+        yield
+    except ChallengeError:
+        raise NotAuthenticatedError(_REPLACED) from None
 
 
 class CallOptions(TypedDict, total=False):
@@ -76,6 +92,13 @@ class Session:
         if self.ring is None:
             raise NotAuthenticatedError("The session was logged out meanwhile.")
         return self.ring
+
+    def signing_key(self) -> tuple[KnownKey, SigningKey]:
+        """The key to sign with as published; where the KeyRing lacks it, the session is over."""
+        known, own = self.directory.own.latest(KeyType.Signing), self.keys.signing
+        if known.index >= len(own):
+            raise NotAuthenticatedError(_REPLACED)
+        return known, own[known.index]
 
     def hold(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Has a log-out wait until this work, which begins now, has ended."""
@@ -148,13 +171,8 @@ class Session:
 
     async def _renew(self) -> None:
         """Another session of one that stood once; where the keys are no good any more, it is over."""
-        try:
+        with log_in_again():
             await self._begin()
-        except ChallengeError:
-            raise NotAuthenticatedError(
-                "The broker takes these keys no more: they were replaced on another device, or the "
-                "account was deleted. Log in again."
-            ) from None
 
     async def _begin(self) -> None:
         """A new session; once more where the nonce was spent, as after an answer that got lost."""

@@ -81,7 +81,7 @@ async def create(session: Session, change: Change) -> SecuredContainer:
         try:
             return await _commit(session, change, draft, None)
         except (StaleKeysError, RejectedError) as error:
-            if attempt == _RETRIES - 1 or not _is_outdated(session, draft, error):
+            if attempt == _RETRIES - 1 or not await _is_outdated(session, draft, error):
                 raise
     raise AssertionError("unreachable")
 
@@ -106,7 +106,7 @@ async def update(
         try:
             return await _commit(session, change, draft, fetched)
         except (StaleKeysError, RejectedError) as error:
-            if attempt == _RETRIES or not _is_outdated(session, draft, error):
+            if attempt == _RETRIES or not await _is_outdated(session, draft, error):
                 raise
         except ConflictError:
             if attempt == _RETRIES or change.grants is not KEEP or if_version is not None:
@@ -114,10 +114,13 @@ async def update(
     raise AssertionError("unreachable")
 
 
-def _is_outdated(session: Session, draft: _Draft, error: BrokerError) -> bool:
+async def _is_outdated(session: Session, draft: _Draft, error: BrokerError) -> bool:
     """Whether a record was refused for keys that are others by now: a recipient's, or one's own."""
-    own = session.directory.own.latest(KeyType.Signing).index
-    return isinstance(error, StaleKeysError) or draft.record.keyIndex != own
+    if isinstance(error, StaleKeysError):
+        return True
+    async with session.changing_keys():  # a change that is under way has an answer first
+        await session.directory.latest([session.userId])
+    return draft.record.keyIndex != session.directory.own.latest(KeyType.Signing).index
 
 
 def open_or_without(session: Session, fetched: Fetched) -> Opened:
@@ -172,7 +175,7 @@ async def _draft_first(
     parts = {
         role: sealed.finish(container_key, commitment) for role, sealed in change.sealed.items()
     }
-    key = session.directory.own.latest(KeyType.Signing)
+    key, _ = session.signing_key()
     record = ContainerRecord(
         containerId=container_id,
         nonce=nonce,
@@ -200,7 +203,7 @@ async def _draft_next(session: Session, change: Change, opened: Opened) -> _Draf
     if change.type is not KEEP and (shown is None or change.type != text):
         text = change.type
         salted, digest = make_type(state.container_id, text)
-    key = session.directory.own.latest(KeyType.Signing)
+    key, _ = session.signing_key()
     moment = max(now(), key.introduced, state.record.time, state.governing.record.time)
     grants = _grants(session, state, change, moment)
     access, container_key, governing = None, opened.container_key, None

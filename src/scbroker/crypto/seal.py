@@ -7,6 +7,7 @@ version fixes every algorithm (docs/spec/ids.md, section 2). Every failure to op
 from __future__ import annotations
 
 import os
+import threading
 import unicodedata
 from typing import Final
 
@@ -42,6 +43,7 @@ MLKEM_SEED_SIZE: Final = 64
 MAX_SECRET_SIZE: Final = 1023
 _SECRET_BLOCK: Final = 128
 _SUITE: Final = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+_stretching = threading.Lock()
 _CANNOT_OPEN: Final = "It cannot be opened: a wrong secret, or damaged data."
 
 
@@ -152,10 +154,14 @@ def secret_bytes(secret: str) -> bytes:
 
 
 def stretch(secret: bytes, salt: bytes) -> bytes:
-    """Argon2id, 64 MiB, 3 passes, 4 lanes: 32 bytes, about 0.1 s."""
-    return Argon2id(salt=salt, length=HASH_SIZE, iterations=3, lanes=4, memory_cost=65_536).derive(
-        secret
-    )
+    """Argon2id, 64 MiB, 3 passes, 4 lanes: 32 bytes, about 0.15 s; one after the other in a process.
+
+    Two at once may wait for ever: OpenSSL gives each some of its threads, and neither all that it needs.
+    """
+    with _stretching:
+        return Argon2id(
+            salt=salt, length=HASH_SIZE, iterations=3, lanes=4, memory_cost=65_536
+        ).derive(secret)
 
 
 def derive_key(root: bytes, name: str, binding: bytes) -> bytes:
@@ -178,3 +184,13 @@ def unpad_secret(padded: bytes) -> bytes:
 
 def _hkdf(root: bytes, info: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=KEY_SIZE, salt=None, info=info).derive(root)
+
+
+def _after_fork() -> None:
+    """In the child: whoever held the lock is not there."""
+    global _stretching
+    _stretching = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

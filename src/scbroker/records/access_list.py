@@ -99,6 +99,9 @@ class AccessList:
     def unexpired(self, time: int) -> dict[bytes, Entry]:
         return {name: entry for name, entry in self.entries.items() if not entry.is_expired(time)}
 
+    def has_expired(self, time: int) -> bool:
+        return any(entry.is_expired(time) for entry in self.entries.values())
+
     def entry_of(self, fingerprint: bytes, time: int) -> Entry | None:
         """The user's entry, unless there is none, it was not disclosed, or it is expired."""
         entry = self.entries.get(fingerprint)

@@ -135,8 +135,8 @@ class KeyChain:
             active = [key for key in of_kind if key.retired is None]
             if index >= len(of_kind) or of_kind[index] not in active:
                 raise IntegrityError("A key record retires what is not an active key (K5).")
-            if len(active) == 1:
-                raise IntegrityError("The last active key of a type cannot be retired (K5).")
+            if index == len(of_kind) - 1:
+                raise IntegrityError("The newest key of a type cannot be retired (K5).")
             if of_kind[index].public != record.publicKey:
                 raise IntegrityError("A key record retires a key under another's name (K5).")
             if record.time < of_kind[index].introduced:

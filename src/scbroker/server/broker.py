@@ -22,7 +22,7 @@ from scbroker.server.database import Database
 from scbroker.server.settings import Settings
 from scbroker.wire.codec import Message
 
-_CHAINS: Final = 10_000
+_CACHED_RECORDS: Final = 20_000  # about 5.4 kB each
 M = TypeVar("M", bound=Message)
 
 
@@ -63,20 +63,34 @@ class Call:
 
 
 class ChainCache:
-    """Verified key chains by user and length: a chain of one length never changes."""
+    """Verified key chains by user, as long as they were last needed; bounded by their records in all."""
 
     def __init__(self) -> None:
-        self._chains: OrderedDict[tuple[bytes, int], KeyChain] = OrderedDict()
+        self._chains: OrderedDict[bytes, KeyChain] = OrderedDict()
+        self._records = 0
 
     def get(self, connection: Connection, user_id: bytes, length: int) -> KeyChain:
-        """The chain of so many records; read and verified where it is not known."""
-        chain = self._chains.get((user_id, length))
-        if chain is None:
-            chain = KeyChain.verify(statements.key_chain(connection, user_id), now())
-            self._chains[(user_id, length)] = chain
-            if len(self._chains) > _CHAINS:
-                self._chains.popitem(last=False)
+        """The chain of so many records; what is not known of it is read and verified."""
+        known = self._chains.get(user_id)
+        have = 0 if known is None else len(known.records)
+        if known is not None and have == length:
+            return known
+        if known is None or have > length:  # a session that is a little behind
+            records = statements.key_chain(connection, user_id, 0, length)
+            chain = KeyChain.verify(records, now())
+        else:
+            more = statements.key_chain(connection, user_id, have, length - have)
+            chain = known.extend(more, now())
+        if have < length:
+            self._keep(user_id, chain, length - have)
         return chain
+
+    def _keep(self, user_id: bytes, chain: KeyChain, more: int) -> None:
+        self._chains[user_id] = chain
+        self._records += more
+        while self._records > _CACHED_RECORDS:
+            _, dropped = self._chains.popitem(last=False)
+            self._records -= len(dropped.records)
 
 
 @dataclass(slots=True)

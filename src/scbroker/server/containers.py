@@ -108,17 +108,19 @@ def _store(connection: Connection, incoming: Incoming, chain_length: int) -> boo
     users = members.hold_users(connection, incoming, before, chain_length)
     if incoming.access is not None:
         members.check_recipients(incoming.access, before, users)
-    expired = events.claim_expired(connection, incoming.container_id, before)
+    moment = now()
+    if container is not None and before is not None and before.access.has_expired(moment):
+        events.tell_of_expiry(connection, [container], moment)
     # The container's row comes first: of two that create it at once, the second waits here.
     _store_record(connection, incoming, container, after)
     if incoming.access is not None:
-        members.store_access(connection, incoming, incoming.access, users)
+        members.store_access(connection, incoming, incoming.access, users, moment)
     _store_parts(connection, incoming, parent)
     news = events.News(
         incoming, before, after, parent.record if parent else None,
         container.type if container is not None else None, _type_now(incoming, container),
     )  # fmt: skip
-    events.tell_of_record(connection, news, expired, living=members.living(users))
+    events.tell_of_record(connection, news, living=members.living(users), moment=moment)
     if incoming.known.record.tombstone:
         _bury(connection, incoming)
     return True

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row
 
 from scbroker.errors import BrokerError, ChallengeError
 from scbroker.records.key_record import KeyChain
-from scbroker.server import challenges, parts
+from scbroker.server import challenges, events, parts
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, now
 from scbroker.wire.orders import NO_DIGEST, Deletion
@@ -84,11 +84,14 @@ def _batches(containers: Collection[bytes]) -> Iterator[list[bytes]]:
 
 def _purge(connection: Connection, user_id: bytes, containers: set[bytes]) -> None:
     """Removes the containers that nobody else has access to, then all rows of the user's own."""
-    values = {"user": user_id, "now": now()}
+    moment = now()
+    values = {"user": user_id, "now": moment}
     for some in _batches(containers):
         shared = connection.execute(sql.WITH_OTHER_MEMBERS, {**values, "some": some}).scalars()
         alone = sorted(set(some) - set(shared))
         if alone:
+            expired = connection.execute(sql.EXPIRED_IN, {**values, "some": alone}).scalars()
+            events.tell_of_expiry_in(connection, set(expired))
             for statement in sql.PURGE_CONTAINERS:
                 connection.execute(statement, {"some": alone})
     for statement in sql.PURGE_USER:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,27 +48,19 @@ class News:
     type_now: str | None
 
 
-def tell_of_record(
-    connection: Connection, news: News, expired: Sequence[Row[Any]], *, living: set[bytes]
-) -> None:
-    """Writes what a record means to each of the users that it concerns; first, whose time is over."""
+def tell_of_record(connection: Connection, news: News, *, living: set[bytes], moment: int) -> None:
+    """Writes what a record means to each of the users that it concerns.
+
+    Whose time was over at `moment` is out, in the list before as in the new one.
+    """
     record = news.incoming.known.record
-    old = news.before.access.entries if news.before else {}
-    new = {} if record.tombstone else news.after.access.entries
+    old = news.before.access.unexpired(moment) if news.before else {}
+    new = {} if record.tombstone else news.after.access.unexpired(moment)
     changes = _changes(record, news.before, news.parent)
-    rows = [
-        _expiry(member, record.containerId, record.version - 1, news.type_before)
-        for member in expired
-    ]
+    rows = []
     for fingerprint in sorted((old.keys() | new.keys()) & living):
         was, entry = old.get(fingerprint), new.get(fingerprint)
-        if was is not None and was.is_expired(now()):
-            if not record.changes_access:
-                continue
-            was = None  # they are out already, and know it
         kind, seen = ContainerEventType.Updated, 0
-        if entry is None and was is None:
-            continue
         if entry is None:
             kind = ContainerEventType.Deleted
         elif was is None:
@@ -84,45 +76,45 @@ def tell_of_record(
         connection.execute(sql.ADD_EVENTS, rows)
 
 
-def claim_expired(
-    connection: Connection, container_id: bytes, before: InForce | None
-) -> Sequence[Row[Any]]:
-    """The members whose time is over and who were not told yet; from now on they were."""
-    moment = now()
-    if before is None or not any(e.is_expired(moment) for e in before.access.entries.values()):
-        return ()
-    values = {"container": container_id, "now": moment}
-    return connection.execute(sql.CLAIM_EXPIRED, values).all()
+def tell_of_expiry(connection: Connection, containers: Iterable[Row[Any]], moment: int) -> None:
+    """Tells the members whose time is over and who were not told yet, in the order of their expiry.
 
-
-def tell_of_expiry(connection: Connection, user_id: bytes) -> None:
-    """Tells a user of the containers where their time is over, as far as nobody did."""
-    claimed = connection.execute(sql.CLAIM_USERS_EXPIRED, {"user": user_id, "now": now()}).all()
-    rows = []
-    for member in sorted(claimed, key=lambda member: int(member.expires_at)):
-        container = sql.the(connection, sql.FIND_CONTAINER, id=member.container_id)
-        if not container.deleted:  # of that they were told
-            gone = _expiry(member, container.id, container.version, container.type, user_id)
-            rows.append(gone)
+    Under the locks of the containers' rows, and ahead of whatever happens to them next.
+    """
+    rows = [
+        _expiry(member, container)
+        for container in containers
+        for member in connection.execute(
+            sql.CLAIM_EXPIRED, {"container": container.id, "now": moment}
+        ).all()
+        if not container.deleted  # of a deletion they were told
+    ]
     if rows:
-        connection.execute(sql.ADD_EVENTS, rows)
+        connection.execute(sql.ADD_EVENTS, sorted(rows, key=lambda row: row["date"]))
 
 
-def _expiry(
-    member: Row[Any],
-    container_id: bytes,
-    version: int,
-    text: str | None,
-    user_id: bytes | None = None,
-) -> dict[str, object]:
+def tell_user_of_expiry(connection: Connection, user_id: bytes) -> None:
+    """The same wherever a user's time is over, before they look at their log."""
+    values = {"user": user_id, "now": now()}
+    tell_of_expiry_in(connection, connection.execute(sql.EXPIRED_OF_USER, values).scalars().all())
+
+
+def tell_of_expiry_in(connection: Connection, containers: Collection[bytes]) -> None:
+    """The same for these containers, once nobody is writing to them."""
+    if containers:
+        some = {"some": sorted(containers)}
+        tell_of_expiry(connection, connection.execute(sql.SHARE_CONTAINERS, some).all(), now())
+
+
+def _expiry(member: Row[Any], container: Row[Any]) -> dict[str, Any]:
     sees_type = member.permissions & ContainerAccessLevel.ViewType
     return {
-        "user_id": user_id or member.user_id,
+        "user_id": member.user_id,
         "event_type": ContainerEventType.Deleted.value,
-        "container_id": container_id,
-        "container_type": text if sees_type else None,
+        "container_id": container.id,
+        "container_type": container.type if sees_type else None,
         "date": member.expires_at,
-        "version": version,
+        "version": container.version,
         "related_user_id": None,
         "application": "",
         "changes": 0,
@@ -286,12 +278,12 @@ def _has_news(connection: Connection, user_id: bytes) -> bool:
     if connection.execute(sql.UNNUMBERED, unnumbered).first() is not None:
         return True
     expired = {"user": user_id, "now": now()}
-    return connection.execute(sql.HAS_EXPIRED, expired).first() is not None
+    return connection.execute(sql.EXPIRED_OF_USER, expired).first() is not None
 
 
 def _number(connection: Connection, user_id: bytes) -> bool:
     """Numbers what is visible, in order of arrival; gives whether there may be more."""
-    tell_of_expiry(connection, user_id)
+    tell_user_of_expiry(connection, user_id)
     last = connection.execute(sql.LOCK_LAST_EVENT, {"user": user_id}).scalar_one()
     found = connection.execute(sql.UNNUMBERED, {"user": user_id, "count": _NUMBERED_AT_ONCE})
     numbered = [{"row": row.row_id, "number": last + n} for n, row in enumerate(found, start=1)]

@@ -83,9 +83,12 @@ def check_recipients(access: AccessList, before: InForce | None, users: Users) -
 
 
 def store_access(
-    connection: Connection, incoming: Incoming, access: AccessList, users: Users
+    connection: Connection, incoming: Incoming, access: AccessList, users: Users, moment: int
 ) -> None:
-    """The list as it was sent, for judging; a row of each living member, for serving."""
+    """The list as it was sent, for judging; a row of each living member, for serving.
+
+    Whose time was over before `moment`, by a writer's slow clock, was told of it already.
+    """
     container_id = incoming.container_id
     sent = incoming.message.accessList or []
     stored = StoredList.whole([SaltedEntry(item.salt, item.entry) for item in sent])
@@ -105,7 +108,7 @@ def store_access(
             "permissions": entry.permissions,
             "expires_at": entry.expiresAt,
             "wrap": item.wrap,
-            "expiry_told": False,
+            "expiry_told": entry.is_expired(moment),
         }
         for (fingerprint, entry), item in zip(access.entries.items(), sent, strict=True)
         if not users[fingerprint].deleted_at

@@ -158,16 +158,20 @@ CLAIM_EXPIRED: Final = (
     .values(expiry_told=True)
     .returning(members.c.user_id, members.c.permissions, members.c.expires_at)
 )
-HAS_EXPIRED: Final = (
-    select(members.c.container_id)
-    .where(members.c.user_id == b("user"), members.c.expires_at <= b("now"), ~members.c.expiry_told)
-    .limit(1)
+EXPIRED_OF_USER: Final = select(members.c.container_id).where(
+    members.c.user_id == b("user"), members.c.expires_at <= b("now"), ~members.c.expiry_told
 )
-CLAIM_USERS_EXPIRED: Final = (
-    update(members)
-    .where(members.c.user_id == b("user"), members.c.expires_at <= b("now"), ~members.c.expiry_told)
-    .values(expiry_told=True)
-    .returning(members.c.container_id, members.c.permissions, members.c.expires_at)
+EXPIRED_IN: Final = select(members.c.container_id).where(
+    members.c.container_id.in_(b("some", expanding=True)),
+    members.c.expires_at <= b("now"),
+    ~members.c.expiry_told,
+)
+# Waits for whoever is writing to them, and lets others look.
+SHARE_CONTAINERS: Final = (
+    select(containers)
+    .where(containers.c.id.in_(b("some", expanding=True)))
+    .order_by(containers.c.id)
+    .with_for_update(read=True)
 )
 DROP_WRAPS: Final = (
     update(members).where(members.c.container_id == b("container")).values(wrap=None)
