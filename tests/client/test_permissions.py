@@ -1,0 +1,335 @@
+"""The permission matrix: every allowed combination, every operation; the client's answer and the broker's.
+
+What an operation needs and what shows a field stands in two tables here, and nowhere else in this
+file. Combinations that may not be given are refused before anything is sent (test_containers).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    ContainerAccessLevel,
+    ContainerEventType,
+    Promise,
+    ServerProvider,
+)
+from scbroker.records.container_record import ContainerRecord, Role
+from scbroker.server.stored_lists import StoredList
+from scbroker.types import Metadata
+from scbroker.wire.containers import ContainerView, RecordRequest
+from tests.brokers import BrokerProcess, Wire
+from tests.client.conftest import Users, id_of
+from tests.client.engines import both_engines
+from tests.conftest import NewProvider
+from tests.server.tables import dump, query
+from tests.server.writers import Story, User
+
+PATIENCE = 60.0
+Level = ContainerAccessLevel
+OWNER = Level.DefaultOwnerPermissions
+NOTHING = Level(0)
+ALLOWED = [Level(bits) for bits in range(1, 512) if not Level(bits).missing()]
+LARGE = bytes(70_000)
+HEADER = {"title": "t"}
+
+# What shows a field of what is read.
+SHOWN = {
+    "content": Level.Download | Level.Decrypt,
+    "header": Level.Download | Level.Decrypt,
+    "length": Level.Decrypt,
+    "type": Level.ViewType,
+    "access": Level.ViewAccess,
+    "wrap": Level.Decrypt,
+    "sealedHeader": Level.Download,
+    "sealedContent": Level.Download,
+}
+# What an operation needs. In the order in which they are tried: the last one ends the container.
+Act = Callable[[ServerProvider, uuid.UUID, list[AccessLevel]], Promise[Any]]
+NEEDED: dict[str, tuple[Level, Act]] = {
+    "updateContainerHeader": (Level.Upload, lambda p, c, _: p.updateContainerHeader(c, 1)),
+    "updateContainerContent": (Level.Upload, lambda p, c, _: p.updateContainerContent(c, b"n")),
+    "updateContainerType": (
+        Level.Upload | Level.ModifyType,
+        lambda p, c, _: p.updateContainerType(c, "n"),
+    ),
+    "updateContainerAccessLevels": (
+        Level.Upload | Level.ModifyAccess,
+        lambda p, c, levels: p.updateContainerAccessLevels(c, levels),
+    ),
+    "updateContainer": (
+        Level.Upload | Level.ModifyAccess | Level.ModifyType,
+        lambda p, c, levels: p.updateContainer(
+            c, content=b"n", customHeaderObject=2, accessLevels=levels, type="m"
+        ),
+    ),
+    "updateContainer without a list": (
+        OWNER,
+        lambda p, c, _: p.updateContainer(
+            c, content=b"n", customHeaderObject=2, accessLevels=None, type="o"
+        ),
+    ),
+    "deleteContainer": (Level.Delete, lambda p, c, _: p.deleteContainer(c)),
+}
+
+
+def named(level: Level) -> str:
+    return "+".join(bit.name or "" for bit in level)
+
+
+def test_the_combinations_have_every_permission_on_and_off() -> None:
+    assert len(ALLOWED) == 63 + 64, "without Upload, and with it"
+    for bit in OWNER:
+        assert any(bit in level for level in ALLOWED)
+        assert any(bit not in level for level in ALLOWED)
+
+
+@pytest.fixture
+def levels(alice: ServerProvider, bob: ServerProvider) -> Callable[[Level], list[AccessLevel]]:
+    me, him = id_of(alice), id_of(bob)
+    return lambda his: [AccessLevel(me, OWNER), AccessLevel(him, his)]
+
+
+Levels = Callable[[Level], list[AccessLevel]]
+
+
+def in_groups(levels: list[Level], size: int = 16) -> Iterator[list[Level]]:
+    for start in range(0, len(levels), size):
+        yield levels[start : start + size]
+
+
+each_group = pytest.mark.parametrize(
+    "group", list(in_groups(ALLOWED)), ids=lambda group: f"{int(group[0])} to {int(group[-1])}"
+)
+
+
+@each_group
+def test_a_reader_gets_exactly_what_their_permissions_show(
+    alice: ServerProvider, bob: ServerProvider, levels: Levels, group: list[Level]
+) -> None:
+    made = {
+        level: alice.createContainer(b"c", HEADER, accessLevels=levels(level), type="t")
+        for level in group
+    }
+    for level, promise in made.items():
+        container = promise.result(PATIENCE).id
+        whole = bob.getContainer(container).result(PATIENCE)
+        metadata = bob.getContainerMetadata(container).result(PATIENCE)
+        secured = bob.getSecuredContainer(container).result(PATIENCE)
+        header = bob.getContainerHeader(container).result(PATIENCE)
+        content = bob.getContainerContent(container).result(PATIENCE)
+        found = {
+            "content": whole.content == b"c",
+            "header": whole.header is not None and whole.header.customHeaderObject == HEADER,
+            "wrap": secured.wrap is not None,
+            "sealedHeader": secured.sealedHeader is not None,
+            "sealedContent": secured.sealedContent is not None,
+        }
+        described: list[Metadata] = [whole, metadata, secured]
+        for shown in described:
+            for field, value in {"length": 1, "type": "t"}.items():
+                assert getattr(shown, field) == (value if SHOWN[field] in level else None)
+            everybody = {(each.userId, each.permissions) for each in shown.access or ()}
+            all_of_them = {(each.userId, each.permissions) for each in levels(level)}
+            assert everybody == (all_of_them if SHOWN["access"] in level else set())
+        assert found == {field: SHOWN[field] in level for field in found}, named(level)
+        assert (header is not None) is (SHOWN["header"] in level)
+        assert content == (b"c" if SHOWN["content"] in level else None)
+        assert (metadata.content, metadata.header) == (None, None)
+
+
+@pytest.mark.parametrize("download", [NOTHING, Level.Download], ids=["", "Download"])
+@pytest.mark.parametrize("decrypt", [NOTHING, Level.Decrypt], ids=["", "Decrypt"])
+def test_a_large_content_is_shown_as_a_small_one_is(
+    alice: ServerProvider, bob: ServerProvider, levels: Levels, download: Level, decrypt: Level
+) -> None:
+    level = Level.ViewAccess | download | decrypt
+    made = alice.createContainer(LARGE, accessLevels=levels(level)).result(PATIENCE)
+    expected = LARGE if SHOWN["content"] in level else None
+    assert bob.getContainerContent(made.id).result(PATIENCE) == expected
+    assert bob.getContainer(made.id).result(PATIENCE).content == expected
+
+
+@each_group
+def test_a_member_does_exactly_what_their_permissions_allow(
+    alice: ServerProvider, bob: ServerProvider, levels: Levels, group: list[Level]
+) -> None:
+    made = {
+        level: alice.createContainer(b"c", HEADER, accessLevels=levels(level), type="t")
+        for level in group
+    }
+    for level, promise in made.items():
+        container = promise.result(PATIENCE).id
+        before = 1
+        for name, (needed, act) in NEEDED.items():
+            attempt = act(bob, container, levels(level))
+            if needed in level:
+                attempt.result(PATIENCE)
+                before += 1
+                continue
+            with pytest.raises(BrokerError.permissionDeniedError) as caught:
+                attempt.result(PATIENCE)
+            lacking = needed & ~level
+            assert any(str(bit.name) in str(caught.value) for bit in lacking), (name, named(level))
+        if Level.Delete in level:
+            with pytest.raises(BrokerError.deletedError):
+                bob.getContainerMetadata(container).result(PATIENCE)
+        else:
+            assert alice.getContainerMetadata(container).result(PATIENCE).version == before
+
+
+@both_engines
+@pytest.mark.parametrize(
+    "level",
+    [*OWNER, *(OWNER & ~bit for bit in OWNER if not (OWNER & ~bit).missing())],
+    ids=named,
+)
+def test_the_broker_itself_serves_what_the_permissions_allow_and_nothing_else(
+    broker: BrokerProcess, user_pool: Users, level: Level
+) -> None:
+    """Asked by hand, without a client that would hold back by itself."""
+    level |= level.missing()
+    with Wire(broker) as mine, Wire(broker) as his:
+        first, second, third = user_pool(3)
+        alice, bob = User(first, mine.log_in(first)), User(second, his.log_in(second))
+        carol = User(third, mine)
+        story = Story(alice)
+        part = story.upload(alice, LARGE)
+        grants = {alice: int(OWNER), bob: int(level), carol: int(Level.Download)}
+        story.created(grants, header=b"{}", content=part, type="t")
+        view = bob.view(story, "header=1&content=1")
+        assert (view.header is not None) is (Level.Download in level)
+        assert (view.wrap is not None) is (Level.Decrypt in level)
+        assert (view.type is not None) is (Level.ViewType in level)
+        shown = view.governing[0].accessList
+        assert shown is not None
+        assert len(shown.disclosed) == (3 if Level.ViewAccess in level else 2), "own and author's"
+        path = f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}"
+        for question in ("/hashes", "/segments?first=0&count=1"):
+            answer = bob.wire.call("GET", path + question)
+            if Level.Download in level:
+                answer.expect(200)
+            else:
+                answer.expect(403, "permission")
+        new, sealed = story.seal(Role.Content, bob, LARGE, story.key)
+        answer = story.chunk(bob, new, 0, sealed)
+        answer.expect(204) if Level.Upload in level else answer.expect(403, "permission")
+
+
+# A change that a modified client sends without the permission for it, and what it needs.
+FORGED: dict[str, tuple[Level, dict[str, Any]]] = {
+    "content": (Level.Upload, {"content": None}),
+    "type": (Level.ModifyType, {"type": "forged"}),
+    "access": (Level.ModifyAccess, {"grants": ()}),
+    "tombstone": (Level.Delete, {"tombstone": True}),
+}
+
+
+@pytest.fixture
+def people(broker: BrokerProcess, user_pool: Users) -> Iterator[tuple[User, User]]:
+    with Wire(broker) as mine, Wire(broker) as his:
+        first, second = user_pool(2)
+        yield User(first, mine.log_in(first)), User(second, his.log_in(second))
+
+
+def forged(people: tuple[User, User], name: str) -> tuple[Story, RecordRequest]:
+    """A container where bob has everything but one permission, and his change that needs it."""
+    alice, bob = people
+    lacking, change = FORGED[name]
+    level = OWNER & ~lacking
+    level &= ~sum((bit for bit in OWNER if bit.missing() & lacking), start=NOTHING)
+    story = Story(alice).created({alice: int(OWNER), bob: int(level)}, type="t")
+    if name == "access":
+        change = {"grants": {alice: int(OWNER), bob: int(OWNER)}}
+    return story, story.follow(bob, **change)
+
+
+@both_engines
+@pytest.mark.parametrize("name", FORGED)
+def test_the_broker_refuses_a_signed_change_that_its_author_has_no_right_to(
+    broker: BrokerProcess, people: tuple[User, User], name: str
+) -> None:
+    story, request = forged(people, name)
+    before = dump(broker.database_url)
+    answer = story.send(people[1], request)
+    assert (answer.status, answer.code) in {(403, "permission"), (422, "rejected")}
+    assert dump(broker.database_url) == before
+
+
+def smuggle(broker: BrokerProcess, story: Story, request: RecordRequest) -> None:
+    """Puts a record where a lying broker would: behind all its checks."""
+    record = msgspec.msgpack.decode(request.record.body[1:], type=ContainerRecord)
+    url = broker.database_url
+    query(
+        url,
+        "INSERT INTO records (container_id, version, governing, body, signature)"
+        " VALUES (?, ?, ?, ?, ?)",
+        story.id, record.version, record.governing is not None, request.record.body,
+        request.record.signature,
+    )  # fmt: skip
+    query(url, "UPDATE containers SET version = ? WHERE id = ?", record.version, story.id)
+    if record.governing is not None:
+        statement = "UPDATE containers SET governing_version = ? WHERE id = ?"
+        query(url, statement, record.version, story.id)
+    if request.accessList is not None:
+        entries = StoredList.whole([item.salted for item in request.accessList]).encode()
+        statement = (
+            "INSERT INTO access_lists (container_id, access_version, entries) VALUES (?, ?, ?)"
+        )
+        query(url, statement, story.id, record.version, entries)
+    if request.type is not None:
+        statement = "UPDATE containers SET type = ?, type_salt = ? WHERE id = ?"
+        query(url, statement, request.type.type, request.type.salt, story.id)
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_reader_refuses_a_change_without_the_right_to_it_whatever_the_broker_took(
+    broker: BrokerProcess, people: tuple[User, User], new_provider: NewProvider, name: str
+) -> None:
+    """On a fresh device and on one that read the container before."""
+    story, request = forged(people, name)
+    container = uuid.UUID(bytes=story.id)
+    seasoned = new_provider(people[0].ring)
+    assert seasoned.getContainerMetadata(container).result(PATIENCE).version == 1
+    smuggle(broker, story, request)
+    served = people[0].wire.call("GET", story.path).expect(200).message(ContainerView)
+    assert served.governing[0].record.body != request.record.body
+    for device in (seasoned, new_provider(people[0].ring)):
+        with pytest.raises(BrokerError.integrityError):
+            device.getContainerMetadata(container).result(PATIENCE)
+
+
+@both_engines
+@pytest.mark.parametrize("receives", [NOTHING, Level.ReceiveAccessEvents], ids=["", "receives"])
+@pytest.mark.parametrize("sees", [NOTHING, Level.ViewType], ids=["", "sees"])
+def test_a_fetch_is_told_to_who_receives_it_and_the_type_to_who_sees_it(
+    alice: ServerProvider,
+    bob: ServerProvider,
+    levels: Levels,
+    receives: Level,
+    sees: Level,
+) -> None:
+    level = Level.DefaultUserPermissions | receives | sees
+    start = max((event.id for event in bob.getEvents().result(PATIENCE)), default=0) + 1
+    made = alice.createContainer(b"c", accessLevels=levels(level), type="t").result(PATIENCE)
+    alice.getContainerContent(made.id).result(PATIENCE)
+    told = [ContainerEventType.Added]
+    if receives:
+        told.append(ContainerEventType.Accessed)
+    deadline = time.monotonic() + (PATIENCE if receives else 1.5)
+    events = bob.getEvents(startId=start, containerId=made.id).result(PATIENCE)
+    while len(events) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        events = bob.getEvents(startId=start, containerId=made.id).result(PATIENCE)
+    assert [event.eventType for event in events] == told
+    assert {event.containerType for event in events} == {"t" if sees else None}
+    found = bob.getEvents(startId=start, containerType="t", containerId=made.id).result(PATIENCE)
+    assert len(found) == (len(told) if sees else 0)
