@@ -32,8 +32,10 @@ from scbroker import (
     ServerProvider,
     mainQueue,
 )
+from scbroker.client.io_thread import io_thread
 from tests.brokers import BrokerProcess
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account
+from tests.client.network import Go, Network, refused
 from tests.conftest import NewProvider
 
 VOID = object()
@@ -212,6 +214,16 @@ OPERATIONS = [
     Operation("getEvents", nothing, list_of(ContainerEvent)),
 ]
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+DERIVES = {"register", "logIn", "changeCredentials", "createOrUpdateKeyFile", "getKeyFile"}
+"""Those that stretch a secret, which takes its time."""
+ALONE = {"getKeyRing", "getUserId"}
+"""Those that ask no broker."""
+each_quick_operation = pytest.mark.parametrize(
+    "operation", [each for each in OPERATIONS if each.name not in DERIVES], ids=str
+)
+each_that_a_broker_can_fail = pytest.mark.parametrize(
+    "operation", [each for each in OPERATIONS if each.name not in {*ALONE, "logout"}], ids=str
+)
 each_with_session = pytest.mark.parametrize(
     "operation", [each for each in OPERATIONS if each.needs_session], ids=str
 )
@@ -234,13 +246,32 @@ def test_the_table_has_every_operation_of_the_protocol() -> None:
 def test_in_promise_style_the_promise_carries_the_result(
     operation: Operation, world: World
 ) -> None:
+    """By waiting and by awaiting alike; an await that was cancelled took nothing away."""
     promise = operation.call(world)
     assert isinstance(promise, Promise)
+    asyncio.run(begin_to_await(promise))
     result = promise.result(PATIENCE)
+    assert asyncio.run(awaited(promise)) is result
     if operation.gives is VOID:
         assert result is None
     else:
         operation.check(result)
+
+
+async def awaited(promise: Promise[Any]) -> Any:
+    return await promise
+
+
+async def begin_to_await(promise: Promise[Any]) -> None:
+    """And give up at once: the task is cancelled, and the operation is not."""
+    task = asyncio.create_task(awaited(promise))
+    await asyncio.sleep(0)
+    if promise.done():
+        await task
+        return
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 @each_operation
@@ -253,6 +284,12 @@ def test_in_callback_style_one_handler_runs_once_on_the_queue_with_the_result_or
     assert operation.call(world, **handlers.style, queue=queue) is world.provider
     handlers.wait()
     queue.shutdown()
+    check_completed(operation, handlers)
+    assert handlers.threads[0].name.startswith("the-queue")
+
+
+def check_completed(operation: Operation, handlers: Handlers) -> None:
+    """One call of one handler: with the result, or with nothing where there is none."""
     assert (len(handlers.completed), handlers.failed) == (1, [])
     (result,) = handlers.completed
     if operation.gives is VOID:
@@ -260,7 +297,6 @@ def test_in_callback_style_one_handler_runs_once_on_the_queue_with_the_result_or
     else:
         assert len(result) == 1
         operation.check(result[0])
-    assert handlers.threads[0].name.startswith("the-queue")
 
 
 @each_of_a_container
@@ -287,6 +323,73 @@ def test_a_brokers_error_goes_to_the_error_handler_alone(
     assert isinstance(error, BrokerError.notFoundError)
     assert error.__traceback__ is None
     assert error.__context__ is None
+
+
+DOWN = BrokerError.unreachableError("No broker answers.")
+
+
+def breaking_off(network: Network) -> None:
+    """From now on nothing gets through."""
+    for method in ("GET", "POST", "PUT", "DELETE"):
+        network.treat(method, "", refused(DOWN))
+
+
+@each_that_a_broker_can_fail
+def test_an_error_on_the_way_is_raised_by_the_promise_and_told_to_the_error_handler_alone(
+    operation: Operation,
+    world: World,
+    handlers: Handlers,
+    queue: concurrent.futures.ThreadPoolExecutor,
+) -> None:
+    with Network() as network:
+        breaking_off(network)
+        with pytest.raises(BrokerError.unreachableError, match="No broker answers"):
+            operation.call(world).result(PATIENCE)
+        assert operation.call(world, **handlers.style, queue=queue) is world.provider
+        handlers.wait()
+        queue.shutdown()
+    assert handlers.completed == []
+    (error,) = handlers.failed
+    assert type(error) is BrokerError.unreachableError
+    assert handlers.threads[0].name.startswith("the-queue")
+
+
+@each_operation
+def test_a_promise_that_is_cancelled_ends_as_cancelled_and_the_provider_goes_on(
+    operation: Operation, world: World
+) -> None:
+    """Cancelled when its first request is under way, or before it began where there is none."""
+    began, go_on = threading.Event(), threading.Event()
+
+    async def stall(go: Go) -> bytes:
+        began.set()
+        await asyncio.sleep(PATIENCE)
+        return await go()
+
+    async def block() -> None:
+        go_on.wait(PATIENCE)
+
+    with Network() as network:
+        for method in ("GET", "POST", "PUT", "DELETE"):
+            network.treat(method, "", stall)
+        if operation.name in ALONE:
+            io_thread.submit("block", block())
+            began.set()
+        promise = operation.call(world)
+        assert began.wait(PATIENCE)
+        assert promise.cancel()
+        go_on.set()
+        for _ in range(2):
+            with pytest.raises(BrokerError.operationCancelledError):
+                promise.result(PATIENCE)
+            with pytest.raises(BrokerError.operationCancelledError):
+                asyncio.run(awaited(promise))
+    provider, ring = world.provider, world.account.ring
+    if operation.name == "logout":
+        provider.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
+    else:
+        assert provider.getContainerContent(world.container).result(PATIENCE) == b"old"
+    assert provider.createContainer(b"x").result(PATIENCE).version == 1
 
 
 @each_with_session
@@ -432,57 +535,86 @@ def test_a_queue_that_was_shut_down_is_logged_and_hurts_nobody(
     ]
 
 
-@pytest.mark.parametrize("broken", ["completionHandler", "errorHandler"])
-def test_a_handlers_own_exception_is_logged_and_the_other_handler_is_not_called(
-    alice: ServerProvider,
-    handlers: Handlers,
-    queue: concurrent.futures.ThreadPoolExecutor,
-    caplog: pytest.LogCaptureFixture,
-    broken: str,
-) -> None:
-    def fail(*_: object) -> None:
-        raise LookupError("my own")
-
-    style = handlers.style | {broken: fail}
-    if broken == "completionHandler":
-        call(alice, "getUserId", **style, queue=queue)
-    else:
-        alice.getContainer(uuid.uuid4(), **style, queue=queue)
-    alice.getPublicKeys().result(PATIENCE)
-    queue.shutdown()
-    assert handlers.calls == 0
+def check_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """One LookupError, with its traceback."""
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert record.exc_info is not None
     assert record.exc_info[0] is LookupError
-    assert alice.getPublicKeys().result(PATIENCE)
 
 
-def test_handlers_without_a_queue_run_on_the_main_thread_of_a_plain_script(
-    alice: ServerProvider, handlers: Handlers
+def failing(handler: Callable[..., None]) -> Callable[..., None]:
+    """A handler that fails when it has done its work."""
+
+    def fail(*outcome: Any) -> None:
+        handler(*outcome)
+        raise LookupError("my own")
+
+    return fail
+
+
+@each_quick_operation
+def test_a_completion_handlers_own_exception_is_logged_and_the_error_handler_is_not_called(
+    operation: Operation,
+    world: World,
+    handlers: Handlers,
+    queue: concurrent.futures.ThreadPoolExecutor,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    call(alice, "getEvents", **handlers.style)
-    alice.getEvents().result(PATIENCE)
+    style = handlers.style | {"completionHandler": failing(handlers.completionHandler)}
+    operation.call(world, **style, queue=queue)
+    handlers.wait()
+    queue.shutdown()
+    check_completed(operation, handlers)
+    check_logged(caplog)
+
+
+@each_with_session
+def test_an_error_handlers_own_exception_is_logged_and_no_handler_is_called_again(
+    operation: Operation,
+    world: World,
+    new_provider: NewProvider,
+    handlers: Handlers,
+    queue: concurrent.futures.ThreadPoolExecutor,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world.provider = new_provider()
+    style = handlers.style | {"errorHandler": failing(handlers.errorHandler)}
+    operation.call(world, **style, queue=queue)
+    handlers.wait()
+    queue.shutdown()
+    assert handlers.calls == 1
+    check_logged(caplog)
+
+
+@each_operation
+def test_handlers_without_a_queue_run_on_the_main_thread_of_a_plain_script(
+    operation: Operation, world: World, handlers: Handlers
+) -> None:
+    operation.call(world, **handlers.style)
+    time.sleep(0.02)
     assert handlers.calls == 0, "nothing runs before the main thread lets it"
     assert mainQueue.run(PATIENCE)
-    assert handlers.completed == [([],)]
+    check_completed(operation, handlers)
     assert handlers.threads == [threading.main_thread()]
 
 
+@each_operation
 def test_handlers_without_a_queue_run_in_the_main_threads_event_loop(
-    alice: ServerProvider, handlers: Handlers
+    operation: Operation, world: World, handlers: Handlers
 ) -> None:
     async def main() -> None:
         done = asyncio.get_running_loop().create_future()
 
-        def completed(_: object) -> None:
-            handlers.completionHandler()
-            done.set_result(asyncio.current_task())
+        def completed(*result: Any) -> None:
+            handlers.completionHandler(*result)
+            done.set_result(asyncio.get_running_loop())
 
-        alice.getEvents(completionHandler=completed, errorHandler=done.set_exception)
+        operation.call(world, completionHandler=completed, errorHandler=done.set_exception)
         assert handlers.calls == 0
-        await asyncio.wait_for(done, PATIENCE)
+        assert await asyncio.wait_for(done, PATIENCE) is asyncio.get_running_loop()
 
     asyncio.run(main())
+    check_completed(operation, handlers)
     assert handlers.threads == [threading.main_thread()]
 
 
@@ -539,6 +671,57 @@ def test_a_log_out_changes_nothing_in_flight(
     again = new_provider(ring)
     for number, container in enumerate(ids):
         assert again.getContainerContent(container).result(PATIENCE) == b"%d" % number * 100_000
+
+
+def a_days_work(provider: ServerProvider, number: int) -> list[Any]:
+    """What one thread does with a container of its own, each result waited for."""
+    made = provider.createContainer(b"%d" % number * 40_000, {"n": number}).result(PATIENCE)
+    provider.updateContainerHeader(made.id, {"n": -number}).result(PATIENCE)
+    provider.updateContainerAccessLevels(made.id).result(PATIENCE)
+    found = provider.getContainer(made.id).result(PATIENCE)
+    provider.deleteContainer(made.id).result(PATIENCE)
+    return [found.version, found.content, found.header]
+
+
+async def a_days_work_awaited(provider: ServerProvider, number: int) -> list[Any]:
+    """The same in an event loop."""
+    made = await provider.createContainer(b"%d" % number * 40_000, {"n": number})
+    await provider.updateContainerHeader(made.id, {"n": -number})
+    await provider.updateContainerAccessLevels(made.id)
+    found = await provider.getContainer(made.id)
+    await provider.deleteContainer(made.id)
+    return [found.version, found.content, found.header]
+
+
+def test_a_provider_is_used_by_many_threads_and_two_event_loops_at_once(
+    alice: ServerProvider, queue: concurrent.futures.ThreadPoolExecutor
+) -> None:
+    """And by handlers on a queue meanwhile; each gets what is its own."""
+    told: list[uuid.UUID] = []
+
+    async def in_a_loop(numbers: range) -> list[list[Any]]:
+        return await asyncio.gather(*(a_days_work_awaited(alice, number) for number in numbers))
+
+    with concurrent.futures.ThreadPoolExecutor(10) as threads:
+        loops = [threads.submit(asyncio.run, in_a_loop(range(*ends))) for ends in ((0, 4), (4, 8))]
+        single = [threads.submit(a_days_work, alice, number) for number in range(8, 16)]
+        for _ in range(20):
+            call(alice, "getUserId", completionHandler=told.append, errorHandler=print, queue=queue)
+        done = [work for loop in loops for work in loop.result(PATIENCE)]
+        done += [work.result(PATIENCE) for work in single]
+    expected = [[3, b"%d" % number * 40_000, Header({"n": -number})] for number in range(16)]
+    assert done == expected
+    queue.shutdown()
+    assert told == [alice.getUserId().result(PATIENCE)] * 20
+
+
+def test_log_ins_at_once_in_one_process_all_succeed(
+    account: Account, new_provider: NewProvider
+) -> None:
+    """Each stretches its secrets for itself, and none waits for another for ever."""
+    providers = [new_provider() for _ in range(3)]
+    begun = [provider.logIn(account.ring.userId, passphrase=PASSPHRASE) for provider in providers]
+    assert [promise.result(PATIENCE) for promise in begun] == [account.key_file] * 3
 
 
 def test_a_log_out_does_not_wait_for_what_was_cancelled(alice: ServerProvider) -> None:

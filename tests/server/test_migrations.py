@@ -7,16 +7,38 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from time import sleep
+from typing import Any
 
+import sqlalchemy
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection
+from sqlalchemy import Connection, MetaData
 
 from scbroker.server.database import open_database
+from scbroker.server.migrations import upgrade as upgrades
 from scbroker.server.migrations.upgrade import upgrade
 from scbroker.server.tables import metadata
-from tests.brokers import environment
+from scbroker.wire.users import KeyFileState
+from tests.brokers import clock, environment
+from tests.conftest import StartBroker
+from tests.server.conftest import NewUser
 from tests.server.tables import dump, query
+from tests.server.writers import (
+    MINUTE,
+    OWNER,
+    READER,
+    Grant,
+    Grants,
+    Story,
+    authorized,
+    delete_user,
+    renewed,
+    store,
+    storing,
+)
 
 ADMIN = "import sys; from scbroker.cli import main; sys.argv[1:1] = ['admin']; main()"
 
@@ -74,3 +96,109 @@ def test_processes_that_upgrade_at_once_all_succeed(database_url: str, tmp_path:
         "of 2",
     }
     assert len({uuid.UUID(output.strip()) for output, _, _ in finished}) == 3
+
+
+# The tables of 0001 without what 0002 adds.
+NEW_IN_0002 = {
+    "users": {"key_file_generation"},
+    "containers": {"creator_id"},
+    "members": {"expiry_told"},
+}
+Tables = dict[str, list[dict[str, Any]]]
+
+
+def _to_0001(connection: Connection) -> None:
+    """An empty database with the tables of the first revision."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(upgrades.__file__).parent))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "0001")
+
+
+def _take_out(connection: Connection) -> Tables:
+    """All rows, as revision 0001 would have kept them; then no table is left."""
+    found: Tables = {}
+    for name, table in metadata.tables.items():
+        rows = connection.execute(table.select()).mappings().all()
+        new = NEW_IN_0002.get(name, set())
+        found[name] = [{k: v for k, v in row.items() if k not in new} for row in rows]
+    metadata.drop_all(connection)
+    connection.execute(sqlalchemy.text("DROP TABLE alembic_version"))
+    return found
+
+
+def _put_in(rows: Tables) -> Any:
+    def work(connection: Connection) -> None:
+        tables = MetaData()
+        tables.reflect(connection)
+        for name, found in rows.items():
+            columns = {column.name for column in tables.tables[name].columns}
+            assert columns == {c.name for c in metadata.tables[name].columns} - NEW_IN_0002.get(
+                name, set()
+            )
+            if found:
+                connection.execute(tables.tables[name].insert(), found)
+        if connection.dialect.name == "postgresql":
+            sequence = "pg_get_serial_sequence('events', 'row_id')"
+            newest = "SELECT max(row_id) FROM events"
+            connection.execute(sqlalchemy.text(f"SELECT setval({sequence}, ({newest}))"))
+
+    return work
+
+
+def test_a_database_of_revision_0001_goes_on_with_all_that_is_in_it(
+    database_url: str, start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker()
+    alice, bob, carol = (new_user(at=broker) for _ in range(3))
+    ends = clock() + MINUTE // 40
+    expiring: Grants = {alice: OWNER, bob: Grant(READER, ends)}
+    stories = {
+        "with one who expires": Story(alice).created(expiring, type="note"),
+        "of one": Story(alice).created(header=b"{}", type="note"),
+        "of two": Story(alice).created({alice: OWNER, bob: OWNER}),
+        "for another": Story(bob).created({carol: OWNER}),
+        "with a tombstone": Story(carol).created({carol: OWNER, bob: READER}),
+    }
+    stories["of two"].tell(bob, stories["of two"].follow(bob, grants={bob: OWNER}, content=b"2"))
+    stories["with a tombstone"].tell(
+        carol, stories["with a tombstone"].follow(carol, tombstone=True)
+    )
+    readers = {"of one": alice, "of two": bob, "for another": carol, "with a tombstone": carol}
+    views = {
+        name: user.wire.call("GET", f"{stories[name].path}?header=1&content=1").expect(200).body
+        for name, user in readers.items()
+    }
+    logs = {user: user.events() for user in (alice, bob, carol)}
+    broker.stop()
+
+    [rows] = _run(database_url, _take_out)
+    assert isinstance(rows, dict)
+    assert rows["records"]
+    _run(database_url, _to_0001, _put_in(rows))
+    assert query(database_url, "SELECT version_num FROM alembic_version") == [("0001",)]
+    broker.start()
+
+    assert _run(database_url, _differences) == [[]]
+    creators = dict(query(database_url, "SELECT id, creator_id FROM containers"))
+    assert creators == {story.id: story.creator.ring.userId.bytes for story in stories.values()}
+    assert set(query(database_url, "SELECT key_file_generation FROM users")) == {(1,)}
+    for user, log in logs.items():
+        user.wire.close()
+        assert user.events()[: len(log)] == log
+    # Who expired is told so, as anybody is.
+    sleep(max(0, ends - clock()) / 1e6)
+    expiries = [(e.eventType, e.date) for e in bob.events() if e.relatedUserId is None]
+    assert expiries == [("Deleted", ends)]
+    for name, user in readers.items():
+        path = f"{stories[name].path}?header=1&content=1"
+        assert user.wire.call("GET", path).expect(200).body == views[name], name
+    # And on it goes: a record, a KeyFile, a rotation, the end of a user.
+    stories["of two"].tell(bob, stories["of two"].follow(bob, content=b"3"))
+    state = alice.wire.call("GET", "/v1/key-file").expect(200).message(KeyFileState)
+    assert state.generation == 1
+    message = storing(alice, keyRecords=renewed(alice)[1])
+    store(alice, authorized(alice, message)).expect(204)
+    delete_user(bob).expect(204)
+    gone = {row[0] for row in query(database_url, "SELECT id FROM containers WHERE deleted")}
+    assert gone == {stories[name].id for name in ("of two", "with a tombstone")}

@@ -159,8 +159,8 @@ def test_only_the_latest_active_signing_key_logs_in(
     for key_index, status in ((0, 401), (1, 201)):
         request = new.wire.log_in_request(new.ring, key_index=key_index)
         assert new.wire.call("POST", "/v1/sessions", request).status == status, key_index
-    newest = rotate(broker.database_url, new, (KeyType.Signing, 1))
-    for key_index, status in ((1, 401), (0, 201)):
+    newest = rotate(broker.database_url, new, (KeyType.Signing, 0), signing=1)
+    for key_index, status in ((0, 401), (1, 401), (2, 201)):
         request = newest.wire.log_in_request(newest.ring, key_index=key_index)
         assert newest.wire.call("POST", "/v1/sessions", request).status == status, key_index
 

@@ -6,11 +6,15 @@ request that appends it; nothing is part of the story before `tell` has sent it 
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from time import monotonic, sleep
 from typing import Any, Final
 
+import asyncpg
 import msgspec
 
 from scbroker.client.sealing import NewPart, make_type
@@ -32,7 +36,7 @@ from scbroker.records.container_record import (
     wrap_info,
 )
 from scbroker.records.ids import container_id_of
-from scbroker.records.key_record import ACTIVE, RETIRED, KeyRecord
+from scbroker.records.key_record import ACTIVE, RETIRED, KeyChain, KeyRecord, Signed
 from scbroker.records.key_record import LABEL as KEY_LABEL
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
@@ -45,6 +49,15 @@ from scbroker.wire.containers import (
     RecordRequest,
 )
 from scbroker.wire.events import Event, Events
+from scbroker.wire.orders import (
+    NO_DIGEST,
+    ORDER_LABEL,
+    Authorization,
+    Deletion,
+    KeyFileStoring,
+    Order,
+)
+from scbroker.wire.users import KeyFileState, KeyRecords
 from tests.brokers import Answer, Wire, clock
 from tests.server.tables import query
 
@@ -335,3 +348,179 @@ def rotate(url: str, user: User, *retired: tuple[KeyType, int], **fresh: int) ->
         sequence + 1, len(encryption) - 1, ring.userId.bytes,
     )  # fmt: skip
     return User(new, user.wire)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A key record to be: by default one that introduces a key, as of now."""
+
+    kind: KeyType
+    index: int
+    state: int = ACTIVE
+    time: int | None = None
+
+
+def chain_of(user: User) -> KeyChain:
+    """The user's published keys, as of now."""
+    asked = {"users": [{"userId": user.id}]}
+    answer = user.wire.call("POST", "/v1/key-records", asked).expect(200)
+    [found] = answer.message(KeyRecords).users
+    return KeyChain.verify([item.signed for item in found.keyRecords], clock())
+
+
+def key_records(ring: KeyRing, chain: KeyChain, *steps: Step) -> list[Signed]:
+    """Key records behind a chain, whatever a broker thinks of them; a KeyRing's own are `next_records`."""
+    own = {
+        KeyType.Signing: [key.public for key in ring.signing],
+        KeyType.Encryption: [key.public for key in ring.encryption],
+    }
+    previous, found = chain.hashes[-1], []
+    for sequence, step in enumerate(steps, start=len(chain.records)):
+        record = KeyRecord(
+            ring.rawFingerprint, sequence, step.kind, step.index, own[step.kind][step.index],
+            step.state, clock() if step.time is None else step.time, previous,
+        )  # fmt: skip
+        body = encode_object(record)
+        found.append(Signed(body, ring.signing[0].sign(KEY_LABEL, body)))
+        previous = labelled_hash(KEY_LABEL, body)
+    return found
+
+
+def ordered(
+    user: User,
+    action: str,
+    digest: bytes = NO_DIGEST,
+    *,
+    label: str = ORDER_LABEL,
+    signed_by: SigningKey | None = None,
+    **changes: Any,
+) -> Authorization:
+    """An order over a fresh nonce, signed with the user's latest key; `changes` are to its fields."""
+    if "nonce" not in changes:
+        changes["nonce"] = user.wire.nonce()
+    fields: dict[str, Any] = {
+        "origin": user.wire.broker.origin,
+        "fingerprint": user.name,
+        "keyIndex": len(user.ring.signing) - 1,
+        "action": action,
+        "digest": digest,
+    }
+    body = encode_object(Order(**(fields | changes)))
+    key = signed_by or user.ring.signing[-1]
+    return Authorization(order=body, signature=key.sign(label, body))
+
+
+def storing(user: User, **fields: Any) -> KeyFileStoring:
+    """What stores another KeyFile of the next generation, without its order."""
+    answer = user.wire.call("GET", "/v1/key-file").expect(200)
+    found = answer.message(KeyFileState)
+    given: dict[str, Any] = {
+        "keyFile": random_bytes(64),
+        "generation": found.generation + 1,
+        "auth": random_bytes(32),
+        "replaces": found.hash,
+        "authorization": Authorization(order=b"", signature=bytes(3373)),
+    }
+    records = [SignedObject.of(signed) for signed in fields.pop("keyRecords", ())]
+    return KeyFileStoring(**(given | fields), keyRecords=records)
+
+
+def authorized(user: User, message: KeyFileStoring, **changes: Any) -> KeyFileStoring:
+    """The storing with the order that it needs."""
+    order = ordered(user, "store-key-file", message.digest, **changes)
+    return msgspec.structs.replace(message, authorization=order)
+
+
+def store(user: User, message: KeyFileStoring) -> Answer:
+    return user.wire.call("PUT", "/v1/key-file", message)
+
+
+def renewed(user: User) -> tuple[User, list[Signed]]:
+    """The user with another key of each type, and the records that publish them, as a client does it."""
+    ring = user.ring.next(user.ring.generation + 1, fresh=True)
+    return User(ring, user.wire), ring.next_records(chain_of(user), clock())
+
+
+def delete_key_file(user: User, authorization: Authorization) -> Answer:
+    return user.wire.call("POST", "/v1/key-file/deletion", Deletion(authorization=authorization))
+
+
+def delete_user(user: User, authorization: Authorization | None = None) -> Answer:
+    """The end of a user, at their own order unless another is given."""
+    order = authorization or ordered(user, "delete-user")
+    return user.wire.call("POST", f"/v1/users/{user.id}/deletion", Deletion(authorization=order))
+
+
+@contextmanager
+def stalled(url: str, table: str) -> Iterator[Callable[[int], None]]:
+    """PostgreSQL alone: whoever comes to write to this table waits until the block ends.
+
+    Gives a function that returns once so many connections to this database wait for a lock.
+    """
+    with _asking(url) as ask:
+        ask("BEGIN")
+        ask(f"LOCK TABLE {table} IN SHARE MODE")
+        yield lambda count: _wait_for_locks(ask, count)
+
+
+@contextmanager
+def stalled_commits(url: str, table: str) -> Iterator[Callable[[int], None]]:
+    """PostgreSQL alone: whoever has added rows to this table waits at their commit, likewise."""
+    with _asking(url) as ask:
+        ask("SELECT pg_advisory_lock(1)")
+        ask(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END'"
+        )
+        ask(
+            f"CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW EXECUTE FUNCTION wait()"
+        )
+        try:
+            yield lambda count: _wait_for_locks(ask, count)
+        finally:
+            ask("SELECT pg_advisory_unlock(1)")
+            ask("DROP FUNCTION wait() CASCADE")
+
+
+@contextmanager
+def _asking(url: str) -> Iterator[Callable[[str], Any]]:
+    """One connection to PostgreSQL for several statements."""
+    with closing(asyncio.new_event_loop()) as loop:
+        connection = loop.run_until_complete(asyncpg.connect(url.replace("+asyncpg", "")))
+        try:
+            yield lambda statement: loop.run_until_complete(connection.fetchval(statement))
+        finally:
+            loop.run_until_complete(connection.close())
+
+
+def _wait_for_locks(ask: Callable[[str], Any], count: int) -> None:
+    deadline = monotonic() + 20
+    while ask(_WAITING) < count:
+        assert monotonic() < deadline, "nobody waits"
+        sleep(0.01)
+        ask("SELECT pg_stat_clear_snapshot()")
+
+
+def query_all(url: str, statements: Mapping[str, str]) -> dict[str, list[tuple[Any, ...]]]:
+    """What several statements give, over one connection."""
+    if url.startswith("sqlite"):
+        return {name: query(url, statement) for name, statement in statements.items()}
+
+    async def ask() -> dict[str, list[tuple[Any, ...]]]:
+        connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+        try:
+            return {
+                name: [tuple(row) for row in await connection.fetch(statement)]
+                for name, statement in statements.items()
+            }
+        finally:
+            await connection.close()
+
+    return asyncio.run(ask())
+
+
+_WAITING = (
+    "SELECT count(*) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)

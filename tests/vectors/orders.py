@@ -177,12 +177,13 @@ def _malformed() -> list[Vector]:
         "action as bytes": ("bin.", put(4, b"delete-user")),
         "no digest": ("nil.", put(5, None)),
         "short digest": ("31 bytes.", put(5, bytes(31))),
-        "more than 1,024 bytes": ("A long origin.", put(0, "https://" + "x" * 1024)),
     }
-    return [
+    found = [
         invalid(name, comment, CHALLENGE, **_given(changed, "delete-user"))
         for name, (comment, changed) in faults.items()
     ]
+    long = _given(put(0, "https://" + "x" * 1024), "delete-user")
+    return [*found, invalid("more than 1,024 bytes", "A long origin.", "invalid", **long)]
 
 
 def _wrong() -> list[Vector]:

@@ -40,7 +40,7 @@ from scbroker.records.ids import (
 )
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.challenges import check_ordered
-from scbroker.wire.codec import SignedObject
+from scbroker.wire.codec import SignedObject, decode, encode
 from scbroker.wire.orders import NO_DIGEST, Authorization, KeyFileStoring
 from scbroker.wire.users import parse_statement
 from tests.vectors.cast import decryption_key, signing_key
@@ -300,7 +300,8 @@ def _orders(vector: Vector) -> None:
     """As a broker judges them, once it knows the nonce."""
     chain = chains()[vector["user"]]
     user: Any = SimpleNamespace(fingerprint=chain.fingerprint)
-    given = Authorization(order=raw(vector, "order"), signature=signature_of(vector))
+    sent = Authorization(order=raw(vector, "order"), signature=signature_of(vector))
+    given = decode(Authorization, encode(sent))
     digest = NO_DIGEST if vector["storing"] is None else _storing(vector["storing"]).digest
     order = check_ordered(user, chain, given, vector["action"], digest)
     assert (order.origin, order.keyIndex) == (vector["origin"], vector["keyIndex"])

@@ -117,6 +117,8 @@ def judge_view(
     `reader` is the reader's fingerprint. `views` begin with the first governing record, or with the
     mark's where the mark is complete; `walk` has gone from the mark's record to the head.
     """
+    if mark is not None and parse_record((head or views[-1].record).body).version < mark.version:
+        raise RollbackError("A newer version of this container was seen before on this device.")
     resumed = mark is not None and mark.complete
     parents = _parents(views) if walk is None else walk.parents
     judged: InForce | None = None
@@ -275,8 +277,6 @@ def _check_mark(
     state: State, views: Sequence[GoverningView], walk: Walk | None, mark: Mark
 ) -> None:
     """The head is what was seen, or follows from it without a gap."""
-    if state.record.version < mark.version:
-        raise RollbackError("A newer version of this container was seen before on this device.")
     if state.record.version == mark.version:
         if state.head.hash != mark.hash:
             raise ForkError(_OTHER_HISTORY)

@@ -18,7 +18,6 @@ from scbroker.client.directory import Directory
 from scbroker.client.io_thread import io_thread
 from scbroker.client.transport import Transport
 from scbroker.client.trust_store import Marks
-from scbroker.crypto.seal import SigningKey
 from scbroker.errors import BrokerError, ChallengeError, NotAuthenticatedError
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
@@ -93,12 +92,15 @@ class Session:
             raise NotAuthenticatedError("The session was logged out meanwhile.")
         return self.ring
 
-    def signing_key(self) -> tuple[KnownKey, SigningKey]:
-        """The key to sign with as published; where the KeyRing lacks it, the session is over."""
-        known, own = self.directory.own.latest(KeyType.Signing), self.keys.signing
-        if known.index >= len(own):
+    async def signing_key(self) -> KnownKey:
+        """The key to sign with, as it was published; where the KeyRing lacks it, the session is over."""
+        known = self.directory.own.latest(KeyType.Signing)
+        if known.index >= len(self.keys.signing):
+            async with self.changing_keys():  # its own change, if one is under way, brings it
+                pass
+        if known.index >= len(self.keys.signing):
             raise NotAuthenticatedError(_REPLACED)
-        return known, own[known.index]
+        return known
 
     def hold(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Has a log-out wait until this work, which begins now, has ended."""

@@ -175,7 +175,7 @@ async def _draft_first(
     parts = {
         role: sealed.finish(container_key, commitment) for role, sealed in change.sealed.items()
     }
-    key, _ = session.signing_key()
+    key = await session.signing_key()
     record = ContainerRecord(
         containerId=container_id,
         nonce=nonce,
@@ -203,7 +203,7 @@ async def _draft_next(session: Session, change: Change, opened: Opened) -> _Draf
     if change.type is not KEEP and (shown is None or change.type != text):
         text = change.type
         salted, digest = make_type(state.container_id, text)
-    key, _ = session.signing_key()
+    key = await session.signing_key()
     moment = max(now(), key.introduced, state.record.time, state.governing.record.time)
     grants = _grants(session, state, change, moment)
     access, container_key, governing = None, opened.container_key, None

@@ -82,12 +82,13 @@ class ChainCache:
             more = statements.key_chain(connection, user_id, have, length - have)
             chain = known.extend(more, now())
         if have < length:
-            self._keep(user_id, chain, length - have)
+            self._keep(user_id, chain)
         return chain
 
-    def _keep(self, user_id: bytes, chain: KeyChain, more: int) -> None:
+    def _keep(self, user_id: bytes, chain: KeyChain) -> None:
+        before = self._chains.get(user_id)  # somebody else may have read it meanwhile
         self._chains[user_id] = chain
-        self._records += more
+        self._records += len(chain.records) - (0 if before is None else len(before.records))
         while self._records > _CACHED_RECORDS:
             _, dropped = self._chains.popitem(last=False)
             self._records -= len(dropped.records)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ _CHANGES: Final[tuple[Change, ...]] = ("header", "content", "access", "type")
 _ACCESS: Final = 1 << _CHANGES.index("access")
 _TYPE: Final = 1 << _CHANGES.index("type")
 _NUMBERED_AT_ONCE: Final = 10_000
+_EXPIRIES_AT_ONCE: Final = 500
 _ACCESS_INTERVAL: Final = 3_600_000_000
 _NOTED: Final = 100_000
 
@@ -76,27 +77,28 @@ def tell_of_record(connection: Connection, news: News, *, living: set[bytes], mo
         connection.execute(sql.ADD_EVENTS, rows)
 
 
-def tell_of_expiry(connection: Connection, containers: Iterable[Row[Any]], moment: int) -> None:
+def tell_of_expiry(connection: Connection, containers: Sequence[Row[Any]], moment: int) -> None:
     """Tells the members whose time is over and who were not told yet, in the order of their expiry.
 
     Under the locks of the containers' rows, and ahead of whatever happens to them next.
     """
+    found = {container.id: container for container in containers}
+    claimed = connection.execute(sql.CLAIM_EXPIRED, {"some": list(found), "now": moment}).all()
     rows = [
-        _expiry(member, container)
-        for container in containers
-        for member in connection.execute(
-            sql.CLAIM_EXPIRED, {"container": container.id, "now": moment}
-        ).all()
-        if not container.deleted  # of a deletion they were told
+        _expiry(member, found[member.container_id])
+        for member in sorted(claimed, key=lambda member: int(member.expires_at))
+        if not found[member.container_id].deleted  # of a deletion they were told
     ]
     if rows:
-        connection.execute(sql.ADD_EVENTS, sorted(rows, key=lambda row: row["date"]))
+        connection.execute(sql.ADD_EVENTS, rows)
 
 
-def tell_user_of_expiry(connection: Connection, user_id: bytes) -> None:
-    """The same wherever a user's time is over, before they look at their log."""
-    values = {"user": user_id, "now": now()}
-    tell_of_expiry_in(connection, connection.execute(sql.EXPIRED_OF_USER, values).scalars().all())
+def tell_user_of_expiry(connection: Connection, user_id: bytes) -> bool:
+    """The same wherever a user's time is over, before they look; gives whether there may be more."""
+    values = {"user": user_id, "now": now(), "count": _EXPIRIES_AT_ONCE}
+    found = connection.execute(sql.EXPIRED_OF_USER, values).scalars().all()
+    tell_of_expiry_in(connection, found)
+    return len(found) == _EXPIRIES_AT_ONCE
 
 
 def tell_of_expiry_in(connection: Connection, containers: Collection[bytes]) -> None:
@@ -277,13 +279,14 @@ def _has_news(connection: Connection, user_id: bytes) -> bool:
     unnumbered = {"user": user_id, "count": 1}
     if connection.execute(sql.UNNUMBERED, unnumbered).first() is not None:
         return True
-    expired = {"user": user_id, "now": now()}
+    expired = {"user": user_id, "now": now(), "count": 1}
     return connection.execute(sql.EXPIRED_OF_USER, expired).first() is not None
 
 
 def _number(connection: Connection, user_id: bytes) -> bool:
     """Numbers what is visible, in order of arrival; gives whether there may be more."""
-    tell_user_of_expiry(connection, user_id)
+    if tell_user_of_expiry(connection, user_id):
+        return True
     last = connection.execute(sql.LOCK_LAST_EVENT, {"user": user_id}).scalar_one()
     found = connection.execute(sql.UNNUMBERED, {"user": user_id, "count": _NUMBERED_AT_ONCE})
     numbered = [{"row": row.row_id, "number": last + n} for n, row in enumerate(found, start=1)]

@@ -151,15 +151,20 @@ DROP_MEMBERS: Final = delete(members).where(members.c.container_id == b("contain
 CLAIM_EXPIRED: Final = (
     update(members)
     .where(
-        members.c.container_id == b("container"),
+        members.c.container_id.in_(b("some", expanding=True)),
         members.c.expires_at <= b("now"),
         ~members.c.expiry_told,
     )
     .values(expiry_told=True)
-    .returning(members.c.user_id, members.c.permissions, members.c.expires_at)
+    .returning(
+        members.c.container_id, members.c.user_id, members.c.permissions, members.c.expires_at
+    )
 )
-EXPIRED_OF_USER: Final = select(members.c.container_id).where(
-    members.c.user_id == b("user"), members.c.expires_at <= b("now"), ~members.c.expiry_told
+EXPIRED_OF_USER: Final = (
+    select(members.c.container_id)
+    .where(members.c.user_id == b("user"), members.c.expires_at <= b("now"), ~members.c.expiry_told)
+    .order_by(members.c.expires_at)
+    .limit(b("count"))
 )
 EXPIRED_IN: Final = select(members.c.container_id).where(
     members.c.container_id.in_(b("some", expanding=True)),
