@@ -75,11 +75,17 @@ def test_a_key_file_that_was_deleted_is_stored_again_and_opens_the_account(
 
 
 def test_the_marks_outlive_the_deletion_of_a_key_file(owner: Owner) -> None:
+    """An older one, and another one of the same age, take its place no more than before."""
     change(owner.provider).result(PATIENCE)
     owner.provider.deleteKeyFile().result(PATIENCE)
-    storing = owner.provider.createOrUpdateKeyFile(owner.key_file, PASSWORD, PASSPHRASE)
-    with pytest.raises(BrokerError.rollbackError, match="use changeCredentials"):
-        storing.result(PATIENCE)
+    keys = PassphraseKeys.derive(PASSPHRASE, owner.user_id)
+    another = seal_key_file(ring_of(owner.provider), PASSWORD, keys)
+    refused = {BrokerError.rollbackError: owner.key_file, BrokerError.forkError: another}
+    for error, key_file in refused.items():
+        with Network() as network, pytest.raises(BrokerError) as caught:
+            owner.provider.createOrUpdateKeyFile(key_file, PASSWORD, PASSPHRASE).result(PATIENCE)
+        assert caught.type is error
+        assert network.those("PUT", KEY_FILE) == []
 
 
 def test_a_change_after_a_deletion_stores_the_next_generation(alice: ServerProvider) -> None:

@@ -30,7 +30,7 @@ from tests.brokers import BrokerProcess, Wire
 from tests.client.conftest import Users, id_of
 from tests.client.engines import both_engines
 from tests.conftest import NewProvider
-from tests.server.tables import dump, query
+from tests.server.tables import added, dump, gone, query
 from tests.server.writers import Story, User
 
 PATIENCE = 60.0
@@ -261,7 +261,9 @@ def test_the_broker_refuses_a_signed_change_that_its_author_has_no_right_to(
     before = dump(broker.database_url)
     answer = story.send(people[1], request)
     assert (answer.status, answer.code) in {(403, "permission"), (422, "rejected")}
-    assert dump(broker.database_url) == before
+    after = dump(broker.database_url)
+    assert not added(before, after)
+    assert not gone(before, after)
 
 
 def smuggle(broker: BrokerProcess, story: Story, request: RecordRequest) -> None:

@@ -12,6 +12,7 @@ sent, keeps snapshots of the broker's whole state to roll back to, and gives ses
 from __future__ import annotations
 
 import asyncio
+import io
 import re
 import shutil
 import socket
@@ -297,7 +298,7 @@ class HostileBroker:
             request.path,
             request.rel_url.raw_query_string,
             dict(request.headers),
-            await request.read(),
+            await request.content.read(),  # of any length; `read` stops at a megabyte
         )
         self.heard.append(exchange)
         try:
@@ -326,7 +327,7 @@ class HostileBroker:
         async with self._client.request(
             exchange.method,
             URL(url, encoded=True),
-            data=exchange.body or None,
+            data=io.BytesIO(exchange.body) if exchange.body else None,
             headers=headers,
             allow_redirects=False,
             skip_auto_headers=["Content-Type", "User-Agent", "Accept", "Accept-Encoding"],

@@ -186,10 +186,10 @@ class ServerProvider(BaseProvider):
         return work()
 
     def _adopt(self, session: Session) -> None:
-        """Goes on with this session; the one before ends once nothing uses it any more."""
+        """Goes on with this session; the one before is forgotten once nothing uses it any more."""
         before, self._current = self._current, session
         if before is not None:
-            io_thread.submit("log-out", before.close())
+            before.leave()
 
     def _logout(self) -> Work[None]:
         session = self._session()

@@ -76,6 +76,7 @@ class Session:
         self._renewal: asyncio.Lock | None = None
         self._changing: asyncio.Lock | None = None
         self._held = 0
+        self._left = False
         self._lock = threading.Lock()
         self._idle: asyncio.Event | None = None
         io_thread.bound(self)
@@ -116,6 +117,8 @@ class Session:
                 self._held -= 1
             if self._idle is not None and not self._held:
                 self._idle.set()
+            if self._left and not self._held:
+                self.forget()
 
     def changing_keys(self) -> asyncio.Lock:
         """Held by whoever replaces the KeyFile: one after the other."""
@@ -215,6 +218,14 @@ class Session:
         if token is not None:
             with contextlib.suppress(BrokerError):  # it runs out by itself
                 await self.transport.send("DELETE", "/v1/sessions/current", token=token)
+
+    def leave(self) -> None:
+        """Forgets the keys once nothing uses the session any more; its token runs out by itself."""
+        with self._lock:
+            self._left = True
+            if self._held:
+                return
+        self.forget()
 
     def forget(self) -> None:
         """Drops the keys at once; what is in flight and needs them fails."""
