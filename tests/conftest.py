@@ -9,10 +9,20 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from hypothesis import Phase, settings
 
 from scbroker import KeyRing, MemoryTrustStore, ServerProvider
 from tests.brokers import ENGINES, BrokerProcess, Wire
 from tests.engines import PostgresServer
+
+settings.register_profile(
+    "thorough",
+    max_examples=100,
+    stateful_step_count=50,
+    deadline=None,
+    phases=set(Phase) - {Phase.shrink, Phase.explain},
+)
+"""For `--hypothesis-profile`: minutes where the everyday run takes seconds."""
 
 
 @pytest.fixture(scope="session")

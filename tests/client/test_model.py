@@ -3,6 +3,8 @@
 Each step is drawn before anything is known of how the last one ended, and a failure is kept until
 all steps are drawn, so that hypothesis can draw the same steps again. How threads and brokers
 interleave is never the same, so every claim holds for each interleaving: see `book`, which has them.
+
+    make test TESTS="tests/client/test_model.py --hypothesis-profile=thorough"     for longer
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ Level = ContainerAccessLevel
 USERS: Final = 4
 COUNT: Final = USERS * DEVICES_EACH
 EVERYDAY: Final = settings(
-    max_examples=10,
+    max_examples=5,
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

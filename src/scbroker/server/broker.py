@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Final, TypeVar, cast
 
 from sqlalchemy import Connection
@@ -68,30 +69,35 @@ class ChainCache:
     def __init__(self) -> None:
         self._chains: OrderedDict[bytes, KeyChain] = OrderedDict()
         self._records = 0
+        self._lock = Lock()
 
     def get(self, connection: Connection, user_id: bytes, length: int) -> KeyChain:
+        """The chain of so many records, kept for the next time: for records that were committed."""
+        chain = self.look(connection, user_id, length)
+        self._keep(user_id, chain)
+        return chain
+
+    def look(self, connection: Connection, user_id: bytes, length: int) -> KeyChain:
         """The chain of so many records; what is not known of it is read and verified."""
         known = self._chains.get(user_id)
         have = 0 if known is None else len(known.records)
         if known is not None and have == length:
             return known
         if known is None or have > length:  # a session that is a little behind
-            records = statements.key_chain(connection, user_id, 0, length)
-            chain = KeyChain.verify(records, now())
-        else:
-            more = statements.key_chain(connection, user_id, have, length - have)
-            chain = known.extend(more, now())
-        if have < length:
-            self._keep(user_id, chain)
-        return chain
+            return KeyChain.verify(statements.key_chain(connection, user_id, 0, length), now())
+        return known.extend(statements.key_chain(connection, user_id, have, length - have), now())
 
     def _keep(self, user_id: bytes, chain: KeyChain) -> None:
-        before = self._chains.get(user_id)  # somebody else may have read it meanwhile
-        self._chains[user_id] = chain
-        self._records += len(chain.records) - (0 if before is None else len(before.records))
-        while self._records > _CACHED_RECORDS:
-            _, dropped = self._chains.popitem(last=False)
-            self._records -= len(dropped.records)
+        with self._lock:
+            before = self._chains.get(user_id)
+            have = 0 if before is None else len(before.records)
+            if have >= len(chain.records):
+                return
+            self._chains[user_id] = chain
+            self._records += len(chain.records) - have
+            while self._records > _CACHED_RECORDS:
+                _, dropped = self._chains.popitem(last=False)
+                self._records -= len(dropped.records)
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ async def store(broker: Broker, call: Call, message: KeyFileStoring) -> None:
     def write(connection: Connection) -> None:
         user = _lock_living(connection, user_id)
         stored = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
-        chain = broker.chains.get(connection, user_id, user.chain_length)
+        chain = broker.chains.look(connection, user_id, user.chain_length)
         if _is_stored(user, stored, chain, message, row):
             return
         order, _ = challenges.parse_authorization(message.authorization)
@@ -120,7 +120,7 @@ async def delete(broker: Broker, call: Call, message: Deletion) -> None:
         user = _lock_living(connection, user_id)
         if sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id) is None:
             return
-        chain = broker.chains.get(connection, user_id, user.chain_length)
+        chain = broker.chains.look(connection, user_id, user.chain_length)
         order, _ = challenges.parse_authorization(message.authorization)
         challenges.check_fresh(broker, order)
         challenges.check_ordered(user, chain, message.authorization, "delete-key-file", NO_DIGEST)

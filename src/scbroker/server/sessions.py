@@ -18,6 +18,7 @@ from scbroker.server.broker import Broker, Call, SessionUser, now
 from scbroker.wire.users import SESSION_LABEL, Session, SessionRequest, parse_statement
 
 _SECOND: Final = 1_000_000
+_WAIT: Final = 60 * _SECOND
 
 
 async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session:
@@ -75,9 +76,13 @@ async def find_session(broker: Broker, token: str) -> SessionUser:
 
 
 def forget_old(connection: Connection) -> None:
-    """Drops what has run out: sessions, nonces, counts of guesses."""
-    for statement in (sql.END_OLD_SESSIONS, sql.FORGET_NONCES, sql.FORGET_GUESSES):
+    """Drops what has run out: sessions, counts of guesses, and a minute later nonces.
+
+    A request whose nonce was still good when it came may wait for its turn to spend it.
+    """
+    for statement in (sql.END_OLD_SESSIONS, sql.FORGET_GUESSES):
         connection.execute(statement, {"now": now()})
+    connection.execute(sql.FORGET_NONCES, {"now": now() - _WAIT})
 
 
 def _end(connection: Connection, token_hash: bytes) -> None:

@@ -253,4 +253,5 @@ accesses: Final = Table(
     _id("container_id", primary_key=True),
     _id("user_id", primary_key=True),
     _number("told_at"),
+    Index("accesses_of_user", "user_id"),
 )

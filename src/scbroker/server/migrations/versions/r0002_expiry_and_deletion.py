@@ -34,17 +34,24 @@ def upgrade() -> None:
         sqlite_where=sa.text("expires_at IS NOT NULL AND expiry_told = 0"),
         postgresql_where=sa.text("expires_at IS NOT NULL AND NOT expiry_told"),
     )
+    op.create_index("accesses_of_user", "accesses", ["user_id"])
     _name_creators()
 
 
 def _name_creators() -> None:
-    connection = op.get_bind()
-    found = connection.execute(
-        sa.text("SELECT container_id, body FROM records WHERE version = 1")
-    ).all()
-    for container_id, body in found:
-        author = msgspec.msgpack.decode(bytes(body)[1:])[_AUTHOR]
+    connection, last = op.get_bind(), b""
+    page = sa.text(
+        "SELECT container_id, body FROM records WHERE version = 1 AND container_id > :last"
+        " ORDER BY container_id LIMIT 1000"
+    )
+    name = sa.text("UPDATE containers SET creator_id = :creator WHERE id = :id")
+    while found := connection.execute(page, {"last": last}).all():
         connection.execute(
-            sa.text("UPDATE containers SET creator_id = :creator WHERE id = :id"),
-            {"creator": user_id_of(author).bytes, "id": container_id},
+            name,
+            [{"creator": _creator_of(bytes(row.body)), "id": row.container_id} for row in found],
         )
+        last = found[-1].container_id
+
+
+def _creator_of(body: bytes) -> bytes:
+    return user_id_of(msgspec.msgpack.decode(body[1:])[_AUTHOR]).bytes
