@@ -1211,8 +1211,20 @@ def test_chains_that_are_read_by_two_at_once_leave_room_for_others(
             return read(*asked)
 
         monkeypatch.setattr(sql, "key_chain", interrupted)
-        chain = chains.get(key_table, mine, 2)
-        assert chains.get(key_table, mine, 2) is chain
+        assert list(chains.get(key_table, mine, 2).records) == sql.key_chain(key_table, mine, 0, 2)
+        assert chains.get(key_table, mine, 2) is chains.get(key_table, mine, 2)
+
+
+def test_a_chain_that_a_write_looked_at_is_not_kept_for_the_write_may_yet_fail(
+    key_table: sqlalchemy.Connection,
+) -> None:
+    ring, chains = KeyRing.generate(), ChainCache()
+    _publish(key_table, ring)
+    looked = chains.look(key_table, ring.userId.bytes, 2)
+    kept = chains.get(key_table, ring.userId.bytes, 2)
+    assert kept.records == looked.records
+    assert kept is not looked
+    assert chains.look(key_table, ring.userId.bytes, 2) is kept
 
 
 def test_no_member_makes_later_changes_of_access_impossible_by_retiring_their_newest_key(
