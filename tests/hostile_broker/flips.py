@@ -1,0 +1,271 @@
+"""A populated broker in which any byte can be flipped: of every row of its database, and every object.
+
+    with Population(folder) as population:
+        for flip in population.flips():
+            with population.flipped(flip):
+                population.outcomes(flip)
+
+    python -m tests.hostile_broker.flips [--every 1] [--part 1/2]     every byte of all takes an hour
+
+Each read gives exactly what it gave before or raises a `BrokerError`. `TOLD` is what is the broker's word
+by design, and changes with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sqlite3
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    ContainerAccessLevel,
+    KeyRing,
+    MemoryTrustStore,
+    Promise,
+    ServerProvider,
+)
+from scbroker.server.tables import metadata
+from tests.brokers import BrokerProcess
+
+PATIENCE: Final = 30.0
+PASSWORD: Final = "correct Horse 7"
+PASSPHRASE: Final = "battery Staple 8"
+TOLD: Final = {("key_files", "reminder"): {"reminder"}}
+OBJECT: Final = "object"
+_CONTENT: Final = bytes(range(256)) * 257
+_INTEGER: Final = 8
+_MOST_MEMORY: Final = 400  # MiB; a few hundred flips take 130 and 120
+# What a broker only counts in, and writes while it is read from.
+_PASSING: Final = {"nonces", "guesses", "accesses"}
+_MANY: Final = 10**9
+_EVERYTHING: Final = ContainerAccessLevel.DefaultOwnerPermissions
+
+Reads = dict[str, Any]
+
+
+class Value(NamedTuple):
+    """A stored value as SQLite calls its kind, and its bytes; eight of an integer, none of NULL."""
+
+    kind: str
+    octets: bytes
+
+
+class Flip(NamedTuple):
+    """One byte of one stored value. An object has its path in place of table, column and row."""
+
+    table: str
+    column: str
+    row: int
+    byte: int
+    path: Path | None = None
+
+
+class Population:
+    """Alice wrote, Bob reads: on the device that he has had from the first, and on fresh ones."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        # Every flip in a verifier is a wrong guess.
+        self.broker = self._stack.enter_context(
+            BrokerProcess(
+                self._folder,
+                guesses=_MANY,
+                guesses_user=_MANY,
+                guesses_address=_MANY,
+                reminders_address=_MANY,
+            )
+        )
+        self._populate()
+        path = self._folder / "broker.sqlite"
+        database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+        database.text_factory = bytes
+        self._database = self._stack.enter_context(closing(database))
+        self._written = self._read_all(Flip("", "", 0, 0))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _populate(self) -> None:
+        alice = self._device(self._stack, self.broker.new_user())
+        self._known = bob = self._device(self._stack)
+        bob.register(PASSWORD, PASSPHRASE, "what the horse said").result(PATIENCE)
+        self._ring = bob.getKeyRing().result(PATIENCE)
+        self._alice = alice.getUserId().result(PATIENCE)
+        both = [AccessLevel(user, _EVERYTHING) for user in (self._alice, self._ring.userId)]
+        small = alice.createContainer(
+            b"one", {"name": "first"}, accessLevels=both, type="note"
+        ).result(PATIENCE)
+        alice.updateContainerHeader(small.id, {"name": "second"}).result(PATIENCE)
+        alice.updateContainerContent(small.id, b"two").result(PATIENCE)
+        large = alice.createContainer(_CONTENT, accessLevels=both, type="file").result(PATIENCE)
+        deleted = alice.createContainer(b"gone", accessLevels=both).result(PATIENCE)
+        alice.deleteContainer(deleted.id).result(PATIENCE)
+        self._small, self._large, self._deleted = small.id, large.id, deleted.id
+
+    def _device(self, stack: ExitStack, ring: KeyRing | None = None) -> ServerProvider:
+        provider = ServerProvider(
+            self.broker.api_key,
+            self.broker.url,
+            "flips",
+            trustStore=MemoryTrustStore(),
+            timeout=PATIENCE,
+        )
+        stack.enter_context(provider)
+        if ring is not None:
+            provider.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
+        return provider
+
+    # What is flipped.
+
+    def flips(self) -> Iterator[Flip]:
+        """Every byte of every value that is stored."""
+        for table in metadata.tables.values():
+            for column in () if table.name in _PASSING else table.columns:
+                for (row,) in self._run(f"SELECT rowid FROM {table.name}"):
+                    size = len(self._stored(table.name, column.name, row).octets)
+                    yield from (Flip(table.name, column.name, row, n) for n in range(size))
+        for path in sorted((self._folder / "objects").rglob("*")):
+            if path.is_file():
+                size = path.stat().st_size
+                yield from (Flip(OBJECT, "", 0, n, path) for n in range(size))
+
+    @contextmanager
+    def flipped(self, flip: Flip) -> Iterator[bool]:
+        """Flips a bit of the byte, and back; False where the database does not take the value."""
+        if flip.path is not None:
+            whole = flip.path.read_bytes()
+            flip.path.write_bytes(_flip(whole, flip.byte))
+            yield True
+            flip.path.write_bytes(whole)
+            return
+        value = self._stored(flip.table, flip.column, flip.row)
+        changed = Value(value.kind, _flip(value.octets, flip.byte))
+        try:
+            self._store(flip, flip.row, changed)
+        except sqlite3.IntegrityError:
+            yield False
+            return
+        yield True
+        # The row's number may be the very value.
+        row = int.from_bytes(changed.octets, signed=True) if flip.column == "row_id" else flip.row
+        self._store(flip, row, value)
+
+    def _stored(self, table: str, column: str, row: int) -> Value:
+        [(kind, value)] = self._run(
+            f"SELECT typeof({column}), {column} FROM {table} WHERE rowid = ?", row
+        )
+        if kind == b"integer":
+            value = value.to_bytes(_INTEGER, signed=True)
+        return Value(kind.decode(), value or b"")
+
+    def _store(self, flip: Flip, row: int, value: Value) -> None:
+        place = "CAST(? AS TEXT)" if value.kind == "text" else "?"
+        given: bytes | int = value.octets
+        if value.kind == "integer":
+            given = int.from_bytes(value.octets, signed=True)
+        self._run(f"UPDATE {flip.table} SET {flip.column} = {place} WHERE rowid = ?", given, row)
+
+    def _run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        return self._database.execute(statement, values).fetchall()
+
+    # What is read.
+
+    def outcomes(self, flip: Flip) -> Counter[str]:
+        """What became of each read; fails where one gave something else than was written."""
+        found: Counter[str] = Counter()
+        for name, result in self._read_all(flip).items():
+            if isinstance(result, BrokerError):
+                found[type(result).__name__] += 1
+            elif result == self._written[name]:
+                found["as written"] += 1
+            else:
+                assert name in TOLD.get((flip.table, flip.column), ()), (
+                    f"{flip}: {name}: {result!r}"
+                )
+                found["told"] += 1
+        return found
+
+    def _read_all(self, flip: Flip) -> Reads:
+        if flip.path is not None:
+            return {"large": _result(self._known.getContainerContent(self._large))}
+        found = {f"known {name}": value for name, value in self._reads(self._known).items()}
+        found["log"] = _result(self._known.getEvents())
+        with ExitStack() as stack:
+            fresh = self._device(stack)
+            found["log-in"] = _result(fresh.logIn(keyRing=self._ring, userId=self._ring.userId))
+            if found["log-in"] is None:
+                found |= {f"fresh {name}": value for name, value in self._reads(fresh).items()}
+            if flip.table in ("key_files", ""):  # two Argon2id
+                found |= self._read_key_file(stack)
+        return found
+
+    def _reads(self, device: ServerProvider) -> Reads:
+        """Everything that is read of users and containers."""
+        return {
+            "keys": _result(device.getPublicKeys(self._alice)),
+            "small": _result(device.getContainer(self._small)),
+            "sealed": _result(device.getSecuredContainer(self._small)),
+            "metadata": _result(device.getContainerMetadata(self._large)),
+            "large": _result(device.getContainerContent(self._large)),
+            "deleted": _result(device.getContainer(self._deleted)),
+        }
+
+    def _read_key_file(self, stack: ExitStack) -> Reads:
+        device, user = self._device(stack), self._ring.userId
+        return {
+            "reminder": _result(device.getReminder(user)),
+            "KeyFile": _result(device.logIn(user, PASSWORD, PASSPHRASE)),
+        }
+
+
+def _result(promise: Promise[Any]) -> Any:
+    """What an operation gave, or the error that it ended with."""
+    try:
+        return promise.result(PATIENCE)
+    except BrokerError as error:
+        return error
+
+
+def _flip(octets: bytes, byte: int) -> bytes:
+    return octets[:byte] + bytes([octets[byte] ^ 1 << byte % 8]) + octets[byte + 1 :]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--every", type=int, default=1, help="one flip of so many")
+    parser.add_argument("--part", default="1/1", help="which part of the work this process does")
+    options = parser.parse_args()
+    part, parts = map(int, options.part.split("/"))
+    began, done, outcomes = time.monotonic(), 0, Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="flips-") as name, Population(Path(name)) as population:
+        flips = list(population.flips())
+        for flip in flips[(part - 1) * options.every :: parts * options.every]:
+            with population.flipped(flip) as taken:
+                outcomes += population.outcomes(flip) if taken else Counter(["not stored"])
+            done += 1
+            if done % 1000 == 0:
+                print(f"{done} of {len(flips)} bytes, {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{done} of {len(flips)} bytes in {time.monotonic() - began:.0f} s: {dict(outcomes)}")
+    client, broker = (
+        resource.getrusage(who).ru_maxrss / 1024
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    print(f"at most {client:.0f} MiB resident in the clients, {broker:.0f} MiB in the broker")
+    return int(max(client, broker) > _MOST_MEMORY)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
