@@ -127,6 +127,8 @@ def _has_fixed_headers(answer: Answer) -> None:
     assert answer.headers["scbroker-protocol"] == "1"
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
     assert "server" not in answer.headers
     assert "set-cookie" not in answer.headers
 

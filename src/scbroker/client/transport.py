@@ -88,7 +88,11 @@ def checked_endpoint(
     quoted = urllib.parse.quote(applicationName, safe=" ")
     if len(quoted) > codec.MAX_APPLICATION:
         raise InvalidArgumentError("applicationName is longer than 256 characters, encoded.")
-    if not isinstance(timeout, (int, float)) or timeout <= 0:
+    if not isinstance(ssl_context, ssl.SSLContext | None):
+        raise InvalidArgumentError(
+            "ssl is an ssl.SSLContext, or None for the system's authorities."
+        )
+    if not isinstance(timeout, (int, float)) or not timeout > 0:
         raise InvalidArgumentError("timeout is a number of seconds above 0.")
     return Endpoint(serverUrl.rstrip("/"), key, quoted, ssl_context, proxy, float(timeout))
 
@@ -199,6 +203,12 @@ class Transport:
                 retry_after = response.headers.get("Retry-After")
                 problem = await _read(response, MAX_PROBLEM)
                 raise error_of(response.status, problem, retry_after)
+        except aiohttp.ClientConnectorCertificateError as error:
+            why = getattr(error.certificate_error, "verify_message", "") or "it does not verify"
+            raise UnreachableError(
+                f"The certificate of {self.endpoint.origin} was refused: {why}. For an authority of "
+                "your own, pass ssl=ssl.create_default_context(cafile=...)."
+            ) from None
         except aiohttp.ClientError as error:
             raise UnreachableError(
                 f"No broker answers at {self.endpoint.origin} ({type(error).__name__}): check "

@@ -70,6 +70,8 @@ _HEADERS: Final = {
     codec.PROTOCOL_HEADER: codec.PROTOCOL,
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
 }
 
 
