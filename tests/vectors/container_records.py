@@ -719,6 +719,8 @@ def _expired(book: Book, stage: Stage) -> None:
 
     grants = stage.grants_5()
     book.valid("leaves the expired out", "Erin.", upto(4), change(erin, grants, 1))
+    lower = [grant if grant.person is not erin else Grant(erin, ADMIN, end, 0) for grant in grants]
+    book.valid("own key index falls", "Erin's, from 1 to 0.", upto(4), change(erin, lower, 1))
     book.invalid("keeps the expired", "Carol's entry as it was.", upto(4),
                  change(erin, stage.grants_4(), 1))  # fmt: skip
     book.valid("lets the expired in anew", "Within Erin's own end.", upto(4),
@@ -728,10 +730,10 @@ def _expired(book: Book, stage: Stage) -> None:
     box = stage.box
     access = box.access(1, alice, [Grant(alice, ALL), Grant(erin, READ, START + 12 * DAY, 1)])
     begun = sign(box.begin(START + 11 * DAY, access), alice, access)
-    lower = box.access(2, alice, [Grant(alice, ALL), Grant(erin, READ, None, 0)])
-    record = follow([begun], alice, START + 13 * DAY, governing=lower.governing)
+    fallen = box.access(2, alice, [Grant(alice, ALL), Grant(erin, READ, None, 0)])
+    record = follow([begun], alice, START + 13 * DAY, governing=fallen.governing)
     book.invalid("key index falls after an expiry", "Erin's entry in G is expired, and counts.",
-                 [begun], sign(record, alice, lower))  # fmt: skip
+                 [begun], sign(record, alice, fallen))  # fmt: skip
 
 
 def rule_5(book: Book, stage: Stage) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import itertools
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +21,7 @@ from scbroker.client.transfer import Progress, upload
 from scbroker.crypto.verify import sha256
 from scbroker.errors import ConflictError
 from scbroker.records.container_record import Part, Role
+from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import MAX_INLINE
 
@@ -89,9 +90,16 @@ class SealedPart:
 
 
 async def seal_parts(
-    session: Session, change: Change, container_id: bytes, commitment: bytes | None
+    session: Session,
+    change: Change,
+    container_id: bytes,
+    commitment: bytes | None,
+    recipients: Collection[uuid.UUID],
 ) -> None:
-    """Seals what is new; seals again what was sent under a container key that is not used any more."""
+    """Seals what is new; seals again what was sent under a container key that is not used any more.
+
+    Nothing is sent before the keys of those who are to receive it were verified.
+    """
     for role, wanted in ((Role.Header, change.header), (Role.Content, change.content)):
         if wanted is None or wanted is KEEP:
             continue
@@ -106,7 +114,16 @@ async def seal_parts(
         if isinstance(wanted, bytes):
             change.sealed[role] = _seal_small(part, wanted)
         else:
-            change.sealed[role] = await _seal_content(session, part, wanted, change.progress)
+            change.sealed[role] = await _seal_content(
+                session, part, wanted, change.progress, recipients
+            )
+
+
+async def keys_of(session: Session, users: Collection[uuid.UUID]) -> Mapping[uuid.UUID, KeyChain]:
+    """The verified keys of these users as of now; nothing is asked for one's own."""
+    if set(users) <= {session.userId}:
+        return {session.userId: session.directory.own}
+    return await session.directory.latest(users)
 
 
 def _seal_small(part: NewPart, plaintext: bytes) -> SealedPart:
@@ -115,7 +132,11 @@ def _seal_small(part: NewPart, plaintext: bytes) -> SealedPart:
 
 
 async def _seal_content(
-    session: Session, part: NewPart, content: Content, progress: Progress
+    session: Session,
+    part: NewPart,
+    content: Content,
+    progress: Progress,
+    recipients: Collection[uuid.UUID],
 ) -> SealedPart:
     """Small content goes with the record; large content is sent in chunks before it."""
     segments = content.segments()
@@ -123,6 +144,7 @@ async def _seal_content(
     if len(first) <= MAX_INLINE:
         progress(len(first), content.total)
         return _seal_small(part, first)
+    await keys_of(session, recipients)
     whole = itertools.chain([first], segments)
     length, hashes = await upload(session, part, whole, content.total, progress)
     return SealedPart(part, length, hashes, None)

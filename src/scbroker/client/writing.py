@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from scbroker.client.change import KEEP, OWNER, Change, Grants, seal_parts
+from scbroker.client.change import KEEP, OWNER, Change, Grants, keys_of, seal_parts
 from scbroker.client.directory import now
 from scbroker.client.fetching import (
     KIND,
@@ -50,7 +50,7 @@ from scbroker.records.container_record import (
 )
 from scbroker.records.ids import container_id_of, user_id_of
 from scbroker.records.judge import Known, judge_first, judge_next
-from scbroker.records.key_record import KeyChain, Signed
+from scbroker.records.key_record import Signed
 from scbroker.types import SecuredContainer
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
 from scbroker.wire.codec import SignedObject
@@ -76,7 +76,8 @@ async def create(session: Session, change: Change) -> SecuredContainer:
     nonce = random_bytes(HASH_SIZE)
     container_id = container_id_of(session.fingerprint, nonce).bytes
     for attempt in range(_RETRIES):
-        await seal_parts(session, change, container_id, None)
+        recipients = () if change.grants is KEEP else change.grants
+        await seal_parts(session, change, container_id, None, recipients)
         draft = await _draft_first(session, change, container_id, nonce)
         try:
             return await _commit(session, change, draft, None)
@@ -101,7 +102,9 @@ async def update(
                 f"The container is at version {fetched.state.record.version}, not {if_version}."
             )
         _check_allowed(session, fetched.state, change)
-        await seal_parts(session, change, container_id.bytes, _kept_commitment(fetched, change))
+        recipients = _grants(session, fetched.state, change, now()) or ()
+        commitment = None if recipients else fetched.state.governing.governing.keyCommitment
+        await seal_parts(session, change, container_id.bytes, commitment, recipients)
         draft = await _draft_next(session, change, open_or_without(session, fetched))
         try:
             return await _commit(session, change, draft, fetched)
@@ -269,9 +272,7 @@ async def _access(
     grants: Grants,
     known: Mapping[bytes, object],
 ) -> NewAccess:
-    chains: Mapping[uuid.UUID, KeyChain] = {session.userId: session.directory.own}
-    if set(grants) != {session.userId}:
-        chains = await session.directory.latest(grants)
+    chains = await keys_of(session, grants)
     gone = frozenset(
         user
         for user in grants
@@ -315,14 +316,6 @@ def _part(
             "it with updateContainer, or delete the container."
         )
     return found.reseal(container_key)
-
-
-def _kept_commitment(fetched: Fetched, change: Change) -> bytes | None:
-    """The container key that the next record will use, if it makes no new one."""
-    governing = fetched.state.governing
-    if change.grants is not KEEP or governing.needs_renewal(now()):
-        return None
-    return governing.governing.keyCommitment
 
 
 async def _commit(

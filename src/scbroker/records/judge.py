@@ -130,7 +130,7 @@ def judge_next(
     if access is None:
         raise IntegrityError("A change of access without its list (rule 4).")
     _check_new_list(record, access)
-    _check_key_indices(governing.access, access)
+    _check_key_indices(record.author, governing.access, access)
     if renewal:
         _check_renewal(record, governing, access)
     else:
@@ -273,10 +273,11 @@ def check_list(record: ContainerRecord, access: AccessList) -> None:
         raise IntegrityError("An access list is not the one that was signed (rule 2).")
 
 
-def _check_key_indices(before: AccessList, after: AccessList) -> None:
+def _check_key_indices(author: bytes, before: AccessList, after: AccessList) -> None:
+    """Only an author knows better than the list which keys there are, and only their own."""
     for fingerprint, entry in after.entries.items():
         old = before.entries.get(fingerprint)
-        if old is not None and entry.keyIndex < old.keyIndex:
+        if old is not None and entry.keyIndex < old.keyIndex and fingerprint != author:
             raise IntegrityError("A user's key index falls (rule 4).")
 
 
