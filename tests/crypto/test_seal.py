@@ -250,3 +250,10 @@ def test_padding_of_any_other_form_is_refused(padded: bytes) -> None:
         return
     assert 1 <= len(secret) <= MAX_SECRET_SIZE
     assert padded == secret + b"\x80" + bytes(127 - len(secret) % 128)
+
+
+def test_a_child_that_was_forked_amid_a_stretching_does_not_wait_for_it() -> None:
+    """What runs in the child, here: whoever held the lock is not there to release it."""
+    with module._stretching:
+        module._after_fork()
+        assert len(stretch(b"secret", bytes(32))) == 32

@@ -192,5 +192,5 @@ def _after_fork() -> None:
     _stretching = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # pragma: no branch
     os.register_at_fork(after_in_child=_after_fork)

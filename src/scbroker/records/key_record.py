@@ -28,6 +28,7 @@ from scbroker.vocabulary import KeyType
 LABEL: Final = "key-record"
 MAX_KEY_RECORD: Final = 4096
 MAX_KEYS: Final = 256
+"""Of a type (K7): more have no `KeyIndex`."""
 CLOCK_TOLERANCE: Final = 300_000_000
 """A broker's, in microseconds: what it takes is at most five minutes off its clock."""
 READER_TOLERANCE: Final = 900_000_000
@@ -145,8 +146,6 @@ class KeyChain:
         expected = {0: (KeyType.Signing, 0), 1: (KeyType.Encryption, 0)}.get(record.sequence)
         if expected not in (None, (kind, index)) or index != len(of_kind):
             raise IntegrityError("A key record introduces a key out of order (K1, K4).")
-        if len(of_kind) >= MAX_KEYS:
-            raise IntegrityError("A user has more than 256 keys of a type (K7).")
         if any(key.public == record.publicKey for key in of_kind):
             raise IntegrityError("A key record introduces a key for a second time (K4).")
         if kind is KeyType.Signing:
