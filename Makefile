@@ -19,7 +19,7 @@ endif
 LOCK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format docs lock clean
+.PHONY: help install demo test check format docs lock clean attacks flips audit
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,6 +47,16 @@ format: $(INSTALLED) ## Format the code and mend what the linter can
 # The variable silences a notice at every build: the theme's maintenance ends in May 2027.
 docs: $(INSTALLED) ## Build the reference docs into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+attacks: $(INSTALLED) ## Take out each defence, expect its test to fail, write docs/attacks.md (10 min)
+	$(BIN)/python -m tests.hostile_broker.mutate --jobs 2
+
+flips: $(INSTALLED) ## Flip every byte that a broker keeps, read everything after each (1 h)
+	$(BIN)/python -m tests.hostile_broker.flips --part 1/2 & \
+	  $(BIN)/python -m tests.hostile_broker.flips --part 2/2 && wait $$!
+
+audit: $(INSTALLED) ## Ask for known flaws in the pinned dependencies (needs the advisories' server)
+	$(BIN)/uv tool run pip-audit --strict --disable-pip --requirement requirements.txt
 
 lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml in requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --output-file requirements.txt --quiet \

@@ -2,8 +2,8 @@
 
     python -m tests.hostile_broker.mutate [--attack N] [--jobs 2]
 
-Each mutation of `mutations` is made in a copy of the tree, in a temporary folder. Prints a Markdown table;
-the exit status is 0 where every mutation was caught.
+Each mutation of `mutations` is made in a copy of the tree, in a temporary folder. The exit status is 0 where
+every one was caught; after a run of all of them `docs/attacks.md` is written.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from tests.hostile_broker import page
 from tests.hostile_broker.mutations import MUTATIONS
 from tests.hostile_broker.mutations.edits import ROOT, Mutation
 
@@ -103,14 +104,6 @@ def _is_of(case: str, test: str) -> bool:
     return case == test or case.startswith(f"{test}[")
 
 
-def table(results: Iterable[tuple[Mutation, str]]) -> str:
-    lines = ["| attack | defence | file | outcome |", "|---|---|---|---|"]
-    for mutation, outcome in results:
-        told = outcome.replace("\n", " ").replace("|", "\\|")
-        lines.append(f"| {mutation.attack} | {mutation.defence} | {mutation.file} | {told} |")
-    return "\n".join(lines)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--attack", type=int, help="the mutations of this attack alone")
@@ -119,13 +112,17 @@ def main() -> int:
     chosen = [item for item in MUTATIONS if options.attack in (None, item.attack)]
     for mutation in chosen:
         mutation.check()
-    began = time.monotonic()
+    began, caught = time.monotonic(), 0
     with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(zip(chosen, pool.map(run, chosen), strict=True))
-    print(table(results))
-    caught = sum(outcome == CAUGHT for _, outcome in results)
-    print(f"\n{caught} of {len(results)} caught in {time.monotonic() - began:.0f} s")
-    return 0 if results and caught == len(results) else 1
+        for mutation, outcome in zip(chosen, pool.map(run, chosen), strict=True):
+            print(f"{mutation.attack:2}  {mutation.defence}: {outcome}", flush=True)
+            caught += outcome == CAUGHT
+    print(f"\n{caught} of {len(chosen)} caught in {time.monotonic() - began:.0f} s")
+    if not chosen or caught < len(chosen):
+        return 1
+    if options.attack is None:
+        page.PATH.write_text(page.text(), "utf-8")
+    return 0
 
 
 if __name__ == "__main__":

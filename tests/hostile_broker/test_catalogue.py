@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.hostile_broker import page
 from tests.hostile_broker.catalogue import ATTACKS, EXPECTED, shown_by
 from tests.hostile_broker.mutations import MUTATIONS
 from tests.hostile_broker.mutations.edits import Mutation
@@ -41,3 +42,8 @@ def test_a_mutation_whose_text_is_not_there_exactly_once_is_refused() -> None:
     for old in ("no such text", "class "):
         with pytest.raises(ValueError, match="times"):
             mutation(old).check()
+
+
+def test_the_page_of_attacks_is_that_of_the_catalogue_and_the_mutations() -> None:
+    """Written by a run of all mutations in which each was caught."""
+    assert page.PATH.read_text("utf-8") == page.text()

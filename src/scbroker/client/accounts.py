@@ -6,6 +6,7 @@ for it (`auth`), which opens nothing.
 
 from __future__ import annotations
 
+import unicodedata
 import uuid
 from collections.abc import Callable
 from typing import Final
@@ -79,9 +80,14 @@ def checked_reminder(reminder: object, secrets: tuple[str, str]) -> str | None:
         return None
     if not isinstance(reminder, str) or not _can_be_kept(reminder):
         raise InvalidArgumentError("reminder is text of at most 1,024 bytes, or None.")
-    if any(secret.casefold() in reminder.casefold() for secret in secrets):
+    if any(_folded(secret) in _folded(reminder) for secret in secrets):
         raise InvalidArgumentError("The reminder contains a secret, and the broker can read it.")
     return reminder
+
+
+def _folded(text: str) -> str:
+    """The same for every spelling of a secret, and in either case."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def _can_be_kept(reminder: str) -> bool:

@@ -194,6 +194,7 @@ def _sqlite_engine(path: Path, begin: str, pool: type[QueuePool | StaticPool]) -
         f"sqlite:///{path}",
         poolclass=pool,
         connect_args={"isolation_level": None, "check_same_thread": False, "timeout": 30},
+        hide_parameters=True,  # an error is logged, and what users sent is not for a log
     )
 
     @event.listens_for(engine, "connect")
@@ -237,6 +238,7 @@ class PostgresDatabase:
             max_overflow=0,
             pool_timeout=_POOL_SECONDS,
             connect_args={"command_timeout": _STATEMENT_SECONDS},
+            hide_parameters=True,
         )
         self._snapshot = self._engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
