@@ -36,6 +36,12 @@ TEXTS: Final = (
 )
 
 
+@pytest.fixture
+def engine() -> str:
+    """The description says nothing of the database."""
+    return "sqlite"
+
+
 class Generator:
     """Values of a message's types and at their bounds, and now and then just beside them."""
 

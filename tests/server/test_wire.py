@@ -26,6 +26,12 @@ CODES: Final = {kind.code: status for kind, status in STATUS.items()}
 ID: Final = "5d1cc6d2-6d5c-8b2b-9e3d-9a0a4f0a3b11"
 
 
+@pytest.fixture
+def engine() -> str:
+    """What is wrong with a request is found before any database is asked."""
+    return "sqlite"
+
+
 def _each(operations: Iterable[Operation]) -> pytest.MarkDecorator:
     found = list(operations)
     ids = [f"{operation.method} {operation.path}" for operation in found]
