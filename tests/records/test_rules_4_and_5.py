@@ -59,7 +59,11 @@ def spec_allows(change: Change) -> bool:
     if not well_formed(change.after) or any(expired(row) for row in change.after.values()):
         return False
     for user, row in change.after.items():
-        if user in change.before and row.index < change.before[user].index:
+        if (
+            user != change.author
+            and user in change.before
+            and row.index < change.before[user].index
+        ):
             return False
     if author.permissions & MODIFY_ACCESS:
         users = in_force.keys() | change.after.keys()

@@ -99,11 +99,14 @@ def _size_of(path: Path) -> int:
 
 
 def _read(file: BinaryIO) -> Iterator[bytes]:
-    while piece := file.read(_READ):
-        yield _checked(piece)
+    """To the end, which only empty bytes say: a stream that has nothing yet gives None."""
+    while piece := _checked(file.read(_READ)):
+        yield piece
 
 
 def _checked(piece: object) -> bytes:
     if not isinstance(piece, (bytes, bytearray, memoryview)):
-        raise InvalidArgumentError("A content yields bytes: open a file in binary mode.")
+        raise InvalidArgumentError(
+            "A content yields bytes: open a file in binary mode, and so that reading it waits."
+        )
     return bytes(piece)

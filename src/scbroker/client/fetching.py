@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from scbroker.client.directory import now
 from scbroker.client.io_thread import io_thread
@@ -24,7 +24,14 @@ from scbroker.client.sealing import OpenPart
 from scbroker.client.session import Session
 from scbroker.client.transfer import Progress, download
 from scbroker.crypto.verify import sha256
-from scbroker.errors import ConflictError, ForkError, IntegrityError, TooLargeError
+from scbroker.errors import (
+    ConflictError,
+    DeletedError,
+    ForkError,
+    IntegrityError,
+    NotFoundError,
+    TooLargeError,
+)
 from scbroker.records.container_record import (
     Role,
     check_segment_hashes,
@@ -48,6 +55,7 @@ KIND: Final = "container"
 _ROUNDS: Final = 5
 _MANY_VIEWS: Final = 32
 _MAX_GOVERNING: Final = 256 * 1_048_576
+_NO_TOMBSTONE: Final = "The broker says that a container was deleted, and shows no tombstone."
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,12 @@ async def fetch(
     raise ConflictError("The container is changed faster than it can be read: try again.")
 
 
+async def prove_deletion(session: Session, container_id: uuid.UUID) -> NoReturn:
+    """After a broker said that a container was deleted: its tombstone proves it, or nothing does."""
+    await fetch(session, container_id)
+    raise IntegrityError(_NO_TOMBSTONE)
+
+
 def keep_mark(session: Session, stored: bytes | None, state: State) -> bool:
     """Raises the mark to a verified state; False where it was moved since `stored` was read."""
     new = state.mark.encode()
@@ -89,7 +103,11 @@ async def _fetch_once(
     query = {name: "1" for name, wanted in (("header", header), ("content", content)) if wanted}
     if mark is not None and resumed:
         query["since"] = str(mark.version)
-    view = await session.call("GET", f"/v1/containers/{container_id}", ContainerView, query=query)
+    path = f"/v1/containers/{container_id}"
+    try:
+        view = await session.call("GET", path, ContainerView, query=query)
+    except DeletedError:
+        raise IntegrityError(_NO_TOMBSTONE) from None
     views = await _all_governing(session, container_id, view)
     head = view.head.signed if view.head is not None else None
     walk = await _walk(session, container_id, view, views, mark)
@@ -182,7 +200,10 @@ async def _chains(
         judged.append(parse_record(head.body))
     authors = {user_id_of(record.author): record.author for record in judged}
     known = {uuid.UUID(item.userId): item.sequence for item in view.keyChains}
-    chains = await session.directory.at_least({user: known.get(user, 0) for user in authors})
+    try:
+        chains = await session.directory.at_least({user: known.get(user, 0) for user in authors})
+    except NotFoundError:
+        raise IntegrityError("A record is served whose author the broker does not know.") from None
     return {chain.fingerprint: chain for chain in chains.values()}
 
 
@@ -213,15 +234,10 @@ def open_fetched(session: Session, fetched: Fetched) -> Opened:
 
 def read_header(session: Session, opened: Opened) -> bytes | None:
     part = opened.part(Role.Header)
-    if part is None:
+    sealed = _sealed(session, opened.fetched, Role.Header)
+    if part is None or sealed is None:
         return None
-    sealed = opened.fetched.view.header
-    if sealed is None:
-        _check_hidden(session, opened, "header")
-        return None
-    digest = sha256(sealed)
-    check_segment_hashes(part.part, digest)
-    return part.open_segment(0, sealed, digest)
+    return part.open_segment(0, sealed, sha256(sealed))
 
 
 async def read_content(session: Session, opened: Opened, progress: Progress) -> bytes | None:
@@ -231,22 +247,33 @@ async def read_content(session: Session, opened: Opened, progress: Progress) -> 
     if part.part.paddedLength > MAX_INLINE:
         if not opened.state.own_entry(session.fingerprint).allows(ContainerAccessLevel.Download):
             return None
-        return await download(session, part, progress)
-    sealed = opened.fetched.view.content
+        try:
+            return await download(session, part, progress)
+        except DeletedError:
+            await prove_deletion(session, opened.fetched.container_id)
+    sealed = _sealed(session, opened.fetched, Role.Content)
     if sealed is None:
-        _check_hidden(session, opened, "content")
         return None
-    digest = sha256(sealed)
-    check_segment_hashes(part.part, digest)
-    plaintext = part.open_segment(0, sealed, digest)
+    plaintext = part.open_segment(0, sealed, sha256(sealed))
     progress(len(plaintext), part.length)
     return plaintext
 
 
-def _check_hidden(session: Session, opened: Opened, name: str) -> None:
-    """A part that did not come: rightly so without Download, else it is withheld."""
-    if opened.state.own_entry(session.fingerprint).allows(ContainerAccessLevel.Download):
-        raise IntegrityError(f"The broker withholds the container's {name}.")
+def _sealed(session: Session, fetched: Fetched, role: Role) -> bytes | None:
+    """A part as it came with the view, once it is what was signed for; None for who may not have it.
+
+    A part that did not come without Download is rightly hidden; else it is withheld. A large content
+    comes by itself.
+    """
+    part = fetched.state.record.part(role)
+    if part is None or (role is Role.Content and part.paddedLength > MAX_INLINE):
+        return None
+    sealed = fetched.view.header if role is Role.Header else fetched.view.content
+    if sealed is not None:
+        check_segment_hashes(part, sha256(sealed))
+    elif fetched.state.own_entry(session.fingerprint).allows(ContainerAccessLevel.Download):
+        raise IntegrityError(f"The broker withholds the container's {role.name.lower()}.")
+    return sealed
 
 
 def metadata(session: Session, opened: Opened) -> Metadata:
@@ -300,7 +327,8 @@ def _access(session: Session, state: State) -> tuple[AccessLevel, ...] | None:
 async def secured(session: Session, fetched: Fetched) -> SecuredContainer:
     """The container as it is kept, without opening content or header.
 
-    Its signature is verified here once more: a head that a mark proves may have come with any.
+    What is handed out unopened is verified here: the sealed parts, and the signature once more, since
+    a head that a mark proves may have come with any.
     """
     author = user_id_of(fetched.state.record.author)
     chains = await session.directory.at_least({author: 0})
@@ -313,8 +341,8 @@ async def secured(session: Session, fetched: Fetched) -> SecuredContainer:
         record=signed.body,
         signature=signed.signature,
         wrap=view.wrap,
-        sealedHeader=view.header,
-        sealedContent=view.content,
+        sealedHeader=_sealed(session, fetched, Role.Header),
+        sealedContent=_sealed(session, fetched, Role.Content),
     )
 
 

@@ -152,9 +152,9 @@ def judge_view(
     created = (mark.createdBy, mark.createdAt) if mark else (first.author, first.time)
     complete = complete and (mark.complete if mark and resumed else True)
     state = State(known, signed, judged, complete, *created)
-    _check_disclosed(state, reader, [view.accessList for view in views])
     if mark is not None:
         _check_mark(state, views, walk, mark)
+    _check_disclosed(state, reader, [view.accessList for view in views])
     return state
 
 

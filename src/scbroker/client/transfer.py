@@ -16,7 +16,7 @@ from scbroker.client.io_thread import io_thread
 from scbroker.client.sealing import NewPart, OpenPart
 from scbroker.client.session import Session
 from scbroker.crypto.verify import HASH_SIZE, sha256
-from scbroker.errors import BrokerFaultError
+from scbroker.errors import IntegrityError
 from scbroker.records.container_record import SEALED_SEGMENT, check_segment_hashes, segment_count
 from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_CHUNK
 
@@ -124,7 +124,7 @@ async def download(session: Session, opened: OpenPart, progress: Progress) -> by
 def _open_run(opened: OpenPart, first: int, run: int, sealed: bytes, hashes: bytes) -> bytes:
     view = memoryview(sealed)
     if not (run - 1) * SEALED_SEGMENT < len(sealed) <= run * SEALED_SEGMENT:
-        raise BrokerFaultError("The broker sent another number of segments than asked for.")
+        raise IntegrityError("Segments were cut off, or added to those that were signed.")
     return b"".join(
         opened.open_segment(
             first + offset,

@@ -1,0 +1,192 @@
+"""What sealed bytes tell a broker, or a thief of its database, of the plaintext: nothing but a length.
+
+Attack 24 of `catalogue`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import combinations
+from typing import Final
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker import BrokerError
+from scbroker.client.sealing import NewPart, seal_part_key
+from scbroker.crypto.verify import sha256
+from scbroker.records.container_record import Part, Role, parse_record, sealed_size
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.wire.containers import RecordRequest
+from tests.hostile_broker.accomplices import (
+    altered,
+    device_of,
+    id_of,
+    level,
+    people,
+    sent_record,
+    take,
+)
+from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.conftest import refused
+from tests.server.tables import query
+from tests.server.writers import OWNER, READER, Story, User
+
+INTEGRITY: Final = BrokerError.integrityError
+RUN: Final = 16
+LARGE: Final = 70_000
+
+
+def stored_parts(mallory: HostileBroker, container: uuid.UUID) -> dict[bytes, bytes]:
+    """The sealed bytes of every part that the broker keeps of a container, by part id."""
+    url = mallory.behind.database_url
+    rows = query(url, "SELECT part_id, inline FROM parts WHERE container_id = ?", container.bytes)
+    found = {}
+    for part_id, inline in rows:
+        chunks = query(url, "SELECT blob FROM chunks WHERE part_id = ? ORDER BY chunk", part_id)
+        files = [path for (blob,) in chunks for path in mallory.behind.directory.rglob(blob)]
+        found[part_id] = inline or b"".join(path.read_bytes() for path in files)
+    assert all(found.values())
+    return found
+
+
+def made_of_plaintext(mallory: HostileBroker, container: uuid.UUID) -> Iterator[bytes]:
+    """All that the broker keeps of a container and that depends on content, header, type, keys or list."""
+    url = mallory.behind.database_url
+    yield from stored_parts(mallory, container).values()
+    for (body,) in query(url, "SELECT body FROM records WHERE container_id = ?", container.bytes):
+        record = parse_record(body)
+        for part in (record.header, record.content):
+            if part is not None:
+                yield from (part.segments, part.sealedKey)
+        if record.governing is not None:
+            yield from (record.governing.keyCommitment, record.governing.type)
+            yield record.governing.accessList
+    for (wrap,) in query(url, "SELECT wrap FROM members WHERE container_id = ?", container.bytes):
+        yield from () if wrap is None else (wrap,)
+
+
+def hashes_of_entries(request: RecordRequest) -> Iterator[bytes]:
+    for entry in request.accessList or ():
+        yield from (entry.salt, entry.salted.hash)
+
+
+def runs(data: bytes) -> set[bytes]:
+    return {data[at : at + RUN] for at in range(len(data) - RUN + 1)}
+
+
+@attack(24, "equality and length leaks")
+def test_equal_containers_and_equal_versions_share_no_run_of_bytes_in_storage(
+    mallory: HostileBroker,
+) -> None:
+    """Written by one program for the same members, small and large; Carol may see the type alone."""
+    alice, bob, carol = people(mallory, 3)
+    device = device_of(mallory, alice)
+    levels = [level(alice), level(bob, READER), level(carol, Level.ViewType)]
+    pieces: list[bytes] = []
+    for size in (1000, LARGE):
+        for _ in range(2):
+            made = device.createContainer(
+                bytes(size), {"h": 1}, accessLevels=levels, type="t"
+            ).result(PATIENCE)
+            pieces += hashes_of_entries(sent_record(mallory))
+            device.updateContainerContent(made.id, bytes(size)).result(PATIENCE)
+            pieces += set(made_of_plaintext(mallory, made.id))
+    seen = [runs(piece) for piece in pieces]
+    assert len(seen) == 4 * (3 * 2 + 3 * 3 + 3 + 2), "more or less is stored than this test knows"
+    for one, other in combinations(seen, 2):
+        assert one.isdisjoint(other)
+
+
+@attack(24, "equality and length leaks")
+def test_equal_blocks_and_segments_of_one_content_share_no_run_of_bytes(
+    mallory: HostileBroker,
+) -> None:
+    """Over two segments, at every place where equal blocks would give equal bytes."""
+    device = mallory.device(mallory.new_user())
+    made = device.createContainer(bytes(1_100_000)).result(PATIENCE)
+    [sealed] = stored_parts(mallory, made.id).values()
+    assert len(sealed) > 1_100_000
+    aligned = [sealed[at : at + RUN] for at in range(0, len(sealed) - RUN, 8)]
+    assert len(set(aligned)) == len(aligned)
+
+
+def contents(size: int) -> list[bytes]:
+    """Of one size: what would be compressed best, and not at all."""
+    return [bytes(size), random.Random(size).randbytes(size), (b"abc" * size)[:size]]
+
+
+@attack(24, "equality and length leaks")
+@pytest.mark.parametrize("size", [0, 1, 16_383, 16_384, 65_536, LARGE])
+def test_nothing_is_compressed_so_that_the_stored_size_tells_the_length_alone(
+    mallory: HostileBroker, size: int
+) -> None:
+    device = mallory.device(mallory.new_user())
+    sent: set[tuple[int, ...]] = set()
+    for content in contents(size):
+        count = len(mallory.heard)
+        made = device.createContainer(content).result(PATIENCE)
+        [sealed] = stored_parts(mallory, made.id).values()
+        assert len(sealed) == sealed_size(size)
+        device.getContainerContent(made.id).result(PATIENCE)
+        exchanges = [each for each in mallory.heard[count:] if "containers" in each.path]
+        sent.add(tuple(len(each.body) for each in exchanges))
+        for each in exchanges:
+            names = {name.lower() for name in [*each.headers, *each.answer_headers]}
+            assert names.isdisjoint({"content-encoding", "accept-encoding", "te"})
+    assert len(sent) == 1
+
+
+@attack(24, "equality and length leaks")
+def test_the_lengths_of_content_and_header_are_the_limit(mallory: HostileBroker) -> None:
+    """The format has room for padding, and nothing is padded: the record says the length to everybody."""
+    device = mallory.device(mallory.new_user())
+    for size in (0, 7, LARGE):
+        header = "x" * size
+        device.createContainer(bytes(size), header).result(PATIENCE)
+        record = parse_record(sent_record(mallory).record.body)
+        assert record.content is not None
+        assert record.header is not None
+        assert record.content.paddedLength == size
+        assert record.header.paddedLength == len(json.dumps(header))
+
+
+def padded(story: Story, author: User, plaintext: bytes, length: int) -> tuple[Part, bytes]:
+    """A part whose plaintext holds more than its length says."""
+    new = NewPart.begin(story.id, Role.Content, author.name)
+    sealed = new.seal_segment(0, True, plaintext)
+    key = seal_part_key(
+        story.key, story.id, new.part_id, Role.Content, author.name, new.key, length
+    )
+    return replace(new.finish(story.key, len(plaintext), sha256(sealed)), sealedKey=key), sealed
+
+
+@attack(24, "equality and length leaks")
+def test_what_another_program_padded_is_read_without_and_padding_that_says_something_is_refused(
+    mallory: HostileBroker,
+) -> None:
+    """Else a writer could hide in it what some programs show and others do not."""
+    alice, bob = people(mallory, 2)
+    device = device_of(mallory, alice, bob)
+
+    def written(plaintext: bytes, length: int) -> uuid.UUID:
+        story = Story(bob)
+        part, sealed = padded(story, bob, plaintext, length)
+        request = story.begin({bob: OWNER, alice: OWNER})
+        take(story, bob, replace(altered(story, bob, request, content=part), content=sealed))
+        return id_of(story)
+
+    found = device.getContainer(written(b"content" + bytes(57), 7)).result(PATIENCE)
+    assert (found.content, found.length) == (b"content", 7)
+    for plaintext, length in ((b"content" + bytes(56) + b"x", 7), (b"content", 8)):
+        container = written(plaintext, length)
+        with suppress(INTEGRITY):  # the chain is right, and is marked
+            device.getContainerMetadata(container).result(PATIENCE)
+        with refused(mallory, device, INTEGRITY) as attempt:
+            attempt(device.getContainer(container))
+            attempt(device.getContainerContent(container))
