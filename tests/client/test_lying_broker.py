@@ -361,6 +361,10 @@ LOG_LIES: dict[str, tuple[Lie, type[BrokerError]]] = {
         lambda p: replace(p, events=p.events[:-1], lastId=p.lastId - 1),
         BrokerError.rollbackError,
     ),
+    "longer than anybody could list": (
+        lambda p: replace(p, lastId=2**53 - 1),
+        BrokerError.integrityError,
+    ),
     "forgotten": (lambda p: replace(p, events=[], lastId=0), BrokerError.rollbackError),
 }
 

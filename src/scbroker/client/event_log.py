@@ -101,13 +101,16 @@ async def events(session: Session, criteria: Criteria) -> list[ContainerEvent]:
 async def _fetch(session: Session, criteria: Criteria) -> _Log:
     found: list[Event] = []
     query = dict(criteria)
-    first, end = int(str(criteria.get("startId", 1))), int(str(criteria.get("endId", _MAX_ID)))
+    first = max(1, int(str(criteria.get("startId", 1))))
+    end = int(str(criteria.get("endId", _MAX_ID)))
     last = None
     while True:
         page = await session.call("GET", "/v1/events", Events, query=query)
         ids = [event.id for event in page.events]
+        if page.firstId != 1:
+            raise IntegrityError("The broker withholds the beginning of the event log.")
         if last is None:
-            last, first = page.lastId, max(first, page.firstId)
+            last = page.lastId
             end = min(end, last)
         _check_order(ids, int(str(query.get("startId", 1))))
         found += page.events
@@ -128,7 +131,8 @@ def _check_order(ids: Sequence[int], first: int) -> None:
 
 def _check_whole(log: _Log, mark: Mark) -> None:
     """Where nothing is filtered nothing may be missing, and what was read once stays what it was."""
-    if [event.id for event in log.events] != list(range(log.first, log.end + 1)):
+    ids = range(log.first, log.end + 1)  # as many as a broker says: never made into a list
+    if len(log.events) != len(ids) or any(e.id != n for e, n in zip(log.events, ids, strict=True)):
         raise IntegrityError("The broker withholds events.")
     if log.first <= 1 and log.end >= mark.read and _digest(Mark(), log, mark.read) != mark.digest:
         raise ForkError("The broker's event log is another than this device has seen.")
