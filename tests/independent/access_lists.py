@@ -1,0 +1,105 @@
+"""Access lists, whole and partly disclosed: docs/spec/container.md, 4."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tests.independent import encodings as e
+from tests.independent.encodings import labelled_hash, need, u64
+
+DOWNLOAD, DECRYPT, UPLOAD, VIEW_ACCESS, MODIFY_ACCESS = 1, 2, 4, 8, 16
+MODIFY_TYPE, VIEW_TYPE, RECEIVE_ACCESS_EVENTS, DELETE = 32, 64, 128, 256
+EVERYTHING = 511
+
+NEEDS = {
+    UPLOAD: DECRYPT | VIEW_ACCESS,
+    MODIFY_TYPE: UPLOAD,
+    MODIFY_ACCESS: UPLOAD,
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    fingerprint: bytes
+    key_index: int
+    permissions: int
+    expires_at: int | None
+    wrap_hash: bytes | None
+
+    def stored(self) -> bytes:
+        return e.encode(
+            [
+                self.fingerprint,
+                self.key_index,
+                self.permissions,
+                self.expires_at,
+                self.wrap_hash,
+            ]
+        )
+
+    def is_expired_at(self, time: int) -> bool:
+        return self.expires_at is not None and self.expires_at <= time
+
+
+def parse_entry(data: bytes) -> Entry:
+    fields = e.array(e.decode(data), 5)
+    entry = Entry(
+        fingerprint=e.octets(fields[0], 32),
+        key_index=e.key_index(fields[1]),
+        permissions=e.integer(fields[2], 1, EVERYTHING),
+        expires_at=None if fields[3] is None else e.time(fields[3]),
+        wrap_hash=e.octets_or_nil(fields[4], 32),
+    )
+    need(bool(entry.permissions & DECRYPT) or entry.wrap_hash is None, "a wrap without Decrypt")
+    for permission, needed in NEEDS.items():
+        allowed = not entry.permissions & permission or entry.permissions & needed == needed
+        need(allowed, "permissions that cannot be combined")
+    return entry
+
+
+class Salted(NamedTuple):
+    """An entry as it is stored, with its salt."""
+
+    salt: bytes
+    entry: bytes
+
+    @property
+    def hash(self) -> bytes:
+        return labelled_hash("access-entry", self.salt + self.entry)
+
+
+@dataclass(frozen=True)
+class AccessList:
+    entries: dict[bytes, Entry]
+    """Those that are disclosed, by fingerprint."""
+    entry_hashes: bytes
+    hash: bytes
+
+    @property
+    def complete(self) -> bool:
+        return 32 * len(self.entries) == len(self.entry_hashes)
+
+
+def whole(container_id: bytes, version: int, entries: Sequence[Salted]) -> AccessList:
+    hashes = b"".join(salted.hash for salted in entries)
+    return disclosed(container_id, version, hashes, list(enumerate(entries)))
+
+
+def disclosed(
+    container_id: bytes, version: int, entry_hashes: bytes, seen: Sequence[tuple[int, Salted]]
+) -> AccessList:
+    """A list of which some entries are seen, each with its position."""
+    count, rest = divmod(len(entry_hashes), 32)
+    need(rest == 0 and 1 <= count <= 1024, "a list has 1 to 1,024 entries")
+    positions = [position for position, _ in seen]
+    need(positions == sorted(set(positions)), "positions do not ascend")
+    entries: dict[bytes, Entry] = {}
+    for position, salted in seen:
+        need(len(salted.salt) == 32, "no salt of 32 bytes")
+        expected = entry_hashes[32 * position : 32 * position + 32]
+        need(salted.hash == expected, "not the entry at this position")
+        entry = parse_entry(salted.entry)
+        need(all(entry.fingerprint > earlier for earlier in entries), "users do not ascend")
+        entries[entry.fingerprint] = entry
+    digest = labelled_hash("access-list", container_id + u64(version) + entry_hashes)
+    return AccessList(entries, entry_hashes, digest)

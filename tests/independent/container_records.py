@@ -1,0 +1,350 @@
+"""Container records and rules 1 to 5: docs/spec/container.md, 2, 5, 7 and 8."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tests.independent import encodings as e
+from tests.independent import segments
+from tests.independent.access_lists import (
+    DECRYPT,
+    DELETE,
+    EVERYTHING,
+    MODIFY_ACCESS,
+    MODIFY_TYPE,
+    UPLOAD,
+    AccessList,
+    Entry,
+)
+from tests.independent.encodings import RefusedError, Value, labelled_hash, need
+from tests.independent.ids import container_id_of
+from tests.independent.key_records import MINUTE, KeyChain, Signed
+from tests.independent.keys import SigningKey, check_signature
+from tests.independent.segments import CONTENT, HEADER, Part
+
+ENDLESS = e.TIME + 1
+
+
+# 5 Type
+
+
+def type_hash(container_id: bytes, salt: bytes, container_type: str | None) -> bytes:
+    need(container_type is None or len(container_type.encode()) <= 256, "a type too long")
+    return labelled_hash("type", container_id + salt + e.encode(container_type))
+
+
+# 2 ContainerRecord
+
+
+@dataclass(frozen=True)
+class Governing:
+    access_version: int
+    access_author: bytes
+    access_list: bytes
+    key_commitment: bytes
+    type: bytes
+
+    def value(self) -> Value:
+        fields: list[Value] = [self.access_version, self.access_author]
+        return [*fields, self.access_list, self.key_commitment, self.type]
+
+
+@dataclass(frozen=True)
+class ContainerRecord:
+    container_id: bytes
+    nonce: bytes | None
+    version: int
+    parent: bytes | None
+    author: bytes
+    key_index: int
+    time: int
+    link: tuple[int, bytes] | None
+    governing: Governing | None
+    header: Part | None
+    content: Part | None
+    tombstone: bool
+
+    def stored(self) -> bytes:
+        fields: list[Value] = [self.container_id, self.nonce, self.version, self.parent]
+        fields += [self.author, self.key_index, self.time]
+        fields.append(None if self.link is None else list(self.link))
+        parts = (self.governing, self.header, self.content)
+        fields += [None if part is None else part.value() for part in parts]
+        return e.store([*fields, self.tombstone])
+
+    def signed_by(self, key: SigningKey) -> Signed:
+        return Signed(self.stored(), key.sign("container-record", self.stored()))
+
+    @property
+    def changes_access(self) -> bool:
+        return self.governing is not None and self.governing.access_version == self.version
+
+
+def parse(body: bytes) -> ContainerRecord:
+    need(len(body) <= 2048, "a record too long")
+    fields = e.stored(body, 12)
+    record = ContainerRecord(
+        container_id=e.octets(fields[0], 16),
+        nonce=e.octets_or_nil(fields[1], 32),
+        version=e.integer(fields[2], 1, e.UINT),
+        parent=e.octets_or_nil(fields[3], 32),
+        author=e.octets(fields[4], 32),
+        key_index=e.key_index(fields[5]),
+        time=e.time(fields[6]),
+        link=_link(fields[7]),
+        governing=_governing(fields[8]),
+        header=segments.parse(fields[9], HEADER),
+        content=segments.parse(fields[10], CONTENT),
+        tombstone=e.boolean(fields[11]),
+    )
+    first = record.version == 1
+    need((record.nonce is not None) == first, "the nonce stands in version 1 only")
+    need((record.parent is None) == first, "only version 1 has no parent")
+    need((record.link is None) == first, "only version 1 has no link")
+    parts = [part.part_id for part in (record.header, record.content) if part is not None]
+    need(len(set(parts)) == len(parts), "one id for two parts")
+    return record
+
+
+def _link(value: Value) -> tuple[int, bytes] | None:
+    if value is None:
+        return None
+    fields = e.array(value, 2)
+    return e.uint(fields[0]), e.octets(fields[1], 32)
+
+
+def _governing(value: Value) -> Governing | None:
+    if value is None:
+        return None
+    fields = e.array(value, 5)
+    return Governing(
+        access_version=e.uint(fields[0]),
+        access_author=e.octets(fields[1], 32),
+        access_list=e.octets(fields[2], 32),
+        key_commitment=e.octets(fields[3], 32),
+        type=e.octets(fields[4], 32),
+    )
+
+
+def record_hash(body: bytes) -> bytes:
+    return labelled_hash("container-record", body)
+
+
+# 7 What makes a record valid
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A record that was found valid."""
+
+    record: ContainerRecord
+    hash: bytes
+
+
+@dataclass(frozen=True)
+class InForce:
+    """A governing record that was found valid, with the list that it names: G."""
+
+    record: ContainerRecord
+    hash: bytes
+    governing: Governing
+    access: AccessList
+
+    def unexpired(self, time: int) -> dict[bytes, Entry]:
+        """P"""
+        entries = self.access.entries.items()
+        return {user: entry for user, entry in entries if not entry.is_expired_at(time)}
+
+
+@dataclass(frozen=True)
+class Judge:
+    now: int
+    chains: Mapping[bytes, KeyChain]
+
+    def first(self, signed: Signed, access: AccessList) -> InForce:
+        """Rule 1."""
+        record = parse(signed.body)
+        governing = record.governing
+        need(record.version == 1 and record.nonce is not None, "not the first record")
+        expected = container_id_of(record.author, record.nonce or b"")
+        need(expected == record.container_id, "not the id of author and nonce")
+        if governing is None:
+            raise RefusedError("integrity", "the first record governs")
+        need(governing.access_version == 1, "another accessVersion than 1")
+        need(governing.access_author == record.author, "another accessAuthor")
+        need(not record.tombstone, "a tombstone as first record")
+        parts = [part for part in (record.header, record.content) if part is not None]
+        need(all(part.author == record.author for part in parts), "another part author")
+        self._key(signed, record)
+        self._not_ahead(record)
+        _change_of_access(record, access, None)
+        return InForce(record, record_hash(signed.body), governing, access)
+
+    def next(
+        self,
+        signed: Signed,
+        governing: InForce,
+        access: AccessList | None,
+        parent: Judged | InForce | None,
+    ) -> Judged | InForce:
+        """Rules 2 to 5. `access` is the list of a change of access; `parent` may not be at hand."""
+        record, g = parse(signed.body), governing
+        digest = record_hash(signed.body)
+        need(record.version >= 2, "a second beginning")
+        need(record.container_id == g.record.container_id, "another container's")
+        need(record.link == (g.record.version, g.hash), "the link does not name G")
+        if parent is None and record.version == g.record.version + 1:
+            parent = g
+        if parent is None:
+            need(record.version > g.record.version, "not above G")
+        else:
+            _chain(record, parent)
+        _author(record, g)
+        if record.tombstone:
+            held = (record.header, record.content, record.governing)
+            need(held == (None, None, None), "a tombstone that holds something")
+        if record.governing is not None:
+            _governs(record, record.governing, g.governing)
+        if parent is not None:
+            _parts(record, parent.record)
+        self._key(signed, record)
+        earlier = [g.record.time] if parent is None else [g.record.time, parent.record.time]
+        need(all(time <= record.time for time in earlier), "rule 3: before parent or G")
+        self._not_ahead(record)
+        if record.governing is None:
+            return Judged(record, digest)
+        if not record.changes_access:
+            return InForce(record, digest, record.governing, g.access)
+        if access is None:
+            raise RefusedError("integrity", "a change of access without its list")
+        _change_of_access(record, access, g)
+        return InForce(record, digest, record.governing, access)
+
+    def _key(self, signed: Signed, record: ContainerRecord) -> None:
+        need(record.author in self.chains, "an author without a key chain")
+        public = self.chains[record.author].signing_key(record.key_index, record.time)
+        if signed.signature is not None:
+            check_signature(public, "container-record", signed.body, signed.signature)
+
+    def _not_ahead(self, record: ContainerRecord) -> None:
+        need(record.time <= self.now + 15 * MINUTE, "rule 3: of the future", "clock")
+
+    def fresh(
+        self, governing: Sequence[tuple[Signed, AccessList | None]], head: Signed | None
+    ) -> Judged | InForce:
+        """8: what a fresh reader judges, G1 to Gk with their lists, and the head unless it is Gk."""
+        (first, access), *others = governing
+        if access is None:
+            raise RefusedError("integrity", "G1 without its list")
+        g = self.first(first, access)
+        for signed, access in others:
+            judged = self.next(signed, g, access, None)
+            if not isinstance(judged, InForce):
+                raise RefusedError(
+                    "integrity", "a record that does not govern, among those that do"
+                )
+            g = judged
+        return g if head is None else self.next(head, g, None, None)
+
+
+def _chain(record: ContainerRecord, parent: Judged | InForce) -> None:
+    need(record.parent == parent.hash, "not the parent's hash")
+    need(record.version == parent.record.version + 1, "not the parent's version and one")
+    governs = isinstance(parent, InForce)
+    link = (parent.record.version, parent.hash) if governs else parent.record.link
+    need(record.link == link, "another link than the parent leads to")
+    need(not parent.record.tombstone, "nothing follows a tombstone")
+
+
+def _author(record: ContainerRecord, g: InForce) -> None:
+    entry = g.unexpired(record.time).get(record.author)
+    needed = DELETE if record.tombstone else UPLOAD
+    governing = None if record.tombstone else record.governing
+    if governing is not None and governing.type != g.governing.type:
+        needed |= MODIFY_TYPE
+    need(entry is not None and entry.permissions & needed == needed, "an author without permission")
+
+
+def _governs(record: ContainerRecord, new: Governing, old: Governing) -> None:
+    if record.changes_access:
+        need(new.access_author == record.author, "a change of access in another's name")
+        need(new.key_commitment != old.key_commitment, "a change of access with the old key")
+    else:
+        need(new == replace(old, type=new.type), "access changed without saying so")
+        need(new.type != old.type, "nothing changed")
+
+
+def _parts(record: ContainerRecord, parent: ContainerRecord) -> None:
+    before = [part for part in (parent.header, parent.content) if part is not None]
+    ids, keys = {part.part_id for part in before}, {part.sealed_key for part in before}
+    for part, old in ((record.header, parent.header), (record.content, parent.content)):
+        if part is None:
+            continue
+        if old is not None and part.part_id == old.part_id:
+            need(part == replace(old, sealed_key=part.sealed_key), "a carried part that changed")
+            sealed_again = part.sealed_key != old.sealed_key
+            need(sealed_again == record.changes_access, "sealed again, or not, without reason")
+        else:
+            need(part.author == record.author, "a new part of another author")
+            need(part.part_id not in ids, "a new part under an old id")
+            need(part.sealed_key not in keys, "a new part with an old sealed key")
+
+
+# Rules 4 and 5
+
+
+def _change_of_access(record: ContainerRecord, access: AccessList, g: InForce | None) -> None:
+    """`access` is N; without g it is the first record, whose author holds everything."""
+    named = record.governing is not None and access.hash == record.governing.access_list
+    need(named, "not the list that the record names")
+    old = {} if g is None else g.unexpired(record.time)
+    new = access.entries
+    need(not any(entry.is_expired_at(record.time) for entry in new.values()), "expired entries")
+    held, until = EVERYTHING, ENDLESS
+    if g is not None:
+        held, until = old[record.author].permissions, _end(old[record.author])
+    for user in old.keys() | new.keys():
+        if user in new or access.complete:  # who is missing from a list not wholly seen is not out
+            _difference(old.get(user), new.get(user), held, until)
+    if g is not None:
+        for user, entry in g.access.entries.items():
+            falls = user in new and new[user].key_index < entry.key_index
+            need(not falls or user == record.author, "a key index that falls")
+        if not held & MODIFY_ACCESS:
+            _renewal(record, access, g)
+
+
+def _difference(old: Entry | None, new: Entry | None, held: int, until: int) -> None:
+    before, after = (0 if entry is None else entry.permissions for entry in (old, new))
+    need(not (before ^ after) & ~held, "a bit given or taken that the author does not hold")
+    later = False
+    if old is not None and new is not None and old.expires_at != new.expires_at:
+        need(
+            not (before | after) & ~held, "an expiry changed of bits that the author does not hold"
+        )
+        later = _end(new) > _end(old)
+    if new is not None and (after & ~before or later):
+        need(_end(new) <= until, "given for longer than the author's own")
+
+
+def _end(entry: Entry) -> int:
+    return ENDLESS if entry.expires_at is None else entry.expires_at
+
+
+def _renewal(record: ContainerRecord, access: AccessList, g: InForce) -> None:
+    old, new = g.unexpired(record.time), access.entries
+    same_type = record.governing is not None and record.governing.type == g.governing.type
+    need(same_type, "a renewal that changes the type")
+    for user in old.keys() | new.keys():
+        if user not in new and not access.complete:
+            continue
+        both = user in old and user in new
+        need(both and _rights(old[user]) == _rights(new[user]), "a renewal that gives or takes")
+    if g.access.complete:
+        expired = len(old) < len(g.access.entries)
+        chooser = old.get(g.governing.access_author)
+        left = chooser is None or not chooser.permissions & DECRYPT
+        need(expired or left, "a renewal without need")
+
+
+def _rights(entry: Entry) -> tuple[int, int | None]:
+    return entry.permissions, entry.expires_at

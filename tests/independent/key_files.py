@@ -1,0 +1,174 @@
+"""KeyRing and KeyFile: docs/spec/keyfile.md, 1 and 2."""
+
+import hmac
+import secrets
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tests.independent import encodings as e
+from tests.independent.encodings import RefusedError, Value, label, labelled_hash, need, sha256
+from tests.independent.ids import fingerprint_of, user_id_of
+from tests.independent.keys import (
+    DecryptionKey,
+    SigningKey,
+    argon2id,
+    cobblestone_open,
+    cobblestone_seal,
+    hkdf,
+)
+
+MAGIC = b"scbroker.keyfile"
+BLOCK = 128
+
+
+@dataclass(frozen=True)
+class KeyRing:
+    generation: int
+    signing: tuple[SigningKey, ...]
+    encryption: tuple[DecryptionKey, ...]
+
+    @property
+    def fingerprint(self) -> bytes:
+        return fingerprint_of(self.signing[0].public)
+
+    def stored(self) -> bytes:
+        signing: list[Value] = [[key.ed25519, key.ml_dsa] for key in self.signing]
+        encryption: list[Value] = [[key.ml_kem, key.x25519] for key in self.encryption]
+        return e.store([self.fingerprint, self.generation, signing, encryption])
+
+
+def parse_key_ring(data: bytes) -> KeyRing:
+    fields = e.stored(data, 4)
+    signing = _keys(fields[2], (32, 32), SigningKey)
+    encryption = _keys(fields[3], (64, 32), DecryptionKey)
+    ring = KeyRing(e.integer(fields[1], 1, e.UINT), signing, encryption)
+    need(e.octets(fields[0], 32) == ring.fingerprint, "not the fingerprint of its signing key 0")
+    return ring
+
+
+Key = TypeVar("Key")
+
+
+def _keys(
+    value: Value, sizes: tuple[int, int], make: Callable[[bytes, bytes], Key]
+) -> tuple[Key, ...]:
+    pairs = [e.array(pair, 2) for pair in e.elements(value)]
+    need(1 <= len(pairs) <= 256, "1 to 256 keys")
+    return tuple(make(e.octets(one, sizes[0]), e.octets(two, sizes[1])) for one, two in pairs)
+
+
+@dataclass(frozen=True)
+class KeyFile:
+    fingerprint: bytes
+    password_salt: bytes
+    passphrase_part: bytes
+    password_part: bytes
+
+    def stored(self) -> bytes:
+        fields: list[Value] = [self.fingerprint, self.password_salt]
+        return MAGIC + e.store([*fields, self.passphrase_part, self.password_part])
+
+
+def parse(data: bytes, user_id: bytes) -> KeyFile:
+    """2.4, step 1."""
+    need(len(data) <= 65_536, "too long")
+    need(data[:16] == MAGIC, "no KeyFile")
+    fields = e.stored(data[16:], 4)
+    fingerprint, salt = e.octets(fields[0], 32), e.octets(fields[1], 32)
+    file = KeyFile(fingerprint, salt, e.octets_to(fields[2], 1200), e.octets_to(fields[3], 49_152))
+    need(user_id_of(fingerprint) == user_id, "another user's KeyFile", "key-substitution")
+    return file
+
+
+# 2.1 to 2.3 Derivations
+
+
+def secret_octets(secret: str) -> bytes:
+    octets = unicodedata.normalize("NFKC", secret).encode()
+    need(1 <= len(octets) <= 1023, "a secret has 1 to 1,023 bytes", "invalid")
+    return octets
+
+
+def password_key(password: bytes, salt: bytes, fingerprint: bytes) -> bytes:
+    return hkdf(argon2id(password, salt), label("password-wrap") + fingerprint)
+
+
+@dataclass(frozen=True)
+class PassphraseKeys:
+    auth: bytes
+    wrap: bytes
+
+
+def passphrase_keys(passphrase: str, user_id: bytes) -> PassphraseKeys:
+    root = argon2id(secret_octets(passphrase), labelled_hash("passphrase-salt", user_id))
+    return PassphraseKeys(
+        auth=hkdf(root, label("passphrase-auth") + user_id),
+        wrap=hkdf(root, label("passphrase-wrap") + user_id),
+    )
+
+
+def password_context(fingerprint: bytes, salt: bytes) -> bytes:
+    return label("keyfile-password") + fingerprint + salt
+
+
+def passphrase_context(fingerprint: bytes, salt: bytes, password_part: bytes) -> bytes:
+    return label("keyfile-passphrase") + fingerprint + sha256(salt + password_part)
+
+
+def pad(password: bytes) -> bytes:
+    marked = password + b"\x80"
+    return marked + bytes(-len(marked) % BLOCK)
+
+
+def unpad(padded: bytes) -> bytes:
+    password = padded.rstrip(b"\0")[:-1]
+    need(1 <= len(password) <= 1023 and pad(password) == padded, "padding", "decryption")
+    return password
+
+
+# 2.4, 2.5 Opening
+
+
+def open_with_passphrase(
+    data: bytes, user_id: bytes, passphrase: str, password: str | None
+) -> KeyRing:
+    file = parse(data, user_id)
+    wrap = passphrase_keys(passphrase, user_id).wrap
+    context = passphrase_context(file.fingerprint, file.password_salt, file.password_part)
+    inside = unpad(cobblestone_open(wrap, context, file.passphrase_part))
+    if password is not None:
+        same = hmac.compare_digest(secret_octets(password), inside)
+        need(same, "another password", "decryption")
+    return _open_password_part(file, inside)
+
+
+def open_with_password(data: bytes, user_id: bytes, password: str) -> KeyRing:
+    return _open_password_part(parse(data, user_id), secret_octets(password))
+
+
+def _open_password_part(file: KeyFile, password: bytes) -> KeyRing:
+    key = password_key(password, file.password_salt, file.fingerprint)
+    context = password_context(file.fingerprint, file.password_salt)
+    try:
+        ring = parse_key_ring(cobblestone_open(key, context, file.password_part))
+        need(ring.fingerprint == file.fingerprint, "another user's KeyRing")
+    except RefusedError as error:  # every failure of opening is one
+        raise RefusedError("decryption", str(error)) from None
+    return ring
+
+
+def seal(ring: KeyRing, password: str, passphrase: str) -> bytes:
+    salt, fingerprint, inside = secrets.token_bytes(32), ring.fingerprint, secret_octets(password)
+    password_part = cobblestone_seal(
+        password_key(inside, salt, fingerprint),
+        password_context(fingerprint, salt),
+        ring.stored(),
+    )
+    passphrase_part = cobblestone_seal(
+        passphrase_keys(passphrase, user_id_of(fingerprint)).wrap,
+        passphrase_context(fingerprint, salt, password_part),
+        pad(inside),
+    )
+    return KeyFile(fingerprint, salt, passphrase_part, password_part).stored()

@@ -1,0 +1,196 @@
+"""Chains of key records and their rules K1 to K7: docs/spec/ids.md, 4."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from tests.independent import encodings as e
+from tests.independent.encodings import Value, labelled_hash, need
+from tests.independent.ids import fingerprint_of
+from tests.independent.keys import (
+    DecryptionKey,
+    SigningKey,
+    check_encryption_key,
+    check_signature,
+    check_signing_key,
+)
+
+SIGNING, ENCRYPTION = 0, 1
+ACTIVE, RETIRED = 0, 1
+LENGTHS = {SIGNING: 1984, ENCRYPTION: 1216}
+CHECKS = {SIGNING: check_signing_key, ENCRYPTION: check_encryption_key}
+MINUTE = 60_000_000
+
+
+class Signed(NamedTuple):
+    """An object as it is stored.
+
+    Without a signature it is a vector's, which says that its signatures are taken to hold.
+    """
+
+    body: bytes
+    signature: bytes | None
+
+
+@dataclass(frozen=True)
+class KeyRecord:
+    fingerprint: bytes
+    sequence: int
+    key_type: int
+    index: int
+    public_key: bytes
+    state: int
+    time: int
+    previous: bytes | None
+
+    def stored(self) -> bytes:
+        fields: list[Value] = [self.fingerprint, self.sequence, self.key_type, self.index]
+        return e.store([*fields, self.public_key, self.state, self.time, self.previous])
+
+    def signed_by(self, key: SigningKey) -> Signed:
+        return Signed(self.stored(), key.sign("key-record", self.stored()))
+
+
+def parse(body: bytes) -> KeyRecord:
+    fields = e.stored(body, 8)
+    key_type = e.integer(fields[2], SIGNING, ENCRYPTION)
+    return KeyRecord(
+        fingerprint=e.octets(fields[0], 32),
+        sequence=e.uint(fields[1]),
+        key_type=key_type,
+        index=e.key_index(fields[3]),
+        public_key=e.octets(fields[4], LENGTHS[key_type]),
+        state=e.integer(fields[5], ACTIVE, RETIRED),
+        time=e.time(fields[6]),
+        previous=e.octets_or_nil(fields[7], 32),
+    )
+
+
+def record_hash(body: bytes) -> bytes:
+    return labelled_hash("key-record", body)
+
+
+@dataclass(frozen=True)
+class PublishedKey:
+    public: bytes
+    introduced: int
+    retired: int | None = None
+
+    def is_good_at(self, time: int) -> bool:
+        return self.introduced <= time and (self.retired is None or self.retired > time)
+
+
+class Mark(NamedTuple):
+    sequence: int
+    hash: bytes
+
+
+@dataclass
+class KeyChain:
+    """The keys of one user, by type and index, of the records that were judged so far."""
+
+    fingerprint: bytes
+    hashes: list[bytes] = field(default_factory=list)
+    keys: dict[int, list[PublishedKey]] = field(
+        default_factory=lambda: {SIGNING: [], ENCRYPTION: []}
+    )
+
+    @property
+    def mark(self) -> Mark:
+        return Mark(len(self.hashes) - 1, self.hashes[-1])
+
+    def latest_active(self, key_type: int) -> int:
+        """The index; there always is one, by K5."""
+        keys = self.keys[key_type]
+        return max(index for index, key in enumerate(keys) if key.retired is None)
+
+    def signing_key(self, index: int, time: int) -> bytes:
+        """The key that may have signed at that time."""
+        keys = self.keys[SIGNING]
+        need(index < len(keys) and keys[index].is_good_at(time), "no signing key that is good")
+        return keys[index].public
+
+    def check_mark(self, mark: Mark) -> None:
+        need(mark.sequence < len(self.hashes), "shorter than it was", "rollback")
+        need(self.hashes[mark.sequence] == mark.hash, "another chain than it was", "fork")
+
+    def check_pin(self, fingerprint: bytes) -> None:
+        need(self.fingerprint == fingerprint, "two users with one id", "key-substitution")
+
+
+def judge(records: Sequence[Signed], now: int) -> KeyChain:
+    need(len(records) >= 2, "K2: fewer than two records")
+    chain = KeyChain(parse(records[0].body).fingerprint)
+    for signed in records:
+        _append(chain, signed, now)
+    return chain
+
+
+def _append(chain: KeyChain, signed: Signed, now: int) -> None:
+    record = parse(signed.body)
+    keys = chain.keys[record.key_type]
+    first = not chain.hashes
+    if first:
+        shape = (record.sequence, record.key_type, record.index, record.state, record.previous)
+        need(shape == (0, SIGNING, 0, ACTIVE, None), "K1: no first record")
+        need(fingerprint_of(record.public_key) == record.fingerprint, "K1: another fingerprint")
+    else:
+        need(record.sequence == len(chain.hashes), "K2: not the next sequence")
+        need(record.fingerprint == chain.fingerprint, "K2: another user's")
+        need(record.previous == chain.hashes[-1], "K2: another previous record")
+    if record.sequence == 1:
+        introduced = (record.key_type, record.index, record.state)
+        need(introduced == (ENCRYPTION, 0, ACTIVE), "K1: encryption key 0 comes second")
+    if record.state == ACTIVE:
+        need(record.index == len(keys), "K4, K7: not the next index")
+        CHECKS[record.key_type](record.public_key)
+        known = record.public_key in [key.public for key in keys]
+        need(not known, "K4: introduced before")
+    root = record.public_key if first else chain.keys[SIGNING][0].public
+    if signed.signature is not None:
+        check_signature(root, "key-record", signed.body, signed.signature)  # K3
+    need(record.time <= now + 20 * MINUTE, "K6: of the future", "clock")
+    if record.state == ACTIVE:
+        keys.append(PublishedKey(record.public_key, record.time))
+    else:
+        need(record.index < len(keys) - 1, "K5: the newest, or no key")
+        key = keys[record.index]
+        need(key.retired is None, "K5: retired before")
+        need(key.public == record.public_key, "K5: another public key")
+        need(key.introduced <= record.time, "K5: before it was introduced")
+        keys[record.index] = replace(key, retired=record.time)
+    chain.hashes.append(record_hash(signed.body))
+
+
+class Writer:
+    """A user who writes their own chain."""
+
+    def __init__(self, time: int) -> None:
+        self.signing = [SigningKey.fresh()]
+        self.encryption = [DecryptionKey.fresh()]
+        self.fingerprint = fingerprint_of(self.signing[0].public)
+        self.records: list[Signed] = []
+        self._append(SIGNING, 0, ACTIVE, time)
+        self._append(ENCRYPTION, 0, ACTIVE, time)
+
+    def rotate(self, time: int, retirement: int) -> None:
+        """A new key of each type, and the retirement of those that they replace."""
+        self.signing.append(SigningKey.fresh())
+        self.encryption.append(DecryptionKey.fresh())
+        for key_type, keys in ((SIGNING, self.signing), (ENCRYPTION, self.encryption)):
+            self._append(key_type, len(keys) - 1, ACTIVE, time)
+            self._append(key_type, len(keys) - 2, RETIRED, retirement)
+
+    def _append(self, key_type: int, index: int, state: int, time: int) -> None:
+        keys = self.signing if key_type == SIGNING else self.encryption
+        record = KeyRecord(
+            self.fingerprint,
+            len(self.records),
+            key_type,
+            index,
+            keys[index].public,
+            state,
+            time,
+            record_hash(self.records[-1].body) if self.records else None,
+        )
+        self.records.append(record.signed_by(self.signing[0]))

@@ -1,0 +1,87 @@
+"""Orders and the digest of a storing: docs/spec/protocol.md, 3."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.independent import encodings as e
+from tests.independent import key_records
+from tests.independent.encodings import RefusedError, labelled_hash, need, sha256, u8, u64
+from tests.independent.key_records import SIGNING, KeyChain, Signed
+from tests.independent.keys import SigningKey, check_signature
+
+STORE, DELETE_KEY_FILE, DELETE_USER = "store-key-file", "delete-key-file", "delete-user"
+NO_DIGEST = bytes(32)
+
+
+@dataclass(frozen=True)
+class Storing:
+    key_file: bytes
+    generation: int
+    auth: bytes
+    reminder: str | None
+    replaces: bytes | None
+    end_other_sessions: bool
+    key_records: Sequence[bytes]
+    """Their bodies."""
+
+    @property
+    def digest(self) -> bytes:
+        reminder = sha256((self.reminder or "").encode())
+        return labelled_hash(
+            "order-digest",
+            sha256(self.key_file)
+            + u64(self.generation)
+            + self.auth
+            + u8(self.reminder is not None)
+            + reminder
+            + u8(self.replaces is not None)
+            + (self.replaces or bytes(32))
+            + u8(self.end_other_sessions)
+            + b"".join(map(key_records.record_hash, self.key_records)),
+        )
+
+
+@dataclass(frozen=True)
+class Order:
+    origin: str
+    fingerprint: bytes
+    key_index: int
+    nonce: bytes
+    action: str
+    digest: bytes
+
+    def stored(self) -> bytes:
+        fields: list[e.Value] = [self.origin, self.fingerprint, self.key_index, self.nonce]
+        return e.store([*fields, self.action, self.digest])
+
+    def signed_by(self, key: SigningKey) -> Signed:
+        return Signed(self.stored(), key.sign("order", self.stored()))
+
+
+def parse(body: bytes) -> Order:
+    fields = e.stored(body, 6)
+    return Order(
+        origin=e.text(fields[0]),
+        fingerprint=e.octets(fields[1], 32),
+        key_index=e.key_index(fields[2]),
+        nonce=e.octets(fields[3], 48),
+        action=e.text(fields[4]),
+        digest=e.octets(fields[5], 32),
+    )
+
+
+def judge(
+    body: bytes, signature: bytes, chain: KeyChain, origin: str, action: str, digest: bytes
+) -> Order:
+    """What the broker of that origin finds, but for the nonce."""
+    need(len(body) <= 1024, "an order too long", "invalid")
+    try:
+        order = parse(body)
+        latest = chain.latest_active(SIGNING)
+        meant = (origin, chain.fingerprint, latest, action, digest)
+        said = (order.origin, order.fingerprint, order.key_index, order.action, order.digest)
+        need(said == meant, "another order")
+        check_signature(chain.keys[SIGNING][latest].public, "order", body, signature)
+    except RefusedError as error:
+        raise RefusedError("challenge", str(error)) from None
+    return order

@@ -1,0 +1,246 @@
+"""What is made here, scbroker reads, and both judge alike.
+
+One of the two modules of this package that know scbroker: `test_through_a_broker` is the other.
+"""
+
+import uuid
+
+import pytest
+
+from scbroker.client.reading import State, judge_view, open_container_key, open_type
+from scbroker.client.sealing import OpenPart
+from scbroker.crypto import seal
+from scbroker.crypto.verify import VerifyingKey
+from scbroker.errors import BrokerError
+from scbroker.keys import KeyRing
+from scbroker.records import key_record as theirs
+from scbroker.records.access_list import AccessList, SaltedEntry
+from scbroker.records.container_record import Role
+from scbroker.records.judge import InForce, Known, judge_first, judge_next
+from scbroker.vocabulary import KeyType
+from scbroker.wire.codec import SignedObject
+from scbroker.wire.containers import Disclosed, GoverningView, ListView, TypeText
+from scbroker.wire.orders import Authorization, KeyFileStoring, parse_order
+from scbroker.wire.users import parse_statement
+from tests.independent import container_records, key_files, orders
+from tests.independent.changes import JUDGE, Beginning, Change, Draw, SeenList
+from tests.independent.ids import user_id_of
+from tests.independent.key_records import Signed, Writer
+from tests.independent.orders import Order, Storing
+from tests.independent.sessions import Statement
+from tests.independent.story import NOW, Story, Told, key_ring
+
+BROKER = "https://broker.example:443"
+NONCE = bytes(range(48))
+DRAWS = 3000
+
+
+@pytest.fixture(scope="module")
+def story() -> Story:
+    return Story().tell()
+
+
+def chain(user: Writer) -> theirs.KeyChain:
+    return theirs.KeyChain.verify([theirs.Signed(*_both(signed)) for signed in user.records], NOW)
+
+
+def read(story: Story, count: int, reader: Writer) -> State:
+    """The container as a fresh reader finds it after so many records."""
+    told = story.told[:count]
+    governs = [container_records.parse(one.signed.body).governing is not None for one in told]
+    views = [_view(one) for one, governing in zip(told, governs, strict=True) if governing]
+    head = None if governs[-1] else theirs.Signed(*_both(told[-1].signed))
+    chains = {user.fingerprint: chain(user) for user in (story.alice, story.bob)}
+    return judge_view(story.container_id, reader.fingerprint, views, head, None, chains, None, NOW)
+
+
+def test_key_chains_of_our_making_are_valid(story: Story) -> None:
+    """scbroker finds the same keys, the same user, and the same mark in a rotated chain."""
+    found = chain(story.alice)
+    assert found.fingerprint == story.alice.fingerprint
+    assert found.userId.bytes == user_id_of(story.alice.fingerprint)
+    latest = found.latest(KeyType.Signing)
+    assert (latest.index, latest.public) == (1, story.alice.signing[1].public)
+    assert found.sequence == 5
+
+
+def test_key_files_of_our_making_open(story: Story) -> None:
+    """scbroker opens them with either secret, in another form of Unicode, to the same keys."""
+    ring = key_ring(story.alice, 3)
+    file = key_files.seal(ring, "\N{LATIN SMALL LIGATURE FI}sh", "a passphrase")
+    user_id = uuid.UUID(bytes=user_id_of(ring.fingerprint))
+    for secrets in ({"password": "fish"}, {"passphrase": "a passphrase"}):
+        opened = KeyRing.open(file, user_id, **secrets)
+        assert opened.rawFingerprint == ring.fingerprint
+        assert opened.generation == 3
+        assert [key.sign("order", b"")[:64] for key in opened.signing] == [
+            key.sign("order", b"")[:64] for key in ring.signing
+        ]
+        assert len(opened.encryption) == 2
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_containers_of_our_making_are_valid(story: Story, count: int) -> None:
+    """After each record scbroker finds the head that we wrote, with every entry seen."""
+    state = read(story, count, story.alice)
+    record = container_records.parse(story.told[count - 1].signed.body)
+    assert state.head.record.version == record.version == count
+    assert state.head.hash == container_records.record_hash(story.told[count - 1].signed.body)
+    assert state.complete
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_what_we_sealed_opens(story: Story, count: int) -> None:
+    """Wraps, types, sealed keys and segments open, for those who are members after each record."""
+    told = story.told[count - 1]
+    container_type = "first" if count < 3 else "second \N{SNOWMAN}"
+    for user in (story.alice, story.bob)[: 2 if count < 4 else 1]:
+        state = read(story, count, user)
+        wrap = story.told[0 if count < 4 else 3].wraps[user.fingerprint]
+        ring = ring_of(user)
+        key = open_container_key(state, wrap, user.fingerprint, ring.encryption)
+        assert key == told.container_key
+        if user is story.alice:
+            text = TypeText(salt=story.type_salts[container_type], type=container_type)
+            assert open_type(state, text, user.fingerprint) == container_type
+        for role, part, sealed in (
+            (Role.Header, state.head.record.header, told.header),
+            (Role.Content, state.head.record.content, told.content),
+        ):
+            assert part is not None
+            assert sealed is not None
+            opening = OpenPart.open(story.container_id, role, part, key)
+            last = len(sealed.sealed) - 1
+            plaintext = b"".join(
+                opening.open_segment(index, segment, sealed.hashes[32 * index : 32 * index + 32])
+                for index, segment in enumerate(sealed.sealed)
+            )
+            assert last == (1 if role is Role.Content and count > 1 else 0)
+            assert opening.length == sealed.length
+            assert plaintext[: sealed.length] == _text(role, count)
+
+
+def test_a_removed_member_has_no_entry(story: Story) -> None:
+    """Bob's view after his removal is refused: he stands in no list that is in force."""
+    state = read(story, 4, story.alice)
+    assert list(state.governing.access.entries) == [story.alice.fingerprint]
+    assert state.governing.entry_of(story.bob.fingerprint, NOW) is None
+
+
+def test_statements_of_our_making_hold(story: Story) -> None:
+    """scbroker reads the same fields, and the signature verifies under the published key."""
+    alice = story.alice
+    statement = Statement(BROKER, alice.fingerprint, 1, NONCE)
+    body, signature = _both(statement.signed_by(alice.signing[1]))
+    found = parse_statement(body)
+    assert (found.origin, found.fingerprint) == (BROKER, alice.fingerprint)
+    assert (found.keyIndex, found.nonce) == (1, NONCE)
+    VerifyingKey(chain(alice).latest(KeyType.Signing).public).verify("session", body, signature)
+
+
+@pytest.mark.parametrize("reminder", [None, "", "the c\N{LATIN SMALL LETTER A WITH DIAERESIS}t"])
+@pytest.mark.parametrize("replaces", [None, bytes(32), bytes(range(32))])
+@pytest.mark.parametrize("records", [0, 2])
+def test_orders_of_our_making_hold(
+    story: Story, reminder: str | None, replaces: bytes | None, records: int
+) -> None:
+    """scbroker makes the same digest of the same storing, and reads the order that signs it."""
+    alice, end_others = story.alice, records > 0
+    key_records = alice.records[2 : 2 + records]
+    bodies = [signed.body for signed in key_records]
+    storing = Storing(b"file", 7, bytes(range(32)), reminder, replaces, end_others, bodies)
+    order = Order(BROKER, alice.fingerprint, 1, NONCE, orders.STORE, storing.digest)
+    body, signature = _both(order.signed_by(alice.signing[1]))
+    message = KeyFileStoring(
+        keyFile=b"file",
+        generation=7,
+        auth=bytes(range(32)),
+        reminder=reminder,
+        replaces=replaces,
+        keyRecords=[_object(signed) for signed in key_records],
+        endOtherSessions=end_others,
+        authorization=Authorization(order=body, signature=signature),
+    )
+    assert parse_order(body).digest == storing.digest == message.digest
+    VerifyingKey(alice.signing[1].public).verify("order", body, signature)
+
+
+def ring_of(user: Writer) -> KeyRing:
+    """A user's keys as scbroker has them."""
+    return KeyRing(
+        1,
+        tuple(seal.SigningKey(key.ed25519, key.ml_dsa) for key in user.signing),
+        tuple(seal.DecryptionKey(key.ml_kem, key.x25519) for key in user.encryption),
+    )
+
+
+def _view(told: Told) -> GoverningView:
+    entries = told.entries or []
+    disclosed = [
+        Disclosed(position=position, salt=entry.salt, entry=entry.entry)
+        for position, entry in enumerate(entries)
+    ]
+    access = ListView(entryHashes=b"".join(entry.hash for entry in entries), disclosed=disclosed)
+    return GoverningView(record=_object(told.signed), accessList=access if entries else None)
+
+
+def _object(signed: Signed) -> SignedObject:
+    body, signature = _both(signed)
+    return SignedObject(body=body, signature=signature)
+
+
+def _both(signed: Signed) -> tuple[bytes, bytes]:
+    assert signed.signature is not None
+    return signed.body, signed.signature
+
+
+def _text(role: Role, count: int) -> bytes:
+    if role is Role.Header:
+        return b'{"name":"own"}'
+    return b"once upon a time " * 61_000 if count > 1 else b""
+
+
+def test_both_judge_changes_alike() -> None:
+    """Rules 2 to 5 give one verdict here and there, on lists wholly and partly seen."""
+    valid = 0
+    for number in range(DRAWS):
+        change = Draw(number).change()
+        assert _scbroker_takes(change) == change.is_valid(), (number, change)
+        valid += change.is_valid()
+    assert 0.3 < valid / DRAWS < 0.8, "draws that say little"
+
+
+def test_both_judge_beginnings_alike() -> None:
+    """Rule 1 gives one verdict here and there."""
+    valid = 0
+    for number in range(DRAWS // 4):
+        beginning = Draw(number).beginning()
+        assert _scbroker_begins(beginning) == beginning.is_valid(), (number, beginning)
+        valid += beginning.is_valid()
+    assert 0.3 < valid / (DRAWS // 4) < 0.8, "draws that say little"
+
+
+def _scbroker_begins(beginning: Beginning) -> bool:
+    known = beginning.record.stored()
+    try:
+        judge_first(Known.parse(known), _theirs(beginning.access), JUDGE.now)
+    except BrokerError:
+        return False
+    return True
+
+
+def _scbroker_takes(change: Change) -> bool:
+    first = Known.parse(change.first.stored())
+    governing = InForce(first, _theirs(change.old))
+    parent = None if change.parent is None else Known.parse(change.parent.stored())
+    access = None if change.new is None else _theirs(change.new)
+    try:
+        judge_next(Known.parse(change.record.stored()), governing, access, parent, JUDGE.now)
+    except BrokerError:
+        return False
+    return True
+
+
+def _theirs(seen: SeenList) -> AccessList:
+    shown = [(position, SaltedEntry(*entry)) for position, entry in seen.seen]
+    return AccessList.disclosed(seen.hashes, shown)
