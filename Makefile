@@ -15,11 +15,14 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)))
 ifdef CI
 COVER ?= --cov --cov-report term --cov-fail-under 95
 endif
+# How long all searches take, and which there are: make fuzz SECONDS=60 TARGETS="container openapi"
+SECONDS ?= 600
+TARGETS ?=
 # Arguments for the resolver: make lock LOCK=--upgrade
 LOCK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format docs lock clean attacks flips audit
+.PHONY: help install demo test fuzz check format docs lock clean attacks flips audit
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,6 +34,9 @@ demo: $(INSTALLED) ## Run a broker and the whole story on a real file
 
 test: $(INSTALLED) ## Run all tests
 	$(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(COVER) $(TESTS)
+
+fuzz: $(INSTALLED) ## Search for inputs that break a decoder or the broker, for SECONDS
+	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(TARGETS)
 
 check: $(INSTALLED) ## Lint, check formatting, types and import contracts
 	$(BIN)/ruff check .

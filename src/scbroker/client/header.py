@@ -6,6 +6,7 @@ by their own methods, so that pydantic is not needed.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ def encode_header(header: object) -> bytes | None:
             data = bytes(header.model_dump_json().encode())
         else:
             data = msgspec.json.encode(header)
+        _check_strict(data)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"The header cannot be written as JSON: {error}") from None
     if len(data) > MAX_HEADER:
@@ -37,6 +39,7 @@ def encode_header(header: object) -> bytes | None:
 def decode_header(data: bytes, header_type: Any) -> Any:
     """The header as the type that the caller asks for; `InvalidArgumentError` if it is none of it."""
     try:
+        _check_strict(data)
         if hasattr(header_type, "model_validate_json"):
             found = header_type.model_validate_json(data)
         else:
@@ -45,6 +48,20 @@ def decode_header(data: bytes, header_type: Any) -> Any:
         name = getattr(header_type, "__name__", str(header_type))
         raise InvalidArgumentError(f"The header is not a {name}: {_fault(error)}") from None
     return found
+
+
+def _check_strict(data: bytes) -> None:
+    """`ValueError` for what some programs read in one way and some in another, or not at all.
+
+    NaN, numbers that no double holds, and names that stand twice in one object: pydantic takes all three.
+    """
+    msgspec.json.decode(data)
+    json.loads(data, object_pairs_hook=_named_once, parse_int=str, parse_float=str)
+
+
+def _named_once(pairs: list[tuple[str, object]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("a name stands twice in one object")
 
 
 def _fault(error: Exception) -> str:

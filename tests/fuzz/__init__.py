@@ -1,0 +1,1 @@
+"""Bytes that nobody foresaw, for every decoder that the network or the disk reaches: see `targets`."""
