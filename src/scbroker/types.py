@@ -1,4 +1,4 @@
-"""What operations return. Immutable; nothing secret in a repr beyond what the caller asked for.
+"""What operations return. Immutable; nothing that was decrypted stands in a repr.
 
 Times are aware datetimes in UTC. What the caller's permissions hide is None.
 """
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Header(Generic[T]):
     """A container's decrypted header."""
 
-    customHeaderObject: T
+    customHeaderObject: T = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
             with population.flipped(flip):
                 population.outcomes(flip)
 
-    python -m tests.hostile_broker.flips [--every 1] [--part 1/2]     every byte of all takes an hour
+    python -m tests.hostile_broker.flips [--every 1] [--part 1/2] [--start 0]    all take an hour
 
 Each read gives exactly what it gave before or raises a `BrokerError`; but for `TOLD`, which is the
 broker's word.
@@ -249,13 +249,15 @@ def _flip(octets: bytes, byte: int) -> bytes:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--every", type=int, default=1, help="one flip of so many")
+    parser.add_argument("--start", type=int, default=0, help="how many are behind already")
     parser.add_argument("--part", default="1/1", help="which part of the work this process does")
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
     began, done, wrong, outcomes = time.monotonic(), 0, 0, Counter[str]()
     with tempfile.TemporaryDirectory(prefix="flips-") as name, Population(Path(name)) as population:
         flips = list(population.flips())
-        for flip in flips[(part - 1) * options.every :: parts * options.every]:
+        first = options.start + (part - 1) * options.every
+        for flip in flips[first :: parts * options.every]:
             try:
                 with population.flipped(flip) as taken:
                     outcomes += population.outcomes(flip) if taken else Counter(["not stored"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.hostile_broker import page
-from tests.hostile_broker.catalogue import ATTACKS, EXPECTED, shown_by
+from tests.hostile_broker.catalogue import ATTACKS, shown_by
 from tests.hostile_broker.mutations import MUTATIONS
 from tests.hostile_broker.mutations.edits import Mutation
 
@@ -15,7 +15,7 @@ def test_the_catalogue_is_numbered_without_a_gap() -> None:
     assert len(set(ATTACKS.values())) == len(ATTACKS)
 
 
-@pytest.mark.parametrize("number", sorted(EXPECTED))
+@pytest.mark.parametrize("number", ATTACKS)
 def test_every_attack_is_mounted_by_a_test_and_loses_its_defence_in_a_mutation(number: int) -> None:
     mounted = shown_by()[number]
     assert mounted, f"no test mounts {ATTACKS[number]}"

@@ -22,6 +22,7 @@ from scbroker.client.fetching import (
     metadata_fields,
     metadata_of,
     open_fetched,
+    prove_deletion,
 )
 from scbroker.client.io_thread import io_thread
 from scbroker.client.reading import State, open_type
@@ -33,6 +34,7 @@ from scbroker.errors import (
     BrokerError,
     ConflictError,
     DecryptionError,
+    DeletedError,
     IntegrityError,
     PermissionDeniedError,
     RejectedError,
@@ -91,6 +93,15 @@ async def update(
     session: Session, container_id: uuid.UUID, change: Change, if_version: int | None = None
 ) -> SecuredContainer:
     """Appends a change; where another field was changed meanwhile, on top of that."""
+    try:
+        return await _update(session, container_id, change, if_version)
+    except DeletedError:
+        await prove_deletion(session, container_id)
+
+
+async def _update(
+    session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
+) -> SecuredContainer:
     seen: Fetched | None = None
     for attempt in range(_RETRIES + 1):
         fetched = await fetch(session, container_id)

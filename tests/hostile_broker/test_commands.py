@@ -1,0 +1,109 @@
+"""Attacks with data that asks to be obeyed: what was decrypted is for the caller, and for nobody else.
+
+Attack 43 of `catalogue`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from scbroker import BrokerError, Promise
+from tests.brokers import Wire
+from tests.client.tcp import BadBroker, http
+from tests.hostile_broker.accomplices import device_of, id_of, people
+from tests.hostile_broker.accounts import STATE, file_of
+from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.test_formats import problem
+from tests.server.writers import OWNER, Story
+
+
+def commands(folder: Path, address: str) -> dict[str, bytes]:
+    """Headers that a member can seal, each of which some program somewhere has obeyed."""
+    out = folder / "out"
+    return {
+        "a path": msgspec.json.encode({"fileName": "../../x", "name": str(out), "path": "~/x"}),
+        "an address": msgspec.json.encode(
+            {"url": address, "$ref": address, "@context": address, "href": f"file://{out}"}
+        ),
+        "an object": msgspec.json.encode({"py/object": "os.system", "__class__": "pathlib.Path"}),
+        "a program": f"__import__('pathlib').Path({str(out)!r}).write_text('x')".encode(),
+        "a pickle": b"cpathlib\nPath\n(V" + str(out).encode() + b"\ntR.",
+        "a document": f"!!python/object/apply:os.system ['touch {out}']".encode(),
+        "entities": f'<!DOCTYPE x [<!ENTITY e SYSTEM "{address}">]><x>&e;</x>'.encode(),
+    }
+
+
+@attack(43, "decrypted data as a command")
+def test_nothing_that_was_decrypted_touches_a_file_or_an_address(
+    mallory: HostileBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = people(mallory, 2)
+    (work := tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(work)
+    device = device_of(mallory, alice, bob)
+    with BadBroker([http(200, b"{}")]) as internal:
+        for what, header in commands(tmp_path, f"{internal.url}/x").items():
+            grants = {bob: OWNER, alice: OWNER}
+            story = Story(bob).created(grants, header=header, content=header, type="../../x")
+            for read in (device.getContainer, device.getContainerHeader):
+                read_or_refused(read(id_of(story)), what)
+            assert device.getContainerContent(id_of(story)).result(PATIENCE) == header
+        device.getEvents(containerType="../../x").result(PATIENCE)
+        assert internal.requests == []
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "a", work]
+
+
+def read_or_refused(promise: Promise[Any], what: str) -> None:
+    if what in ("a path", "an address", "an object"):
+        assert promise.result(PATIENCE)
+    else:
+        with pytest.raises(BrokerError.invalidArgumentError, match="The header is not"):
+            promise.result(PATIENCE)
+
+
+@attack(43, "decrypted data as a command")
+def test_no_name_that_a_user_gives_is_a_path_at_the_broker(mallory: HostileBroker) -> None:
+    """Type, program and part: of the files that it keeps all names are the broker's own."""
+    [alice] = people(mallory, 1)
+    before = {path for path in mallory.behind.directory.rglob("*") if path.is_file()}
+    device = device_of(mallory, alice)
+    made = device.createContainer(bytes(70_000), {"f": "../../x"}, type="../../x").result(PATIENCE)
+    new = {p for p in mallory.behind.directory.rglob("*") if p.is_file()} - before
+    kept = [p.relative_to(mallory.behind.directory) for p in new if "sqlite" not in p.name]
+    assert kept
+    assert all(
+        re.fullmatch(r"objects/parts/[0-9a-f]{2}/[0-9a-f]{32}-[0-9a-f]{32}", str(path))
+        for path in kept
+    )
+    octets = {"Content-Type": "application/octet-stream"}
+    with Wire(mallory.behind, "../../x", alice.wire.token) as wire:
+        for part in ("..%2f..%2fx", "%2e%2e", "%2fetc%2fpasswd", "..\\x", "x%00y"):
+            path = f"/v1/containers/{made.id}/parts/{part}/chunks/0"
+            assert wire.send("PUT", path, b"x" * 73, octets).status in (400, 404)
+    after = {path for path in mallory.behind.directory.rglob("*") if path.is_file()}
+    assert after - before - new == set()
+
+
+@attack(43, "decrypted data as a command")
+def test_what_a_broker_says_of_an_error_moves_no_cursor_and_ends_no_line(
+    mallory: HostileBroker,
+) -> None:
+    """It is printed to terminals and into logs."""
+    [alice] = people(mallory, 1)
+    device = device_of(mallory, alice)
+    said = "no\x1b]0;owned\x07\x1b[2J\r\n2026 INFO all is well\x9b31m\u202e\u2028" + "x" * 9000
+    with (
+        mallory.meddling(STATE, before=problem("conflict", said[:2000])),
+        pytest.raises(BrokerError.conflictError) as caught,
+    ):
+        device.needToSyncAccount(
+            alice.ring.userId, file_of([alice.name, bytes(32), b"p", b"p"])
+        ).result(PATIENCE)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) <= 500

@@ -1,0 +1,141 @@
+"""Attacks on what a broker reads: spellings that some parsers take, and requests that ask for memory.
+
+Attack 40 of `catalogue`, as far as a broker reads: what anybody sends who has a session.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from scbroker.wire import codec
+from tests.brokers import Wire
+from tests.hostile_broker.accomplices import id_of, people
+from tests.hostile_broker.broker import HostileBroker
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.test_parsers import ID, MIB, SPELLINGS, alone
+from tests.server.writers import Story, User
+
+
+@pytest.fixture
+def eve(mallory: HostileBroker) -> Iterator[User]:
+    """Has a session, and sends what no client sends; the broker is there still, and notes no fault."""
+    [eve] = people(mallory, 1)
+    log = mallory.behind.log
+    with broker_takes_little_memory(mallory, 96 * MIB):
+        yield eve
+    assert mallory.behind.log == log
+    eve.wire.call("GET", "/v1/key-file").expect(200)
+
+
+@contextmanager
+def broker_takes_little_memory(mallory: HostileBroker, most: int) -> Iterator[None]:
+    """By the kernel's own count of its highest resident size; where there is none, nothing is claimed."""
+    process = Path(f"/proc/{mallory.behind.pid}")
+    if not process.exists():  # pragma: no cover - systems without /proc
+        yield
+        return
+
+    def resident(name: str) -> int:
+        [line] = [at for at in (process / "status").read_text().splitlines() if at.startswith(name)]
+        return int(line.split()[1]) * 1024
+
+    (process / "clear_refs").write_text("5")
+    before = resident("VmRSS")
+    yield
+    assert resident("VmHWM") - before < most
+
+
+@attack(40, "parser ambiguity and bombs")
+def test_an_id_that_is_sent_in_another_spelling_is_refused(
+    mallory: HostileBroker, eve: User
+) -> None:
+    story = Story(eve).created()
+    for spell in SPELLINGS.values():
+        name, user = spell(str(id_of(story))), spell(eve.id)
+        quoted = urllib.parse.quote(name, safe="")
+        eve.wire.call("GET", f"/v1/containers/{quoted}").expect(400, "invalid")
+        eve.wire.call("GET", f"/v1/events?containerId={quoted}").expect(400, "invalid")
+        eve.wire.call("POST", "/v1/key-records", {"users": [{"userId": user}]}).expect(400)
+        path = f"/v1/users/{urllib.parse.quote(user, safe='')}/reminder"
+        eve.wire.call("GET", path).expect(400, "invalid")
+        key = spell(str(mallory.behind.api_key))
+        if key.isascii() and key.isprintable() and key == key.strip():
+            eve.wire.call("GET", "/v1/key-file", Scbroker_Api_Key=key).expect(401, "api-key")
+
+
+@attack(40, "parser ambiguity and bombs")
+@pytest.mark.parametrize("path", ["/v1/key-records", "/v1/sessions", "records"])
+def test_a_message_that_is_ambiguous_or_a_bomb_is_refused_and_takes_little_memory(
+    eve: User, path: str
+) -> None:
+    story = Story(eve).created()
+    method, where = "POST", path
+    good = msgspec.msgpack.encode({"users": [{"userId": eve.id}]})
+    if path == "/v1/sessions":
+        good = codec.encode(eve.wire.log_in_request(eve.ring))
+    if path == "records":
+        method, where = "PUT", f"{story.path}/records/2"
+        good = codec.encode(story.follow(eve, content=b"2"))
+    limit = codec.MAX_MESSAGE if path == "records" else codec.MAX_SMALL_MESSAGE
+    for bomb in alone(good).values():
+        answer = eve.wire.call(method, where, bomb)
+        assert (answer.status, answer.code) in ((400, "invalid"), (413, "too-large"))
+    eve.wire.call(method, where, b"\x90" * limit).expect(400, "invalid")
+    eve.wire.call(method, where, b"\x90" * (limit + 1)).expect(413, "too-large")
+
+
+@attack(40, "parser ambiguity and bombs")
+def test_a_number_that_is_sent_in_another_spelling_or_without_end_is_refused(
+    eve: User,
+) -> None:
+    story = Story(eve).created()
+    for number in (
+        "1" * 5000,
+        "01",
+        "+1",
+        "-1",
+        "1.0",
+        "1e3",
+        "0x1",
+        "1_0",
+        "%EF%BC%91",
+        "NaN",
+        str(2**53),
+    ):
+        for path in (
+            f"{story.path}/records/{number}",
+            f"{story.path}/parts/{ID}/chunks/{number}",
+        ):
+            body = b"x" if "chunks" in path else b"\x80"
+            kind = codec.OCTETS if "chunks" in path else codec.MESSAGE
+            answer = eve.wire.send("PUT", path, body, {"Content-Type": kind})
+            assert 400 <= answer.status < 500, (number, answer)
+        for query in (
+            f"{story.path}?since={number}",
+            f"/v1/events?startId={number}&endId={number}",
+        ):
+            eve.wire.call("GET", query).expect(400, "invalid")
+    for query in ("since=1&since=1", "since=1&since=2", "Since=1", "since=1;header=1"):
+        eve.wire.call("GET", f"{story.path}?{query}").expect(400, "invalid")
+
+
+@attack(40, "parser ambiguity and bombs")
+def test_a_request_that_promises_more_than_it_holds_is_refused(
+    mallory: HostileBroker, eve: User
+) -> None:
+    body = b"x" * (codec.MAX_SMALL_MESSAGE + 1)
+    headers = {"Content-Type": codec.MESSAGE, "Content-Length": str(2**62)}
+    with Wire(mallory.behind, token=eve.wire.token) as wire:
+        wire.send("POST", "/v1/key-records", body, headers).expect(413, "too-large")
+    story = Story(eve).created()
+    huge = story.follow(eve, content=b"2")
+    row = msgspec.msgpack.decode(huge.record.body[1:])
+    row[10][2] = 2**53 - 1  # the length of its content
+    signed = {"body": b"\x01" + msgspec.msgpack.encode(row), "signature": bytes(3373)}
+    eve.wire.call("PUT", f"{story.path}/records/2", {"record": signed}).expect(422, "rejected")

@@ -1,0 +1,170 @@
+"""What is secret stands nowhere but in the user's own program: canaries, looked for in every spelling.
+
+Attack 41 of `catalogue`; and of 36, that no comparison tells by its time how much of a guess was right.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import enum
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import scbroker
+from scbroker.crypto import verify
+from tests.hostile_broker.canaries import Evidence, a_day, spellings
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.mutations.edits import ROOT
+
+PLACES: Final = (
+    "heard", "addresses", "answered", "kept", "broker's log", "client's log", "errors", "objects",
+    "trust store",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evidence]:
+    with a_day(tmp_path_factory.mktemp("day")) as found:
+        yield found
+
+
+@attack(41, "secrets sent to the broker")
+@pytest.mark.parametrize("place", PLACES)
+def test_no_secret_stands_in_any_spelling_where_others_can_look(
+    evidence: Evidence, place: str
+) -> None:
+    assert set(evidence.places) == set(PLACES)
+    assert set(evidence.secrets) == {
+        "passwords", "passphrases", "mistyped", "contents", "headers", "private keys",
+        "trust store keys", "container and part keys", "KeyFile keys", "stretched",
+    }  # fmt: skip
+    assert all(len(each) >= 12 for wanted in evidence.secrets.values() for each in wanted)
+    assert len(evidence.secrets["private keys"]) == 4 * 3, "Alice's, Bob's, and Alice's next"
+    for name, wanted in evidence.secrets.items():
+        assert evidence.found(place, wanted) == [], name
+
+
+@attack(41, "secrets sent to the broker")
+def test_what_is_no_secret_is_found_where_it_belongs(evidence: Evidence) -> None:
+    """So that finding nothing means something."""
+    for name, places in {
+        "user id": {"heard", "addresses", "answered", "client's log", "objects"},
+        "type": {"heard", "addresses", "answered", "kept", "objects"} - {"addresses"},
+        "reminder": {"heard", "kept"},
+        "auth": {"heard"},
+        "record": {"heard", "answered", "kept"},
+    }.items():
+        wanted = {evidence.sent[name]}
+        assert {place for place in PLACES if evidence.found(place, wanted)} == places, name
+    assert b"the table is broken" in evidence.places["broker's log"]
+    assert b"The header is not" in evidence.places["errors"]
+    assert len(evidence.places["client's log"]) > 10_000
+    assert len(evidence.places["trust store"]) > 500
+
+
+@attack(41, "secrets sent to the broker")
+def test_every_public_kind_of_object_was_shown(evidence: Evidence) -> None:
+    public = {getattr(scbroker, name) for name in scbroker.__all__}
+    kinds = {
+        each for each in public
+        if isinstance(each, type) and not issubclass(each, (enum.Enum, BaseException))
+        and not getattr(each, "_is_protocol", False) and not each.__name__.startswith("Base")
+    }  # fmt: skip
+    shown = {base for kind in evidence.kinds for base in kind.__mro__}
+    assert {each.__name__ for each in kinds - shown} <= {"MemoryTrustStore"}
+
+
+@attack(41, "secrets sent to the broker")
+@pytest.mark.parametrize(
+    "secret", [b"Kanarie 12 ab/c", bytes(range(190, 254))], ids=["text", "key"]
+)
+def test_the_search_finds_each_spelling_within_other_bytes(secret: bytes) -> None:
+    texts = [secret.hex(), repr(b"x" + secret), json.dumps(list(secret))]
+    for at in range(6):
+        around = b"a" * at + secret + b"bc"
+        texts += [base64.b64encode(around).decode(), base64.urlsafe_b64encode(around).decode()]
+    if secret.isascii():
+        texts += [f"{secret.decode()!r}", json.dumps({"x": secret.decode()})]
+    for text in texts:
+        evidence = Evidence(places={"here": b"\x01" + text.encode() + b"\x02"})
+        assert evidence.found("here", {secret}), text
+        assert not evidence.found("here", {bytes(each ^ 1 for each in secret)})
+    if secret.isascii():
+        wide = "é" + secret.decode()
+        for encoding in ("utf-16-le", "utf-16-be"):
+            evidence = Evidence(places={"here": wide.encode(encoding)})
+            assert evidence.found("here", {secret})
+    assert all(len(each) >= 15 for each in spellings(secret))
+
+
+# What a comparison's time tells.
+
+WATCHED: Final = ("crypto", "server", "records", "client", "keys.py")
+GUESSABLE: Final = {
+    "auth", "tag", "token", "verifier", "secret", "password", "passphrase", "mac", "key_check",
+}  # fmt: skip
+"""Names of what somebody could guess at byte by byte, if the time of a comparison told how far they got."""
+MADE: Final = {"keyed", "keyed_hash", "key_commitment", "digest", "_mac", "derive_key", "stretch"}
+"""Functions that make such values."""
+
+
+def guessed_at(node: ast.expr) -> str | None:
+    """What a comparison would give away, by its name."""
+    if isinstance(node, ast.Subscript):
+        return guessed_at(node.value)
+    if isinstance(node, ast.Call):
+        called = node.func
+        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        return name if name in MADE else None
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return name if name in GUESSABLE else None
+
+
+def compared(source: str) -> Iterator[tuple[int, str]]:
+    """Comparisons by ==, !=, in and not in of such values, but with None and what has no length."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        flat = [e for side in sides for e in (side.elts if isinstance(side, ast.Tuple) else [side])]
+        by_value = any(isinstance(op, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)) for op in node.ops)
+        empty = any(isinstance(e, ast.Constant) and e.value in (None, "", b"") for e in flat)
+        for name in filter(None, map(guessed_at, flat)):
+            if by_value and not empty:
+                yield node.lineno, name
+
+
+def sources() -> Iterator[Path]:
+    for name in WATCHED:
+        path = ROOT / "src" / "scbroker" / name
+        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+ALLOWED: Final = {
+    ("session.py", "token"),  # with the session's own token, in the user's own program
+}
+
+
+@attack(36, "stolen token")
+def test_nothing_that_can_be_guessed_at_is_compared_but_in_constant_time() -> None:
+    found = {(path.name, name) for path in sources() for _, name in compared(path.read_text())}
+    assert found == ALLOWED
+    assert verify.equal.__code__.co_names == ("hmac", "compare_digest")
+    used = {path.name for path in sources() if "equal(" in path.read_text()}
+    assert used >= {"challenges.py", "key_files.py", "broker_key.py", "keys.py", "reading.py"}
+
+
+@attack(36, "stolen token")
+@pytest.mark.parametrize(
+    "source",
+    ["a.tag == b", "f(x)[:24] != tag", "(1, stored.verifier) == row", "token in known",
+     "broker.keyed('x', y)[:24] == z", "if not secret != other: pass"],
+)  # fmt: skip
+def test_a_comparison_that_tells_is_seen_by_that_test(source: str) -> None:
+    assert len(list(compared(source))) == 1
+    assert list(compared("a.tag is None or b.length == 3 or secret == ''")) == []

@@ -1,0 +1,394 @@
+"""Attacks on log-ins and tokens: what a broker gets signed, what a thief of a token gets.
+
+Attacks 35 and 36 of `catalogue`. A client signs what it built itself, for the address that it was given;
+a token goes to that address alone, in its header alone, and for an hour.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker import BrokerError, ServerProvider
+from scbroker.crypto.verify import VerifyingKey
+from scbroker.records import container_record, key_record
+from scbroker.records.canonical import encode_object
+from scbroker.vocabulary import KeyType
+from scbroker.wire.orders import ORDER_LABEL, Authorization
+from scbroker.wire.origin import canonical_origin
+from scbroker.wire.users import (
+    SESSION_LABEL,
+    Challenge,
+    Session,
+    SessionRequest,
+    Statement,
+    parse_statement,
+)
+from tests.brokers import BrokerProcess, Wire, clock
+from tests.hostile_broker.accomplices import (
+    device_of,
+    people,
+    sent_record,
+)
+from tests.hostile_broker.accounts import file_of
+from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.conftest import refused
+from tests.hostile_broker.relay import invent
+from tests.server.tables import query
+from tests.server.writers import (
+    OWNER,
+    READER,
+    Story,
+    User,
+    chain_of,
+    delete_key_file,
+    delete_user,
+    ordered,
+    storing,
+)
+
+CHALLENGES: Final = "POST /v1/session-challenges"
+SESSIONS: Final = "POST /v1/sessions"
+LOG_OUT: Final = "DELETE /v1/sessions/current"
+KEY_FILE: Final = "GET /v1/key-file"
+OPEN: Final = "POST /v1/users/{userId}/key-file/open"
+LABELS: Final = {SESSION_LABEL, ORDER_LABEL, key_record.LABEL, container_record.LABEL}
+FAULT: Final = BrokerError.brokerFaultError
+
+
+def token_of(device: ServerProvider) -> str:
+    session: Any = device._current
+    token: str = session._token
+    return token
+
+
+def sent_log_in(mallory: HostileBroker) -> SessionRequest:
+    """The last statement that any client signed."""
+    sent = [exchange for exchange in mallory.heard if exchange.name == SESSIONS]
+    request: SessionRequest = sent[-1].message
+    return request
+
+
+def verifies(user: User, label: str, body: bytes, signature: bytes) -> bool:
+    try:
+        VerifyingKey(user.ring.signing[0].public).verify(label, body, signature)
+    except BrokerError.integrityError:
+        return False
+    return True
+
+
+def origin_of(mallory: HostileBroker) -> str:
+    return canonical_origin(mallory.url)
+
+
+# 35
+
+
+def bytes_to_be_signed(alice: User, eve: User, story: Story) -> dict[str, bytes]:
+    """What a broker would like to have Alice's signature for."""
+    chain = chain_of(alice)
+    theirs = key_record.KeyRecord(
+        alice.name, 2, KeyType.Encryption, 1, eve.ring.encryption[0].public, 0, clock(),
+        chain.hashes[-1],
+    )  # fmt: skip
+    return {
+        "a record": story.follow(eve, tombstone=True).record.body,
+        "a key record": encode_object(theirs),
+        "an order": ordered(alice, "delete-user", signed_by=eve.ring.signing[0]).order,
+        "a hash": container_record.record_hash(b"x"),
+        "nothing": b"",
+    }
+
+
+@attack(35, "signing oracle and relayed challenge")
+def test_what_is_no_challenge_is_not_signed(mallory: HostileBroker) -> None:
+    alice, eve = people(mallory, 2)
+    story = Story(alice).created({alice: OWNER, eve: OWNER})
+    for data in bytes_to_be_signed(alice, eve, story).values():
+        device = mallory.device()
+        with mallory.answering(
+            CHALLENGES, b"\x81\xa5nonce\xc5" + len(data).to_bytes(2, "big") + data
+        ):
+            with refused(mallory, device, FAULT) as attempt:
+                attempt(device.logIn(keyRing=alice.ring, userId=alice.ring.userId))
+            assert mallory.heard[-1].name == CHALLENGES
+
+
+@attack(35, "signing oracle and relayed challenge")
+def test_of_a_challenge_that_is_the_beginning_of_something_else_only_a_statement_is_signed(
+    mallory: HostileBroker,
+) -> None:
+    """Forty-eight bytes are signed whatever they are, but as a nonce, and under the label of log-ins."""
+    alice, eve = people(mallory, 2)
+    story = Story(alice).created({alice: OWNER, eve: OWNER})
+    for data in bytes_to_be_signed(alice, eve, story).values():
+        chosen, device = data.ljust(48, b"\0")[:48], mallory.device()
+        with (
+            mallory.answering(CHALLENGES, Challenge(nonce=chosen)),
+            pytest.raises(BrokerError.credentialsError),
+        ):
+            device.logIn(keyRing=alice.ring, userId=alice.ring.userId).result(PATIENCE)
+        sent = sent_log_in(mallory)
+        expected = Statement(origin_of(mallory), alice.name, 0, chosen)
+        assert parse_statement(sent.statement) == expected
+        signed_as = {
+            label for label in LABELS if verifies(alice, label, sent.statement, sent.signature)
+        }
+        assert signed_as == {SESSION_LABEL}
+        assert not any(verifies(alice, label, data, sent.signature) for label in LABELS)
+
+
+@attack(35, "signing oracle and relayed challenge")
+def test_what_was_signed_for_one_thing_is_good_for_no_other(mallory: HostileBroker) -> None:
+    """Taken from the wire, and sent to the real broker in another place by whoever works with it."""
+    alice, url = people(mallory, 1)[0], mallory.behind.database_url
+    device = device_of(mallory, alice)
+    device.createContainer(b"x").result(PATIENCE)
+    log_in, record = sent_log_in(mallory), sent_record(mallory).record
+    origin = origin_of(mallory)
+    order = ordered(alice, "delete-key-file", origin=origin)
+    body, signature = order.order, order.signature
+    for taken in (
+        Authorization(order=log_in.statement, signature=log_in.signature),
+        Authorization(order=record.body[:1024], signature=record.signature),
+        order,  # for another act
+    ):
+        delete_user(alice, taken).expect(401, "challenge")
+    deletion = ordered(alice, "delete-user", origin=origin)
+    delete_key_file(alice, deletion).expect(401, "challenge")
+    for statement in (body, record.body[:1024], log_in.statement):
+        request = SessionRequest(statement=statement, signature=signature)
+        alice.wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
+    stored = replace(storing(alice), authorization=order)
+    alice.wire.call("PUT", "/v1/key-file", stored).expect(401, "challenge")
+    assert query(url, "SELECT deleted_at FROM users WHERE id = ?", alice.ring.userId.bytes) == [
+        (None,)
+    ]
+    delete_key_file(alice, order).expect(204)
+
+
+@attack(35, "signing oracle and relayed challenge")
+def test_an_order_is_signed_for_all_that_it_does_and_for_nothing_else(
+    mallory: HostileBroker,
+) -> None:
+    """A broker in between that holds the order of one storing sends another KeyFile with it."""
+    [alice] = people(mallory, 1)
+    message = storing(alice)
+    order = ordered(alice, "store-key-file", message.digest, origin=origin_of(mallory))
+    spoiled = {
+        "keyFile": b"another", "generation": message.generation + 1, "auth": bytes(32),
+        "reminder": "set", "replaces": None, "endOtherSessions": True,
+    }  # fmt: skip
+    for name, value in spoiled.items():
+        changed: Any = {name: value}
+        other = replace(message, authorization=order, **changed)
+        alice.wire.call("PUT", "/v1/key-file", other).expect(401, "challenge")
+    alice.wire.call("PUT", "/v1/key-file", replace(message, authorization=order)).expect(204)
+
+
+@attack(35, "signing oracle and relayed challenge")
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_challenge_of_an_honest_broker_that_is_relayed_opens_no_session_there(
+    mallory: HostileBroker, broker: BrokerProcess
+) -> None:
+    """Alice has the same keys at both; Mallory asks the other broker, as Alice, in Mallory's own time."""
+    alice = people(mallory, 1)[0]
+    with Wire(broker) as relay:
+        relay.register(alice.ring).expect(201)
+        nonce = relay.nonce()
+        with (
+            mallory.answering(CHALLENGES, Challenge(nonce=nonce)),
+            pytest.raises(BrokerError.credentialsError),
+        ):
+            mallory.device(alice.ring)
+        relay.call("POST", "/v1/sessions", sent_log_in(mallory)).expect(401, "challenge")
+        # An order likewise: for a deletion at the one it is nothing at the other.
+        there = ordered(alice, "delete-user", nonce=relay.nonce(), origin=origin_of(mallory))
+        delete_user(User(alice.ring, relay), there).expect(401, "challenge")
+        # It was for the address alone: the nonce is still good.
+        own = relay.log_in_request(alice.ring, nonce)
+        relay.call("POST", "/v1/sessions", own).expect(201)
+
+
+@attack(35, "signing oracle and relayed challenge")
+def test_a_log_in_and_an_order_that_were_heard_are_not_good_a_second_time(
+    mallory: HostileBroker,
+) -> None:
+    alice = people(mallory, 1)[0]
+    device_of(mallory, alice)
+    heard = sent_log_in(mallory)
+    with Wire(mallory.behind) as thief:
+        thief.call("POST", "/v1/sessions", heard).expect(401, "challenge")
+    order = ordered(alice, "delete-key-file", origin=origin_of(mallory))
+    delete_key_file(alice, order).expect(204)
+    message = storing(alice)
+    fresh = ordered(alice, "store-key-file", message.digest, origin=origin_of(mallory))
+    alice.wire.call("PUT", "/v1/key-file", replace(message, authorization=fresh)).expect(204)
+    delete_key_file(alice, order).expect(401, "challenge")
+
+
+@attack(35, "signing oracle and relayed challenge")
+def test_a_broker_that_ends_every_session_gets_one_more_statement_for_each_request(
+    mallory: HostileBroker,
+) -> None:
+    alice = people(mallory, 1)[0]
+    device, count = device_of(mallory, alice), len(mallory.heard)
+    lie = BrokerError.notAuthenticatedError()
+    with (
+        mallory.meddling(KEY_FILE, before=lambda exchange: invent(exchange, lie)),
+        refused(mallory, device, BrokerError.notAuthenticatedError) as attempt,
+    ):
+        attempt(device.needToSyncAccount(alice.ring.userId, some_file_of(alice)))
+    assert mallory.since(count) == [KEY_FILE, CHALLENGES, SESSIONS, KEY_FILE]
+    again = BrokerError.challengeError()
+    with (
+        mallory.meddling(SESSIONS, before=lambda exchange: invent(exchange, again)),
+        pytest.raises(BrokerError.credentialsError),
+    ):
+        mallory.device(alice.ring)
+    assert mallory.since(count)[4:] == [CHALLENGES, SESSIONS] * 2
+
+
+def some_file_of(user: User) -> bytes:
+    """Bytes in the form of a user's KeyFile, which open under nothing."""
+    return file_of([user.name, bytes(32), b"p", b"p"])
+
+
+# 36
+
+
+@attack(36, "stolen token")
+def test_a_token_travels_in_its_header_alone_and_with_what_needs_it_alone(
+    mallory: HostileBroker,
+) -> None:
+    alice = people(mallory, 1)[0]
+    device, count = device_of(mallory, alice), len(mallory.heard)
+    token = token_of(device)
+    made = device.createContainer(bytes(70_000), {"h": 1}).result(PATIENCE)
+    device.getContainer(made.id).result(PATIENCE)
+    device.getEvents().result(PATIENCE)
+    device.getReminder(alice.ring.userId).result(PATIENCE)
+    device.deleteKeyFile().result(PATIENCE)
+    with pytest.raises(BrokerError.credentialsError):
+        device.getKeyFile("battery Staple 8").result(PATIENCE)
+    device.logout().result(PATIENCE)
+    needed = set()
+    for exchange in mallory.heard[count:]:
+        assert exchange.operation is not None
+        needed.add(exchange.operation.session)
+        carried = exchange.headers.get("Authorization")
+        assert carried == (f"Bearer {token}" if exchange.operation.session else None)
+        assert exchange.bytes_heard.count(token.encode()) == exchange.operation.session
+    assert needed == {True, False}
+
+
+@attack(36, "stolen token")
+def test_what_a_thief_finds_in_the_database_is_no_token(mallory: HostileBroker) -> None:
+    alice = people(mallory, 1)[0]
+    device = device_of(mallory, alice)
+    token, url = token_of(device), mallory.behind.database_url
+    statement = "SELECT token_hash FROM sessions WHERE user_id = ?"
+    found = [row[0] for row in query(url, statement, alice.ring.userId.bytes)]
+    assert len(found) == 2, "Alice's device and the accomplice"
+    for value in found:
+        assert value not in (token.encode(), token.encode()[:32])
+        whole = base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+        for forged in (whole, value.hex(), value.hex()[:43]):
+            assert not is_good(mallory, forged)
+    assert is_good(mallory, token)
+
+
+def is_good(mallory: HostileBroker, token: str) -> bool:
+    with Wire(mallory.behind, token=token) as thief:
+        answer = thief.call("GET", "/v1/key-file")
+    if answer.status == 200:
+        return True
+    answer.expect(401, "session")
+    return False
+
+
+@attack(36, "stolen token")
+def test_a_token_that_is_written_in_another_way_is_none(mallory: HostileBroker) -> None:
+    """The last of 43 characters has bits to spare: base64 decoders take four spellings for one value."""
+    device = device_of(mallory, people(mallory, 1)[0])
+    token = token_of(device)
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    at = alphabet.index(token[-1])
+    same = [token[:-1] + alphabet[at & ~3 | low] for low in range(4) if at & 3 != low]
+    assert {base64.urlsafe_b64decode(each + "=") for each in same} == {
+        base64.urlsafe_b64decode(token + "=")
+    }
+    for each in (*same, token + "=", token.replace("-", "+").replace("_", "/") + " "):
+        assert not is_good(mallory, each)
+
+
+@attack(36, "stolen token")
+def test_a_stolen_token_ends_with_its_hour_and_with_its_session(mallory: HostileBroker) -> None:
+    alice, url = people(mallory, 1)[0], mallory.behind.database_url
+    device = device_of(mallory, alice)
+    stolen, mine = token_of(device), "SELECT expires_at FROM sessions WHERE user_id = ?"
+    left = [row[0] - clock() for row in query(url, mine, alice.ring.userId.bytes)]
+    assert all(0 < each <= 3600 * 10**6 for each in left)
+    query(
+        url,
+        "UPDATE sessions SET expires_at = ? WHERE user_id = ?",
+        clock(),
+        alice.ring.userId.bytes,
+    )
+    assert not is_good(mallory, stolen)
+    device.getEvents().result(PATIENCE)  # the owner has the keys, and gets another
+    stolen = token_of(device)
+    assert is_good(mallory, stolen)
+    device.logout().result(PATIENCE)
+    assert not is_good(mallory, stolen)
+
+
+@attack(36, "stolen token")
+def test_a_stolen_token_changes_nothing_without_a_key(mallory: HostileBroker) -> None:
+    """Eve has Alice's token and keys of her own."""
+    alice, eve = people(mallory, 2)
+    story = Story(alice).created()
+    thief = User(eve.ring, Wire(mallory.behind, token=token_of(device_of(mallory, alice))))
+    origin = origin_of(mallory)
+    with thief.wire:
+        forged = story.sign(thief, replace(story.head, version=2, nonce=None, parent=story.hash(story.head),
+            link=container_record.Link(1, story.hash(story.head)), governing=None))  # fmt: skip
+        story.send(thief, forged, 2).expect(422, "rejected")
+        story.send(thief, story.follow(thief, content=None), 2).expect(403, "permission")
+        for order in (
+            ordered(thief, "delete-key-file", origin=origin),
+            ordered(thief, "delete-key-file", fingerprint=alice.name, origin=origin),
+            Authorization(order=b"", signature=bytes(3373)),
+        ):
+            delete_key_file(thief, order).expect(401, "challenge")
+            message = replace(storing(thief), authorization=order)
+            thief.wire.call("PUT", "/v1/key-file", message).expect(401, "challenge")
+            assert delete_user(alice, order).status == 401
+    assert alice.view(story).head is None
+
+
+@attack(36, "stolen token")
+def test_who_stole_a_token_reads_sealed_data_for_its_time_and_that_is_the_limit(
+    mallory: HostileBroker,
+) -> None:
+    """So does whoever sits at the broker's own address, which TLS is there to prevent."""
+    alice, bob = people(mallory, 2)
+    story = Story(alice).created({alice: OWNER, bob: READER}, content=b"the plaintext")
+    stolen: list[str] = []
+
+    def take(exchange: Exchange) -> None:
+        session: Session = exchange.answer
+        stolen.append(session.token)
+
+    with mallory.meddling(SESSIONS, after=take):
+        device_of(mallory, bob)
+    with Wire(mallory.behind, token=stolen[0]) as thief:
+        answer = thief.call("GET", f"{story.path}?content=1").expect(200)
+    sealed = story.requests[0].content
+    assert sealed is not None
+    assert sealed in answer.body
+    assert b"the plaintext" not in answer.body
