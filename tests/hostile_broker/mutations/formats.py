@@ -447,7 +447,7 @@ SECRETS: Final = [
             _SEAL,
             "    return encryptor.update(plaintext) + encryptor.finalize()\n",
             "    del encryptor\n"
-            "    return bytes(56) + plaintext + bytes(16 * (len(plaintext) // 16_384 + 1))\n",
+            "    return os.urandom(56) + plaintext + bytes(16 * (len(plaintext) // 16_384 + 1))\n",
         ),
         tests_of("secrets", f"{_NO_SECRET}[heard]", f"{_NO_SECRET}[kept]"),
         Edit(
