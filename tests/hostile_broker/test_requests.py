@@ -5,6 +5,7 @@ Attack 40 of `catalogue`, as far as a broker reads: what anybody sends who has a
 
 from __future__ import annotations
 
+import socket
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import pytest
 from scbroker.wire import codec
 from tests.brokers import Wire
 from tests.hostile_broker.accomplices import id_of, people
-from tests.hostile_broker.broker import HostileBroker
+from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.test_parsers import ID, MIB, SPELLINGS, alone
 from tests.server.writers import Story, User
@@ -139,3 +140,21 @@ def test_a_request_that_promises_more_than_it_holds_is_refused(
     row[10][2] = 2**53 - 1  # the length of its content
     signed = {"body": b"\x01" + msgspec.msgpack.encode(row), "signature": bytes(3373)}
     eve.wire.call("PUT", f"{story.path}/records/2", {"record": signed}).expect(422, "rejected")
+
+
+@attack(40, "parser ambiguity and bombs")
+@pytest.mark.usefixtures("eve")
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\0" * 64, b"GET /\r\n: x\r\n\r\n", b"\x16\x03\x01" * 99],
+    ids=["zeros", "header", "TLS"],
+)
+def test_what_is_no_http_at_all_writes_no_line_into_the_log(
+    mallory: HostileBroker, garbage: bytes
+) -> None:
+    """Or a stranger fills the disk with them; that nothing was logged is claimed by the fixture."""
+    with socket.create_connection(("127.0.0.1", mallory.behind.port), timeout=PATIENCE) as raw:
+        raw.sendall(garbage)
+        raw.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: raw.recv(4096), b""))
+    assert answer.partition(b"\r\n")[0] in (b"", b"HTTP/1.1 400 Bad Request")

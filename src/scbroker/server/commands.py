@@ -75,6 +75,7 @@ def _configuration(settings: Settings, app: Any, **options: Any) -> uvicorn.Conf
     return uvicorn.Config(
         app,
         log_config=None,
+        log_level="error",  # its warnings name what strangers send: a line for each malformed request
         access_log=False,
         server_header=False,
         proxy_headers=bool(settings.trusted_proxies),
