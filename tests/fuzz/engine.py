@@ -89,6 +89,7 @@ class Outcome:
     words: str = ""
 
 
+_MEASUREMENTS: Final = 3
 _fed = [0]
 
 
@@ -98,29 +99,44 @@ def feed(*pieces: bytes) -> None:
 
 
 def outcome(target: Target, data: bytes, *, measured: bool = False) -> Outcome:
-    """Runs one input; raises what the target's row does not allow."""
-    _fed[0] = len(data)
-    with _alarm(target.seconds), _limit(target) if measured else contextlib.nullcontext():
-        try:
-            target.run(data)
-        except BrokerError as error:
-            if type(error) not in target.refusals:
-                raise
-            return Outcome(type(error).__name__, _words(error))
+    """Runs one input; raises what the target's row does not allow.
+
+    Memory is that of the whole process: only what an input takes each time is its own.
+    """
+    peaks: list[int] = []
+    while len(peaks) < _MEASUREMENTS:
+        _fed[0] = len(data)
+        with _alarm(target.seconds), _peak(measured) as taken:
+            found = _run(target, data)
+        if taken[0] <= target.memory * _fed[0] + target.spare:
+            return found
+        peaks += taken
+    raise BrokenError(f"{_fed[0]} bytes of input took {min(peaks)} bytes of memory")
+
+
+def _run(target: Target, data: bytes) -> Outcome:
+    try:
+        target.run(data)
+    except BrokerError as error:
+        if type(error) not in target.refusals:
+            raise
+        return Outcome(type(error).__name__, _words(error))
     return Outcome(ACCEPTED)
 
 
 @contextlib.contextmanager
-def _limit(target: Target) -> Iterator[None]:
-    """Raises where the most memory that was in use is out of proportion."""
+def _peak(measured: bool) -> Iterator[list[int]]:
+    """The most memory that is in use meanwhile, at its end; 0 where it is not measured."""
+    taken = [0]
+    if not measured:
+        yield taken
+        return
     tracemalloc.start()
     try:
-        yield
-        peak = tracemalloc.get_traced_memory()[1]
+        yield taken
+        taken[0] = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    if peak > target.memory * _fed[0] + target.spare:
-        raise BrokenError(f"{_fed[0]} bytes of input took {peak} bytes of memory")
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ SPELLINGS: Final[dict[str, Callable[[str], str]]] = {
     "with other hyphens": lambda text: f"{text[:4]}-{text[4:].replace('-', '')}",
     "with a line end": lambda text: f"{text}\n",
     "with a space": lambda text: f" {text}",
-    "in wide digits": lambda text: text.replace("8", "\uff18"),
+    "in wide digits": lambda text: text.translate({ord("0") + n: 0xFF10 + n for n in range(10)}),
 }
 """Python's UUID takes most of these."""
 
