@@ -127,15 +127,18 @@ def test_in_an_event_loop_of_the_main_thread_the_loop_runs_the_work(queue: MainQ
         queue.submit(seen.append, 1)
         queue.arrived()
 
+    other = threading.Thread(target=submit)
+
     async def main() -> None:
         queue.expect()
-        threading.Thread(target=submit).start()
+        other.start()
         queue.submit(lambda: seen.append(threading.current_thread()))
         assert seen == []
         while len(seen) < 2:  # noqa: ASYNC110 - the work knows no loop
             await asyncio.sleep(0.001)
 
     asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    other.join(PATIENCE)
     assert set(seen) == {1, threading.main_thread()}
 
 
