@@ -125,7 +125,6 @@ def test_a_content_that_fails_while_it_is_read_makes_no_container(alice: ServerP
     assert alice.getEvents().result(PATIENCE) == []
 
 
-@both_engines
 def test_header_type_and_metadata_are_what_was_given(alice: ServerProvider) -> None:
     before = dt.datetime.now(dt.UTC)
     made = alice.createContainer(b"c", {"h": 1}, type="a/type").result(PATIENCE)
@@ -141,7 +140,6 @@ def test_header_type_and_metadata_are_what_was_given(alice: ServerProvider) -> N
         alice.getContainerHeader(made.id, int).result(PATIENCE)
 
 
-@both_engines
 @pytest.mark.parametrize("levels", [None, []], ids=["None", "empty"])
 def test_without_access_levels_the_creator_alone_has_everything(
     alice: ServerProvider, bob: ServerProvider, levels: list[AccessLevel] | None
@@ -152,7 +150,6 @@ def test_without_access_levels_the_creator_alone_has_everything(
         bob.getContainer(made.id).result(PATIENCE)
 
 
-@both_engines
 def test_access_levels_are_taken_exactly_also_without_the_creator(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -236,7 +233,6 @@ MATRIX = [
 ]
 
 
-@both_engines
 @pytest.mark.parametrize("level, shown", MATRIX, ids=[str(int(level)) for level, _ in MATRIX])
 @pytest.mark.parametrize("size", [5, 70_000])
 def test_what_the_permissions_hide_is_none(
@@ -263,7 +259,6 @@ def test_what_the_permissions_hide_is_none(
     assert (secured.sealedHeader is not None) == bool(level & Level.Download)
 
 
-@both_engines
 @pytest.mark.parametrize("level, may", [
     (Level.DefaultUserPermissions, set()),
     (Level.DefaultUserPermissions | Level.Upload, {"Header", "Content"}),
