@@ -1,0 +1,139 @@
+"""Small containers, one client: each operation beside the sum of its parts."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+
+from benchmarks import floors
+from benchmarks.floors import FloorServer
+from benchmarks.result import Result, cost, interleaved
+from scbroker import AccessLevel, ContainerAccessLevel, MemoryTrustStore, ServerProvider
+from scbroker.client.transport import Transport
+from tests.brokers import BrokerProcess
+
+CONTENT: Final = bytes(1024)
+HEADER: Final = {"title": "a small header", "tags": ["one", "two"]}
+_PATIENCE: Final = 60.0
+_OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions
+
+
+@dataclass
+class Traffic:
+    """The bytes of the bodies that one operation sends and receives, and its requests."""
+
+    sent: int = 0
+    received: int = 0
+    requests: int = 0
+
+
+@contextmanager
+def traffic() -> Iterator[Traffic]:
+    """Counts what goes over the wire meanwhile."""
+    counted, once = Traffic(), Transport._once
+
+    async def counting(self: Transport, *arguments: Any) -> bytes:
+        answer = await once(self, *arguments)
+        counted.sent += len(arguments[3] or b"")
+        counted.received += len(answer)
+        counted.requests += 1
+        return answer
+
+    with patch.object(Transport, "_once", counting):
+        yield counted
+
+
+@dataclass
+class Job:
+    """An operation, and what its parts are beside one exchange of its bytes for each request."""
+
+    name: str
+    once: Callable[[], object]
+    parts: dict[str, Callable[[], object]]
+    at_most: float | None = None
+
+
+def device(broker: BrokerProcess, stack: ExitStack, ring: Any = None) -> ServerProvider:
+    """A new user's device, or a further one of a user's."""
+    provider = ServerProvider(broker.api_key, broker.url, "bench", trustStore=MemoryTrustStore())
+    stack.enter_context(provider)
+    known = broker.new_user() if ring is None else ring
+    provider.logIn(keyRing=known, userId=known.userId).result(_PATIENCE)
+    return provider
+
+
+class Stage:
+    """Alice writes, Bob reads, eight others are members of the larger ones."""
+
+    def __init__(self, broker: BrokerProcess, stack: ExitStack) -> None:
+        self.alice, self.bob = device(broker, stack), device(broker, stack)
+        me, him = (each.getUserId().result(_PATIENCE) for each in (self.alice, self.bob))
+        others = [broker.new_user().userId for _ in range(8)]
+        self.two = [AccessLevel(me, _OWNER), AccessLevel(him)]
+        self.ten = [*self.two, *(AccessLevel(user) for user in others)]
+        self.nine = self.ten[:-1]
+
+    def create(self, access: Any = None) -> uuid.UUID:
+        made = self.alice.createContainer(CONTENT, HEADER, accessLevels=access)
+        return made.result(_PATIENCE).id
+
+    def unread(self, count: int) -> Iterator[uuid.UUID]:
+        """Containers that Bob has not read yet."""
+        return iter([self.create(self.two) for _ in range(count)])
+
+
+def jobs(stage: Stage, folder: Path, count: int) -> list[Job]:
+    alice, bob, ones = stage.alice, stage.bob, [stage.create() for _ in range(2)]
+    shared, change = stage.create(stage.ten), itertools.cycle([stage.nine, stage.ten])
+    total = 8 * count + 16
+    unread, doomed = stage.unread(total), iter([stage.create() for _ in range(total)])
+    read = stage.create(stage.two)
+    bob.getContainer(read).result(_PATIENCE)
+    commit = floors.commit(folder, 8192)
+    sign, verify = floors.signing(), floors.verifying()
+    seal = floors.sealing(1024)
+    write = {"commit": commit, "sign": sign, "verify": verify}
+    return [
+        Job("createContainer, 1 recipient", stage.create,
+            {**write, "wrap": floors.wraps(1), "seal": seal}, 2.5),
+        Job("createContainer, 10 recipients", lambda: stage.create(stage.ten),
+            {**write, "10 wraps": floors.wraps(10), "seal": seal}, 2.5),
+        Job("getContainer, not read before", lambda: bob.getContainer(next(unread)).result(_PATIENCE),
+            {"unwrap": floors.unwrapping(), "verify": verify, "unseal": floors.unsealing(1024)}, 2.5),
+        Job("getContainer, read before", lambda: bob.getContainer(read).result(_PATIENCE),
+            {"unwrap": floors.unwrapping(), "unseal": floors.unsealing(1024)}, 2.5),
+        Job("updateContainerHeader",
+            lambda: alice.updateContainerHeader(ones[0], HEADER).result(_PATIENCE), write),
+        Job("updateContainerContent",
+            lambda: alice.updateContainerContent(ones[1], CONTENT).result(_PATIENCE), write),
+        Job("updateContainerAccessLevels, one of 10 out or in",
+            lambda: alice.updateContainerAccessLevels(shared, next(change)).result(_PATIENCE),
+            {**write, "10 wraps": floors.wraps(10)}),
+        Job("deleteContainer", lambda: alice.deleteContainer(next(doomed)).result(_PATIENCE), write),
+        Job("getEvents, the last 100", lambda: alice.getEvents(startId=1, endId=100).result(_PATIENCE), {}),
+    ]  # fmt: skip
+
+
+def run(folder: Path, count: int = 40) -> list[Result]:
+    """Everything with one client on the embedded default."""
+    results = []
+    with ExitStack() as stack:
+        broker = stack.enter_context(BrokerProcess(folder / "small"))
+        server = stack.enter_context(FloorServer())
+        stage = Stage(broker, stack)
+        for job in jobs(stage, folder, count):
+            with traffic() as bytes_of:
+                job.once()
+            each = bytes_of.requests
+            exchange = server.http(bytes_of.sent // each, bytes_of.received // each)
+            parts = [exchange, *job.parts.values()]
+            seconds, http, *others = interleaved([job.once, *parts], count)
+            names = " + ".join([f"{each} HTTP" if each > 1 else "HTTP", *job.parts])
+            results.append(cost(job.name, seconds, each * http + sum(others), names, job.at_most))
+    return results
