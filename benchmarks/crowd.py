@@ -1,0 +1,130 @@
+"""Many users at once: creates and gets a second, broker and clients on one machine.
+
+`python -m benchmarks.crowd URL API_KEY USERS JOB` is one of the client processes: it makes its users, says
+`ready`, and on a line of input works for the seconds that it names; then says what it did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.result import Result, rate
+from benchmarks.small import CONTENT, HEADER
+from scbroker import BrokerError, MemoryTrustStore, ServerProvider
+from tests.brokers import BrokerProcess
+
+USERS: Final = 32
+_SECONDS: Final = 6.0
+_OWN: Final = 16
+_PATIENCE: Final = 120.0
+
+
+def run(folder: Path) -> list[Result]:
+    """On the embedded default. A failed operation fails the run."""
+    with BrokerProcess(folder / "crowd") as broker:
+        creates = _together(broker, "create")
+        gets = _together(broker, "get")
+    return [
+        rate(f"createContainer, {USERS} users at once", creates, "/s", at_least=700),
+        rate(f"getContainer, {USERS} users at once", gets, "/s", at_least=2000),
+    ]
+
+
+def _together(broker: BrokerProcess, job: str, seconds: float = _SECONDS) -> float:
+    """Operations a second of all client processes together, one process for each processor."""
+    count = os.cpu_count() or 1
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(_client(broker, USERS // count, job)) for _ in range(count)
+        ]
+        for client in clients:
+            assert client.stdout is not None
+            assert client.stdout.readline() == "ready\n"
+        for client in clients:
+            assert client.stdin is not None
+            client.stdin.write(f"{seconds}\n")
+            client.stdin.flush()
+        done = [json.loads(client.communicate(timeout=_PATIENCE)[0]) for client in clients]
+    failed = [failure for each in done for failure in each["failed"]]
+    if failed:
+        raise RuntimeError(f"{len(failed)} operations failed, one with: {failed[0]}")
+    return float(sum(each["rate"] for each in done))
+
+
+def _client(broker: BrokerProcess, users: int, job: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable, "-m", "benchmarks.crowd", broker.url, str(broker.api_key), str(users), job,
+    ]  # fmt: skip
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+class Client:
+    """Some of the users, in one process and one event loop."""
+
+    def __init__(self, url: str, api_key: str, users: int) -> None:
+        self._providers = [
+            ServerProvider(uuid.UUID(api_key), url, "bench", trustStore=MemoryTrustStore())
+            for _ in range(users)
+        ]
+        self._own: list[list[uuid.UUID]] = []
+        self.failed: list[str] = []
+
+    async def prepare(self, job: str) -> None:
+        for provider in self._providers:
+            await provider.register("correct Horse 7", "battery Staple 8")
+        if job == "get":
+            self._own = [[await self._made(p) for _ in range(_OWN)] for p in self._providers]
+
+    async def _made(self, provider: ServerProvider) -> uuid.UUID:
+        return (await provider.createContainer(CONTENT, HEADER)).id
+
+    async def work(self, job: str, seconds: float) -> float:
+        """All users at once, each with one operation after the other; gives operations a second."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        counts = await asyncio.gather(
+            *(self._repeat(self._once(job, n), began + seconds) for n in range(len(self._providers)))
+        )
+        return sum(counts) / (loop.time() - began)
+
+    def _once(self, job: str, number: int) -> Callable[[], Awaitable[Any]]:
+        provider = self._providers[number]
+        if job == "create":
+            return lambda: provider.createContainer(CONTENT, HEADER)
+        own = itertools.cycle(self._own[number])
+        return lambda: provider.getContainer(next(own))
+
+    async def _repeat(self, once: Callable[[], Awaitable[Any]], until: float) -> int:
+        count, loop = 0, asyncio.get_running_loop()
+        while loop.time() < until:
+            try:
+                await once()
+            except BrokerError as error:
+                self.failed.append(f"{type(error).__name__}: {error}")
+            count += 1
+        return count
+
+
+async def _main(url: str, api_key: str, users: str, job: str) -> None:
+    client = Client(url, api_key, int(users))
+    await client.prepare(job)
+    print("ready", flush=True)
+    seconds = float(await asyncio.to_thread(sys.stdin.readline))
+    each_second = await client.work(job, seconds)
+    print(json.dumps({"rate": each_second, "failed": client.failed}))
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))
