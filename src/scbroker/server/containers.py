@@ -222,7 +222,7 @@ def _store_parts(connection: Connection, incoming: Incoming, parent: Known | Non
     record, message = incoming.known.record, incoming.message
     old = {role: parent.record.part(role) if parent else None for role in Role}
     inline = {Role.Header: message.header, Role.Content: message.content}
-    replaced = []
+    replaced, rows = [], []
     for role in Role:
         part, before = record.part(role), old[role]
         carried = part is not None and before is not None and part.partId == before.partId
@@ -232,18 +232,20 @@ def _store_parts(connection: Connection, incoming: Incoming, parent: Known | Non
             if inline[role] is not None:
                 raise InvalidArgumentError("Sealed bytes come with a new part only.")
         elif role is Role.Header or part.paddedLength <= MAX_INLINE:
-            _store_inline(connection, incoming, part, inline[role])
+            rows.append(_inline_row(incoming, part, inline[role]))
         elif inline[role] is not None:
             raise InvalidArgumentError("A content of more than 65,536 bytes is sent in chunks.")
         else:
             parts.take_over(connection, incoming.container_id, incoming.user.id, part)
+    if rows:
+        if connection.execute(sql.PARTS_INLINE, {"some": [row["part_id"] for row in rows]}).first():
+            raise RejectedError("A part id is used a second time.")
+        connection.execute(sql.ADD_PART, rows)
     if replaced:
         connection.execute(sql.REPLACE_PARTS, {"replaced": replaced, "now": now()})
 
 
-def _store_inline(
-    connection: Connection, incoming: Incoming, part: Part, sealed: bytes | None
-) -> None:
+def _inline_row(incoming: Incoming, part: Part, sealed: bytes | None) -> dict[str, Any]:
     if sealed is None:
         raise InvalidArgumentError("A new header, or a content of up to 65,536 bytes, comes along.")
     try:
@@ -251,21 +253,16 @@ def _store_inline(
         check_segment_hashes(part, sha256(sealed))
     except IntegrityError as error:
         raise RejectedError(str(error)) from None
-    if sql.one(connection, sql.FIND_PART, part=part.partId) is not None:
-        raise RejectedError("A part id is used a second time.")
-    connection.execute(
-        sql.ADD_PART,
-        {
-            "part_id": part.partId,
-            "container_id": incoming.container_id,
-            "user_id": incoming.user.id,
-            "touched_at": now(),
-            "committed": True,
-            "received": len(sealed),
-            "inline": sealed,
-            "hashes": sha256(sealed),
-        },
-    )
+    return {
+        "part_id": part.partId,
+        "container_id": incoming.container_id,
+        "user_id": incoming.user.id,
+        "touched_at": now(),
+        "committed": True,
+        "received": len(sealed),
+        "inline": sealed,
+        "hashes": sha256(sealed),
+    }
 
 
 def _store_record(

@@ -85,12 +85,14 @@ class _Job:
     def run(self, connection: Connection) -> None:
         self.outcome, self.error = None, None
         try:
-            with connection.begin_nested():
-                try:
-                    self.outcome = self.work(connection)
-                except Exception as error:
-                    self.error = error
-                    raise
+            # By hand: `begin_nested` names each of them anew, and compiles a statement for the name.
+            connection.exec_driver_sql("SAVEPOINT job")
+            try:
+                self.outcome = self.work(connection)
+            except Exception as error:
+                self.error = error
+                connection.exec_driver_sql("ROLLBACK TO job")
+            connection.exec_driver_sql("RELEASE job")
         except Exception as error:
             # Out of space SQLite has dropped the savepoint too: going back to it fails as well, and
             # only the first error says what to do.
@@ -113,6 +115,7 @@ class SqliteDatabase:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._writing = _sqlite_engine(path, "BEGIN IMMEDIATE", StaticPool)
         self._reading = _sqlite_engine(path, "BEGIN", StaticPool)
+        self._reader = self._reading.connect()
         self._large = _sqlite_engine(path, "BEGIN", QueuePool)
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="scbroker-read")
         self._writer = threading.Thread(target=self._write_all, name="scbroker-write", daemon=True)
@@ -121,7 +124,11 @@ class SqliteDatabase:
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         if large:
             return await self._loop.run_in_executor(self._pool, _read, self._large, work)
-        return _read(self._reading, work)
+        try:
+            with self._reader.begin():
+                return work(self._reader)
+        except DBAPIError as error:
+            raise _translated(error) from error
 
     async def write(self, work: Work[T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
@@ -135,6 +142,7 @@ class SqliteDatabase:
         self._jobs.put(None)
         await self._loop.run_in_executor(None, self._writer.join)
         self._pool.shutdown()
+        self._reader.close()
         for engine in (self._writing, self._reading, self._large):
             engine.dispose()
 

@@ -100,7 +100,8 @@ def store_access(
             "entries": stored.encode(),
         },
     )
-    connection.execute(sql.DROP_MEMBERS, {"container": container_id})
+    if incoming.known.record.version > 1:
+        connection.execute(sql.DROP_MEMBERS, {"container": container_id})
     rows = [
         {
             "container_id": container_id,

@@ -222,7 +222,7 @@ async def segments(broker: Broker, call: Call, message: None) -> bytes:
         if first + count > part.hashes_size // HASH_SIZE:
             raise InvalidArgumentError("The part has fewer segments.")
         if part.is_inline:
-            return bytes(sql.the(connection, sql.PART_INLINE, part=part.part_id).inline)
+            return bytes(sql.the(connection, sql.PARTS_INLINE, some=[part.part_id]).inline)
         numbers = range(first // CHUNK_SEGMENTS, (first + count - 1) // CHUNK_SEGMENTS + 1)
         return [sql.the(connection, sql.FIND_CHUNK, part=part.part_id, number=n) for n in numbers]
 

@@ -138,11 +138,23 @@ ADD_MEMBERS: Final = insert(members)
 FIND_MEMBER: Final = select(members).where(
     members.c.container_id == b("container"), members.c.user_id == b("user")
 )
+# With the record of the container's head.
 CONTAINER_AND_MEMBER: Final = (
-    select(containers, members.c.permissions, members.c.expires_at, members.c.wrap)
+    select(
+        containers,
+        members.c.permissions,
+        members.c.expires_at,
+        members.c.wrap,
+        records.c.body,
+        records.c.signature,
+    )
     .join(
         members,
         and_(members.c.container_id == containers.c.id, members.c.user_id == b("user")),
+    )
+    .join(
+        records,
+        and_(records.c.container_id == containers.c.id, records.c.version == containers.c.version),
     )
     .where(containers.c.id == b("container"))
 )
@@ -194,7 +206,9 @@ _PART: Final = select(
 ).where(parts.c.part_id == b("part"))
 FIND_PART: Final = _PART
 LOCK_PART: Final = _PART.with_for_update()
-PART_INLINE: Final = select(parts.c.inline).where(parts.c.part_id == b("part"))
+PARTS_INLINE: Final = select(parts.c.part_id, parts.c.inline).where(
+    parts.c.part_id.in_(b("some", expanding=True))
+)
 PART_HASHES: Final = select(parts.c.hashes).where(parts.c.part_id == b("part"))
 PENDING: Final = select(
     func.count().label("parts"), func.coalesce(func.sum(parts.c.received), 0).label("received")

@@ -5,7 +5,7 @@ Enough to judge the head, and no entry of an access list beyond what the reader 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
@@ -51,19 +51,21 @@ async def view(broker: Broker, call: Call, message: None) -> ContainerView:
         container = _readable(connection, container_id, user)
         start = _start(connection, container, since)
         governing, authors = _governing(connection, container, user, start, container.version)
+        inline = _inline(connection, container, wanted)
         return ContainerView(
             governing=governing,
             lastGoverning=container.governing_version,
-            head=_head(connection, container),
+            head=_head(container),
             skipped=_skipped(connection, container, since),
             wrap=container.wrap,
             type=_type(container),
-            header=_inline(connection, container, Role.Header, wanted),
-            content=_inline(connection, container, Role.Content, wanted),
+            header=inline.get(Role.Header),
+            content=inline.get(Role.Content),
             keyChains=_chains(connection, authors),
         )
 
-    answer = await broker.database.read(read, large=True)
+    # What came since a mark is little; from the beginning it may be a long history.
+    answer = await broker.database.read(read, large=since is None)
     if answer.header is not None or answer.content is not None:
         events.note_access(broker, call, container_id)
     return answer
@@ -117,7 +119,9 @@ def _start(connection: Connection, container: Row[Any], since: int | None) -> in
     """The version of the governing record in force at a mark; the first without one."""
     if since is None:
         return 1
-    values = {"container": container.id, "number": min(since, container.version)}
+    if since >= container.governing_version:
+        return int(container.governing_version)
+    values = {"container": container.id, "number": since}
     return int(connection.execute(sql.GOVERNING_AT, values).scalar_one() or 1)
 
 
@@ -128,12 +132,18 @@ def _governing(
 
     About PAGE_BYTES of them, at least one; the rest is for the next page.
     """
-    values = {"container": container.id, "from": first, "to": last}
-    records = [parse_record(row.body) for row in connection.execute(sql.GOVERNING, values)]
-    head = parse_record(_stored(connection, container.id, min(last, container.version)).body)
+    rows: Iterable[Row[Any]]
+    if first == container.governing_version <= last:
+        rows = [_stored(connection, container, first)]
+        records = [parse_record(row.body) for row in rows]
+    else:
+        values = {"container": container.id, "from": first, "to": last}
+        records = [parse_record(row.body) for row in connection.execute(sql.GOVERNING, values)]
+        rows = (_stored(connection, container, record.version) for record in records)
+    head = parse_record(_stored(connection, container, min(last, container.version)).body)
+    shown = _shown(container, user, records, head)
     views, size, given = [], 0, 0
-    for record, names in zip(records, _shown(container, user, records, head), strict=True):
-        row = _stored(connection, container.id, record.version)
+    for record, row, names in zip(records, rows, shown, strict=True):
         access, version = None, governing_of(record).accessVersion
         if version != given:
             given, access = version, _list_view(connection, container.id, version, names)
@@ -176,22 +186,24 @@ def _shown(
     return shown[::-1]
 
 
-def _stored(connection: Connection, container_id: bytes, version: int) -> Row[Any]:
-    row = sql.one(connection, sql.FIND_RECORD, container=container_id, number=version)
+def _stored(connection: Connection, container: Row[Any], version: int) -> Row[Any]:
+    """Body and signature of a record; the head's came along with the container."""
+    if version == container.version:
+        return container
+    row = sql.one(connection, sql.FIND_RECORD, container=container.id, number=version)
     if row is None:
         raise NotFoundError("The container has no record of this version.")
     return row
 
 
-def _head(connection: Connection, container: Row[Any]) -> SignedObject | None:
+def _head(container: Row[Any]) -> SignedObject | None:
     if container.version == container.governing_version:
         return None
-    row = _stored(connection, container.id, container.version)
-    return SignedObject.of(Signed(row.body, row.signature))
+    return SignedObject.of(Signed(container.body, container.signature))
 
 
 def _skipped(connection: Connection, container: Row[Any], since: int | None) -> list[bytes]:
-    if since is None:
+    if since is None or since >= container.version:
         return []
     rows = connection.execute(
         sql.BODIES,
@@ -211,16 +223,14 @@ def _type(container: Row[Any]) -> TypeText | None:
     return TypeText(salt=container.type_salt, type=container.type)
 
 
-def _inline(
-    connection: Connection, container: Row[Any], role: Role, wanted: set[Role]
-) -> bytes | None:
-    if role not in wanted or not container.permissions & ContainerAccessLevel.Download:
-        return None
-    part = parse_record(_stored(connection, container.id, container.version).body).part(role)
-    if part is None:
-        return None
-    row = sql.one(connection, sql.PART_INLINE, part=part.partId)
-    return None if row is None else row.inline
+def _inline(connection: Connection, container: Row[Any], wanted: set[Role]) -> dict[Role, bytes]:
+    """The small ones of the parts that are wanted and may be read."""
+    if not wanted or not container.permissions & ContainerAccessLevel.Download:
+        return {}
+    head = parse_record(container.body)
+    parts = {part.partId: role for role in wanted if (part := head.part(role)) is not None}
+    rows = connection.execute(sql.PARTS_INLINE, {"some": list(parts)}) if parts else ()
+    return {parts[row.part_id]: row.inline for row in rows if row.inline is not None}
 
 
 def _chains(connection: Connection, authors: set[bytes]) -> list[KeyChainState]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
@@ -28,22 +29,29 @@ def parse_number(text: str) -> int:
 
 def parse_query(kind: type[M], items: Iterable[tuple[str, str]]) -> M:
     """Query parameters as a message: none unknown, none doubled but for lists."""
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    values: dict[str, Any] = {}
+    kinds, values = _kinds(kind), dict[str, Any]()
     for name, text in items:
-        field = fields.get(name)
-        if field is None:
+        if name not in kinds:
             raise InvalidArgumentError(f"There is no query parameter {name[:40]!r} here.")
-        if _holds(field.type, list):
+        if kinds[name] is list:
             values.setdefault(name, []).append(text)
         elif name in values:
             raise InvalidArgumentError(f"The query parameter {name} stands twice.")
         else:
-            values[name] = parse_number(text) if _holds(field.type, int) else text
+            values[name] = parse_number(text) if kinds[name] is int else text
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         raise InvalidArgumentError(f"A query parameter is wrong: {error}") from None
+
+
+@functools.cache
+def _kinds(kind: type[Message]) -> dict[str, type]:
+    """Each parameter, and whether it is a list, a number or text."""
+    return {
+        field.encode_name: next((each for each in (list, int) if _holds(field.type, each)), str)
+        for field in msgspec.structs.fields(kind)
+    }
 
 
 def _holds(annotation: Any, kind: type) -> bool:
