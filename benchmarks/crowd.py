@@ -44,9 +44,7 @@ def _together(broker: BrokerProcess, job: str, seconds: float = _SECONDS) -> flo
     """Operations a second of all client processes together, one process for each processor."""
     count = os.cpu_count() or 1
     with ExitStack() as stack:
-        clients = [
-            stack.enter_context(_client(broker, USERS // count, job)) for _ in range(count)
-        ]
+        clients = [stack.enter_context(_client(broker, USERS // count, job)) for _ in range(count)]
         for client in clients:
             assert client.stdout is not None
             assert client.stdout.readline() == "ready\n"
@@ -65,9 +63,7 @@ def _client(broker: BrokerProcess, users: int, job: str) -> subprocess.Popen[str
     command = [
         sys.executable, "-m", "benchmarks.crowd", broker.url, str(broker.api_key), str(users), job,
     ]  # fmt: skip
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 class Client:
@@ -95,7 +91,10 @@ class Client:
         loop = asyncio.get_running_loop()
         began = loop.time()
         counts = await asyncio.gather(
-            *(self._repeat(self._once(job, n), began + seconds) for n in range(len(self._providers)))
+            *(
+                self._repeat(self._once(job, n), began + seconds)
+                for n in range(len(self._providers))
+            )
         )
         return sum(counts) / (loop.time() - began)
 

@@ -15,7 +15,15 @@ from typing import Any, Final, Self, TypeVar
 import aiohttp
 
 from scbroker.client.io_thread import _new_loop
-from scbroker.crypto.seal import KEY_SIZE, DecryptionKey, SigningKey, random_bytes, seal, unseal, wrap_key
+from scbroker.crypto.seal import (
+    KEY_SIZE,
+    DecryptionKey,
+    SigningKey,
+    random_bytes,
+    seal,
+    unseal,
+    wrap_key,
+)
 from scbroker.crypto.verify import VerifyingKey, sha256
 
 T = TypeVar("T")

@@ -25,7 +25,9 @@ class Result(msgspec.Struct, frozen=True):
     met: bool | None = None
 
 
-def cost(job: str, seconds: float, floor: float, floor_is: str, at_most: float | None = None) -> Result:
+def cost(
+    job: str, seconds: float, floor: float, floor_is: str, at_most: float | None = None
+) -> Result:
     """A job that takes so many seconds each, and what its parts take."""
     ratio = seconds / floor
     return Result(
@@ -75,7 +77,9 @@ def table(results: Sequence[Result]) -> str:
         floor = "" if r.floor is None else f"{_short(r.floor)} {r.unit}: {r.floor_is}"
         ratio = "" if r.ratio is None else f"{r.ratio:.2f}x"
         mark = {None: "", True: "met", False: "**missed**"}[r.met]
-        lines.append(f"| {r.job} | {_short(r.figure)} {r.unit} | {floor} | {ratio} | {r.target} | {mark} |")
+        lines.append(
+            f"| {r.job} | {_short(r.figure)} {r.unit} | {floor} | {ratio} | {r.target} | {mark} |"
+        )
     return "\n".join(lines)
 
 

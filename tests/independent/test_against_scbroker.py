@@ -10,6 +10,7 @@ import pytest
 from scbroker.client.reading import State, judge_view, open_container_key, open_type
 from scbroker.client.sealing import OpenPart
 from scbroker.crypto import seal
+from scbroker.crypto.seal import DecryptionKey
 from scbroker.crypto.verify import VerifyingKey
 from scbroker.errors import BrokerError
 from scbroker.keys import KeyRing
@@ -97,8 +98,12 @@ def test_what_we_sealed_opens(story: Story, count: int) -> None:
     for user in (story.alice, story.bob)[: 2 if count < 4 else 1]:
         state = read(story, count, user)
         wrap = story.told[0 if count < 4 else 3].wraps[user.fingerprint]
-        ring = ring_of(user)
-        key = open_container_key(state, wrap, user.fingerprint, ring.encryption)
+        keys = ring_of(user).encryption
+
+        def unwrap(index: int, *rest: bytes, keys: tuple[DecryptionKey, ...] = keys) -> bytes:
+            return keys[index].unwrap(*rest)
+
+        key = open_container_key(state, wrap, user.fingerprint, unwrap)
         assert key == told.container_key
         if user is story.alice:
             text = TypeText(salt=story.type_salts[container_type], type=container_type)

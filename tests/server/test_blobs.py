@@ -40,6 +40,9 @@ class _Watched:
         self._told.append("commit")
         return result
 
+    def version(self) -> int | None:
+        return self._database.version()
+
     async def close(self) -> None:
         await self._database.close()
 

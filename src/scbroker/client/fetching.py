@@ -228,7 +228,7 @@ class Opened:
 
 def open_fetched(session: Session, fetched: Fetched) -> Opened:
     wrap = fetched.view.wrap
-    key = open_container_key(fetched.state, wrap, session.fingerprint, session.keys.encryption)
+    key = open_container_key(fetched.state, wrap, session.fingerprint, session.unwrap)
     return Opened(fetched, key)
 
 

@@ -6,13 +6,12 @@ Spec: docs/spec/container.md, sections 7 and 8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from scbroker.crypto.seal import DecryptionKey
 from scbroker.crypto.verify import equal
 from scbroker.errors import DeletedError, ForkError, IntegrityError, RollbackError
 from scbroker.records.access_list import AccessList, Entry, wrap_hash
@@ -36,6 +35,8 @@ from scbroker.records.key_record import KeyChain, Signed
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import GoverningView, ListView, TypeText
 
+Unwrap = Callable[[int, bytes, bytes], bytes]
+"""Opens, with the reader's encryption key of this index, a wrap that was made with this info."""
 _OTHER_HISTORY: Final = "Another history of this container was seen before on this device."
 
 
@@ -169,7 +170,7 @@ def _check_disclosed(state: State, reader: bytes, lists: Sequence[ListView | Non
 
 
 def open_container_key(
-    state: State, wrap: bytes | None, fingerprint: bytes, keys: Sequence[DecryptionKey]
+    state: State, wrap: bytes | None, fingerprint: bytes, unwrap: Unwrap
 ) -> bytes | None:
     """The container key, checked against the signed commitment; None without Decrypt."""
     entry = state.own_entry(fingerprint)
@@ -177,11 +178,9 @@ def open_container_key(
         return None
     if wrap is None or wrap_hash(wrap) != entry.wrapHash:
         raise IntegrityError("The wrap is not the one that was signed for this reader.")
-    if entry.keyIndex >= len(keys):
-        raise IntegrityError("The container is wrapped to a key that this KeyRing does not have.")
     governing = state.governing.governing
     info = wrap_info(state.container_id, governing, fingerprint, entry.keyIndex)
-    key = keys[entry.keyIndex].unwrap(wrap, info)
+    key = unwrap(entry.keyIndex, wrap, info)
     if not equal(key_commitment(state.container_id, key), governing.keyCommitment):
         raise IntegrityError("This reader was given another container key than the others.")
     return key

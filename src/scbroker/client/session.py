@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
@@ -18,7 +19,8 @@ from scbroker.client.directory import Directory
 from scbroker.client.io_thread import io_thread
 from scbroker.client.transport import Transport
 from scbroker.client.trust_store import Marks
-from scbroker.errors import BrokerError, ChallengeError, NotAuthenticatedError
+from scbroker.crypto.verify import sha256
+from scbroker.errors import BrokerError, ChallengeError, IntegrityError, NotAuthenticatedError
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
 from scbroker.records.key_record import KnownKey
@@ -28,6 +30,7 @@ from scbroker.wire.codec import Message
 from scbroker.wire.orders import NO_DIGEST, ORDER_LABEL, Action, Authorization, Order
 
 _EARLY_SECONDS: Final = 30.0
+_OPENED: Final = 1024
 _REPLACED: Final = (
     "The broker takes these keys no more: they were replaced on another device, or the account was "
     "deleted. Log in again."
@@ -70,6 +73,7 @@ class Session:
         self.fingerprint: bytes = ring.rawFingerprint
         self.marks = marks
         self.directory: Directory = Directory(self)
+        self._opened: OrderedDict[bytes, bytes] = OrderedDict()
         self._token: str | None = None
         self._expires = 0.0
         self._begun = False
@@ -92,6 +96,23 @@ class Session:
         if self.ring is None:
             raise NotAuthenticatedError("The session was logged out meanwhile.")
         return self.ring
+
+    def unwrap(self, index: int, wrap: bytes, info: bytes) -> bytes:
+        """The key in a wrap to one of the session's keys; what was opened lately is not opened again."""
+        name = sha256(info + wrap)
+        if name in self._opened:
+            self._opened.move_to_end(name)
+        else:
+            keys = self.keys.encryption
+            if index >= len(keys):
+                raise IntegrityError(
+                    "The container is wrapped to a key that this KeyRing does not have."
+                )
+            key = keys[index].unwrap(wrap, info)
+            if len(self._opened) >= _OPENED:
+                self._opened.popitem(last=False)
+            self._opened[name] = key
+        return self._opened[name]
 
     async def signing_key(self) -> KnownKey:
         """The key to sign with, as it was published; where the KeyRing lacks it, the session is over."""
@@ -230,4 +251,5 @@ class Session:
     def forget(self) -> None:
         """Drops the keys at once; what is in flight and needs them fails."""
         self.ring = None
+        self._opened.clear()
         self._token = None

@@ -11,9 +11,9 @@ import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import keyed_hash
 from scbroker.records.key_record import KeyChain
@@ -24,6 +24,7 @@ from scbroker.server.settings import Settings
 from scbroker.wire.codec import Message
 
 _CACHED_RECORDS: Final = 20_000  # about 5.4 kB each
+_CACHED_SESSIONS: Final = 10_000
 M = TypeVar("M", bound=Message)
 
 
@@ -100,6 +101,28 @@ class ChainCache:
                 self._records -= len(dropped.records)
 
 
+class SessionCache:
+    """Sessions by the hash of their token, as they were found since anything was written.
+
+    Whatever is written gives the database another version, and none of them counts any more.
+    """
+
+    def __init__(self) -> None:
+        self._version: int | None = None
+        self._rows: dict[bytes, Row[Any]] = {}
+
+    def get(self, version: int | None, token_hash: bytes) -> Row[Any] | None:
+        return self._rows.get(token_hash) if version == self._version else None
+
+    def keep(self, version: int | None, token_hash: bytes, row: Row[Any]) -> None:
+        """As it was at this version, or at a later one."""
+        if version is None:
+            return
+        if version != self._version or len(self._rows) >= _CACHED_SESSIONS:
+            self._version, self._rows = version, {}
+        self._rows[token_hash] = row
+
+
 @dataclass(slots=True)
 class Broker:
     """Everything that a handler needs."""
@@ -110,6 +133,7 @@ class Broker:
     key: bytes
     origins: frozenset[str]
     chains: ChainCache = field(default_factory=ChainCache)
+    sessions: SessionCache = field(default_factory=SessionCache)
     api_keys: set[bytes] = field(default_factory=set)
     """Hashes of API keys that were found lately; forgotten every minute."""
     accesses: dict[tuple[bytes, bytes], str] = field(default_factory=dict)

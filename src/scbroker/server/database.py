@@ -59,6 +59,10 @@ class Database(Protocol):
         """Runs a writing function in a transaction; durable when this returns."""
         ...
 
+    def version(self) -> int | None:
+        """A number that is another one after whatever was written; None where there is none."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -137,6 +141,10 @@ class SqliteDatabase:
             return await future
         except DBAPIError as error:
             raise _translated(error) from error
+
+    def version(self) -> int | None:
+        driver: Any = self._reader.connection.driver_connection
+        return int(driver.execute("PRAGMA data_version").fetchone()[0])
 
     async def close(self) -> None:
         self._jobs.put(None)
@@ -273,6 +281,9 @@ class PostgresDatabase:
             raise OverloadedError(
                 "The broker's database is not reachable.", retryAfter=1
             ) from error
+
+    def version(self) -> int | None:
+        return None
 
     async def _write_once(self, work: Work[T]) -> T:
         async with self._engine.connect() as connection, connection.begin():

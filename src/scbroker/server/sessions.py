@@ -67,10 +67,15 @@ async def log_out(broker: Broker, call: Call, message: None) -> None:
 async def find_session(broker: Broker, token: str) -> SessionUser:
     """The user of a token; `NotAuthenticatedError` for an unknown, ended or expired one."""
     token_hash = sha256(token.encode())
-    row = await broker.database.read(
-        lambda c: sql.one(c, sql.FIND_SESSION, token_hash=token_hash, now=now())
-    )
+    version = broker.database.version()
+    row = broker.sessions.get(version, token_hash)
     if row is None:
+        row = await broker.database.read(
+            lambda c: sql.one(c, sql.FIND_SESSION, token_hash=token_hash)
+        )
+        if row is not None:
+            broker.sessions.keep(version, token_hash, row)
+    if row is None or row.expires_at <= now():
         raise NotAuthenticatedError("The session has ended: log in again.")
     return SessionUser(row.id, row.fingerprint, row.chain_length, token_hash)
 

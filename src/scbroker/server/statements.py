@@ -69,11 +69,10 @@ DROP_KEY_FILE: Final = delete(key_files).where(key_files.c.user_id == b("user"))
 FIND_REMINDER: Final = select(key_files.c.reminder).where(key_files.c.user_id == b("user_id"))
 ADD_SESSION: Final = insert(sessions)
 FIND_SESSION: Final = (
-    select(users.c.id, users.c.fingerprint, users.c.chain_length)
+    select(users.c.id, users.c.fingerprint, users.c.chain_length, sessions.c.expires_at)
     .join(sessions, sessions.c.user_id == users.c.id)
     .where(
         sessions.c.token_hash == b("token_hash"),
-        sessions.c.expires_at > b("now"),
         users.c.deleted_at.is_(None),
     )
 )

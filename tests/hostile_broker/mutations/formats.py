@@ -8,6 +8,7 @@ from tests.hostile_broker.mutations.edits import Edit, Mutation, against, tests_
 
 _CHALLENGES: Final = "src/scbroker/server/challenges.py"
 _SERVER_SESSIONS: Final = "src/scbroker/server/sessions.py"
+_BROKER: Final = "src/scbroker/server/broker.py"
 _STATEMENTS: Final = "src/scbroker/server/statements.py"
 _SERVER_EVENTS: Final = "src/scbroker/server/events.py"
 _APPEND: Final = "src/scbroker/server/containers.py"
@@ -112,8 +113,8 @@ SESSIONS: Final = [
         tests_of("sessions", "what_a_thief_finds_in_the_database_is_no_token"),
         Edit(
             _SERVER_SESSIONS,
-            "    token_hash = sha256(token.encode())\n    row",
-            "    token_hash = token.encode()[:32]\n    row",
+            "    token_hash = sha256(token.encode())\n    version",
+            "    token_hash = token.encode()[:32]\n    version",
         ),
     ),
     against(
@@ -127,14 +128,14 @@ SESSIONS: Final = [
         tests_of("sessions", "a_token_that_is_written_in_another_way_is_none"),
         Edit(
             _SERVER_SESSIONS,
-            "    token_hash = sha256(token.encode())\n    row",
-            '    token_hash = sha256(base64.urlsafe_b64decode(token + "="))\n    row',
+            "    token_hash = sha256(token.encode())\n    version",
+            '    token_hash = sha256(base64.urlsafe_b64decode(token + "="))\n    version',
         ),
     ),
     against(
         36,
         "a token runs out",
-        Edit(_STATEMENTS, '        sessions.c.expires_at > b("now"),\n', ""),
+        Edit(_SERVER_SESSIONS, " or row.expires_at <= now()", ""),
         tests_of("sessions", "a_stolen_token_ends_with_its_hour_and_with_its_session"),
     ),
     against(
@@ -145,6 +146,12 @@ SESSIONS: Final = [
             '    connection.execute(sql.END_SESSION, {"hash": token_hash})\n',
             "    del connection, token_hash\n",
         ),
+        tests_of("sessions", "a_stolen_token_ends_with_its_hour_and_with_its_session"),
+    ),
+    against(
+        36,
+        "a session that was found counts until something is written",
+        Edit(_BROKER, " if version == self._version else None", ""),
         tests_of("sessions", "a_stolen_token_ends_with_its_hour_and_with_its_session"),
     ),
     against(

@@ -496,9 +496,9 @@ SWAPS: Final = [
         "a wrap is opened with the key that its entry names",
         Edit(
             _READING,
-            "    key = keys[entry.keyIndex].unwrap(wrap, info)\n",
+            "    key = unwrap(entry.keyIndex, wrap, info)\n",
             "    info = wrap_info(state.container_id, governing, fingerprint, 0)\n"
-            "    key = keys[0].unwrap(wrap, info)\n",
+            "    key = unwrap(0, wrap, info)\n",
         ),
         tests_of(
             "swaps",
