@@ -456,6 +456,23 @@ def test_the_next_writer_drops_who_has_expired_and_makes_a_new_key(
     assert container_key(carol, made.id) != before
 
 
+def test_a_type_is_changed_by_who_may_although_somebodys_time_is_over(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+) -> None:
+    """Nothing new is sealed, so nothing is renewed; what is sealed next is."""
+    ends = in_a_moment()
+    typist = Level.DefaultUserPermissions | Level.Upload | Level.ModifyType
+    levels = [*share(alice, (carol, typist)), AccessLevel(id_of(bob), expiresAt=ends)]
+    made = alice.createContainer(b"c", accessLevels=levels).result(PATIENCE)
+    before = container_key(carol, made.id)
+    time.sleep(max(0.0, (ends - dt.datetime.now(dt.UTC)).total_seconds()) + 0.05)
+    carol.updateContainerType(made.id, "note").result(PATIENCE)
+    assert alice.getContainerMetadata(made.id).result(PATIENCE).type == "note"
+    assert container_key(carol, made.id) == before
+    carol.updateContainerContent(made.id, b"d").result(PATIENCE)
+    assert container_key(carol, made.id) != before
+
+
 def test_a_member_renews_the_key_that_a_creator_outside_the_list_chose(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:

@@ -15,20 +15,27 @@ import msgspec
 import pydantic
 import pytest
 import tenacity
+from msgspec.structs import replace
 
 from scbroker import BrokerError, MemoryTrustStore, Promise, ServerProvider
 from scbroker.client import transport
+from scbroker.crypto.seal import random_bytes
+from scbroker.records.canonical import encode_object
+from scbroker.records.container_record import Link, parse_record
 from scbroker.wire import codec
+from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Bodies, Chunks, ContainerView
 from scbroker.wire.events import Events
+from scbroker.wire.users import MAX_KEY_RECORDS, KeyRecords, UserKeyRecords
 from tests.client.tcp import PROTOCOL, BadBroker, http
 from tests.hostile_broker.accomplices import KEYS, VIEW, device_of, editing, id_of, people
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import marks, refused
-from tests.server.writers import OWNER, Story, User
+from tests.server.writers import OWNER, READER, Story, User
 
 FAULT: Final = BrokerError.brokerFaultError
+INTEGRITY: Final = BrokerError.integrityError
 INVALID: Final = BrokerError.invalidArgumentError
 EVENTS: Final = "GET /v1/events"
 MIB: Final = 1_048_576
@@ -298,3 +305,47 @@ def test_no_header_is_written_that_would_not_be_read(mallory: HostileBroker) -> 
         with pytest.raises(INVALID, match="written as JSON"):
             device.createContainer(b"x", header).result(PATIENCE)
     assert mallory.since(count) == []
+
+
+@attack(40, "parser ambiguity and bombs")
+def test_key_records_that_do_not_verify_are_not_collected(mallory: HostileBroker) -> None:
+    """The first that is wrong ends it, however many authors a view names and whatever is to come."""
+    alice, reader = people(mallory, 2)
+    story = Story(alice).created({alice: OWNER, reader: READER})
+    device = device_of(mallory, reader)
+    asked = []
+
+    def invented(view: ContainerView) -> ContainerView:
+        [first] = view.governing
+        record = parse_record(first.record.body)
+        views = [first]
+        for version in range(2, 40):
+            link = Link(1, bytes(32))
+            body = encode_object(
+                replace(
+                    record, version=version, nonce=None, parent=bytes(32), link=link,
+                    author=random_bytes(32),
+                )
+            )  # fmt: skip
+            signed = SignedObject(body=body, signature=bytes(len(first.record.signature)))
+            views.append(replace(first, record=signed))
+        return replace(view, governing=views, lastGoverning=39, head=None)
+
+    def rubbish(exchange: Exchange) -> None:
+        asked.append(exchange)
+        signed = SignedObject(body=bytes(4096), signature=bytes(3373))
+        counts = [MAX_KEY_RECORDS] + [0] * (len(exchange.message.users) - 1)  # so there may be more
+        users = [
+            UserKeyRecords(userId=user.userId, keyRecords=[signed] * count, deleted=False)
+            for user, count in zip(exchange.message.users, counts, strict=True)
+        ]
+        exchange.status, exchange.answer = 200, KeyRecords(users=users)
+        exchange.answer_headers = {"content-type": codec.MESSAGE}
+
+    with (
+        mallory.lying(VIEW, invented),
+        mallory.meddling("POST /v1/key-records", before=rubbish),
+        refused(mallory, device, INTEGRITY) as attempt,
+    ):
+        attempt(device.getContainer(id_of(story)))
+    assert len(asked) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from scbroker.keys import KeyRing
@@ -258,6 +259,24 @@ def test_many_governing_records_come_in_pages_that_join_without_a_gap(
         found += page.message(GoverningPage).governing
     assert _bodies(found) == list(range(1, 142))
     assert all(governing.accessList is not None for governing in found)
+
+
+def test_pages_of_a_head_that_is_long_past_are_not_to_be_had(
+    new_user: NewUser, broker: BrokerProcess
+) -> None:
+    """They would show who wrote it, in every list before, to readers who need not judge that record."""
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: READER})
+    story.tell(alice, story.follow(alice, content=b"2"))
+    story.tell(alice, story.follow(alice, content=b"3"))
+    for to in (1, 2, 3):
+        bob.wire.call("GET", f"{story.path}/governing?from=1&to={to}").expect(200)
+    where = "WHERE container_id = ? AND version = 3"
+    [(body,)] = query(broker.database_url, f"SELECT body FROM records {where}", story.id)
+    old = msgspec.structs.replace(parse_record(body), time=clock() - 16 * MINUTE)
+    query(broker.database_url, f"UPDATE records SET body = ? {where}", encode_object(old), story.id)
+    for to, status in ((1, 200), (2, 409), (3, 200)):
+        bob.wire.call("GET", f"{story.path}/governing?from=1&to={to}").expect(status)
 
 
 @pytest.mark.parametrize(

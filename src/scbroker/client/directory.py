@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from scbroker.errors import BrokerFaultError, IntegrityError, KeySubstitutionError
+from scbroker.errors import BrokerFaultError, KeySubstitutionError, TooLargeError
 from scbroker.records.ids import user_id_of
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.wire import users as wire
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from scbroker.client.session import Session
 
 _KIND: Final = "user"
-_CACHED: Final = 1_000
-_LONGEST: Final = 1_024
+_CACHED: Final = 20_000
+"""Records of key chains that a session keeps, of about 5.4 kB each."""
+_MOST: Final = 50_000
+"""Records of key chains that one question may lead to."""
 
 
 class _KeysMark(msgspec.Struct, array_like=True, frozen=True):
@@ -65,20 +67,24 @@ class Directory:
         return {**enough, **await self._fetch([user for user in states if user not in enough])}
 
     async def _fetch(self, wanted: list[uuid.UUID]) -> dict[uuid.UUID, KeyChain]:
-        """Asks for what is new of each, as often as it takes, and verifies each chain once it is whole."""
+        """Asks for what is new of each, as often as it takes, and verifies it as it comes."""
         bases = {user: self._chains.get(user) for user in wanted}
         received: dict[uuid.UUID, list[Signed]] = {user: [] for user in wanted}
         for start in range(0, len(wanted), wire.MAX_KEY_USERS):
             batch = wanted[start : start + wire.MAX_KEY_USERS]
             while batch:
                 batch = await self._fetch_some(batch, bases, received)
-        return {user: self._accept(user, bases[user], received[user]) for user in wanted}
+                if sum(len(base.records) for base in bases.values() if base) > _MOST:
+                    raise TooLargeError("These users have more key records than can be judged.")
+        found = {user: self._accept(user, bases[user], received[user]) for user in wanted}
+        self._forget_oldest()
+        return found
 
     async def _fetch_some(
         self,
         batch: list[uuid.UUID],
-        bases: Mapping[uuid.UUID, KeyChain | None],
-        received: Mapping[uuid.UUID, list[Signed]],
+        bases: dict[uuid.UUID, KeyChain | None],
+        received: dict[uuid.UUID, list[Signed]],
     ) -> list[uuid.UUID]:
         """One request; gives the users of whom there may be more than fitted in the answer."""
         asked = [
@@ -102,20 +108,35 @@ class Directory:
             received[user].extend(record.signed for record in item.keyRecords)
             if item.keyRecords:
                 count, last = count + len(item.keyRecords), position
-            if len(received[user]) > _LONGEST:
-                raise IntegrityError("A user has more key records than a chain can have (K7).")
+            base = bases[user]
+            if (
+                base is not None or len(received[user]) > 1
+            ):  # of the first alone nothing can be said
+                bases[user] = _extended(user, base, received[user])
+                received[user] = []
         return batch[last:] if count >= wire.MAX_KEY_RECORDS else []
 
     def _accept(self, user: uuid.UUID, base: KeyChain | None, records: list[Signed]) -> KeyChain:
-        chain = verified_chain(user, records) if base is None else base.extend(records, now())
-        known = self._chains.pop(user, None)
+        chain = _extended(user, base, records)
+        known = self._chains.get(user)
         if known is not None and known.hashes[: len(chain.hashes)] == chain.hashes:
             chain = known  # another answer, that came earlier, was newer
         check_mark(self._session, chain)
+        self._chains.pop(user, None)  # the one that was used last stands last
         self._chains[user] = chain
-        while len(self._chains) > _CACHED:
-            self._chains.pop(next(name for name in self._chains if name != self._session.userId))
         return chain
+
+    def _forget_oldest(self) -> None:
+        """Keeps as many chains as fit, the user's own always."""
+        records = sum(len(chain.records) for chain in self._chains.values())
+        for user in [name for name in self._chains if name != self._session.userId]:
+            if records <= _CACHED:
+                return
+            records -= len(self._chains.pop(user).records)
+
+
+def _extended(user: uuid.UUID, base: KeyChain | None, records: list[Signed]) -> KeyChain:
+    return verified_chain(user, records) if base is None else base.extend(records, now())
 
 
 def verified_chain(user: uuid.UUID, records: list[Signed]) -> KeyChain:

@@ -5,6 +5,7 @@ The decisions are `reading`'s; this fetches, and keeps the mark.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import uuid
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from scbroker.client.transfer import Progress, download
 from scbroker.crypto.verify import sha256
 from scbroker.errors import (
     ConflictError,
+    DecryptionError,
     DeletedError,
     ForkError,
     IntegrityError,
@@ -94,6 +96,39 @@ def keep_mark(session: Session, stored: bytes | None, state: State) -> bool:
     """Raises the mark to a verified state; False where it was moved since `stored` was read."""
     new = state.mark.encode()
     return new == stored or session.marks.swap(KIND, state.container_id, stored, new)
+
+
+async def keep_own(session: Session, before: State | None, own: State) -> None:
+    """Raises the mark to a record of one's own that was stored after `before`.
+
+    What was seen meanwhile, by whoever shares the marks, has to follow from that record.
+    """
+    old = None if before is None else before.mark.encode()
+    for _ in range(_ROUNDS):
+        stored = session.marks.get(KIND, own.container_id)
+        if stored is None or stored == old:
+            if keep_mark(session, stored, own):
+                return
+            continue
+        seen = Mark.decode(stored)
+        if seen.version > own.record.version:
+            container_id = uuid.UUID(bytes=own.container_id)
+            now_there = await _fetch_once(
+                session, container_id, own.mark, header=False, content=False
+            )
+            if now_there.state.record.version > seen.version:
+                await fetch(session, container_id)  # and from what was seen to the same head
+                continue
+            same = now_there.state.head.hash == seen.hash
+        else:
+            expected = own if seen.version == own.record.version else before
+            same = expected is not None and seen.hash == expected.head.hash
+            if same and expected is before and not keep_mark(session, stored, own):
+                continue
+        if not same:
+            raise ForkError("The broker showed another history than that of the change it stored.")
+        return
+    raise ConflictError("The change is stored; what followed comes faster than it can be read.")
 
 
 async def _fetch_once(
@@ -292,8 +327,10 @@ def metadata_of(
     record = state.record
     length = None
     if record.content is not None and container_key is not None:
-        content = OpenPart.open(state.container_id, Role.Content, record.content, container_key)
-        length = content.length
+        # Whoever wrote rubbish keeps nobody from the rest.
+        with contextlib.suppress(DecryptionError):
+            part = OpenPart.open(state.container_id, Role.Content, record.content, container_key)
+            length = part.length
     own = state.governing.access.entries.get(session.fingerprint)
     sees_type = own is not None and own.allows(ContainerAccessLevel.ViewType)
     return Metadata(

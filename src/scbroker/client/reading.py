@@ -175,6 +175,10 @@ def open_container_key(
     """The container key, checked against the signed commitment; None without Decrypt."""
     entry = state.own_entry(fingerprint)
     if entry.wrapHash is None:
+        if entry.allows(ContainerAccessLevel.Decrypt):
+            raise IntegrityError(
+                "This reader may decrypt and was given no key: have a writer change the access again."
+            )
         return None
     if wrap is None or wrap_hash(wrap) != entry.wrapHash:
         raise IntegrityError("The wrap is not the one that was signed for this reader.")

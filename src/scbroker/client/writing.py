@@ -14,11 +14,10 @@ from typing import Final
 from scbroker.client.change import KEEP, OWNER, Change, Grants, keys_of, seal_parts
 from scbroker.client.directory import now
 from scbroker.client.fetching import (
-    KIND,
     Fetched,
     Opened,
     fetch,
-    keep_mark,
+    keep_own,
     metadata_fields,
     metadata_of,
     open_fetched,
@@ -266,6 +265,8 @@ def _grants(session: Session, state: State, change: Change, moment: int) -> Gran
         return None
     if change.grants is not KEEP:
         return change.grants or {session.userId: OWNER}
+    if change.keeps(Role.Header) and change.keeps(Role.Content):
+        return None  # nothing new is sealed, and a renewal goes with no other type
     if not state.governing.needs_renewal(moment):
         return None
     return {
@@ -355,9 +356,7 @@ async def _commit(
     )
     if (receipt.version, receipt.hash) != (record.version, state.head.hash):
         raise IntegrityError("The broker's receipt is for another record than the one sent.")
-    stored = session.marks.get(KIND, record.containerId)
-    if stored is None or stored == (fetched.state.mark.encode() if fetched else None):
-        keep_mark(session, stored, state)
+    await keep_own(session, fetched.state if fetched else None, state)
     return _secured(session, draft, state, signed, request, fetched)
 
 

@@ -12,7 +12,6 @@ import time
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
-from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -50,6 +49,7 @@ from scbroker.server import (
 )
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, SessionUser
+from scbroker.server.large import LargeAnswer, Places, takes_a_place
 from scbroker.server.openapi import document
 from scbroker.server.operation import Operation
 from scbroker.wire import codec
@@ -62,7 +62,6 @@ from scbroker.wire.problems import problem_of
 from scbroker.wire.query import parse_number, parse_query
 
 _log: Final = structlog.get_logger("scbroker.server")
-_CHUNKS_OF_A_USER: Final = 4
 _PIECE_SECONDS: Final = 30.0
 _ACCESS_FLUSH: Final = 0.5
 _SWEEP: Final = 60.0
@@ -128,7 +127,7 @@ OPERATIONS: Final = (
 
 def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     """The ASGI application of a broker that is opened when the application starts."""
-    uploads: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()
+    places = Places()
     schema = msgspec.json.encode(document(OPERATIONS))
 
     async def openapi(request: Request) -> Response:
@@ -176,7 +175,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
         Route("/metrics", measured, methods=["GET"]),
         Route("/health/live", live, methods=["GET"]),
         Route("/health/ready", ready, methods=["GET"]),
-        *(_route(operation, uploads) for operation in OPERATIONS),
+        *(_route(operation, places) for operation in OPERATIONS),
     ]
     app = Starlette(
         routes=routes,
@@ -187,11 +186,11 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     return app
 
 
-def _route(operation: Operation, uploads: WeakValueDictionary[bytes, asyncio.Semaphore]) -> Route:
+def _route(operation: Operation, places: Places) -> Route:
     async def endpoint(request: Request) -> Response:
         began, status = time.perf_counter(), 500
         try:
-            response = await _perform(operation, request, uploads)
+            response = await _perform(operation, request, places)
             status = response.status_code
         except BrokerError as error:
             response = _problem(error)
@@ -206,21 +205,25 @@ def _route(operation: Operation, uploads: WeakValueDictionary[bytes, asyncio.Sem
     return Route(operation.path, endpoint, methods=[operation.method])
 
 
-async def _perform(
-    operation: Operation,
-    request: Request,
-    uploads: WeakValueDictionary[bytes, asyncio.Semaphore],
-) -> Response:
+async def _perform(operation: Operation, request: Request, places: Places) -> Response:
     broker: Broker = request.app.state.broker
     _check_version(request)
     user = await _identify(broker, operation, request)
     call = _call(operation, request, user)
-    if operation.message is bytes:
-        # Bounds what one user's chunks under way take of memory; a slow one holds up that user alone.
-        async with uploads.setdefault(call.session.id, asyncio.Semaphore(_CHUNKS_OF_A_USER)):
-            answer = await operation.handler(broker, call, await _message(operation, request))
-    else:
-        answer = await operation.handler(broker, call, await _message(operation, request))
+    if not takes_a_place(operation, request):
+        return await _answered(broker, call, operation, request)
+    place = places.of(call.session.id)
+    await place.acquire()
+    try:
+        answer = await _answered(broker, call, operation, request)
+    except BaseException:
+        place.release()
+        raise
+    return LargeAnswer(answer, place)
+
+
+async def _answered(broker: Broker, call: Call, operation: Operation, request: Request) -> Response:
+    answer = await operation.handler(broker, call, await _message(operation, request))
     if isinstance(answer, Response):
         return answer
     if answer is None:

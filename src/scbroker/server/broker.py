@@ -72,6 +72,11 @@ class ChainCache:
         self._records = 0
         self._lock = Lock()
 
+    def holds(self, user_id: bytes, length: int) -> bool:
+        """Whether the chain of so many records is at hand; else it takes a moment to verify."""
+        known = self._chains.get(user_id)
+        return known is not None and len(known.records) == length
+
     def get(self, connection: Connection, user_id: bytes, length: int) -> KeyChain:
         """The chain of so many records, kept for the next time: for records that were committed."""
         chain = self.look(connection, user_id, length)

@@ -79,7 +79,8 @@ async def _append_once(broker: Broker, incoming: Incoming, chain_length: int) ->
             return None
         return broker.chains.get(connection, incoming.user.id, chain_length)
 
-    chain = await broker.database.read(known)
+    at_hand = broker.chains.holds(incoming.user.id, chain_length)
+    chain = await broker.database.read(known, large=not at_hand)
     if chain is None:
         return False
     try:

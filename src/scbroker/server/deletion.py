@@ -37,14 +37,15 @@ async def delete_user(broker: Broker, call: Call, message: Deletion) -> None:
         user = sql.one(connection, sql.FIND_USER, id=user_id)
         if user is None:
             raise ChallengeError(challenges.REFUSED)
+        if not user.deleted_at:
+            challenges.check_fresh(broker, order)
         return user, broker.chains.get(connection, user_id, user.chain_length)
 
     # What anybody can send is verified before it may take the writer's time.
-    found, chain = await broker.database.read(find)
+    found, chain = await broker.database.read(find, large=True)
     challenges.check_ordered(found, chain, message.authorization, "delete-user", NO_DIGEST)
     if found.deleted_at:
         return
-    challenges.check_fresh(broker, order)
 
     def write(connection: Connection) -> None:
         # Containers before users, as every writer locks them.

@@ -184,6 +184,8 @@ def tell_of_access(
         and member.user_id != reader_id
         and (member.expires_at is None or member.expires_at > now())
     ]
+    if not told:
+        return
     # Held, so that nothing is written of a user who is deleted meanwhile.
     users = [reader_id, *(member.user_id for member in told)]
     found = connection.execute(sql.HOLD_USERS, {"ids": users})

@@ -77,6 +77,7 @@ async def store(broker: Broker, call: Call, message: KeyFileStoring) -> None:
     user_id = call.session.id
     verifier = verifier_of(broker, user_id, message.auth)
     row = key_file_row(user_id, message.keyFile, verifier, message.reminder)
+    await _verify_chain(broker, call)
 
     def write(connection: Connection) -> None:
         user = _lock_living(connection, user_id)
@@ -115,6 +116,7 @@ async def store(broker: Broker, call: Call, message: KeyFileStoring) -> None:
 async def delete(broker: Broker, call: Call, message: Deletion) -> None:
     """Removes KeyFile, verifier and reminder. The generation stays, and so do the clients' marks."""
     user_id = call.session.id
+    await _verify_chain(broker, call)
 
     def write(connection: Connection) -> None:
         user = _lock_living(connection, user_id)
@@ -128,6 +130,15 @@ async def delete(broker: Broker, call: Call, message: Deletion) -> None:
         connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
 
     await broker.database.write(write)
+
+
+async def _verify_chain(broker: Broker, call: Call) -> None:
+    """Has the caller's key chain at hand before a writer asks for it: a long one takes a moment."""
+    session = call.session
+    if not broker.chains.holds(session.id, session.chain_length):
+        await broker.database.read(
+            lambda c: broker.chains.get(c, session.id, session.chain_length), large=True
+        )
 
 
 def check_reminder(reminder: str | None) -> None:

@@ -41,7 +41,7 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
         return user, broker.chains.get(connection, user_id, user.chain_length)
 
     # What anybody can send is verified before it may take the writer's time.
-    user, chain = await broker.database.read(find)
+    user, chain = await broker.database.read(find, large=True)
     challenges.check_signed(user, chain, statement, SESSION_LABEL, signed)
 
     def store(connection: Connection) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
-from scbroker.errors import NotFoundError
+from scbroker.errors import ConflictError, NotFoundError
 from scbroker.records.container_record import ContainerRecord, Role, parse_record
 from scbroker.records.ids import user_id_of
 from scbroker.records.judge import governing_of
@@ -37,6 +37,7 @@ from scbroker.wire.containers import (
 from scbroker.wire.users import KeyChainState
 
 _UNKNOWN: Final = "There is no container of this id that you have access to."
+_PAGING: Final = 15 * 60 * 1_000_000
 Page = tuple[list[GoverningView], set[bytes]]
 
 
@@ -78,6 +79,11 @@ async def governing_page(broker: Broker, call: Call, message: None) -> Governing
 
     def read(connection: Connection) -> GoverningPage:
         container = _readable(connection, call.uuid("containerId"), call.session)
+        if query.to < container.version:
+            # Who authored it is shown as the head's author is: for as long as pages of it may be asked for.
+            after = parse_record(_stored(connection, container, query.to + 1).body)
+            if after.time < now() - _PAGING:
+                raise ConflictError("The container was changed meanwhile: read it again.")
         return GoverningPage(
             governing=_governing(connection, container, call.session, query.from_, query.to)[0]
         )

@@ -379,6 +379,15 @@ ROLLBACK: Final = [
     ),
     against(
         21,
+        "what was seen during a change follows from it",
+        Edit(_FETCHING, "        if not same:\n", "        if False:\n"),
+        tests_of(
+            "own_writes",
+            "a_fork_that_begins_at_ones_own_write_is_noticed_whatever_was_read_meanwhile",
+        ),
+    ),
+    against(
+        21,
         "another governing record at the mark is a fork",
         Edit(
             _READING,

@@ -257,6 +257,16 @@ KEYS: Final = [
     ),
     against(
         12,
+        "who may decrypt and was given no key is told so",
+        Edit(
+            _READING,
+            "    if entry.wrapHash is None:\n        if entry.allows(ContainerAccessLevel.Decrypt):\n",
+            "    if entry.wrapHash is None:\n        if False:\n",
+        ),
+        tests_of("own_writes", "a_member_whom_a_writer_was_made_to_give_no_key_is_told_so"),
+    ),
+    against(
+        12,
         "every key record is signed by signing key 0",
         Edit(_CHAIN, "        self._root.verify(LABEL, signed.body, signed.signature)\n", ""),
         tests_of(
