@@ -252,7 +252,6 @@ def forged(people: tuple[User, User], name: str) -> tuple[Story, RecordRequest]:
     return story, story.follow(bob, **change)
 
 
-@both_engines
 @pytest.mark.parametrize("name", FORGED)
 def test_the_broker_refuses_a_signed_change_that_its_author_has_no_right_to(
     broker: BrokerProcess, people: tuple[User, User], name: str
