@@ -83,8 +83,11 @@ def attack(number: int, name: str) -> Callable[[F], F]:
 
 
 def shown_by() -> dict[int, list[str]]:
-    """The tests of each attack, from every test module beside this one."""
+    """The tests of each attack, from every test module beside this one, in whatever order they came."""
     for module in pkgutil.iter_modules(package.__path__):
         if module.name.startswith("test_"):
             importlib.import_module(f"{package.__name__}.{module.name}")
-    return _shown_by
+    return {
+        number: sorted(tests, key=lambda test: test.partition("::")[0])
+        for number, tests in _shown_by.items()
+    }

@@ -109,9 +109,8 @@ class Directory:
             if item.keyRecords:
                 count, last = count + len(item.keyRecords), position
             base = bases[user]
-            if (
-                base is not None or len(received[user]) > 1
-            ):  # of the first alone nothing can be said
+            # Of the first alone nothing can be said.
+            if base is not None or len(received[user]) > 1:
                 bases[user] = _extended(user, base, received[user])
                 received[user] = []
         return batch[last:] if count >= wire.MAX_KEY_RECORDS else []

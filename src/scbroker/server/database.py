@@ -144,7 +144,10 @@ class SqliteDatabase:
 
     def version(self) -> int | None:
         driver: Any = self._reader.connection.driver_connection
-        return int(driver.execute("PRAGMA data_version").fetchone()[0])
+        try:
+            return int(driver.execute("PRAGMA data_version").fetchone()[0])
+        except sqlite3.Error:  # what is wrong, the next read tells
+            return None
 
     async def close(self) -> None:
         self._jobs.put(None)

@@ -80,7 +80,6 @@ END_SESSION: Final = delete(sessions).where(sessions.c.token_hash == b("hash"))
 END_OTHER_SESSIONS: Final = delete(sessions).where(
     sessions.c.user_id == b("user"), sessions.c.token_hash != b("kept")
 )
-END_USERS_SESSIONS: Final = delete(sessions).where(sessions.c.user_id == b("user"))
 END_OLD_SESSIONS: Final = delete(sessions).where(sessions.c.expires_at <= b("now"))
 FIND_NONCE: Final = select(nonces.c.nonce_hash).where(nonces.c.nonce_hash == b("hash"))
 ADD_NONCE: Final = insert(nonces)

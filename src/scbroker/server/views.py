@@ -38,6 +38,7 @@ from scbroker.wire.users import KeyChainState
 
 _UNKNOWN: Final = "There is no container of this id that you have access to."
 _PAGING: Final = 15 * 60 * 1_000_000
+_LITTLE: Final = 8
 Page = tuple[list[GoverningView], set[bytes]]
 
 
@@ -49,7 +50,15 @@ async def view(broker: Broker, call: Call, message: None) -> ContainerView:
     since, wanted = query.since, _wanted(query)
 
     def read(connection: Connection) -> ContainerView:
+        return answer_of(connection, _readable(connection, container_id, user))
+
+    def read_if_little(connection: Connection) -> ContainerView | None:
         container = _readable(connection, container_id, user)
+        if since is None or container.version - since > _LITTLE:
+            return None
+        return answer_of(connection, container)
+
+    def answer_of(connection: Connection, container: Row[Any]) -> ContainerView:
         start = _start(connection, container, since)
         governing, authors = _governing(connection, container, user, start, container.version)
         inline = _inline(connection, container, wanted)
@@ -65,8 +74,10 @@ async def view(broker: Broker, call: Call, message: None) -> ContainerView:
             keyChains=_chains(connection, authors),
         )
 
-    # What came since a mark is little; from the beginning it may be a long history.
-    answer = await broker.database.read(read, large=since is None)
+    # Mostly little came since the mark; a long history must not hold up everybody else.
+    answer = None if since is None else await broker.database.read(read_if_little)
+    if answer is None:
+        answer = await broker.database.read(read, large=True)
     if answer.header is not None or answer.content is not None:
         events.note_access(broker, call, container_id)
     return answer
