@@ -38,7 +38,7 @@ def traffic() -> Iterator[Traffic]:
     """Counts what goes over the wire meanwhile."""
     counted, once = Traffic(), Transport._once
 
-    async def counting(self: Transport, *arguments: Any) -> bytes:
+    async def counting(self: Transport, *arguments: Any) -> Any:
         answer = await once(self, *arguments)
         counted.sent += len(arguments[3] or b"")
         counted.received += len(answer)

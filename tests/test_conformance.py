@@ -34,6 +34,8 @@ TYPES = {
     "String": "str",
     "Bool": "bool",
     "Int": "int",
+    "Int?": "int | None",
+    "Path": "os.PathLike[str]",
     "Void": "None",
     "T?": "object",
     "Container": "Container[Any]",

@@ -25,6 +25,7 @@ PUBLIC = [
     "ContainerAccessLevel",
     "ContainerEvent",
     "ContainerEventType",
+    "ContentReader",
     "FileTrustStore",
     "Header",
     "KeyRing",

@@ -78,6 +78,8 @@ TABLE = {
     ),
     "getContainerHeader": (["containerId", "headerType = None"], "Header[Any] | None"),
     "getContainerContent": (["containerId", "*", "progress = None"], "bytes | None"),
+    "saveContainerContent": (["containerId", "path", "*", "progress = None"], "int | None"),
+    "openContainerContent": (["containerId"], "ContentReader | None"),
     "getContainerMetadata": (["containerId"], "Container[Any]"),
     "getSecuredContainer": (["containerId"], "SecuredContainer"),
     "deleteContainer": (["containerId"], "None"),

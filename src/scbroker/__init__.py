@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scbroker.client.base_provider import BaseProvider
+    from scbroker.client.content_reader import ContentReader
     from scbroker.client.main_queue import mainQueue
     from scbroker.client.promise import Promise
     from scbroker.client.provider import BrokerProvider
@@ -34,6 +35,7 @@ _HOME = {
     "ContainerAccessLevel": "vocabulary",
     "ContainerEvent": "types",
     "ContainerEventType": "vocabulary",
+    "ContentReader": "client.content_reader",
     "FileTrustStore": "client.trust_store",
     "Header": "types",
     "KeyRing": "keys",
@@ -57,6 +59,7 @@ __all__ = [
     "ContainerAccessLevel",
     "ContainerEvent",
     "ContainerEventType",
+    "ContentReader",
     "FileTrustStore",
     "Header",
     "KeyRing",

@@ -23,6 +23,7 @@ from scbroker import BrokerError, ContainerEvent, MemoryTrustStore, Promise, Ser
 from scbroker.client import transport
 from scbroker.client.io_thread import io_thread
 from scbroker.client.transport import Transport
+from scbroker.crypto.seal import Octets
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import parse_record
 from scbroker.wire.containers import ContainerView
@@ -74,14 +75,14 @@ class Post:
         honest = Transport._once
 
         async def once(
-            sender: Transport, method: str, url: str, headers: Any, body: bytes | None, limit: int
-        ) -> bytes:
+            sender: Transport, method: str, url: str, headers: Any, body: Any, *limits: Any
+        ) -> Octets:
             if method != "PUT" or "/records/" not in url:
-                return await honest(sender, method, url, headers, body, limit)
+                return await honest(sender, method, url, headers, body, *limits)
             self.arrived += 1
             await asyncio.to_thread(self._open.wait)
             try:
-                return await honest(sender, method, url, headers, body, limit)
+                return await honest(sender, method, url, headers, body, *limits)
             finally:
                 if self._loses(url, body):
                     raise BrokerError.unreachableError("The answer was lost.")

@@ -20,6 +20,7 @@ import tenacity
 from scbroker import BrokerError
 from scbroker.client import transport as module
 from scbroker.client.transport import Transport
+from scbroker.crypto.seal import Octets
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
 
@@ -32,8 +33,8 @@ class Request(NamedTuple):
     body: bytes | None
 
 
-Go = Callable[[], Awaitable[bytes]]
-Treatment = Callable[[Go], Awaitable[bytes]]
+Go = Callable[[], Awaitable[Octets]]
+Treatment = Callable[[Go], Awaitable[Octets]]
 """Gives an answer: what `go()` fetches from the broker, or another."""
 
 
@@ -49,13 +50,14 @@ class Network:
         honest, network = Transport._once, self
 
         async def once(
-            self: Transport, method: str, url: str, headers: Any, body: bytes | None, limit: int
-        ) -> bytes:
+            self: Transport, method: str, url: str, headers: Any, body: Any, *limits: Any
+        ) -> Octets:
             path = urlsplit(url).path
-            network.sent.append(Request(method, path, body))
+            # A chunk's buffer is used again for another.
+            network.sent.append(Request(method, path, None if body is None else bytes(body)))
 
-            async def go() -> bytes:
-                return await honest(self, method, url, headers, body, limit)
+            async def go() -> Octets:
+                return await honest(self, method, url, headers, body, *limits)
 
             for wanted, end, treatment in network._treatments:
                 if method == wanted and path.endswith(end):
@@ -82,7 +84,7 @@ def lost(times: int) -> Treatment:
     """The broker does it, and the first so many answers do not arrive."""
     left = [times]
 
-    async def lose(go: Go) -> bytes:
+    async def lose(go: Go) -> Octets:
         answer = await go()
         if left[0]:
             left[0] -= 1
@@ -98,7 +100,7 @@ class HeldAnswer:
     def __init__(self) -> None:
         self.arrived, self.release = threading.Event(), threading.Event()
 
-    async def hold(self, go: Go) -> bytes:
+    async def hold(self, go: Go) -> Octets:
         answer = await go()
         self.arrived.set()
         while not self.release.is_set():  # noqa: ASYNC110 - the test is on another thread

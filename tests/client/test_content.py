@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scbroker import BrokerError
-from scbroker.client.content import checked_content
+from scbroker.client.content import Content, checked_content
 from scbroker.records.container_record import SEGMENT
 
 
 def segments(source: Any) -> list[bytes]:
     content = checked_content(source)
     assert content is not None
-    return list(content.segments())
+    return pieces_of(content)
+
+
+def pieces_of(content: Content, first: int = 0) -> list[bytes]:
+    """All segments; the last alone says that it is the last."""
+    found = [(bytes(segment), last) for segment, last in content.segments(first)]
+    assert [last for _, last in found] == [False] * (len(found) - 1) + [True]
+    return [segment for segment, _ in found]
 
 
 @pytest.mark.parametrize("size", [0, 1, SEGMENT - 1, SEGMENT, SEGMENT + 1, 2 * SEGMENT])
@@ -75,7 +83,7 @@ def test_what_is_repeatable_gives_the_same_segments_twice(tmp_path: Path) -> Non
     for source in (b"12345", path):
         content = checked_content(source)
         assert content is not None
-        assert list(content.segments()) == list(content.segments()) == [b"12345"]
+        assert pieces_of(content) == pieces_of(content) == [b"12345"]
 
 
 def test_bytes_like_content_is_copied_at_once() -> None:
@@ -84,7 +92,7 @@ def test_bytes_like_content_is_copied_at_once() -> None:
         content = checked_content(given_source)
         source[:] = b"after!"
         assert content is not None
-        assert list(content.segments()) == [b"before"]
+        assert pieces_of(content) == [b"before"]
         source[:] = b"before"
 
 
@@ -128,3 +136,66 @@ def test_a_source_that_fails_or_gives_text_is_an_argument_error(tmp_path: Path) 
 
 def test_no_content_is_none() -> None:
     assert checked_content(None) is None
+
+
+def test_a_file_is_read_from_any_segment_on(tmp_path: Path) -> None:
+    path = tmp_path / "content"
+    data = b"0123456789abcdef" * (SEGMENT // 8) + b"rest"
+    path.write_bytes(data)
+    content = checked_content(path)
+    assert content is not None
+    for first in range(3):
+        assert b"".join(pieces_of(content, first)) == data[first * SEGMENT :]
+
+
+@pytest.mark.parametrize("change", ["longer", "shorter", "rewritten", "replaced"])
+def test_a_file_that_changes_while_it_is_read_is_refused(change: str, tmp_path: Path) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(bytes(2 * SEGMENT))
+    content = checked_content(path)
+    assert content is not None
+    segments = content.segments()
+    next(segments)
+    if change == "longer":
+        path.write_bytes(bytes(3 * SEGMENT))
+    elif change == "shorter":
+        path.write_bytes(bytes(SEGMENT))
+    elif change == "rewritten":
+        os.utime(path, ns=(0, 0))
+    else:
+        (tmp_path / "other").write_bytes(bytes(2 * SEGMENT))
+        (tmp_path / "other").replace(path)
+        content = checked_content(path)
+        path.unlink()
+        path.write_bytes(bytes(2 * SEGMENT + 1))
+        assert content is not None
+        segments = content.segments()
+    with pytest.raises(BrokerError.invalidArgumentError, match="changed while it was read"):
+        list(segments)
+
+
+def test_the_identity_of_a_file_changes_with_it_and_only_files_have_one(tmp_path: Path) -> None:
+    path, other = tmp_path / "content", tmp_path / "other"
+    path.write_bytes(b"12345")
+    other.write_bytes(b"12345")
+
+    def identity(source: Any) -> bytes | None:
+        content = checked_content(source)
+        assert content is not None
+        return content.identity
+
+    before = identity(path)
+    assert before is not None
+    assert identity(path) == before
+    assert identity(other) not in (None, before)
+    os.utime(path, ns=(0, 0))
+    assert identity(path) not in (None, before)
+    for source in (b"12345", io.BytesIO(b"12345"), iter([b"12345"])):
+        assert identity(source) is None
+
+
+def test_a_file_of_the_systems_own_that_says_it_is_empty_is_read_to_its_end() -> None:
+    path = Path("/proc/self/status")
+    if not path.exists():
+        pytest.skip("this system has no /proc")
+    assert b"Pid:" in b"".join(segments(path))

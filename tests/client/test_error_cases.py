@@ -35,7 +35,7 @@ from scbroker import (
 from scbroker import errors as e
 from scbroker.client import writing
 from scbroker.client.key_files import keep_mark
-from scbroker.crypto.seal import SigningKey
+from scbroker.crypto.seal import Octets, SigningKey
 from scbroker.crypto.verify import SIGNATURE_SIZE
 from scbroker.keys import OpenedKeyFile
 from scbroker.records.container_record import LABEL
@@ -232,7 +232,7 @@ def a_content_that_is_replaced_while_it_is_read(scene: Scene) -> Iterator[Attemp
     alice = scene.new_provider(broker.new_user(), at=broker)
     made = alice.createContainer(CONTENT).result(PATIENCE)
 
-    async def replaced(go: Go) -> bytes:
+    async def replaced(go: Go) -> Octets:
         await alice.updateContainerContent(made.id, CONTENT)
         other = await alice.createContainer(b"")
         await asyncio.sleep(1.1)

@@ -227,13 +227,20 @@ def test_segments_that_were_changed_cut_or_moved_do_not_open(
     alice: ServerProvider, lie: Callable[[str, bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = alice.createContainer(b"x" * 3_000_000).result(PATIENCE)
-    honest = Session.send
+    honest, honest_fetch = Session.send, Session.fetch
 
     async def send(self: Session, method: str, path: str, **options: Any) -> bytes:
         return lie(path, await honest(self, method, path, **options))
 
+    async def fetch(self: Session, path: str, target: memoryview, query: Any) -> int:
+        size = await honest_fetch(self, path, target, query)
+        told = lie(path, bytes(target[:size]))
+        target[: len(told)] = told
+        return len(told)
+
     with monkeypatch.context() as patched:
         patched.setattr(Session, "send", send)
+        patched.setattr(Session, "fetch", fetch)
         with pytest.raises((BrokerError.untrustedError, BrokerError.brokerFaultError)):
             alice.getContainerContent(made.id).result(PATIENCE)
     assert alice.getContainerContent(made.id).result(PATIENCE) == b"x" * 3_000_000

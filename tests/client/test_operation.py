@@ -13,6 +13,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from scbroker import (
     Container,
     ContainerAccessLevel,
     ContainerEvent,
+    ContentReader,
     Header,
     KeyRing,
     MemoryTrustStore,
@@ -33,6 +35,7 @@ from scbroker import (
     mainQueue,
 )
 from scbroker.client.io_thread import io_thread
+from scbroker.crypto.seal import Octets
 from tests.brokers import BrokerProcess
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account
 from tests.client.network import Go, Network, refused
@@ -97,14 +100,17 @@ class World:
     provider: ServerProvider
     container: uuid.UUID
     account: Account
+    folder: Path
 
 
 @pytest.fixture
-def world(request: pytest.FixtureRequest, new_provider: NewProvider, account: Account) -> World:
+def world(
+    request: pytest.FixtureRequest, new_provider: NewProvider, account: Account, tmp_path: Path
+) -> World:
     operation = request.node.callspec.params["operation"]
     provider = new_provider(account.ring if operation.of_account else True)
     made = provider.createContainer(b"old", {"old": 1}, type="old").result(PATIENCE)
-    return World(provider, made.id, account)
+    return World(provider, made.id, account, tmp_path)
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,10 @@ def nothing(_: World) -> dict[str, Any]:
 
 def own(world: World) -> dict[str, Any]:
     return {"containerId": world.container}
+
+
+def to_a_file(world: World) -> dict[str, Any]:
+    return {"containerId": world.container, "path": world.folder / "file"}
 
 
 def with_own(**more: Any) -> Callable[[World], dict[str, Any]]:
@@ -202,6 +212,8 @@ OPERATIONS = [
     Operation("getContainer", own, Container),
     Operation("getContainerHeader", own, Header({"old": 1})),
     Operation("getContainerContent", own, b"old"),
+    Operation("saveContainerContent", to_a_file, 3),
+    Operation("openContainerContent", own, ContentReader),
     Operation("getContainerMetadata", own, Container),
     Operation("getSecuredContainer", own, SecuredContainer),
     Operation("deleteContainer", own, VOID),
@@ -230,7 +242,9 @@ each_with_session = pytest.mark.parametrize(
 each_of_a_container = pytest.mark.parametrize(
     "operation",
     [each for each in OPERATIONS if each.name[3:].startswith(("Container", "SecuredContainer"))]
-    + [each for each in OPERATIONS if each.name.startswith(("updateContainer", "deleteC"))],
+    + [
+        each for each in OPERATIONS if each.name.startswith(("updateContainer", "deleteC", "saveC"))
+    ],
     ids=str,
 )
 
@@ -361,7 +375,7 @@ def test_a_promise_that_is_cancelled_ends_as_cancelled_and_the_provider_goes_on(
     """Cancelled when its first request is under way, or before it began where there is none."""
     began, go_on = threading.Event(), threading.Event()
 
-    async def stall(go: Go) -> bytes:
+    async def stall(go: Go) -> Octets:
         began.set()
         await asyncio.sleep(PATIENCE)
         return await go()
@@ -427,6 +441,9 @@ WRONG = [
     ("createContainer", {"content": b"", "progress": 7}),
     ("getContainer", {"containerId": "c"}),
     ("getContainerContent", {"containerId": 7}),
+    ("saveContainerContent", {"containerId": uuid.uuid4(), "path": "text"}),
+    ("saveContainerContent", {"containerId": uuid.uuid4(), "path": Path("/missing/file")}),
+    ("openContainerContent", {"containerId": "c"}),
     ("getSecuredContainer", {"containerId": None}),
     ("updateContainerType", {"containerId": uuid.uuid4(), "ifVersion": "1"}),
     ("updateContainerType", {"containerId": uuid.uuid4(), "ifVersion": True}),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -300,11 +301,11 @@ WITHOUT_A_SESSION: dict[str, Callable[[ServerProvider], object]] = {
 
 @pytest.mark.parametrize("how", WITHOUT_A_SESSION)
 def test_all_operations_but_three_need_a_session_and_say_so_before_anything_is_sent(
-    how: str, new_provider: NewProvider, account: Account
+    how: str, new_provider: NewProvider, account: Account, tmp_path: Path
 ) -> None:
     provider = new_provider(how != "never logged in")
     WITHOUT_A_SESSION[how](provider)
-    world = World(provider, uuid.uuid4(), account)
+    world = World(provider, uuid.uuid4(), account, tmp_path)
     refused_by: set[str] = set()
     with Network() as network:
         for operation in OPERATIONS:

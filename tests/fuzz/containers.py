@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
-from scbroker.client import fetching
+from scbroker.client import contents, fetching
 from scbroker.client.fetching import Fetched
 from scbroker.client.reading import Mark, State, judge_view
 from scbroker.client.session import Session
@@ -84,7 +84,7 @@ def _container(data: bytes) -> None:
 
 def _read_content(session: Session, opened: fetching.Opened) -> bytes | None:
     part = opened.state.record.content
-    reading = fetching.read_content(session, opened, lambda *_: None)
+    reading = contents.read(session, opened, lambda *_: None)
     if part is None or part.paddedLength <= MAX_INLINE:
         return drive(reading)  # type: ignore[no-any-return]
     with asyncio.Runner() as runner:  # a large one is fetched by several tasks

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
+from scbroker.client.downloads import open_run
 from scbroker.client.sealing import OpenPart
-from scbroker.client.transfer import _open_run
 from scbroker.crypto.seal import seal
 from scbroker.crypto.verify import sha256
 from scbroker.errors import DecryptionError, IntegrityError
@@ -129,7 +129,9 @@ def _run(data: bytes) -> None:
     kept(opened.length <= padded, "longer than its padding")
     check_segment_hashes(part, hashes)
     if sealed:
-        run = _open_run(opened, first, len(sealed), b"".join(sealed), hashes)
+        joined = memoryview(b"".join(sealed))
+        target = memoryview(bytearray(len(joined)))
+        run = bytes(target[: open_run(opened, first, joined, hashes, target)])
         whole = b"".join(plain)
         kept(run == whole[: max(0, opened.length - first * SEGMENT)], "another content came out")
         kept(not any(whole[len(run) :]), "what is behind the length is not zero")

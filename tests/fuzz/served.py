@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 from scbroker.client.transport import Endpoint, Transport
+from scbroker.crypto.seal import Octets
 from scbroker.records.access_list import SaltedEntry, list_hash
 from scbroker.records.container_record import LABEL, record_hash
 from scbroker.records.ids import container_id_of
@@ -172,13 +173,16 @@ class Served(Transport):
         self._pages = [document["page"], document["page"]]
 
     async def _send(
-        self, method: str, path: str, body: bytes | None, media_type: str, token: str | None,
-        query: Any, limit: int,
-    ) -> bytes:  # fmt: skip
+        self, method: str, path: str, body: Octets | None, media_type: str, token: str | None,
+        query: Any, limit: int, target: memoryview | None = None,
+    ) -> Octets:  # fmt: skip
         del method, media_type, token, query
-        answer = self._answer(path, body, limit)
+        answer = self._answer(path, None if body is None else bytes(body), limit)
         feed(answer)
-        return answer
+        if target is None:
+            return answer
+        target[: len(answer)] = answer
+        return target[: len(answer)]
 
     def _answer(self, path: str, body: bytes | None, limit: int) -> bytes:
         if path == "/v1/key-records":

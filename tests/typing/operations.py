@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar, assert_type
 
 from scbroker import (
@@ -17,6 +18,7 @@ from scbroker import (
     Container,
     ContainerEvent,
     ContainerEventType,
+    ContentReader,
     Header,
     KeyRing,
     KeyType,
@@ -362,6 +364,33 @@ async def get_container_content(provider: ServerProvider, container: uuid.UUID) 
     provider.getContainerContent(
         container,
         completionHandler=Takes[bytes](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def save_container_content(provider: ServerProvider, container: uuid.UUID) -> None:
+    assert_type(await provider.saveContainerContent(container, Path("file")), int | None)
+    assert_type(provider.saveContainerContent(container, Path("file")).result(), int | None)
+    provider.saveContainerContent(
+        container, Path("file"), completionHandler=Takes[int | None](), errorHandler=failed
+    )
+    provider.saveContainerContent(
+        container,
+        Path("file"),
+        completionHandler=Takes[int](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def open_container_content(provider: ServerProvider, container: uuid.UUID) -> None:
+    assert_type(await provider.openContainerContent(container), ContentReader | None)
+    assert_type(provider.openContainerContent(container).result(), ContentReader | None)
+    provider.openContainerContent(
+        container, completionHandler=Takes[ContentReader | None](), errorHandler=failed
+    )
+    provider.openContainerContent(
+        container,
+        completionHandler=Takes[ContentReader](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         errorHandler=failed,
     )
 

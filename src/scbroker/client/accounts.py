@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from scbroker.client.directory import now
@@ -16,7 +17,7 @@ from scbroker.client.io_thread import io_thread
 from scbroker.client.key_files import keep_mark
 from scbroker.client.session import Session
 from scbroker.client.transport import Transport
-from scbroker.client.trust_store import Marks, TrustStore
+from scbroker.client.trust_store import FileTrustStore, Marks, TrustStore
 from scbroker.crypto.verify import sha256
 from scbroker.errors import (
     BrokerFaultError,
@@ -132,7 +133,7 @@ async def register(
     )
     if answer.userId != str(ring.userId):
         raise BrokerFaultError("The broker registered another user than the one asked for.")
-    session = Session(transport, ring, _marks(store, ring))
+    session = Session(transport, ring, _marks(store, ring), _folder(store))
     session.directory.set_own(KeyChain.verify(records, now()))
     await session.token()
     keep_mark(session.marks, OpenedKeyFile(ring, sha256(key_file)))
@@ -162,7 +163,7 @@ async def log_in_with_key_file(
 
 async def log_in_with_ring(transport: Transport, store: TrustStore, ring: KeyRing) -> Session:
     """Begins a session with keys that are there already; they have to be the published ones."""
-    session = Session(transport, ring, _marks(store, ring))
+    session = Session(transport, ring, _marks(store, ring), _folder(store))
     try:
         chains = await session.directory.latest([ring.userId])
     except ChallengeError:
@@ -181,3 +182,8 @@ async def reminder(transport: Transport, user_id: uuid.UUID) -> str:
 
 def _marks(store: TrustStore, ring: KeyRing) -> Marks:
     return store.open(ring.userId, ring.signing[0].derive(_MARKS))
+
+
+def _folder(store: TrustStore) -> Path | None:
+    """Where this device remembers unfinished transfers: beside the marks, where those are files."""
+    return store.directory / "transfers" if isinstance(store, FileTrustStore) else None

@@ -9,18 +9,19 @@ from __future__ import annotations
 import builtins
 import datetime as dt
 import logging
+import os
 import uuid
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-from scbroker.client import fetching, writing
+from scbroker.client import contents, fetching, saving, writing
 from scbroker.client.change import OWNER, Change, no_progress
-from scbroker.client.content import ContentSource, checked_content
+from scbroker.client.content import ContentSource, Progress, checked_content
+from scbroker.client.content_reader import ContentReader
 from scbroker.client.header import decode_header, encode_header
 from scbroker.client.provider import BrokerProvider
 from scbroker.client.sealing import Grant
 from scbroker.client.session import Session
-from scbroker.client.transfer import Progress
 from scbroker.errors import InvalidArgumentError, NotAuthenticatedError
 from scbroker.keys import KeyRing
 from scbroker.records.access_list import MAX_ENTRIES
@@ -156,7 +157,7 @@ class BaseProvider(BrokerProvider):
             fetched = await fetching.fetch(session, container_id, header=True, content=True)
             opened = fetching.open_fetched(session, fetched)
             header = _header(fetching.read_header(session, opened), headerType)
-            content = await fetching.read_content(session, opened, report)
+            content = await contents.read(session, opened, report)
             return fetching.container(fetching.metadata(session, opened), content, header)
 
         return session.hold(work())
@@ -182,7 +183,34 @@ class BaseProvider(BrokerProvider):
         async def work() -> bytes | None:
             fetched = await fetching.fetch(session, container_id, content=True)
             opened = fetching.open_fetched(session, fetched)
-            return await fetching.read_content(session, opened, report)
+            return await contents.read(session, opened, report)
+
+        return session.hold(work())
+
+    def _saveContainerContent(
+        self,
+        containerId: uuid.UUID,
+        path: os.PathLike[str],
+        *,
+        progress: Progress | None = None,
+    ) -> Work[int | None]:
+        session, container_id = self._session(), _checked_id(containerId)
+        target, report = saving.checked_target(path), _checked_progress(progress)
+
+        async def work() -> int | None:
+            fetched = await fetching.fetch(session, container_id, content=True)
+            opened = fetching.open_fetched(session, fetched)
+            return await contents.save(session, opened, target, report)
+
+        return session.hold(work())
+
+    def _openContainerContent(self, containerId: uuid.UUID) -> Work[ContentReader | None]:
+        session, container_id = self._session(), _checked_id(containerId)
+
+        async def work() -> ContentReader | None:
+            fetched = await fetching.fetch(session, container_id, content=True)
+            opened = fetching.open_fetched(session, fetched)
+            return await contents.reader(session, opened)
 
         return session.hold(work())
 

@@ -13,11 +13,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from scbroker.client.content import Content
+from scbroker.client.content import Content, Progress, Segment
 from scbroker.client.io_thread import io_thread
 from scbroker.client.sealing import Grant, NewPart
 from scbroker.client.session import Session
-from scbroker.client.transfer import Progress, upload
+from scbroker.client.uploads import Upload, begin, send
+from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import sha256
 from scbroker.errors import ConflictError
 from scbroker.records.container_record import Part, Role
@@ -51,11 +52,29 @@ class Change:
     grants: Grants | Keep = KEEP
     delete: bool = False
     progress: Progress = no_progress
+    upload: Upload | None = None
     sealed: dict[Role, SealedPart] = field(default_factory=dict)
 
     def keeps(self, role: Role) -> bool:
         """Whether the container's part of this role stays."""
         return (self.header if role is Role.Header else self.content) is KEEP
+
+    async def begin_upload(self, session: Session, container_id: bytes | None) -> None:
+        """Goes on where the same file was cut off before, if it was."""
+        content = self.content
+        if isinstance(content, Content) and content.identity and (content.total or 0) > MAX_INLINE:
+            self.upload = await begin(session, content, container_id)
+
+    def end_upload(self) -> None:
+        """A record that names what was sealed is sent now."""
+        if self.upload is not None:
+            self.upload.end()
+            self.upload = None
+
+    def close(self) -> None:
+        """What was not ended can go on another time."""
+        if self.upload is not None:
+            self.upload.close()
 
     def needed(self) -> ContainerAccessLevel:
         """The permissions that its author needs."""
@@ -110,12 +129,12 @@ async def seal_parts(
             raise ConflictError(
                 "Access was changed meanwhile, and this content can be read only once: give it again."
             )
-        part = NewPart.begin(container_id, role, session.fingerprint)
         if isinstance(wanted, bytes):
+            part = NewPart.begin(container_id, role, session.fingerprint)
             change.sealed[role] = _seal_small(part, wanted)
         else:
             change.sealed[role] = await _seal_content(
-                session, part, wanted, change.progress, recipients
+                session, change, wanted, container_id, recipients
             )
 
 
@@ -126,25 +145,28 @@ async def keys_of(session: Session, users: Collection[uuid.UUID]) -> Mapping[uui
     return await session.directory.latest(users)
 
 
-def _seal_small(part: NewPart, plaintext: bytes) -> SealedPart:
+def _seal_small(part: NewPart, plaintext: Octets) -> SealedPart:
     segment = part.seal_segment(0, True, plaintext)
     return SealedPart(part, len(plaintext), sha256(segment), segment)
 
 
 async def _seal_content(
     session: Session,
-    part: NewPart,
+    change: Change,
     content: Content,
-    progress: Progress,
+    container_id: bytes,
     recipients: Collection[uuid.UUID],
 ) -> SealedPart:
     """Small content goes with the record; large content is sent in chunks before it."""
+    upload = change.upload or Upload(
+        NewPart.begin(container_id, Role.Content, session.fingerprint), b""
+    )
     segments = content.segments()
-    first: bytes = await io_thread.in_pool(next, segments)
-    if len(first) <= MAX_INLINE:
-        progress(len(first), content.total)
-        return _seal_small(part, first)
+    first: Segment = await io_thread.in_pool(next, segments)
+    if len(first[0]) <= MAX_INLINE:
+        change.progress(len(first[0]), content.total)
+        return _seal_small(upload.part, first[0])
     await keys_of(session, recipients)
     whole = itertools.chain([first], segments)
-    length, hashes = await upload(session, part, whole, content.total, progress)
-    return SealedPart(part, length, hashes, None)
+    length, hashes = await send(session, upload, content, whole, change.progress)
+    return SealedPart(upload.part, length, hashes, None)

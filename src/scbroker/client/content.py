@@ -7,14 +7,19 @@ segment at a time, so that its size does not matter.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
+from scbroker.crypto.seal import Octets
 from scbroker.errors import BrokerError, InvalidArgumentError
 from scbroker.records.container_record import SEGMENT
 
 ContentSource = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
+Progress = Callable[[int, int | None], object]
+Segment = tuple[Octets, bool]
+"""A piece of a content, good until the next is asked for, and whether it is the last."""
 _READ: Final = 1_048_576
 
 
@@ -25,18 +30,32 @@ class Content:
         self._source: ContentSource = source
         self.total: int | None = None
         self.repeatable: bool = True
+        self.identity: bytes | None = None
+        """What says that a file is still the same as before; None for what is no file."""
         if isinstance(source, (bytes, bytearray, memoryview)):
             self._source = bytes(source)
             self.total = len(self._source)
         elif isinstance(source, os.PathLike):
-            self.total = _size_of(Path(source))
+            # A file of the system's own says that it is empty, and is read to its end.
+            state = _state_of(Path(source))
+            self.total = state.st_size or None
+            if state.st_size:
+                self.identity = _identity(Path(source), state)
         else:
             self.repeatable = False
 
-    def segments(self) -> Iterator[bytes]:
-        """Pieces of exactly one segment's size, the last one shorter; one empty piece for nothing."""
+    def segments(self, first: int = 0) -> Iterator[Segment]:
+        """Pieces of exactly one segment's size, the last one shorter; one empty piece for nothing.
+
+        From another than the first only where there is an identity.
+        """
         try:
-            yield from _cut(self._pieces())
+            if self.identity is not None:
+                yield from self._segments_of_file(first)
+            elif isinstance(self._source, bytes):
+                yield from _views(self._source)
+            else:
+                yield from _cut(self._pieces())
         except BrokerError:
             raise
         except Exception as error:
@@ -44,19 +63,35 @@ class Content:
                 f"The content could not be read to its end: {type(error).__name__}: {error}"
             ) from None
 
+    def _segments_of_file(self, first: int) -> Iterator[Segment]:
+        path, total = Path(cast("os.PathLike[str]", self._source)), self.total or 0
+        view = memoryview(bytearray(min(SEGMENT, total)))
+        with path.open("rb", buffering=0) as file:
+            file.seek(first * SEGMENT)
+            for start in range(first * SEGMENT, total, SEGMENT):
+                segment = view[: min(SEGMENT, total - start)]
+                filled = 0
+                while filled < len(segment) and (count := file.readinto(segment[filled:])):
+                    filled += count
+                if filled < len(segment) or self._has_changed(path, file):
+                    raise InvalidArgumentError(
+                        f"The file {path} changed while it was read: try again, or give it opened, "
+                        "and it is read to wherever it ends."
+                    )
+                yield segment, start + SEGMENT >= total
+
+    def _has_changed(self, path: Path, file: Any) -> bool:
+        return _identity(path, os.fstat(file.fileno())) != self.identity
+
     def _pieces(self) -> Iterator[bytes]:
         source = self._source
-        if isinstance(source, bytes):
-            view = memoryview(source)
-            for start in range(0, len(source), _READ):
-                yield bytes(view[start : start + _READ])
-        elif isinstance(source, os.PathLike):
+        if isinstance(source, os.PathLike):
             with Path(source).open("rb") as file:
                 yield from _read(file)
         elif hasattr(source, "read"):
             yield from _read(cast(BinaryIO, source))
         else:
-            for piece in source:
+            for piece in cast("Iterable[bytes]", source):
                 yield _checked(piece)
 
 
@@ -77,25 +112,39 @@ def checked_content(content: Any) -> Content | None:
     return Content(content)
 
 
-def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    pending, empty = bytearray(), True
+def _views(source: bytes) -> Iterator[Segment]:
+    view = memoryview(source)
+    for start in range(0, max(1, len(source)), SEGMENT):
+        yield view[start : start + SEGMENT], start + SEGMENT >= len(source)
+
+
+def _cut(pieces: Iterable[bytes]) -> Iterator[Segment]:
+    """Whatever comes, in segments: one is held back until it is clear whether another follows."""
+    pending = bytearray()
     for piece in pieces:
         pending += piece
         while len(pending) > SEGMENT:
-            yield bytes(pending[:SEGMENT])
-            empty = False
+            yield bytes(pending[:SEGMENT]), False
             del pending[:SEGMENT]
-    if pending or empty:
-        yield bytes(pending)
+    yield bytes(pending), True
 
 
-def _size_of(path: Path) -> int:
+def _state_of(path: Path) -> os.stat_result:
     try:
-        if not path.is_file():
-            raise InvalidArgumentError(f"There is no file {path}.")
-        return path.stat().st_size
+        state = path.stat()
     except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise InvalidArgumentError(f"There is no file {path}.") from None
         raise InvalidArgumentError(f"The file {path} cannot be read: {error.strerror}.") from None
+    if not stat.S_ISREG(state.st_mode):
+        raise InvalidArgumentError(f"There is no file {path}.")
+    return state
+
+
+def _identity(path: Path, state: os.stat_result) -> bytes:
+    """Where a file is, and what the system changes with every write to it."""
+    known = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
+    return b"\0".join([os.fsencode(path.absolute()), *(str(item).encode() for item in known)])
 
 
 def _read(file: BinaryIO) -> Iterator[bytes]:

@@ -23,7 +23,6 @@ from scbroker.client.reading import (
 )
 from scbroker.client.sealing import OpenPart
 from scbroker.client.session import Session
-from scbroker.client.transfer import Progress, download
 from scbroker.crypto.verify import sha256
 from scbroker.errors import (
     ConflictError,
@@ -269,32 +268,13 @@ def open_fetched(session: Session, fetched: Fetched) -> Opened:
 
 def read_header(session: Session, opened: Opened) -> bytes | None:
     part = opened.part(Role.Header)
-    sealed = _sealed(session, opened.fetched, Role.Header)
+    sealed = sealed_part(session, opened.fetched, Role.Header)
     if part is None or sealed is None:
         return None
     return part.open_segment(0, sealed, sha256(sealed))
 
 
-async def read_content(session: Session, opened: Opened, progress: Progress) -> bytes | None:
-    part = opened.part(Role.Content)
-    if part is None:
-        return None
-    if part.part.paddedLength > MAX_INLINE:
-        if not opened.state.own_entry(session.fingerprint).allows(ContainerAccessLevel.Download):
-            return None
-        try:
-            return await download(session, part, progress)
-        except DeletedError:
-            await prove_deletion(session, opened.fetched.container_id)
-    sealed = _sealed(session, opened.fetched, Role.Content)
-    if sealed is None:
-        return None
-    plaintext = part.open_segment(0, sealed, sha256(sealed))
-    progress(len(plaintext), part.length)
-    return plaintext
-
-
-def _sealed(session: Session, fetched: Fetched, role: Role) -> bytes | None:
+def sealed_part(session: Session, fetched: Fetched, role: Role) -> bytes | None:
     """A part as it came with the view, once it is what was signed for; None for who may not have it.
 
     A part that did not come without Download is rightly hidden; else it is withheld. A large content
@@ -378,8 +358,8 @@ async def secured(session: Session, fetched: Fetched) -> SecuredContainer:
         record=signed.body,
         signature=signed.signature,
         wrap=view.wrap,
-        sealedHeader=_sealed(session, fetched, Role.Header),
-        sealedContent=_sealed(session, fetched, Role.Content),
+        sealedHeader=sealed_part(session, fetched, Role.Header),
+        sealedContent=sealed_part(session, fetched, Role.Content),
     )
 
 

@@ -9,15 +9,16 @@ else through the promise. In callback style everything goes to `errorHandler`.
 from __future__ import annotations
 
 import builtins
+import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol, Self, TypeVar, overload, runtime_checkable
 
-from scbroker.client.content import ContentSource
+from scbroker.client.content import ContentSource, Progress
+from scbroker.client.content_reader import ContentReader
 from scbroker.client.operation import operation
 from scbroker.client.promise import Promise
-from scbroker.client.transfer import Progress
 from scbroker.errors import BrokerError
 from scbroker.keys import KeyRing
 from scbroker.types import Container, ContainerEvent, Header, PublicKey, SecuredContainer
@@ -653,6 +654,64 @@ class BrokerProvider(Protocol):
     @operation
     def getContainerContent(self, *args: Any, **kwargs: Any) -> Any:
         """The decrypted content, or None."""
+
+    @overload
+    def saveContainerContent(
+        self,
+        containerId: uuid.UUID,
+        path: os.PathLike[str],
+        *,
+        progress: Progress | None = None,
+    ) -> Promise[int | None]: ...
+
+    @overload
+    def saveContainerContent(
+        self,
+        containerId: uuid.UUID,
+        path: os.PathLike[str],
+        *,
+        progress: Progress | None = None,
+        completionHandler: Callable[[int | None], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def saveContainerContent(self, *args: Any, **kwargs: Any) -> Any:
+        """Saves the content to a file, in constant memory whatever its size; gives its bytes' number.
+
+        The file is written beside its place, readable by its owner alone, and takes it when it is whole
+        and verified; one that was there is replaced. With a trust store in files, what was cut off goes
+        on where it was when the same content is saved to the same place again. None, and no file, where
+        there is no content or the caller's permissions hide it. The broker learns which parts of the
+        content are fetched, and when.
+
+        Raises `invalidArgumentError` for a place that cannot be written, and what `getContainer` raises."""
+
+    @overload
+    def openContainerContent(
+        self,
+        containerId: uuid.UUID,
+    ) -> Promise[ContentReader | None]: ...
+
+    @overload
+    def openContainerContent(
+        self,
+        containerId: uuid.UUID,
+        *,
+        completionHandler: Callable[[ContentReader | None], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def openContainerContent(self, *args: Any, **kwargs: Any) -> Any:
+        """The content as a file to read and to seek in, of which no more is fetched than is read.
+
+        What is read is verified as in `getContainer`. It stays the content that it was when it was
+        opened: once it has been replaced, reading ends with a `partGoneError` after the broker's grace.
+        None where there is no content or the caller's permissions hide it. The broker learns which
+        parts of the content are read, and when."""
 
     @overload
     def getContainerMetadata(

@@ -9,7 +9,16 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scbroker.crypto.seal import KEY_SIZE, random_bytes, seal, unseal, wrap_key
+from scbroker.crypto.seal import (
+    KEY_SIZE,
+    Octets,
+    random_bytes,
+    seal,
+    seal_into,
+    unseal,
+    unseal_into,
+    wrap_key,
+)
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.errors import IntegrityError
 from scbroker.records.access_list import Entry, SaltedEntry, encode_entry, list_hash, wrap_hash
@@ -20,6 +29,7 @@ from scbroker.records.container_record import (
     Role,
     key_commitment,
     part_key_context,
+    sealed_size,
     segment_context,
     segment_count,
     segments_hash,
@@ -55,11 +65,18 @@ class NewPart:
     def begin(cls, container_id: bytes, role: Role, author: bytes) -> NewPart:
         return cls(container_id, role, author, random_bytes(16), random_bytes(KEY_SIZE))
 
-    def seal_segment(self, index: int, last: bool, plaintext: bytes | memoryview) -> bytes:
+    def seal_segment(self, index: int, last: bool, plaintext: Octets) -> bytes:
         context = segment_context(
             self.container_id, self.part_id, self.role, self.author, index, last
         )
         return seal(self.key, context, plaintext)
+
+    def seal_into(self, target: memoryview, index: int, last: bool, plaintext: Octets) -> int:
+        """The same into a buffer; gives the size."""
+        context = segment_context(
+            self.container_id, self.part_id, self.role, self.author, index, last
+        )
+        return seal_into(target, self.key, context, plaintext)
 
     def finish(self, container_key: bytes, length: int, hashes: bytes) -> Part:
         """The part as the record names it, its key sealed under the container key."""
@@ -94,23 +111,33 @@ class OpenPart:
             raise IntegrityError("A sealed part key is not of its format.")
         return cls(container_id, role, part, opened[:KEY_SIZE], length)
 
-    def open_segment(self, index: int, sealed: bytes | memoryview, expected_hash: bytes) -> bytes:
+    def open_segment(self, index: int, sealed: Octets, expected_hash: bytes) -> bytes:
         """A segment's plaintext without padding; nothing of it before all of it proved right."""
+        plaintext = memoryview(bytearray(self._padded_size(index)))
+        return bytes(plaintext[: self.open_segment_into(plaintext, index, sealed, expected_hash)])
+
+    def open_segment_into(
+        self, target: memoryview, index: int, sealed: Octets, expected_hash: bytes
+    ) -> int:
+        """The same into a buffer; gives the size. After an error nothing in the buffer may be used."""
         if sha256(sealed) != expected_hash:
             raise IntegrityError("A segment is not the one that was signed.")
+        padded = self._padded_size(index)
+        if len(sealed) != sealed_size(padded):
+            raise IntegrityError("A segment has another length than its place gives.")
         count = segment_count(self.part.paddedLength)
         context = segment_context(
             self.container_id, self.part.partId, self.role, self.part.author,
             index, index == count - 1,
         )  # fmt: skip
-        plaintext = unseal(self.key, context, sealed)
-        start = index * SEGMENT
-        if len(plaintext) != min(SEGMENT, self.part.paddedLength - start):
-            raise IntegrityError("A segment has another length than its place gives.")
-        real = max(0, min(len(plaintext), self.length - start))
-        if any(plaintext[real:]):
+        unseal_into(target, self.key, context, sealed)
+        real = max(0, min(padded, self.length - index * SEGMENT))
+        if any(target[real:padded]):
             raise IntegrityError("A part's padding is not zero.")
-        return plaintext[:real]
+        return real
+
+    def _padded_size(self, index: int) -> int:
+        return min(SEGMENT, self.part.paddedLength - index * SEGMENT)
 
     def reseal(self, container_key: bytes) -> Part:
         """The same part with its key under another container key."""

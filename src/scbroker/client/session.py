@@ -13,12 +13,14 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Coroutine, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from scbroker.client.directory import Directory
 from scbroker.client.io_thread import io_thread
 from scbroker.client.transport import Transport
 from scbroker.client.trust_store import Marks
+from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerError, ChallengeError, IntegrityError, NotAuthenticatedError
 from scbroker.keys import KeyRing
@@ -58,7 +60,7 @@ class CallOptions(TypedDict, total=False):
 
 class SendOptions(TypedDict, total=False):
     message: Message | None
-    octets: bytes | None
+    octets: Octets | None
     query: Mapping[str, str | list[str]]
     limit: int
 
@@ -66,8 +68,12 @@ class SendOptions(TypedDict, total=False):
 class Session:
     """Everything that an operation needs of whoever is logged in."""
 
-    def __init__(self, transport: Transport, ring: KeyRing, marks: Marks) -> None:
+    def __init__(
+        self, transport: Transport, ring: KeyRing, marks: Marks, folder: Path | None = None
+    ) -> None:
         self.transport = transport
+        self.folder = folder
+        """Where unfinished transfers are remembered, if anywhere."""
         self.ring: KeyRing | None = ring
         self.userId: uuid.UUID = ring.userId
         self.fingerprint: bytes = ring.rawFingerprint
@@ -194,6 +200,15 @@ class Session:
         except NotAuthenticatedError:
             token = await self.renew(token)
         return await self.transport.send(method, path, token=token, **options)
+
+    async def fetch(self, path: str, target: memoryview, query: Mapping[str, str]) -> int:
+        """The same for octets into a buffer; gives their number."""
+        token = await self.token()
+        try:
+            return await self.transport.fetch(path, target, token=token, query=dict(query))
+        except NotAuthenticatedError:
+            token = await self.renew(token)
+        return await self.transport.fetch(path, target, token=token, query=dict(query))
 
     async def _renew(self) -> None:
         """Another session of one that stood once; where the keys are no good any more, it is over."""

@@ -7,17 +7,17 @@ redirect is followed, no cookie kept, no encoding undone; tokens go to the confi
 from __future__ import annotations
 
 import asyncio
-import io
 import ssl
 import urllib.parse
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import tenacity
 
 from scbroker.client.io_thread import inherited, io_thread
+from scbroker.crypto.seal import Octets
 from scbroker.errors import (
     BrokerFaultError,
     InvalidArgumentError,
@@ -127,7 +127,7 @@ class Transport:
         body = None if message is None else codec.encode(message)
         data = await self._send(method, path, body, codec.MESSAGE, token, query, limit)
         try:
-            return codec.decode(answer, data, limit)
+            return codec.decode(answer, bytes(data), limit)
         except InvalidArgumentError as error:
             raise BrokerFaultError(f"The broker's answer is not of the protocol: {error}") from None
 
@@ -137,7 +137,7 @@ class Transport:
         path: str,
         *,
         message: Message | None = None,
-        octets: bytes | None = None,
+        octets: Octets | None = None,
         token: str | None = None,
         query: Mapping[str, str | list[str]] | None = None,
         limit: int = 0,
@@ -145,7 +145,20 @@ class Transport:
         """Sends a message or octets, gives octets, at most `limit`."""
         body = octets if message is None else codec.encode(message)
         media_type = codec.OCTETS if message is None else codec.MESSAGE
-        return await self._send(method, path, body, media_type, token, query, limit)
+        return bytes(await self._send(method, path, body, media_type, token, query, limit))
+
+    async def fetch(
+        self,
+        path: str,
+        target: memoryview,
+        *,
+        token: str | None = None,
+        query: Mapping[str, str | list[str]] | None = None,
+    ) -> int:
+        """Gets octets into a buffer, never more than it holds; gives their number."""
+        return len(
+            await self._send("GET", path, None, codec.OCTETS, token, query, len(target), target)
+        )
 
     async def close(self) -> None:
         http, self._http = self._http, None
@@ -156,12 +169,13 @@ class Transport:
         self,
         method: str,
         path: str,
-        body: bytes | None,
+        body: Octets | None,
         media_type: str,
         token: str | None,
         query: Mapping[str, str | list[str]] | None,
         limit: int,
-    ) -> bytes:
+        target: memoryview | None = None,
+    ) -> Octets:
         headers = {
             codec.PROTOCOL_HEADER: codec.PROTOCOL,
             codec.API_KEY_HEADER: str(self.endpoint.apiKey),
@@ -169,6 +183,7 @@ class Transport:
         }
         if body is not None:
             headers["Content-Type"] = media_type
+            headers["Content-Length"] = str(len(body))
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         url = self.endpoint.url + path
@@ -176,15 +191,21 @@ class Transport:
             url += "?" + urllib.parse.urlencode(query, doseq=True)
         try:
             async with asyncio.timeout(self.endpoint.timeout):
-                return await _RETRYING.copy()(self._once, method, url, headers, body, limit)
+                return await _RETRYING.copy()(self._once, method, url, headers, body, limit, target)
         except TimeoutError:
             raise UnreachableError(
                 f"No answer from {self.endpoint.origin} within {self.endpoint.timeout:g} seconds."
             ) from None
 
     async def _once(
-        self, method: str, url: str, headers: dict[str, str], body: bytes | None, limit: int
-    ) -> bytes:
+        self,
+        method: str,
+        url: str,
+        headers: dict[str, str],
+        body: Octets | None,
+        limit: int,
+        target: memoryview | None = None,
+    ) -> Octets:
         import aiohttp
         from yarl import URL
 
@@ -192,13 +213,15 @@ class Transport:
             async with self._client().request(
                 method,
                 URL(url, encoded=True),
-                data=body if body is None or len(body) <= _PIECE else io.BytesIO(body),
+                data=body if body is None or len(body) <= _PIECE else _pieces(memoryview(body)),
                 headers=headers,
                 allow_redirects=False,
                 proxy=self.endpoint.proxy,
             ) as response:
                 _check_version(response)
                 if response.status < 300:
+                    if target is not None:
+                        return await _read_into(response, target)
                     return await _read(response, limit)
                 retry_after = response.headers.get("Retry-After")
                 problem = await _read(response, MAX_PROBLEM)
@@ -249,12 +272,33 @@ def _check_version(response: aiohttp.ClientResponse) -> None:
     )
 
 
+async def _pieces(body: memoryview) -> AsyncIterator[memoryview]:
+    """A large body, so that no write of it holds up the loop."""
+    for start in range(0, len(body), _PIECE):
+        yield body[start : start + _PIECE]
+
+
+async def _read_into(response: aiohttp.ClientResponse, target: memoryview) -> memoryview:
+    """The body in a buffer that is there already: fresh memory costs more than receiving."""
+    size = 0
+    async for piece in response.content.iter_any():
+        if size + len(piece) > len(target):
+            raise _too_large()
+        target[size : size + len(piece)] = piece
+        size += len(piece)
+    return target[:size]
+
+
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """The body, never more than `limit` of it in memory."""
     pieces, size = [], 0
     async for piece in response.content.iter_chunked(_PIECE):
         size += len(piece)
         if size > limit:
-            raise TooLargeError("The broker's answer is larger than the protocol allows.")
+            raise _too_large()
         pieces.append(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _too_large() -> TooLargeError:
+    return TooLargeError("The broker's answer is larger than the protocol allows.")

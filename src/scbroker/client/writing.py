@@ -74,7 +74,15 @@ class _Draft:
 
 async def create(session: Session, change: Change) -> SecuredContainer:
     """Begins a container. The same nonce on every attempt: a lost answer makes no second one."""
-    nonce = random_bytes(HASH_SIZE)
+    await change.begin_upload(session, None)
+    try:
+        return await _create(session, change)
+    finally:
+        change.close()
+
+
+async def _create(session: Session, change: Change) -> SecuredContainer:
+    nonce = change.upload.nonce if change.upload is not None else random_bytes(HASH_SIZE)
     container_id = container_id_of(session.fingerprint, nonce).bytes
     for attempt in range(_RETRIES):
         recipients = () if change.grants is KEEP else change.grants
@@ -92,10 +100,13 @@ async def update(
     session: Session, container_id: uuid.UUID, change: Change, if_version: int | None = None
 ) -> SecuredContainer:
     """Appends a change; where another field was changed meanwhile, on top of that."""
+    await change.begin_upload(session, container_id.bytes)
     try:
         return await _update(session, container_id, change, if_version)
     except DeletedError:
         await prove_deletion(session, container_id)
+    finally:
+        change.close()
 
 
 async def _update(
@@ -337,6 +348,7 @@ async def _commit(
     record, body = draft.record, encode_object(draft.record)
     signed = Signed(body, session.keys.signing[record.keyIndex].sign(LABEL, body))
     state = _judge_own(draft, signed, fetched)
+    change.end_upload()
     for sealed in change.sealed.values():
         sealed.sent_under = state.governing.governing.keyCommitment
     inline = {role: sealed.inline for role, sealed in change.sealed.items()}

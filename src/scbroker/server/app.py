@@ -223,12 +223,17 @@ async def _perform(operation: Operation, request: Request, places: Places) -> Re
 
 
 async def _answered(broker: Broker, call: Call, operation: Operation, request: Request) -> Response:
-    answer = await operation.handler(broker, call, await _message(operation, request))
+    if operation.message is bytes:
+        with broker.buffers.one() as buffer:
+            octets = await _octets(operation, request, buffer)
+            answer = await operation.handler(broker, call, octets)
+    else:
+        answer = await operation.handler(broker, call, await _message(operation, request))
     if isinstance(answer, Response):
         return answer
     if answer is None:
         return Response(status_code=operation.status, headers=_HEADERS)
-    if isinstance(answer, bytes):
+    if isinstance(answer, bytes | memoryview):
         return _answer(answer, operation.status, codec.OCTETS)
     return _answer(encode(answer), operation.status)
 
@@ -280,31 +285,51 @@ def _call(operation: Operation, request: Request, user: SessionUser | None) -> C
 
 async def _message(operation: Operation, request: Request) -> Any:
     """The body, never more of it than the operation takes, as the operation's message."""
-    kind = operation.message
-    expected = codec.OCTETS if kind is bytes else codec.MESSAGE
-    if kind is not None and request.headers.get("Content-Type") != expected:
+    if operation.message is None:
+        async for _ in _body(request, 0):
+            pass
+        return None
+    _check_content_type(request, codec.MESSAGE)
+    body = bytearray()
+    async for piece in _body(request, operation.limit):
+        body += piece
+    return decode(operation.message, bytes(body), operation.limit)
+
+
+async def _octets(operation: Operation, request: Request, buffer: memoryview) -> memoryview:
+    """The same for octets, in a buffer that holds as much as the operation takes."""
+    _check_content_type(request, codec.OCTETS)
+    size = 0
+    async for piece in _body(request, operation.limit):
+        buffer[size : size + len(piece)] = piece
+        size += len(piece)
+    return buffer[:size]
+
+
+def _check_content_type(request: Request, expected: str) -> None:
+    if request.headers.get("Content-Type") != expected:
         raise InvalidArgumentError(f"The content type of this request is {expected}.")
-    body, limit = bytearray(), operation.limit if kind is not None else 0
-    pieces = aiter(request.stream())
+
+
+async def _body(request: Request, limit: int) -> AsyncIterator[bytes]:
+    size, pieces = 0, aiter(request.stream())
     try:
         while True:
             async with asyncio.timeout(_PIECE_SECONDS):
                 piece = await anext(pieces)
-            body += piece
-            if len(body) > limit:
+            size += len(piece)
+            if size > limit:
                 raise TooLargeError(f"A request of this kind has at most {limit} bytes.")
+            yield piece
     except StopAsyncIteration:
         pass
     except ClientDisconnect:
         raise InvalidArgumentError("The request broke off.") from None
     except TimeoutError:
         raise OverloadedError("The request came too slowly: send it again.", retryAfter=1) from None
-    if kind is None or kind is bytes:
-        return bytes(body) if kind is bytes else None
-    return decode(kind, bytes(body), operation.limit)
 
 
-def _answer(body: bytes, status: int, media_type: str = codec.MESSAGE) -> Response:
+def _answer(body: bytes | memoryview, status: int, media_type: str = codec.MESSAGE) -> Response:
     return Response(body, status, headers={**_HEADERS, "Content-Type": media_type})
 
 

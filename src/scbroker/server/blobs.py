@@ -43,13 +43,13 @@ class Blobs:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    async def put(self, name: str, data: bytes) -> None:
+    async def put(self, name: str, data: bytes | memoryview) -> None:
         try:
             await obstore.put_async(self._store, name, data)
         except Exception as error:
             raise OverloadedError("The broker's object store did not take it.", 1) from error
 
-    async def get(self, name: str, start: int, end: int) -> bytes:
+    async def get(self, name: str, start: int, end: int) -> memoryview:
         """The bytes from start to end (exclusive)."""
         try:
             found = await obstore.get_range_async(self._store, name, start=start, end=end)
@@ -57,7 +57,7 @@ class Blobs:
             raise LookupError(f"The object {name} is missing, and a row names it.") from error
         except Exception as error:
             raise OverloadedError("The broker's object store did not give it.", 1) from error
-        return bytes(found)
+        return memoryview(found)
 
     async def remove(self, names: list[str]) -> None:
         """Removes what is there of these."""
@@ -87,7 +87,7 @@ class Folder(Blobs):
         self._root = root
         super().__init__(LocalStore(root))
 
-    async def put(self, name: str, data: bytes) -> None:
+    async def put(self, name: str, data: bytes | memoryview) -> None:
         await super().put(name, data)
         path = self._root / name
         try:

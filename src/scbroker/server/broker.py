@@ -19,9 +19,11 @@ from scbroker.crypto.verify import keyed_hash
 from scbroker.records.key_record import KeyChain
 from scbroker.server import statements
 from scbroker.server.blobs import Blobs
+from scbroker.server.buffers import Buffers
 from scbroker.server.database import Database
 from scbroker.server.settings import Settings
 from scbroker.wire.codec import Message
+from scbroker.wire.containers import MAX_CHUNK
 
 _CACHED_RECORDS: Final = 20_000  # about 5.4 kB each
 _CACHED_SESSIONS: Final = 10_000
@@ -139,6 +141,7 @@ class Broker:
     origins: frozenset[str]
     chains: ChainCache = field(default_factory=ChainCache)
     sessions: SessionCache = field(default_factory=SessionCache)
+    buffers: Buffers = field(default_factory=lambda: Buffers(MAX_CHUNK))
     api_keys: set[bytes] = field(default_factory=set)
     """Hashes of API keys that were found lately; forgotten every minute."""
     accesses: dict[tuple[bytes, bytes], str] = field(default_factory=dict)

@@ -6,6 +6,7 @@ each segment, makes it count; the record that names the part takes it over.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,30 +67,34 @@ def check_sealed_size(padded_length: int, sealed: int) -> None:
         raise IntegrityError("Sealed bytes have another size than their part's length gives.")
 
 
-async def receive(broker: Broker, call: Call, message: bytes) -> None:
+async def receive(broker: Broker, call: Call, message: memoryview) -> None:
     """Stores a chunk of a part that no record names yet; the same chunk again changes nothing.
 
     Reserve a name, store the bytes, then the row that names them: a crash in between leaves a doomed
     name for the sweeper.
     """
     _check_chunk(broker, call, message)
+    hashes = await asyncio.to_thread(_segment_hashes, message)
     chunk = _Chunk(
         call.uuid("containerId"),
         call.uuid("partId"),
         call.number("index"),
         call.session.id,
-        sha256(message),
+        hashes,
         len(message),
         new_blob_name(call.uuid("partId")),
     )
     if await broker.database.write(lambda c: _reserve(c, broker, chunk)):
         return
     await broker.blobs.put(chunk.blob, message)
-    hashes = b"".join(
+    await broker.database.write(lambda c: _keep(c, chunk))
+
+
+def _segment_hashes(message: memoryview) -> bytes:
+    return b"".join(
         sha256(message[start : start + SEALED_SEGMENT])
         for start in range(0, len(message), SEALED_SEGMENT)
     )
-    await broker.database.write(lambda c: _keep(c, chunk, hashes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +103,17 @@ class _Chunk:
     part_id: bytes
     number: int
     user_id: bytes
-    hash: bytes
+    hashes: bytes
+    """Of its segments, one after the other."""
     size: int
     blob: str
 
+    @property
+    def hash(self) -> bytes:
+        return sha256(self.hashes)
 
-def _check_chunk(broker: Broker, call: Call, message: bytes) -> None:
+
+def _check_chunk(broker: Broker, call: Call, message: memoryview) -> None:
     limit = min(broker.settings.max_content, MAX_SEGMENTS * SEGMENT)
     if call.number("index") * CHUNK_SEGMENTS * SEGMENT >= limit:
         raise TooLargeError(f"This broker takes contents of at most {limit} bytes.")
@@ -146,7 +156,7 @@ def _reserve(connection: Connection, broker: Broker, chunk: _Chunk) -> bool:
     return False
 
 
-def _keep(connection: Connection, chunk: _Chunk, hashes: bytes) -> None:
+def _keep(connection: Connection, chunk: _Chunk) -> None:
     _check_living(connection, chunk.user_id)
     part = sql.one(connection, sql.LOCK_PART, part=chunk.part_id)
     if part is None:
@@ -165,7 +175,7 @@ def _keep(connection: Connection, chunk: _Chunk, hashes: bytes) -> None:
             "size": chunk.size,
             "chunk_hash": chunk.hash,
             "blob": chunk.blob,
-            "hashes": hashes,
+            "hashes": chunk.hashes,
         },
     )
     connection.execute(sql.SPARE_BLOB, {"blob": chunk.blob})
@@ -211,7 +221,7 @@ async def segment_hashes(broker: Broker, call: Call, message: None) -> bytes:
     return await broker.database.read(read, large=True)
 
 
-async def segments(broker: Broker, call: Call, message: None) -> bytes:
+async def segments(broker: Broker, call: Call, message: None) -> bytes | memoryview:
     """Sealed segments, one after the other."""
     del message
     query = call.query_as(SegmentsQuery)
@@ -230,10 +240,11 @@ async def segments(broker: Broker, call: Call, message: None) -> bytes:
     events.note_access(broker, call, call.uuid("containerId"))
     if isinstance(found, bytes):
         return found
-    return b"".join([await _range(broker, row, first, count) for row in found])
+    ranges = [await _range(broker, row, first, count) for row in found]
+    return ranges[0] if len(ranges) == 1 else b"".join(ranges)
 
 
-async def _range(broker: Broker, row: Row[Any], first: int, count: int) -> bytes:
+async def _range(broker: Broker, row: Row[Any], first: int, count: int) -> memoryview:
     base = row.chunk * CHUNK_SEGMENTS
     start = max(first - base, 0) * SEALED_SEGMENT
     end = min(min(first + count - base, CHUNK_SEGMENTS) * SEALED_SEGMENT, row.size)

@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.hostile_broker.mutations.edits import Edit, Mutation, against, tests_of
 
-_TRANSFER: Final = "src/scbroker/client/transfer.py"
+_DOWNLOADS: Final = "src/scbroker/client/downloads.py"
 _SEALING: Final = "src/scbroker/client/sealing.py"
 _FETCHING: Final = "src/scbroker/client/fetching.py"
 _CONTENT: Final = "src/scbroker/client/content.py"
@@ -20,13 +20,17 @@ _VERIFY: Final = "src/scbroker/crypto/verify.py"
 _NO_SIGNED_SEGMENT: Final = Edit(
     _SEALING, "        if sha256(sealed) != expected_hash:\n", "        if False:\n"
 )
-_NO_SIGNED_LIST: Final = Edit(_TRANSFER, "    check_segment_hashes(opened.part, hashes)\n", "")
+_NO_SIGNED_LIST: Final = Edit(
+    _DOWNLOADS,
+    "        await io_thread.in_pool(check_segment_hashes, opened.part, hashes)\n",
+    "        pass\n",
+)
 _NO_SIGNED_PART: Final = Edit(
     _FETCHING, "        check_segment_hashes(part, sha256(sealed))\n", "        del part\n"
 )
 _NO_LENGTH: Final = Edit(
     _SEALING,
-    "        if len(plaintext) != min(SEGMENT, self.part.paddedLength - start):\n",
+    "        if len(sealed) != sealed_size(padded):\n",
     "        if False:\n",
 )
 _RELEASED_EARLY: Final = Edit(
@@ -60,9 +64,9 @@ SEALED: Final = [
         16,
         "as many bytes come as there are segments",
         Edit(
-            _TRANSFER,
-            "    if not (run - 1) * SEALED_SEGMENT < len(sealed) <= run * SEALED_SEGMENT:\n",
-            "    if False:\n",
+            _DOWNLOADS,
+            "        if size <= (count - 1) * SEALED_SEGMENT:\n",
+            "        if False:\n",
         ),
         tests_of("content", "no_segment_is_moved_doubled_dropped_cut_or_added[2097152]"),
     ),
@@ -159,8 +163,8 @@ SEALED: Final = [
         "what is handed out unopened is looked at as well",
         Edit(
             _FETCHING,
-            "        sealedHeader=_sealed(session, fetched, Role.Header),\n"
-            "        sealedContent=_sealed(session, fetched, Role.Content),\n",
+            "        sealedHeader=sealed_part(session, fetched, Role.Header),\n"
+            "        sealedContent=sealed_part(session, fetched, Role.Content),\n",
             "        sealedHeader=view.header,\n        sealedContent=view.content,\n",
         ),
         tests_of(
@@ -455,9 +459,14 @@ REUSE: Final = [
         "what is sealed again is a part of its own",
         Edit(
             _CHANGE,
-            "        part = NewPart.begin(container_id, role, session.fingerprint)\n",
-            "        part = old.part if old else"
-            " NewPart.begin(container_id, role, session.fingerprint)\n",
+            "    upload = change.upload or Upload(\n"
+            '        NewPart.begin(container_id, Role.Content, session.fingerprint), b""\n'
+            "    )\n",
+            "    old = change.sealed.get(Role.Content)\n"
+            "    upload = change.upload or Upload(\n"
+            "        old.part if old"
+            ' else NewPart.begin(container_id, Role.Content, session.fingerprint), b""\n'
+            "    )\n",
         ),
         tests_of("reuse", f"{_AGAIN}[large content]"),
     ),
@@ -543,7 +552,7 @@ LEAKS: Final = [
     against(
         24,
         "padding is zero",
-        Edit(_SEALING, "        if any(plaintext[real:]):\n", "        if False:\n"),
+        Edit(_SEALING, "        if any(target[real:padded]):\n", "        if False:\n"),
         tests_of("leaks", _PADDED),
     ),
     against(

@@ -145,7 +145,11 @@ KEY_FILE: Final = [
         tests_of("key_files", "no_key_file_opens_under_two_passphrases_and_all_of_them_fail_alike"),
         Edit(
             _SEAL,
+            "        return decryptor.update(sealed) + decryptor.finalize()\n"
+            "    except InvalidTag:\n"
             "        raise DecryptionError(_CANNOT_OPEN) from None\n",
+            "        return decryptor.update(sealed) + decryptor.finalize()\n"
+            "    except InvalidTag:\n"
             "        raise DecryptionError(f'{_CANNOT_OPEN} {len(sealed)}') from None\n",
         ),
     ),
