@@ -18,11 +18,13 @@ endif
 # How long all searches take, and which there are: make fuzz SECONDS=60 TARGETS="container openapi"
 SECONDS ?= 600
 TARGETS ?=
+# Arguments for the measurements: make bench BENCH="--only small crowd"
+BENCH ?=
 # Arguments for the resolver: make lock LOCK=--upgrade
 LOCK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fuzz check format docs lock clean attacks flips audit
+.PHONY: help install demo test fuzz check format docs lock clean attacks flips audit bench
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +62,9 @@ attacks: $(INSTALLED) ## Take out each defence, expect its test to fail, write d
 flips: $(INSTALLED) ## Flip every byte that a broker keeps, read everything after each (1 h)
 	$(BIN)/python -m tests.hostile_broker.flips --part 1/2 & \
 	  $(BIN)/python -m tests.hostile_broker.flips --part 2/2 && wait $$!
+
+bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (10 min)
+	$(BIN)/python -m benchmarks --markdown docs/performance.md --plots docs/images $(BENCH)
 
 audit: $(INSTALLED) ## Ask for known flaws in the pinned dependencies (needs the advisories' server)
 	$(BIN)/uv tool run pip-audit --strict --disable-pip --requirement requirements.txt

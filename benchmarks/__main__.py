@@ -1,34 +1,60 @@
-"""`python -m benchmarks [--quick] [--only NAME ...] [--json FILE]`."""
+"""`python -m benchmarks [--quick] [--only NAME ...] [--json FILE] [--markdown FILE] [--plots FOLDER]`."""
 
 from __future__ import annotations
 
 import argparse
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-import msgspec
+from benchmarks import crowd, growth, large, page, plots, postgresql, small, start
+from benchmarks.result import Result, Run, table
 
-from benchmarks import crowd, small
-from benchmarks.result import Result, table
 
-PARTS: Final = {"small": small.run, "crowd": crowd.run}
+class Part(Protocol):
+    def __call__(self, folder: Path, *, quick: bool) -> list[Result]: ...
+
+
+PARTS: Final[dict[str, Part]] = {
+    "small": small.run,
+    "crowd": crowd.run,
+    "postgresql": postgresql.run,
+    "large": large.run,
+    "growth": growth.run,
+    "start": start.run,
+}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").strip("."))
-    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--json", type=Path, help="the results for programs")
-    options = parser.parse_args()
-    results: list[Result] = []
+    options = _options()
+    if options.plots:
+        plots.check()  # before hours of work, not after
+    runs: list[Run] = []
     for name in options.only:
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-            found = PARTS[name](Path(folder))
-        print(table(found), flush=True)
-        results += found
+            found = PARTS[name](Path(folder), quick=options.quick)
+        print(f"\n{name}\n\n{table(found)}", flush=True)
+        runs.append(page.run_of(name, found, quick=options.quick))
+        if options.markdown:  # at once: a later part may fail
+            page.write(options.markdown, runs[-1])
     if options.json:
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
+        page.write_json(options.json, runs)
+    if options.plots:
+        plots.draw(runs, options.plots)
     return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS), metavar="PART",
+                        help=f"some of {', '.join(PARTS)}")  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the results for programs")
+    parser.add_argument("--markdown", type=Path, metavar="FILE",
+                        help="the tables, in their places between comments of this page")  # fmt: skip
+    parser.add_argument("--plots", type=Path, metavar="FOLDER",
+                        help="plots of what grows, as SVG; needs matplotlib")  # fmt: skip
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Many users at once: creates and gets a second, broker and clients on one machine.
 
-`python -m benchmarks.crowd URL API_KEY USERS JOB` is one of the client processes: it makes its users, says
+`python -m benchmarks.crowd URL API_KEY JOB USERS` is one of the client processes: it makes its users, says
 `ready`, and on a line of input works for the seconds that it names; then says what it did.
 """
 
@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -29,22 +29,34 @@ _OWN: Final = 16
 _PATIENCE: Final = 120.0
 
 
-def run(folder: Path) -> list[Result]:
+def run(folder: Path, *, quick: bool = False) -> list[Result]:
     """On the embedded default. A failed operation fails the run."""
+    seconds = _SECONDS / 3 if quick else _SECONDS
     with BrokerProcess(folder / "crowd") as broker:
-        creates = _together(broker, "create")
-        gets = _together(broker, "get")
+        creates = together(broker, "create", USERS, seconds)
+        gets = together(broker, "get", USERS, seconds)
     return [
         rate(f"createContainer, {USERS} users at once", creates, "/s", at_least=700),
         rate(f"getContainer, {USERS} users at once", gets, "/s", at_least=2000),
     ]
 
 
-def _together(broker: BrokerProcess, job: str, seconds: float = _SECONDS) -> float:
-    """Operations a second of all client processes together, one process for each processor."""
-    count = os.cpu_count() or 1
+def together(broker: BrokerProcess, job: str, users: int, seconds: float) -> float:
+    """Operations a second of so many users together."""
+    return rate_of("benchmarks.crowd", [broker.url, str(broker.api_key)], job, users, seconds)
+
+
+def rate_of(module: str, arguments: Sequence[str], job: str, at_once: int, seconds: float) -> float:
+    """What the module's processes do a second together: one process for each processor.
+
+    Each prepares, says `ready`, works for the seconds that it is told, and says what it did.
+    """
+    count = min(os.cpu_count() or 1, at_once)
+    shares = [at_once // count + (number < at_once % count) for number in range(count)]
     with ExitStack() as stack:
-        clients = [stack.enter_context(_client(broker, USERS // count, job)) for _ in range(count)]
+        clients = [
+            stack.enter_context(_client(module, [*arguments, job, str(each)])) for each in shares
+        ]
         for client in clients:
             assert client.stdout is not None
             assert client.stdout.readline() == "ready\n"
@@ -59,10 +71,8 @@ def _together(broker: BrokerProcess, job: str, seconds: float = _SECONDS) -> flo
     return float(sum(each["rate"] for each in done))
 
 
-def _client(broker: BrokerProcess, users: int, job: str) -> subprocess.Popen[str]:
-    command = [
-        sys.executable, "-m", "benchmarks.crowd", broker.url, str(broker.api_key), str(users), job,
-    ]  # fmt: skip
+def _client(module: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", module, *arguments]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -116,11 +126,16 @@ class Client:
         return count
 
 
-async def _main(url: str, api_key: str, users: str, job: str) -> None:
+async def told_to_begin() -> float:
+    """Says that this process is ready, and gives the seconds that it is to work."""
+    print("ready", flush=True)
+    return float(await asyncio.to_thread(sys.stdin.readline))
+
+
+async def _main(url: str, api_key: str, job: str, users: str) -> None:
     client = Client(url, api_key, int(users))
     await client.prepare(job)
-    print("ready", flush=True)
-    seconds = float(await asyncio.to_thread(sys.stdin.readline))
+    seconds = await told_to_begin()
     each_second = await client.work(job, seconds)
     print(json.dumps({"rate": each_second, "failed": client.failed}))
 

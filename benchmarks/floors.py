@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 import aiohttp
 
@@ -26,8 +28,22 @@ from scbroker.crypto.seal import (
 )
 from scbroker.crypto.verify import VerifyingKey, sha256
 
-T = TypeVar("T")
 _INFO: Final = b"floor"
+_STREAMED: Final = 262_144
+
+
+@contextmanager
+def own_loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+    """Runs coroutines through one hop to another thread, as every operation goes."""
+    loop = _new_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 class FloorServer:
@@ -38,17 +54,14 @@ class FloorServer:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{self._process.stdout.readline().strip()}/answer"
-        self._loop = _new_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
+        self._stack = ExitStack()
+        self.run = self._stack.enter_context(own_loop())
         self._http: aiohttp.ClientSession = self.run(self._open())
         return self
 
     def __exit__(self, *_: object) -> None:
         self.run(self._http.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._stack.close()
         self._process.terminate()
         self._process.wait()
         assert self._process.stdout is not None
@@ -61,16 +74,30 @@ class FloorServer:
             read_bufsize=1 << 20,
         )  # fmt: skip
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Through one hop to another thread, as every operation goes."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
     async def exchange(self, sent: bytes, received: int) -> None:
         """One request with this body, one answer of this size."""
         method = "PUT" if sent else "GET"
         url = f"{self.url}?bytes={received}"
-        async with self._http.request(method, url, data=sent or None) as response:
+        # A large body that is not a stream would be copied once more.
+        body = io.BytesIO(sent) if len(sent) > _STREAMED else sent or None
+        async with self._http.request(method, url, data=body) as response:
             assert len(await response.read()) == received
+
+    async def _exchanges(self, count: int, at_once: int, sent: bytes, received: int) -> None:
+        numbers = iter(range(count))
+
+        async def one_after_the_other() -> None:
+            for _ in numbers:
+                await self.exchange(sent, received)
+
+        await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
+
+    def transfer(
+        self, count: int, at_once: int, *, sent: int = 0, received: int = 0
+    ) -> Callable[[], object]:
+        """So many large requests or answers, some of them at once."""
+        body = random_bytes(sent)
+        return lambda: self.run(self._exchanges(count, at_once, body, received))
 
     def http(self, sent: int, received: int) -> Callable[[], object]:
         body = bytes(sent)

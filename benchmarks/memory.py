@@ -1,0 +1,46 @@
+"""What a process held at most since a moment, as Linux counts it; nothing where nobody counts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+_MIB: Final = 1024 * 1024
+_RESET_PEAK: Final = "5"
+
+
+class Peak:
+    """The peak of a process's resident memory, from now on, above what it holds now."""
+
+    def __init__(self, pid: int | None = None) -> None:
+        self._folder = Path("/proc") / str(os.getpid() if pid is None else pid)
+        self._start: float | None = None
+        with contextlib.suppress(OSError):
+            self._start = self._read("VmRSS")
+            self.begin()
+
+    def begin(self) -> None:
+        """Forgets the peak up to now; what it is measured above stays the same."""
+        if self._start is not None:
+            (self._folder / "clear_refs").write_text(_RESET_PEAK)
+
+    def above(self) -> float | None:
+        """In MiB; None where the platform does not tell."""
+        return None if self._start is None else self._read("VmHWM") - self._start
+
+    def _read(self, name: str) -> float:
+        for line in (self._folder / "status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) / 1024
+        raise OSError(f"{self._folder} says nothing of {name}")
+
+
+def resident(pid: int) -> tuple[float, float | None]:
+    """What a process holds, and its share of it (PSS) where the platform tells; in MiB."""
+    process = psutil.Process(pid)
+    share = getattr(process.memory_full_info(), "pss", None)
+    return process.memory_info().rss / _MIB, None if share is None else share / _MIB

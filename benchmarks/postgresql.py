@@ -1,0 +1,91 @@
+"""A broker on PostgreSQL, beside single statements on the same server.
+
+What is counted: whole operations of the client, through the broker, against one statement of asyncpg with
+as many bytes, as many at a time: for a create one INSERT with its commit, of the bytes that the client
+sends; for a get one SELECT by primary key, of the bytes that it receives. The server syncs every commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from benchmarks.crowd import rate_of, together
+from benchmarks.floors import own_loop
+from benchmarks.result import Result, cost, in_turn, interleaved, rate
+from benchmarks.small import CONTENT, HEADER, device, traffic
+from benchmarks.statements import Statement, make
+from scbroker import ServerProvider
+from tests.brokers import BrokerProcess
+from tests.engines import PostgresServer
+
+USERS: Final = 8
+_SECONDS: Final = 4.0
+_RATIO: Final = 1 / 3
+_PATIENCE: Final = 60.0
+_STATEMENTS: Final = {"create": "an INSERT of asyncpg", "get": "a SELECT of asyncpg"}
+_NAMES: Final = {"create": "createContainer", "get": "getContainer"}
+
+
+def run(folder: Path, *, quick: bool = False) -> list[Result]:
+    """On the server that a wheel brings, with a database for the broker and one for the floor."""
+    with PostgresServer(durable=True) as server, ExitStack() as stack:
+        url, floor = server.createdatabase(), server.createdatabase()
+        broker = stack.enter_context(BrokerProcess(folder / "broker", url))
+        found = []
+        for job in ("create", "get"):
+            once, octets = _once(job, device(broker, stack))
+            asyncio.run(make(floor, octets))
+            found += [
+                _alone(job, once, floor, octets, 20 if quick else 100),
+                _together(job, broker, floor, octets, quick=quick),
+            ]
+        return found
+
+
+def _once(job: str, provider: ServerProvider) -> tuple[Callable[[], object], int]:
+    """The operation of a single client, and the bytes that one of it sends or receives."""
+
+    def create() -> object:
+        return provider.createContainer(CONTENT, HEADER).result(_PATIENCE)
+
+    containers = [provider.createContainer(CONTENT, HEADER).result(_PATIENCE).id for _ in range(16)]
+    own = itertools.cycle(containers)
+
+    def get() -> object:
+        return provider.getContainer(next(own)).result(_PATIENCE)
+
+    once = create if job == "create" else get
+    once()
+    with traffic() as counted:
+        once()
+    return once, counted.sent if job == "create" else counted.received
+
+
+def _alone(job: str, once: Callable[[], object], floor: str, octets: int, count: int) -> Result:
+    """One client, one connection; the statement too goes through one hop to another thread."""
+    with own_loop() as run:
+        single = run(Statement.open(floor, octets, job))
+        seconds, least = interleaved([once, lambda: run(single.once())], count)
+        run(single.close())
+    floor_is = f"{_STATEMENTS[job]} of {octets:,} bytes"
+    return cost(f"{_NAMES[job]} on PostgreSQL, one client", seconds, least, floor_is)
+
+
+def _together(job: str, broker: BrokerProcess, floor: str, octets: int, *, quick: bool) -> Result:
+    seconds, rounds = (_SECONDS / 2, 1) if quick else (_SECONDS, 3)
+    ours, least = in_turn(
+        [
+            lambda: together(broker, job, USERS, seconds),
+            lambda: rate_of("benchmarks.statements", [floor, str(octets)], job, USERS, seconds),
+        ],
+        rounds,
+    )
+    return rate(
+        f"{_NAMES[job]} on PostgreSQL, {USERS} users at once", ours, "/s", least,
+        f"{_STATEMENTS[job]} of {octets:,} bytes, {USERS} at once", ratio_at_least=_RATIO,
+    )  # fmt: skip

@@ -1,0 +1,132 @@
+"""The harness of the measurements: what its tables, pages and plots say of given figures."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks import page, plots
+from benchmarks.filling import copy_container
+from benchmarks.growth import events, opening
+from benchmarks.memory import Peak
+from benchmarks.result import Curve, Result, Run, amount, cost, in_turn, rate, share, table
+from benchmarks.small import device
+from tests.brokers import BrokerProcess
+
+MIB = 1024 * 1024
+
+
+def row(result: Result) -> list[str]:
+    return [cell.strip() for cell in table([result]).splitlines()[2].strip("|").split("|")]
+
+
+def test_a_cost_meets_its_target_up_to_the_ratio_and_misses_it_above() -> None:
+    assert row(cost("job", 0.005, 0.002, "parts", 2.5)) == [
+        "job", "5 ms", "2 ms: parts", "2.50x", "<= 2.5x", "met",
+    ]  # fmt: skip
+    assert row(cost("job", 0.0051, 0.002, "parts", 2.5))[-1] == "**missed**"
+    assert row(cost("job", 0.0051, 0.002, "parts"))[-2:] == ["", ""]
+
+
+def test_a_rate_is_better_the_higher_it_is() -> None:
+    assert row(rate("job", 600, "MB/s", 1000, "raw", ratio_at_least=0.6)) == [
+        "job", "600 MB/s", "1,000 MB/s: raw", "0.60x", ">= 0.6x", "met",
+    ]  # fmt: skip
+    assert not rate("job", 599, "MB/s", 1000, "raw", ratio_at_least=0.6).met
+    assert rate("job", 700, "/s", at_least=700).met
+    assert not rate("job", 699, "/s", at_least=700).met
+    assert rate("job", 1, "/s").met is None
+
+
+def test_an_amount_is_better_the_lower_it_is_and_beside_a_floor_its_target_is_the_amount() -> None:
+    assert row(amount("job", 0.25, "s", 0.25, 0.05, "nothing")) == [
+        "job", "0.25 s", "0.05 s: nothing", "5.00x", "<= 0.25 s", "met",
+    ]  # fmt: skip
+    assert not amount("job", 0.26, "s", 0.25).met
+    assert share("job", 105, "MiB", 100, "missing", 1.05).met
+    assert not share("job", 106, "MiB", 100, "missing", 1.05).met
+
+
+def test_what_was_not_measured_is_said_and_neither_met_nor_missed() -> None:
+    assert row(amount("job", None, "MiB", 200)) == [
+        "job", "not measured", "the platform does not tell", "", "<= 200 MiB", "",
+    ]  # fmt: skip
+
+
+def test_all_have_their_turn_in_every_round_and_the_median_counts() -> None:
+    figures = {"a": iter([1.0, 9.0, 2.0]), "b": iter([5.0, 3.0, 4.0])}
+    turns: list[str] = []
+
+    def measure(name: str) -> float:
+        turns.append(name)
+        return next(figures[name])
+
+    assert in_turn([lambda: measure("a"), lambda: measure("b")], 3) == [2.0, 4.0]
+    assert turns == ["a", "b"] * 3
+
+
+def test_a_part_is_written_in_its_place_and_the_rest_of_the_page_stays() -> None:
+    old = "# Page\n\n<!-- results of one -->\nold\n<!-- end of one -->\n\nText.\n"
+    new = page.replaced(old, Run("one", "Here.", [rate("job", 7, "/s")]))
+    assert new.startswith("# Page\n\n<!-- results of one -->\n\nHere.\n\n| job |")
+    assert new.endswith("<!-- end of one -->\n\nText.\n")
+    assert "old" not in new
+    assert page.replaced(new, Run("one", "Here.", [rate("job", 7, "/s")])) == new
+    assert page.replaced(new, Run("two", "", [])).startswith(new)
+
+
+def test_the_same_results_draw_the_same_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    curve = Curve("growth", "size", "job", [(0, 1.0), (1000, 1.1)])
+    run = Run("part", "", [cost("job", 0.0011, 0.001, "small", 1.25, curve)])
+    stored = msgspec.json.decode(msgspec.json.encode(run), type=Run)
+    first, second = plots.draw([run], tmp_path / "1"), plots.draw([stored], tmp_path / "2")
+    assert [path.name for path in first] == ["growth.svg"]
+    assert first[0].read_bytes() == second[0].read_bytes()
+    assert b"size" in first[0].read_bytes()
+
+
+def test_a_peak_counts_what_was_held_meanwhile_and_is_gone_again() -> None:
+    peak = Peak()
+    if peak.above() is None:
+        pytest.skip("only Linux tells")
+    held = b"x" * (64 * MIB)
+    del held
+    after = peak.above()
+    assert after is not None
+    assert 60 < after < 100
+
+
+def test_filled_logs_are_read_by_a_client_page_by_page(tmp_path: Path) -> None:
+    result = events(tmp_path, [2000], rounds=1)
+    assert result.curve is not None
+    assert [across for across, _ in result.curve.points] == [2000]
+    assert result.ratio is not None
+
+
+def test_devices_that_never_read_and_that_read_long_ago_open_the_newest_version(
+    tmp_path: Path,
+) -> None:
+    found = opening(tmp_path, [1, 3], rounds=2)
+    assert [result.target for result in found] == ["<= 1.25x", ""]
+
+
+def test_copies_of_a_container_are_as_many_as_were_asked_for_each_with_all_of_its_rows(
+    tmp_path: Path,
+) -> None:
+    with BrokerProcess(tmp_path) as broker, ExitStack() as stack:
+        made = device(broker, stack).createContainer(b"a content", "a header").result(60)
+        broker.stop()
+        copy_container(tmp_path / "broker.sqlite", made.id, 50)
+        copy_container(tmp_path / "broker.sqlite", made.id, 50)
+        with closing(sqlite3.connect(tmp_path / "broker.sqlite")) as database:
+            (counts,) = database.execute(
+                "SELECT (SELECT count(DISTINCT container_id) FROM records),"
+                " (SELECT count(DISTINCT container_id) FROM members),"
+                " (SELECT count(DISTINCT part_id) FROM parts JOIN containers ON id = container_id)"
+            )
+    assert counts == (101, 101, 202)
