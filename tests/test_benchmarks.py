@@ -80,7 +80,6 @@ def test_a_part_is_written_in_its_place_and_the_rest_of_the_page_stays() -> None
 
 
 def test_the_same_results_draw_the_same_plot(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     curve = Curve("growth", "size", "job", [(0, 1.0), (1000, 1.1)])
     run = Run("part", "", [cost("job", 0.0011, 0.001, "small", 1.25, curve)])
     stored = msgspec.json.decode(msgspec.json.encode(run), type=Run)
