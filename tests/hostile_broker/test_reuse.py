@@ -11,15 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import tenacity
 from cryptography.cobblestone import Cobblestone256Encryptor
 
-from scbroker import AccessLevel, BrokerError, Promise, ServerProvider
+from scbroker import AccessLevel, BrokerError, FileTrustStore, Promise, ServerProvider
 from scbroker.client import transport
 from scbroker.crypto import seal
+from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import WRAP_SIZE, label
 from scbroker.records.container_record import parse_record
 from scbroker.wire.containers import RecordRequest
@@ -82,6 +84,12 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
         def update(self, data: bytes | bytearray | memoryview) -> bytes:
             self._note.plaintext += bytes(data)
             return self._noted(self._real.update(data))
+
+        def update_into(self, data: Octets, buffer: memoryview) -> int:
+            self._note.plaintext += bytes(data)
+            size = self._real.update_into(data, buffer)
+            self._noted(bytes(buffer[:size]))
+            return size
 
         def finalize(self) -> bytes:
             return self._noted(self._real.finalize())
@@ -238,6 +246,28 @@ def test_a_content_that_is_sealed_again_over_a_change_of_access_has_another_key(
         device.updateContainerContent(id_of(story), LARGE).result(PATIENCE)
     assert mallory.since(count).count(RECORD) == 3
     assert len({each.key for each in notes.of(_SEGMENT)}) == 3
+    check_all_differ(notes)
+    check_every_key_has_one_purpose(notes)
+    check_sent(mallory, count)
+
+
+@attack(23, "key or nonce used twice")
+def test_a_file_whose_record_was_sent_is_sent_again_under_another_key(
+    mallory: HostileBroker, notes: Notes, tmp_path: Path
+) -> None:
+    """The broker keeps the first record to itself: who stood in it may hold the key of its content."""
+    alice, bob = people(mallory, 2)
+    device = device_of(mallory, alice, bob, store=FileTrustStore(tmp_path / "device"))
+    file, count = tmp_path / "file", len(mallory.heard)
+    file.write_bytes(LARGE)
+    levels = [level(alice), level(bob, READER)]
+    with (
+        mallory.meddling(RECORD, before=lambda it: invent(it, BrokerError.permissionDeniedError())),
+        pytest.raises(BrokerError.permissionDeniedError),
+    ):
+        device.createContainer(file, accessLevels=levels).result(PATIENCE)
+    device.createContainer(file).result(PATIENCE)
+    assert len({each.key for each in notes.of(_SEGMENT)}) == 2
     check_all_differ(notes)
     check_every_key_has_one_purpose(notes)
     check_sent(mallory, count)

@@ -472,6 +472,12 @@ REUSE: Final = [
     ),
     against(
         23,
+        "an upload is not taken up again once its record was sent",
+        Edit(_WRITING, "    change.end_upload()\n", ""),
+        tests_of("reuse", "a_file_whose_record_was_sent_is_sent_again_under_another_key"),
+    ),
+    against(
+        23,
         "a part that was sent under one container key is not used under another",
         Edit(
             _WRITING,
