@@ -234,6 +234,7 @@ class _Day:
                 found = promise.result(PATIENCE)
                 assert found.header is not None
                 self.evidence.show(promise, found, found.header, type(found.header))
+                self.evidence.show(device.openContainerContent(container).result(PATIENCE))
                 self.evidence.show(device.getSecuredContainer(container).result(PATIENCE))
                 self.evidence.show(device.getContainerMetadata(container).result(PATIENCE))
         self.evidence.show(*self.bob.getEvents().result(PATIENCE))

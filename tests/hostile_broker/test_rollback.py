@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import inspect
 import shutil
+import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -44,10 +45,13 @@ ROLLBACK = BrokerError.rollbackError
 NO_LIST = Level.Download | Level.Decrypt
 BODIES = "GET /v1/containers/{containerId}/records"
 
+NEVER_WRITTEN: Final = Path(tempfile.gettempdir()) / "of an older container"
 OPERATIONS: dict[str, Callable[[ServerProvider, uuid.UUID], Promise[Any]]] = {
     "getContainer": lambda device, it: device.getContainer(it),
     "getContainerHeader": lambda device, it: device.getContainerHeader(it),
     "getContainerContent": lambda device, it: device.getContainerContent(it),
+    "saveContainerContent": lambda device, it: device.saveContainerContent(it, NEVER_WRITTEN),
+    "openContainerContent": lambda device, it: device.openContainerContent(it),
     "getContainerMetadata": lambda device, it: device.getContainerMetadata(it),
     "getSecuredContainer": lambda device, it: device.getSecuredContainer(it),
     "updateContainer": lambda device, it: device.updateContainer(
@@ -67,6 +71,7 @@ def check_all_refused(
     with refused(mallory, device, error) as attempt:
         for operation in OPERATIONS.values():
             attempt(operation(device, id_of(story)))
+    assert not NEVER_WRITTEN.exists()
 
 
 def rewind(mallory: HostileBroker, story: Story, version: int) -> Story:

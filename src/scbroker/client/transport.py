@@ -7,10 +7,11 @@ redirect is followed, no cookie kept, no encoding undone; tokens go to the confi
 from __future__ import annotations
 
 import asyncio
+import functools
 import ssl
 import urllib.parse
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -19,6 +20,7 @@ import tenacity
 from scbroker.client.io_thread import inherited, io_thread
 from scbroker.crypto.seal import Octets
 from scbroker.errors import (
+    BrokerError,
     BrokerFaultError,
     InvalidArgumentError,
     OverloadedError,
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
     import aiohttp
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 MAX_ANSWER: Final = 16 * 1_048_576
+_RETRIED: Final = (UnreachableError, OverloadedError)
 _RETRYING: Final = tenacity.AsyncRetrying(
-    retry=tenacity.retry_if_exception_type((UnreachableError, OverloadedError)),
+    retry=tenacity.retry_if_exception_type(_RETRIED),
     stop=tenacity.stop_after_attempt(4),
     wait=tenacity.wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1),
     reraise=True,
@@ -189,9 +193,10 @@ class Transport:
         url = self.endpoint.url + path
         if query:
             url += "?" + urllib.parse.urlencode(query, doseq=True)
+        once = functools.partial(self._once, method, url, headers, body, limit, target)
         try:
             async with asyncio.timeout(self.endpoint.timeout):
-                return await _RETRYING.copy()(self._once, method, url, headers, body, limit, target)
+                return await _retried(once)
         except TimeoutError:
             raise UnreachableError(
                 f"No answer from {self.endpoint.origin} within {self.endpoint.timeout:g} seconds."
@@ -253,6 +258,23 @@ class Transport:
                 read_bufsize=_PIECE,
             )
         return self._http
+
+
+async def _retried(once: Callable[[], Awaitable[T]]) -> T:
+    """Again and again as `_RETRYING` says; what succeeds at once costs nothing of it."""
+    try:
+        return await once()
+    except _RETRIED as error:
+        first: BrokerError | None = error
+
+    async def attempt() -> T:
+        nonlocal first
+        failure, first = first, None
+        if failure is not None:
+            raise failure
+        return await once()
+
+    return await _RETRYING.copy()(attempt)
 
 
 def _check_version(response: aiohttp.ClientResponse) -> None:

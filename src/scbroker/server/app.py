@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -62,6 +63,8 @@ from scbroker.wire.problems import problem_of
 from scbroker.wire.query import parse_number, parse_query
 
 _log: Final = structlog.get_logger("scbroker.server")
+_APPLICATIONS: Final = 256
+_BODY_HEADERS: Final = ("Content-Length", "Transfer-Encoding")
 _PIECE_SECONDS: Final = 30.0
 _ACCESS_FLUSH: Final = 0.5
 _SWEEP: Final = 60.0
@@ -77,6 +80,7 @@ _HEADERS: Final = {
 _USER: Final = "/v1/users/{userId}"
 _CONTAINER: Final = "/v1/containers/{containerId}"
 _PART: Final = _CONTAINER + "/parts/{partId}"
+_OFTEN: Final = (_CONTAINER, _CONTAINER + "/records/{version}")
 
 
 async def _append(broker: Broker, call: Call, message: c.RecordRequest) -> Response:
@@ -170,12 +174,14 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
                 await events.tell_accesses(broker)
             await broker.database.close()
 
+    # They are tried one after the other: what is asked for most comes first.
+    often = sorted(OPERATIONS, key=lambda operation: operation.path not in _OFTEN)
     routes = [
+        *(_route(operation, places) for operation in often),
         Route("/openapi.json", openapi, methods=["GET"]),
         Route("/metrics", measured, methods=["GET"]),
         Route("/health/live", live, methods=["GET"]),
         Route("/health/ready", ready, methods=["GET"]),
-        *(_route(operation, places) for operation in OPERATIONS),
     ]
     app = Starlette(
         routes=routes,
@@ -276,18 +282,25 @@ def _call(operation: Operation, request: Request, user: SessionUser | None) -> C
         for name, text in request.path_params.items()
     }
     query = parse_query(operation.query, request.query_params.multi_items())
-    application = urllib.parse.unquote(request.headers[codec.APPLICATION_HEADER])
-    if any(ord(char) < 0x20 for char in application):
-        raise InvalidArgumentError(f"The header {codec.APPLICATION_HEADER} has control characters.")
+    application = _application(request.headers[codec.APPLICATION_HEADER])
     address = request.client.host if request.client else ""
     return Call(application, address, path, query, user)
+
+
+@functools.lru_cache(_APPLICATIONS)
+def _application(quoted: str) -> str:
+    name = urllib.parse.unquote(quoted)
+    if any(ord(char) < 0x20 for char in name):
+        raise InvalidArgumentError(f"The header {codec.APPLICATION_HEADER} has control characters.")
+    return name
 
 
 async def _message(operation: Operation, request: Request) -> Any:
     """The body, never more of it than the operation takes, as the operation's message."""
     if operation.message is None:
-        async for _ in _body(request, 0):
-            pass
+        if any(name in request.headers for name in _BODY_HEADERS):
+            async for _ in _body(request, 0):
+                pass
         return None
     _check_content_type(request, codec.MESSAGE)
     body = bytearray()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram
@@ -20,10 +21,20 @@ _REQUESTS: Final = Counter(
 )
 
 
+@functools.cache
+def _requests(method: str, path: str, status: int) -> Counter:
+    return _REQUESTS.labels(method, path, str(status))
+
+
+@functools.cache
+def _seconds(method: str, path: str) -> Histogram:
+    return _SECONDS.labels(method, path)
+
+
 def observe(method: str, path: str, status: int, seconds: float) -> None:
     """Counts one answered request of an operation."""
-    _REQUESTS.labels(method, path, str(status)).inc()
-    _SECONDS.labels(method, path).observe(seconds)
+    _requests(method, path, status).inc()
+    _seconds(method, path).observe(seconds)
 
 
 def exposition() -> tuple[bytes, str]:
