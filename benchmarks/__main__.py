@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from benchmarks import crowd, small
+from benchmarks import batches, crowd, small
 from benchmarks.result import Result, table
 
-PARTS: Final = {"small": small.run, "crowd": crowd.run}
+PARTS: Final = {"small": small.run, "batches": batches.run, "crowd": crowd.run}
 
 
 def main() -> int:

@@ -31,6 +31,7 @@ PUBLIC = [
     "KeyType",
     "Marks",
     "MemoryTrustStore",
+    "NewContainer",
     "Promise",
     "PublicKey",
     "SecuredContainer",

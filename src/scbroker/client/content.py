@@ -13,8 +13,9 @@ from typing import Any, BinaryIO, Final, cast
 
 from scbroker.errors import BrokerError, InvalidArgumentError
 from scbroker.records.container_record import SEGMENT
+from scbroker.types import ContentSource
+from scbroker.wire.containers import MAX_INLINE
 
-ContentSource = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
 _READ: Final = 1_048_576
 
 
@@ -32,6 +33,12 @@ class Content:
             self.total = _size_of(Path(source))
         else:
             self.repeatable = False
+
+    @property
+    def small(self) -> bytes | None:
+        """All of a content that is at hand and goes inside a record request; None for any other."""
+        source = self._source
+        return source if isinstance(source, bytes) and len(source) <= MAX_INLINE else None
 
     def segments(self) -> Iterator[bytes]:
         """Pieces of exactly one segment's size, the last one shorter; one empty piece for nothing."""
