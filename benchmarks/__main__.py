@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Final, Protocol
 
-from benchmarks import crowd, growth, large, page, plots, postgresql, small, start
+from benchmarks import batches, crowd, growth, large, page, plots, postgresql, small, start
 from benchmarks.result import Result, Run, table
 
 
@@ -17,6 +17,7 @@ class Part(Protocol):
 
 PARTS: Final[dict[str, Part]] = {
     "small": small.run,
+    "batches": batches.run,
     "crowd": crowd.run,
     "postgresql": postgresql.run,
     "large": large.run,

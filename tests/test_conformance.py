@@ -43,6 +43,10 @@ TYPES = {
     "[AccessLevel]": "Iterable[AccessLevel] | None",
     "[PublicKey]": "Sequence[PublicKey]",
     "[ContainerEvent]": "Sequence[ContainerEvent]",
+    "[NewContainer]": "Iterable[NewContainer]",
+    "[UUID]": "Iterable[uuid.UUID]",
+    "[Result<SecuredContainer>]": "list[SecuredContainer | BrokerError]",
+    "[Result<Container>]": "list[Container[Any] | BrokerError]",
     "[ContainerEventType]?": "ContainerEventType | Iterable[ContainerEventType] | None",
 }
 DEFAULTS = {"nil": None, "[]": None}

@@ -32,6 +32,7 @@ PUBLIC = [
     "KeyType",
     "Marks",
     "MemoryTrustStore",
+    "NewContainer",
     "Promise",
     "PublicKey",
     "SecuredContainer",

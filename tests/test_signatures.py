@@ -46,6 +46,7 @@ TABLE = {
         ],
         "SecuredContainer",
     ),
+    "createContainers": (["containers"], "list[SecuredContainer | BrokerError]"),
     "updateContainer": (
         [
             "containerId",
@@ -75,6 +76,10 @@ TABLE = {
     "getContainer": (
         ["containerId", "headerType = None", "*", "progress = None"],
         "Container[Any]",
+    ),
+    "getContainers": (
+        ["containerIds", "headerType = None"],
+        "list[Container[Any] | BrokerError]",
     ),
     "getContainerHeader": (["containerId", "headerType = None"], "Header[Any] | None"),
     "getContainerContent": (["containerId", "*", "progress = None"], "bytes | None"),

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from scbroker.client.trust_store import FileTrustStore, Marks, MemoryTrustStore, TrustStore
     from scbroker.errors import BrokerError
     from scbroker.keys import KeyRing
-    from scbroker.types import Container, ContainerEvent, Header, PublicKey, SecuredContainer
+    from scbroker.types import (
+        Container,
+        ContainerEvent,
+        Header,
+        NewContainer,
+        PublicKey,
+        SecuredContainer,
+    )
     from scbroker.vocabulary import (
         AccessLevel,
         ContainerAccessLevel,
@@ -42,6 +49,7 @@ _HOME = {
     "KeyType": "vocabulary",
     "Marks": "client.trust_store",
     "MemoryTrustStore": "client.trust_store",
+    "NewContainer": "types",
     "Promise": "client.promise",
     "PublicKey": "types",
     "SecuredContainer": "types",
@@ -66,6 +74,7 @@ __all__ = [
     "KeyType",
     "Marks",
     "MemoryTrustStore",
+    "NewContainer",
     "Promise",
     "PublicKey",
     "SecuredContainer",

@@ -6,15 +6,17 @@ Times are aware datetimes in UTC. What the caller's permissions hide is None.
 from __future__ import annotations
 
 import datetime as dt
+import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import BinaryIO, Generic, TypeVar
 
 from scbroker.records.ids import parse_fingerprint
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
 
 T = TypeVar("T")
+ContentSource = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,16 @@ class SecuredContainer(Metadata):
 
 
 @dataclass(frozen=True, slots=True)
+class NewContainer:
+    """One of the containers to be made by `createContainers`; each field as for `createContainer`."""
+
+    content: ContentSource | None = field(repr=False)
+    customHeaderObject: object = field(default=None, repr=False)
+    accessLevels: Iterable[AccessLevel] | None = None
+    type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PublicKey:
     """One public key of a user, from a verified chain."""
 
@@ -106,8 +118,10 @@ class ContainerEvent:
 __all__ = [
     "Container",
     "ContainerEvent",
+    "ContentSource",
     "Header",
     "Metadata",
+    "NewContainer",
     "PublicKey",
     "SecuredContainer",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import functools
 import uuid
 from dataclasses import dataclass
 
@@ -47,6 +48,7 @@ class ContainerAccessLevel(enum.IntFlag):
     DefaultOwnerPermissions = 511
     DefaultUserPermissions = 11
 
+    @functools.cache
     def missing(self) -> ContainerAccessLevel:
         """The permissions that these ones need beside them; none when the combination is allowed."""
         needed = ContainerAccessLevel(0)

@@ -28,6 +28,7 @@ from scbroker import (
     Header,
     KeyRing,
     MemoryTrustStore,
+    NewContainer,
     Promise,
     PublicKey,
     SecuredContainer,
@@ -204,12 +205,20 @@ OPERATIONS = [
     Operation("needToSyncAccount", with_key_file_of_user, False, of_account=True),
     Operation("getReminder", lambda world: {"userId": world.account.ring.userId}, REMINDER, False),
     Operation("createContainer", lambda _: {"content": b"new"}, SecuredContainer),
+    Operation(
+        "createContainers",
+        lambda _: {"containers": [NewContainer(b"one"), NewContainer(b"two")]},
+        list_of(SecuredContainer),
+    ),
     Operation("updateContainer", with_own(**EVERYTHING), SecuredContainer),
     Operation("updateContainerHeader", with_own(customHeaderObject=1), SecuredContainer),
     Operation("updateContainerContent", with_own(content=b"new"), SecuredContainer),
     Operation("updateContainerAccessLevels", own, VOID),
     Operation("updateContainerType", with_own(type="new"), VOID),
     Operation("getContainer", own, Container),
+    Operation(
+        "getContainers", lambda world: {"containerIds": [world.container]}, list_of(Container)
+    ),
     Operation("getContainerHeader", own, Header({"old": 1})),
     Operation("getContainerContent", own, b"old"),
     Operation("saveContainerContent", to_a_file, 3),
@@ -241,7 +250,12 @@ each_with_session = pytest.mark.parametrize(
 )
 each_of_a_container = pytest.mark.parametrize(
     "operation",
-    [each for each in OPERATIONS if each.name[3:].startswith(("Container", "SecuredContainer"))]
+    [
+        each
+        for each in OPERATIONS
+        if each.name[3:].startswith(("Container", "SecuredContainer"))
+        and each.name != "getContainers"  # an error is in its place in the list
+    ]
     + [
         each for each in OPERATIONS if each.name.startswith(("updateContainer", "deleteC", "saveC"))
     ],
@@ -439,7 +453,12 @@ WRONG = [
     ("createContainer", {"content": b"", "accessLevels": ["alice"]}),
     ("createContainer", {"content": b"", "type": 7}),
     ("createContainer", {"content": b"", "progress": 7}),
+    ("createContainers", {"containers": NewContainer(b"")}),
+    ("createContainers", {"containers": [b"content"]}),
+    ("createContainers", {"containers": [NewContainer(b""), NewContainer(b"", type="\0")]}),
     ("getContainer", {"containerId": "c"}),
+    ("getContainers", {"containerIds": str(uuid.uuid4())}),
+    ("getContainers", {"containerIds": [uuid.uuid4(), "c"]}),
     ("getContainerContent", {"containerId": 7}),
     ("saveContainerContent", {"containerId": uuid.uuid4(), "path": "text"}),
     ("saveContainerContent", {"containerId": uuid.uuid4(), "path": Path("/missing/file")}),

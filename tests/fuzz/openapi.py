@@ -24,6 +24,7 @@ from scbroker.records.container_record import Role
 from scbroker.server.app import OPERATIONS
 from scbroker.server.openapi import document
 from scbroker.server.operation import Operation
+from scbroker.wire.batches import RecordsRequest
 from scbroker.wire.codec import MESSAGE, SignedObject
 from scbroker.wire.orders import Deletion
 from scbroker.wire.users import ChallengeRequest, KeyFileOpening, Registration
@@ -181,6 +182,12 @@ class Scene:
                 message = {"users": [{"userId": user.id}, {"userId": self.other.id, "from": 1}]}
             case "RecordRequest":
                 message = self.story.follow(user, header=b"{}")
+            case "RecordsRequest":
+                batch = [self.story.follow(user, header=b"{}"), Story(user).begin()]
+                message = RecordsRequest(records=batch)
+            case "ViewsRequest":
+                one = {"containerId": self.path["containerId"][0], "content": True}
+                message = {"views": [one, {"containerId": str(uuid.uuid4())}]}
             case "Deletion" if operation.session:
                 message = Deletion(authorization=writers.ordered(user, "delete-key-file"))
             case "Deletion":

@@ -21,7 +21,14 @@ from typing import Any, Final, Literal
 import msgspec
 import pytest
 
-from scbroker import BrokerError, FileTrustStore, KeyRing, Promise, ServerProvider
+from scbroker import (
+    BrokerError,
+    FileTrustStore,
+    KeyRing,
+    NewContainer,
+    Promise,
+    ServerProvider,
+)
 from scbroker import keys as keys_module
 from scbroker.client import sealing
 from scbroker.client.io_thread import io_thread
@@ -224,7 +231,10 @@ class _Day:
             for content in (self.contents[0], self.large())
         ]
         secured = [each.result(PATIENCE) for each in made]
-        self.evidence.show(*made, *secured, *levels, *own)
+        new = NewContainer(self.contents[0], self.header, levels, self.type)
+        together = self.alice.createContainers([new, new])
+        self.evidence.show(*made, *secured, *levels, *own, new, together)
+        self.evidence.show(*together.result(PATIENCE))
         return secured[0].id, secured[1].id
 
     def read(self, *containers: uuid.UUID) -> None:
@@ -235,6 +245,8 @@ class _Day:
                 assert found.header is not None
                 self.evidence.show(promise, found, found.header, type(found.header))
                 self.evidence.show(device.openContainerContent(container).result(PATIENCE))
+                together = device.getContainers(containers)
+                self.evidence.show(together, *together.result(PATIENCE))
                 self.evidence.show(device.getSecuredContainer(container).result(PATIENCE))
                 self.evidence.show(device.getContainerMetadata(container).result(PATIENCE))
         self.evidence.show(*self.bob.getEvents().result(PATIENCE))

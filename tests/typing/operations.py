@@ -22,6 +22,7 @@ from scbroker import (
     Header,
     KeyRing,
     KeyType,
+    NewContainer,
     Promise,
     PublicKey,
     SecuredContainer,
@@ -213,6 +214,20 @@ async def create_container(provider: ServerProvider) -> None:
     )
 
 
+async def create_containers(provider: ServerProvider) -> None:
+    new = [NewContainer(b"c", Letter("s")), NewContainer(content=None, type="t")]
+    assert_type(await provider.createContainers(new), list[SecuredContainer | BrokerError])
+    assert_type(provider.createContainers(iter(new)).result(), list[SecuredContainer | BrokerError])
+    provider.createContainers(
+        new, completionHandler=Takes[list[SecuredContainer | BrokerError]](), errorHandler=failed
+    )
+    provider.createContainers(
+        new,
+        completionHandler=Takes[list[SecuredContainer]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
 async def update_container(provider: ServerProvider, container: uuid.UUID) -> None:
     assert_type(
         await provider.updateContainer(
@@ -321,6 +336,45 @@ async def get_container_with_a_type(provider: ServerProvider, container: uuid.UU
     assert_type(found.header, Header[Letter] | None)
     if found.header is not None:
         assert_type(found.header.customHeaderObject, Letter)
+
+
+async def get_containers(provider: ServerProvider, containers: list[uuid.UUID]) -> None:
+    assert_type(await provider.getContainers(containers), list[Container[Any] | BrokerError])
+    assert_type(
+        provider.getContainers(iter(containers)).result(), list[Container[Any] | BrokerError]
+    )
+    provider.getContainers(
+        containers,
+        completionHandler=Takes[list[Container[Any] | BrokerError]](),
+        errorHandler=failed,
+    )
+    provider.getContainers(
+        containers,
+        completionHandler=Takes[list[SecuredContainer | BrokerError]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def get_containers_with_a_type(provider: ServerProvider, containers: list[uuid.UUID]) -> None:
+    assert_type(
+        await provider.getContainers(containers, Letter), list[Container[Letter] | BrokerError]
+    )
+    assert_type(
+        provider.getContainers(containers, headerType=Letter).result(),
+        list[Container[Letter] | BrokerError],
+    )
+    provider.getContainers(
+        containers,
+        Letter,
+        completionHandler=Takes[list[Container[Letter] | BrokerError]](),
+        errorHandler=failed,
+    )
+    provider.getContainers(  # pyright: ignore[reportCallIssue]
+        containers,
+        Letter,
+        completionHandler=Takes[list[Container[Invoice] | BrokerError]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
 
 
 async def get_container_header(provider: ServerProvider, container: uuid.UUID) -> None:

@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 
 from scbroker import errors
 from scbroker.errors import BrokerError, BrokerFaultError, BrokerUnavailableError, OverloadedError
-from scbroker.wire.problems import MAX_PROBLEM, STATUS, Problem, error_of, problem_of
+from scbroker.wire.codec import decode, encode
+from scbroker.wire.problems import (
+    MAX_PROBLEM,
+    STATUS,
+    ItemProblem,
+    Problem,
+    error_of,
+    error_of_item,
+    item_problem_of,
+    problem_of,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "spec" / "protocol.md"
 TABLE = dict(re.findall(r"^\| `([a-z-]+)` \| ([0-9]{3}) \|", PAGE.read_text("utf-8"), re.MULTILINE))
@@ -41,6 +51,26 @@ def test_every_error_of_the_protocol_comes_back_as_itself(kind: type[BrokerError
     found = error_of(problem.status, msgspec.json.encode(problem), None)
     assert type(found) is kind
     assert str(found) == "What is wrong: ö."
+
+
+@pytest.mark.parametrize("kind", STATUS, ids=lambda kind: kind.code)
+def test_every_error_of_an_item_comes_back_as_itself(kind: type[BrokerError]) -> None:
+    sent = encode(item_problem_of(kind("What is wrong: ö.\0" + "x" * 1000)))
+    found = error_of_item(decode(ItemProblem, sent))
+    assert type(found) is kind
+    assert str(found) == ("What is wrong: ö." + "x" * 1000)[:500]
+
+
+def test_what_an_item_is_said_to_be_is_text_for_one_line_and_a_short_wait() -> None:
+    waiting = item_problem_of(OverloadedError("so", retryAfter=0.2))
+    assert waiting.retryAfter == 1
+    for seconds, expected in ((7, 7.0), (2**53 - 1, 99_999.0), (None, None)):
+        found = error_of_item(
+            ItemProblem(code="overloaded", detail="a\n\x1b[2Jb", retryAfter=seconds)
+        )
+        assert isinstance(found, BrokerUnavailableError)
+        assert (str(found), found.retryAfter) == ("a[2Jb", expected)
+    assert type(error_of_item(ItemProblem(code="none", detail="secret"))) is BrokerFaultError
 
 
 @pytest.mark.parametrize("kind", sorted(subclasses(BrokerError) - set(STATUS), key=str),

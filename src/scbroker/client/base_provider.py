@@ -11,22 +11,22 @@ import datetime as dt
 import logging
 import os
 import uuid
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
-from scbroker.client import contents, fetching, saving, writing
+from scbroker.client import contents, fetching, reading_many, saving, writing, writing_many
 from scbroker.client.change import OWNER, Change, no_progress
-from scbroker.client.content import ContentSource, Progress, checked_content
+from scbroker.client.content import Progress, checked_content
 from scbroker.client.content_reader import ContentReader
 from scbroker.client.header import decode_header, encode_header
 from scbroker.client.provider import BrokerProvider
 from scbroker.client.sealing import Grant
 from scbroker.client.session import Session
-from scbroker.errors import InvalidArgumentError, NotAuthenticatedError
+from scbroker.errors import BrokerError, InvalidArgumentError, NotAuthenticatedError
 from scbroker.keys import KeyRing
 from scbroker.records.access_list import MAX_ENTRIES
 from scbroker.records.container_record import MAX_TYPE
-from scbroker.types import Container, Header, SecuredContainer
+from scbroker.types import Container, ContentSource, Header, NewContainer, SecuredContainer
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
 
 T = TypeVar("T")
@@ -72,6 +72,16 @@ class BaseProvider(BrokerProvider):
             progress=_checked_progress(progress),
         )
         return session.hold(writing.create(session, change))
+
+    def _createContainers(
+        self, containers: Iterable[NewContainer]
+    ) -> Work[list[SecuredContainer | BrokerError]]:
+        session = self._session()
+        changes = [
+            _checked_new(session, number, item)
+            for number, item in enumerate(_checked_list("containers", containers))
+        ]
+        return session.hold(writing_many.create_each(session, changes))
 
     def _updateContainer(
         self,
@@ -162,6 +172,21 @@ class BaseProvider(BrokerProvider):
 
         return session.hold(work())
 
+    def _getContainers(
+        self,
+        containerIds: Iterable[uuid.UUID],
+        headerType: builtins.type[Any] | None = None,
+    ) -> Work[list[Container[Any] | BrokerError]]:
+        session, ids = self._session(), list(_checked_list("containerIds", containerIds))
+        for number, item in enumerate(ids):
+            if not isinstance(item, uuid.UUID):
+                raise InvalidArgumentError(f"Number {number} of containerIds is no uuid.UUID.")
+
+        def open_header(data: bytes | None) -> Header[Any] | None:
+            return _header(data, headerType)
+
+        return session.hold(reading_many.get_each(session, ids, open_header))
+
     def _getContainerHeader(
         self, containerId: uuid.UUID, headerType: builtins.type[Any] | None = None
     ) -> Work[Header[Any] | None]:
@@ -247,6 +272,27 @@ def _checked_id(containerId: object) -> uuid.UUID:
     if not isinstance(containerId, uuid.UUID):
         raise InvalidArgumentError("containerId is a uuid.UUID.")
     return containerId
+
+
+def _checked_list(name: str, items: Any) -> Iterable[Any]:
+    if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
+        raise InvalidArgumentError(f"{name} is a list.")
+    return items
+
+
+def _checked_new(session: Session, number: int, item: object) -> Change:
+    """What is to be made of an item; `InvalidArgumentError` says which one is wrong."""
+    if not isinstance(item, NewContainer):
+        raise InvalidArgumentError(f"Number {number} of containers is no NewContainer.")
+    try:
+        return Change(
+            header=encode_header(item.customHeaderObject),
+            content=checked_content(item.content),
+            type=_checked_type(item.type),
+            grants=_checked_access(item.accessLevels) or {session.userId: OWNER},
+        )
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"Number {number} of containers: {error}") from None
 
 
 def _checked_type(text: object) -> str | None:

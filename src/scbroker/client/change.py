@@ -138,6 +138,19 @@ async def seal_parts(
             )
 
 
+def seal_small(change: Change, container_id: bytes, author: bytes) -> None:
+    """Seals, of what is new and not sealed yet, what goes with the record and is at hand."""
+    header, content = change.header, change.content
+    small = {
+        Role.Header: header if isinstance(header, bytes) else None,
+        Role.Content: content.small if isinstance(content, Content) else None,
+    }
+    for role, plaintext in small.items():
+        if plaintext is not None and role not in change.sealed:
+            part = NewPart.begin(container_id, role, author)
+            change.sealed[role] = _seal_small(part, plaintext)
+
+
 async def keys_of(session: Session, users: Collection[uuid.UUID]) -> Mapping[uuid.UUID, KeyChain]:
     """The verified keys of these users as of now; nothing is asked for one's own."""
     if set(users) <= {session.userId}:

@@ -15,8 +15,9 @@ from typing import Any, BinaryIO, Final, cast
 from scbroker.crypto.seal import Octets
 from scbroker.errors import BrokerError, InvalidArgumentError
 from scbroker.records.container_record import SEGMENT
+from scbroker.types import ContentSource
+from scbroker.wire.containers import MAX_INLINE
 
-ContentSource = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
 Progress = Callable[[int, int | None], object]
 Segment = tuple[Octets, bool]
 """A piece of a content, good until the next is asked for, and whether it is the last."""
@@ -43,6 +44,12 @@ class Content:
                 self.identity = _identity(Path(source), state)
         else:
             self.repeatable = False
+
+    @property
+    def small(self) -> bytes | None:
+        """All of a content that is at hand and goes inside a record request; None for any other."""
+        source = self._source
+        return source if isinstance(source, bytes) and len(source) <= MAX_INLINE else None
 
     def segments(self, first: int = 0) -> Iterator[Segment]:
         """Pieces of exactly one segment's size, the last one shorter; one empty piece for nothing.

@@ -68,8 +68,16 @@ def _find(session: Session, opened: Opened) -> bytes | OpenPart | None:
     if part.part.paddedLength > MAX_INLINE:
         own = opened.state.own_entry(session.fingerprint)
         return part if own.allows(ContainerAccessLevel.Download) else None
+    return inline(session, opened)
+
+
+def inline(session: Session, opened: Opened) -> bytes | None:
+    """The content that came along; None where there is none, and for a large one."""
+    part = opened.part(Role.Content)
     sealed = sealed_part(session, opened.fetched, Role.Content)
-    return None if sealed is None else part.open_segment(0, sealed, sha256(sealed))
+    if part is None or sealed is None:
+        return None
+    return part.open_segment(0, sealed, sha256(sealed))
 
 
 @asynccontextmanager

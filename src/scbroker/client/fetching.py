@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -56,7 +57,7 @@ KIND: Final = "container"
 _ROUNDS: Final = 5
 _MANY_VIEWS: Final = 32
 _MAX_GOVERNING: Final = 256 * 1_048_576
-_NO_TOMBSTONE: Final = "The broker says that a container was deleted, and shows no tombstone."
+NO_TOMBSTONE: Final = "The broker says that a container was deleted, and shows no tombstone."
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ async def fetch(
 async def prove_deletion(session: Session, container_id: uuid.UUID) -> NoReturn:
     """After a broker said that a container was deleted: its tombstone proves it, or nothing does."""
     await fetch(session, container_id)
-    raise IntegrityError(_NO_TOMBSTONE)
+    raise IntegrityError(NO_TOMBSTONE)
 
 
 def keep_mark(session: Session, stored: bytes | None, state: State) -> bool:
@@ -133,25 +134,57 @@ async def keep_own(session: Session, before: State | None, own: State) -> None:
 async def _fetch_once(
     session: Session, container_id: uuid.UUID, mark: Mark | None, *, header: bool, content: bool
 ) -> Fetched:
-    resumed = mark is not None and mark.complete
     query = {name: "1" for name, wanted in (("header", header), ("content", content)) if wanted}
-    if mark is not None and resumed:
-        query["since"] = str(mark.version)
+    if (since := since_of(mark)) is not None:
+        query["since"] = str(since)
     path = f"/v1/containers/{container_id}"
     try:
         view = await session.call("GET", path, ContainerView, query=query)
     except DeletedError:
-        raise IntegrityError(_NO_TOMBSTONE) from None
+        raise IntegrityError(NO_TOMBSTONE) from None
+    judged = await collect(session, container_id, mark, view)
+    if len(judged.views) > _MANY_VIEWS:
+        return Fetched(await io_thread.in_pool(judged.state), view)
+    return Fetched(judged.state(), view)
+
+
+def since_of(mark: Mark | None) -> int | None:
+    """From which version on a reader with this mark has to be told."""
+    return mark.version if mark is not None and mark.complete else None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that was served of a container, ready to be judged."""
+
+    container_id: bytes
+    reader: bytes
+    views: list[GoverningView]
+    head: Signed | None
+    walk: Walk | None
+    chains: dict[bytes, KeyChain]
+    mark: Mark | None
+    now: int
+
+    def state(self) -> State:
+        """What may be believed of it."""
+        return judge_view(
+            self.container_id, self.reader, self.views, self.head, self.walk, self.chains,
+            self.mark, self.now,
+        )  # fmt: skip
+
+
+async def collect(
+    session: Session, container_id: uuid.UUID, mark: Mark | None, view: ContainerView
+) -> Evidence:
+    """What a view leaves to be fetched: further pages, and the keys of authors."""
     views = await _all_governing(session, container_id, view)
     head = view.head.signed if view.head is not None else None
     walk = await _walk(session, container_id, view, views, mark)
-    chains = await _chains(session, view, views, head, mark if resumed else None)
-    judged = (
+    chains = await _chains(session, authors_of(view, views, mark))
+    return Evidence(
         container_id.bytes, session.fingerprint, views, head, walk, chains, mark, now()
     )  # fmt: skip
-    if len(views) > _MANY_VIEWS:
-        return Fetched(await io_thread.in_pool(judge_view, *judged), view)
-    return Fetched(judge_view(*judged), view)
 
 
 async def _all_governing(
@@ -221,21 +254,22 @@ async def _walk(
     return walk
 
 
-async def _chains(
-    session: Session,
-    view: ContainerView,
-    views: list[GoverningView],
-    head: Signed | None,
-    resumed: Mark | None,
-) -> dict[bytes, KeyChain]:
-    """The key chains of the authors that have to be judged."""
+def authors_of(
+    view: ContainerView, views: Sequence[GoverningView], mark: Mark | None
+) -> dict[uuid.UUID, int]:
+    """The authors that have to be judged, and up to where the broker says that their keys go."""
+    resumed = since_of(mark) is not None
     judged = [parse_record(item.record.body) for item in views[1 if resumed else 0 :]]
-    if head is not None:
-        judged.append(parse_record(head.body))
-    authors = {user_id_of(record.author): record.author for record in judged}
-    known = {uuid.UUID(item.userId): item.sequence for item in view.keyChains}
+    if view.head is not None:
+        judged.append(parse_record(view.head.body))
+    known = {item.userId: item.sequence for item in view.keyChains}
+    authors = {user_id_of(record.author) for record in judged}
+    return {user: known.get(str(user), 0) for user in authors}
+
+
+async def _chains(session: Session, authors: Mapping[uuid.UUID, int]) -> dict[bytes, KeyChain]:
     try:
-        chains = await session.directory.at_least({user: known.get(user, 0) for user in authors})
+        chains = await session.directory.at_least(authors)
     except NotFoundError:
         raise IntegrityError("A record is served whose author the broker does not know.") from None
     return {chain.fingerprint: chain for chain in chains.values()}

@@ -15,13 +15,21 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol, Self, TypeVar, overload, runtime_checkable
 
-from scbroker.client.content import ContentSource, Progress
+from scbroker.client.content import Progress
 from scbroker.client.content_reader import ContentReader
 from scbroker.client.operation import operation
 from scbroker.client.promise import Promise
 from scbroker.errors import BrokerError
 from scbroker.keys import KeyRing
-from scbroker.types import Container, ContainerEvent, Header, PublicKey, SecuredContainer
+from scbroker.types import (
+    Container,
+    ContainerEvent,
+    ContentSource,
+    Header,
+    NewContainer,
+    PublicKey,
+    SecuredContainer,
+)
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
 
 T = TypeVar("T")
@@ -396,6 +404,34 @@ class BrokerProvider(Protocol):
         broker answers with somebody else's keys."""
 
     @overload
+    def createContainers(
+        self,
+        containers: Iterable[NewContainer],
+    ) -> Promise[list[SecuredContainer | BrokerError]]: ...
+
+    @overload
+    def createContainers(
+        self,
+        containers: Iterable[NewContainer],
+        *,
+        completionHandler: Callable[[list[SecuredContainer | BrokerError]], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def createContainers(self, *args: Any, **kwargs: Any) -> Any:
+        """Makes many containers in few requests; the results stand in the order of the items.
+
+        Each is made as `createContainer` makes it, and each by itself: what failed is there as its
+        `BrokerError`, and undoes none of the others. Large contents are sent ahead of their container.
+        The broker learns what it learns of each, and that they were made together.
+
+        Raises `invalidArgumentError`, with the position of the item, before anything is sent. Where a
+        request has no answer, as in an `unreachableError`, the operation fails as a whole, and any of
+        the containers may be there: `getEvents` tells."""
+
+    @overload
     def updateContainer(
         self,
         containerId: uuid.UUID,
@@ -591,6 +627,50 @@ class BrokerProvider(Protocol):
         anything is returned: who signed it, that they had the right to, that it is not older than
         this device has seen, and every byte. Raises `notFoundError` without access, `deletedError`
         after deletion, an `untrustedError` for anything that its author did not make."""
+
+    @overload
+    def getContainers(
+        self,
+        containerIds: Iterable[uuid.UUID],
+        headerType: None = None,
+    ) -> Promise[list[Container[Any] | BrokerError]]: ...
+
+    @overload
+    def getContainers(
+        self,
+        containerIds: Iterable[uuid.UUID],
+        headerType: builtins.type[T],
+    ) -> Promise[list[Container[T] | BrokerError]]: ...
+
+    @overload
+    def getContainers(
+        self,
+        containerIds: Iterable[uuid.UUID],
+        headerType: None = None,
+        *,
+        completionHandler: Callable[[list[Container[Any] | BrokerError]], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @overload
+    def getContainers(
+        self,
+        containerIds: Iterable[uuid.UUID],
+        headerType: builtins.type[T],
+        *,
+        completionHandler: Callable[[list[Container[T] | BrokerError]], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getContainers(self, *args: Any, **kwargs: Any) -> Any:
+        """Reads many containers in few requests; the results stand in the order of the ids.
+
+        Each is verified as `getContainer` verifies it, and each by itself: what could not be read, or
+        must not be believed, is there as its `BrokerError`. `headerType` is that of every header. An id
+        may stand there twice. Where a request has no answer the operation fails as a whole."""
 
     @overload
     def getContainerHeader(

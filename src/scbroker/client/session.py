@@ -106,19 +106,23 @@ class Session:
     def unwrap(self, index: int, wrap: bytes, info: bytes) -> bytes:
         """The key in a wrap to one of the session's keys; what was opened lately is not opened again."""
         name = sha256(info + wrap)
-        if name in self._opened:
-            self._opened.move_to_end(name)
-        else:
-            keys = self.keys.encryption
-            if index >= len(keys):
-                raise IntegrityError(
-                    "The container is wrapped to a key that this KeyRing does not have."
-                )
-            key = keys[index].unwrap(wrap, info)
-            if len(self._opened) >= _OPENED:
+        with self._lock:  # batches are opened beside the loop
+            found = self._opened.get(name)
+            if found is not None:
+                self._opened.move_to_end(name)
+                return found
+        keys = self.keys.encryption
+        if index >= len(keys):
+            raise IntegrityError(
+                "The container is wrapped to a key that this KeyRing does not have."
+            )
+        key = keys[index].unwrap(wrap, info)
+        with self._lock:
+            if self.ring is not None:  # or it was forgotten meanwhile, with all that it opened
+                self._opened[name] = key
+            while len(self._opened) > _OPENED:
                 self._opened.popitem(last=False)
-            self._opened[name] = key
-        return self._opened[name]
+        return key
 
     async def signing_key(self) -> KnownKey:
         """The key to sign with, as it was published; where the KeyRing lacks it, the session is over."""
@@ -265,6 +269,7 @@ class Session:
 
     def forget(self) -> None:
         """Drops the keys at once; what is in flight and needs them fails."""
-        self.ring = None
-        self._opened.clear()
+        with self._lock:
+            self.ring = None
+            self._opened.clear()
         self._token = None

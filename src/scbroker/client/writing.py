@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from scbroker.client.change import KEEP, OWNER, Change, Grants, keys_of, seal_parts
@@ -17,15 +16,13 @@ from scbroker.client.fetching import (
     Fetched,
     Opened,
     fetch,
-    keep_own,
-    metadata_fields,
-    metadata_of,
     open_fetched,
     prove_deletion,
 )
 from scbroker.client.io_thread import io_thread
 from scbroker.client.reading import State, open_type
 from scbroker.client.sealing import Grant, NewAccess, make_access, make_type
+from scbroker.client.sending import Draft, finish, prepare
 from scbroker.client.session import Session
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
 from scbroker.crypto.verify import HASH_SIZE
@@ -39,10 +36,7 @@ from scbroker.errors import (
     RejectedError,
     StaleKeysError,
 )
-from scbroker.records.access_list import AccessList
-from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import (
-    LABEL,
     ContainerRecord,
     Governing,
     Link,
@@ -50,26 +44,13 @@ from scbroker.records.container_record import (
     Role,
 )
 from scbroker.records.ids import container_id_of, user_id_of
-from scbroker.records.judge import Known, judge_first, judge_next
-from scbroker.records.key_record import Signed
+from scbroker.records.key_record import KeyChain, KnownKey
 from scbroker.types import SecuredContainer
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
-from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import RecordReceipt, RecordRequest, TypeText
+from scbroker.wire.containers import RecordReceipt
 
-_RETRIES: Final = 3
+RETRIES: Final = 3
 _MANY_WRAPS: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A record ready to be signed, with what goes along."""
-
-    record: ContainerRecord
-    access: NewAccess | None
-    type: TypeText | None
-    container_key: bytes | None
-    text: str | None
 
 
 async def create(session: Session, change: Change) -> SecuredContainer:
@@ -84,14 +65,19 @@ async def create(session: Session, change: Change) -> SecuredContainer:
 async def _create(session: Session, change: Change) -> SecuredContainer:
     nonce = change.upload.nonce if change.upload is not None else random_bytes(HASH_SIZE)
     container_id = container_id_of(session.fingerprint, nonce).bytes
-    for attempt in range(_RETRIES):
-        recipients = () if change.grants is KEEP else change.grants
-        await seal_parts(session, change, container_id, None, recipients)
-        draft = await _draft_first(session, change, container_id, nonce)
+    grants = grants_of(session, change)
+    for attempt in range(RETRIES):
+        await seal_parts(session, change, container_id, None, grants)
+        first = (session, change, container_id, nonce, await keys_of(session, grants))
+        signing_key = await session.signing_key()
+        if len(grants) > _MANY_WRAPS:
+            draft = await io_thread.in_pool(draft_first, *first, signing_key)
+        else:
+            draft = draft_first(*first, signing_key)
         try:
             return await _commit(session, change, draft, None)
         except (StaleKeysError, RejectedError) as error:
-            if attempt == _RETRIES - 1 or not await _is_outdated(session, draft, error):
+            if attempt == RETRIES - 1 or not await _is_outdated(session, draft, error):
                 raise
     raise AssertionError("unreachable")
 
@@ -113,7 +99,7 @@ async def _update(
     session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
 ) -> SecuredContainer:
     seen: Fetched | None = None
-    for attempt in range(_RETRIES + 1):
+    for attempt in range(RETRIES + 1):
         fetched = await fetch(session, container_id)
         if seen is not None:
             _check_no_conflict(seen.state, fetched.state, change)
@@ -130,20 +116,29 @@ async def _update(
         try:
             return await _commit(session, change, draft, fetched)
         except (StaleKeysError, RejectedError) as error:
-            if attempt == _RETRIES or not await _is_outdated(session, draft, error):
+            if attempt == RETRIES or not await _is_outdated(session, draft, error):
                 raise
         except ConflictError:
-            if attempt == _RETRIES or change.grants is not KEEP or if_version is not None:
+            if attempt == RETRIES or change.grants is not KEEP or if_version is not None:
                 raise
     raise AssertionError("unreachable")
 
 
-async def _is_outdated(session: Session, draft: _Draft, error: BrokerError) -> bool:
+async def _is_outdated(session: Session, draft: Draft, error: BrokerError) -> bool:
     """Whether a record was refused for keys that are others by now: a recipient's, or one's own."""
     if isinstance(error, StaleKeysError):
         return True
+    await look_at_own_keys(session)
+    return has_old_key(session, draft)
+
+
+async def look_at_own_keys(session: Session) -> None:
     async with session.changing_keys():  # a change that is under way has an answer first
         await session.directory.latest([session.userId])
+
+
+def has_old_key(session: Session, draft: Draft) -> bool:
+    """Whether a draft is for another key than the latest that is known."""
     return draft.record.keyIndex != session.directory.own.latest(KeyType.Signing).index
 
 
@@ -187,19 +182,31 @@ def _id(part: Part | None) -> bytes | None:
     return None if part is None else part.partId
 
 
-async def _draft_first(
-    session: Session, change: Change, container_id: bytes, nonce: bytes
-) -> _Draft:
-    grants = {session.userId: OWNER} if change.grants is KEEP else change.grants
+def grants_of(session: Session, change: Change) -> Grants:
+    """Who is to have access to what begins."""
+    return {session.userId: OWNER} if change.grants is KEEP else change.grants
+
+
+def draft_first(
+    session: Session,
+    change: Change,
+    container_id: bytes,
+    nonce: bytes,
+    chains: Mapping[uuid.UUID, KeyChain],
+    key: KnownKey,
+) -> Draft:
+    """The first record, for recipients with these keys, to be signed with one's own."""
+    grants = grants_of(session, change)
     container_key = random_bytes(KEY_SIZE)
     text = None if change.type is KEEP else change.type
     salted, digest = make_type(container_id, text)
-    access = await _access(session, container_id, 1, digest, container_key, grants, {})
+    access = make_access(
+        container_id, 1, session.fingerprint, digest, container_key, grants, chains, frozenset()
+    )
     commitment = access.governing.keyCommitment
     parts = {
         role: sealed.finish(container_key, commitment) for role, sealed in change.sealed.items()
     }
-    key = await session.signing_key()
     record = ContainerRecord(
         containerId=container_id,
         nonce=nonce,
@@ -214,10 +221,10 @@ async def _draft_first(
         content=parts.get(Role.Content),
         tombstone=False,
     )
-    return _Draft(record, access, salted, container_key, text)
+    return Draft(record, access, salted, container_key, text)
 
 
-async def _draft_next(session: Session, change: Change, opened: Opened) -> _Draft:
+async def _draft_next(session: Session, change: Change, opened: Opened) -> Draft:
     state = opened.state
     version = state.record.version + 1
     before = state.governing.governing
@@ -267,7 +274,7 @@ async def _draft_next(session: Session, change: Change, opened: Opened) -> _Draf
         content=parts[Role.Content],
         tombstone=change.delete,
     )
-    return _Draft(record, access, salted, container_key, text)
+    return Draft(record, access, salted, container_key, text)
 
 
 def _grants(session: Session, state: State, change: Change, moment: int) -> Grants | None:
@@ -342,76 +349,16 @@ def _part(
 
 
 async def _commit(
-    session: Session, change: Change, draft: _Draft, fetched: Fetched | None
+    session: Session, change: Change, draft: Draft, fetched: Fetched | None
 ) -> SecuredContainer:
     """Signs, judges as a reader would, sends, and marks."""
-    record, body = draft.record, encode_object(draft.record)
-    signed = Signed(body, session.keys.signing[record.keyIndex].sign(LABEL, body))
-    state = _judge_own(draft, signed, fetched)
+    prepared = prepare(session, change, draft, fetched)
+    record = draft.record
     change.end_upload()
-    for sealed in change.sealed.values():
-        sealed.sent_under = state.governing.governing.keyCommitment
-    inline = {role: sealed.inline for role, sealed in change.sealed.items()}
-    request = RecordRequest(
-        record=SignedObject.of(signed),
-        accessList=list(draft.access.entries) if draft.access is not None else None,
-        type=draft.type,
-        header=inline.get(Role.Header),
-        content=inline.get(Role.Content),
-    )
-    container_id = uuid.UUID(bytes=record.containerId)
     receipt = await session.call(
         "PUT",
-        f"/v1/containers/{container_id}/records/{record.version}",
+        f"/v1/containers/{uuid.UUID(bytes=record.containerId)}/records/{record.version}",
         RecordReceipt,
-        message=request,
+        message=prepared.request,
     )
-    if (receipt.version, receipt.hash) != (record.version, state.head.hash):
-        raise IntegrityError("The broker's receipt is for another record than the one sent.")
-    await keep_own(session, fetched.state if fetched else None, state)
-    return _secured(session, draft, state, signed, request, fetched)
-
-
-def _judge_own(draft: _Draft, signed: Signed, fetched: Fetched | None) -> State:
-    known = Known(draft.record, Known.parse(signed.body).hash)
-    access = AccessList.whole(draft.access.salted) if draft.access is not None else None
-    try:
-        if fetched is None:
-            after = judge_first(known, access or AccessList.whole([]), now())
-            created = (draft.record.author, draft.record.time)
-            complete = True
-        else:
-            before = fetched.state
-            after = judge_next(known, before.governing, access, before.head, now())
-            created = (before.createdBy, before.createdAt)
-            complete = before.complete and after.access.complete
-    except IntegrityError as error:
-        raise PermissionDeniedError(f"This change is beyond your own access: {error}") from None
-    return State(known, signed, after, complete, *created)
-
-
-def _secured(
-    session: Session,
-    draft: _Draft,
-    state: State,
-    signed: Signed,
-    request: RecordRequest,
-    fetched: Fetched | None,
-) -> SecuredContainer:
-    """The container as it was sent; of parts that were carried over, nothing was."""
-    wraps = dict(
-        zip(
-            state.governing.access.entries,
-            [item.wrap for item in request.accessList or ()],
-            strict=request.accessList is not None,
-        )
-    )
-    own = fetched.view.wrap if request.accessList is None and fetched is not None else None
-    return SecuredContainer(
-        **metadata_fields(metadata_of(session, state, draft.container_key, draft.text)),
-        record=signed.body,
-        signature=signed.signature,
-        wrap=wraps.get(session.fingerprint, own),
-        sealedHeader=request.header,
-        sealedContent=request.content,
-    )
+    return await finish(session, prepared, receipt)

@@ -6,6 +6,7 @@ version fixes every algorithm (docs/spec/ids.md, section 2). Every failure to op
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import unicodedata
@@ -44,6 +45,7 @@ MLKEM_SEED_SIZE: Final = 64
 MAX_SECRET_SIZE: Final = 1023
 _SECRET_BLOCK: Final = 128
 _GCM_NONCE: Final = 12
+_RECIPIENTS: Final = 1024
 _SUITE: Final = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 _stretching = threading.Lock()
 Octets = bytes | bytearray | memoryview
@@ -101,15 +103,20 @@ def checksum(key: bytes, number: int, data: Octets) -> bytes:
 
 def wrap_key(public_key: bytes, info: bytes, key: bytes) -> bytes:
     """A 32-byte key for the holder of a public encryption key: 1,168 bytes, bound to `info`."""
+    try:
+        return _SUITE.encrypt(key, _recipient(public_key), info=info)
+    except ValueError:
+        raise IntegrityError("A public encryption key cannot be wrapped to.") from None
+
+
+@functools.lru_cache(_RECIPIENTS)
+def _recipient(public_key: bytes) -> MLKEM768X25519PublicKey:
+    """A public encryption key, checked and loaded; loading takes as long as wrapping."""
     check_encryption_key(public_key)
-    recipient = MLKEM768X25519PublicKey(
+    return MLKEM768X25519PublicKey(
         MLKEM768PublicKey.from_public_bytes(public_key[:MLKEM_KEY_SIZE]),
         X25519PublicKey.from_public_bytes(public_key[MLKEM_KEY_SIZE:]),
     )
-    try:
-        return _SUITE.encrypt(key, recipient, info=info)
-    except ValueError:
-        raise IntegrityError("A public encryption key cannot be wrapped to.") from None
 
 
 class SigningKey:

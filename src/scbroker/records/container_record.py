@@ -6,6 +6,7 @@ Whether a record is valid among others is `judge`'s matter.
 from __future__ import annotations
 
 import enum
+import functools
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -24,6 +25,8 @@ from scbroker.records.canonical import (
 
 LABEL: Final = "container-record"
 MAX_RECORD: Final = 2048
+_PARSED: Final = 512
+"""Records that are not parsed again: each is looked at several times on its way."""
 MAX_TYPE: Final = 256
 SEGMENT: Final = 1_048_576
 SEALED_KEY_SIZE: Final = 112
@@ -89,6 +92,7 @@ class ContainerRecord(Row, frozen=True):
         return self.header if role is Role.Header else self.content
 
 
+@functools.lru_cache(_PARSED)
 def parse_record(body: bytes) -> ContainerRecord:
     """A record that is well-formed by itself; `IntegrityError` for any other."""
     record = decode_object(ContainerRecord, body, MAX_RECORD)

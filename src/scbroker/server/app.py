@@ -38,8 +38,9 @@ from scbroker.errors import (
 from scbroker.records.ids import parse_uuid
 from scbroker.server import (
     accounts,
+    appending,
+    batches,
     challenges,
-    containers,
     deletion,
     events,
     key_files,
@@ -53,6 +54,7 @@ from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.large import LargeAnswer, Places, takes_a_place
 from scbroker.server.openapi import document
 from scbroker.server.operation import Operation
+from scbroker.wire import batches as b
 from scbroker.wire import codec
 from scbroker.wire import containers as c
 from scbroker.wire import events as e
@@ -84,7 +86,7 @@ _OFTEN: Final = (_CONTAINER, _CONTAINER + "/records/{version}")
 
 
 async def _append(broker: Broker, call: Call, message: c.RecordRequest) -> Response:
-    receipt, new = await containers.append(broker, call, message)
+    receipt, new = await appending.append(broker, call, message)
     return _answer(encode(receipt), 201 if new else 200)
 
 
@@ -125,6 +127,10 @@ OPERATIONS: Final = (
               None, bytes),
     Operation("GET", _PART + "/segments", parts.segments, "Read sealed segments",
               None, bytes, c.SegmentsQuery),
+    Operation("POST", "/v1/batches/records", batches.append_records, "Append several records",
+              b.RecordsRequest, b.RecordsAnswer, limit=codec.MAX_MESSAGE),
+    Operation("POST", "/v1/batches/views", batches.read_views, "Read several containers",
+              b.ViewsRequest, b.ViewsAnswer, large=True),
     Operation("GET", "/v1/events", events.list_events, "List events", None, e.Events, e.EventQuery),
 )  # fmt: skip
 

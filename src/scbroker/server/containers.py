@@ -1,13 +1,11 @@
-"""Appending records to containers. Spec: docs/spec/container.md, section 10.
+"""Whether a record may be stored, and storing it. Spec: docs/spec/container.md, section 10.
 
-A record goes through here in order: `incoming` (what needs no database), the author's signature,
-`_store` (under the lock of the container's row: idempotence, conflict, rules, parts), and out as rows
-and events in one transaction. Nothing is stored that was not judged.
+`store` works under the lock of the container's row: idempotence, conflict, rules, parts, and out as rows
+and events in one transaction. What comes before it is `appending`'s.
 """
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
@@ -15,14 +13,12 @@ from sqlalchemy import Connection, Row
 from scbroker.crypto.verify import sha256
 from scbroker.errors import (
     AlreadyExistsError,
-    BrokerError,
     ClockError,
     ConflictError,
     DeletedError,
     IntegrityError,
     InvalidArgumentError,
     NotFoundError,
-    OverloadedError,
     PermissionDeniedError,
     RejectedError,
 )
@@ -34,65 +30,37 @@ from scbroker.records.judge import (
     judge_first,
     judge_next,
     needed_permissions,
-    verify_author,
 )
-from scbroker.records.key_record import CLOCK_TOLERANCE, KeyChain
+from scbroker.records.key_record import CLOCK_TOLERANCE
 from scbroker.server import events, members, parts
 from scbroker.server import statements as sql
-from scbroker.server.broker import Broker, Call, now
-from scbroker.server.incoming import Incoming, parse_incoming
-from scbroker.server.members import KeysChangedError
+from scbroker.server.broker import now
+from scbroker.server.incoming import Incoming
+from scbroker.server.new_rows import NewRows
 from scbroker.server.stored_lists import StoredList
 from scbroker.vocabulary import ContainerAccessLevel
-from scbroker.wire.containers import MAX_INLINE, RecordReceipt, RecordRequest
+from scbroker.wire.containers import MAX_INLINE
 
-_ATTEMPTS: Final = 4
 _UNKNOWN: Final = "There is no container of this id that you have access to."
 
 
-async def append(broker: Broker, call: Call, message: RecordRequest) -> tuple[RecordReceipt, bool]:
-    """Appends a record, or finds that it was appended before. Second: whether it is new."""
-    incoming = parse_incoming(broker.settings, call, message)
-
-    length = call.session.chain_length
-    for _ in range(_ATTEMPTS):
-        try:
-            new = await _append_once(broker, incoming, length)
-        except KeysChangedError as changed:
-            length = changed.length
-            continue
-        if incoming.known.record.tombstone:
-            with contextlib.suppress(
-                BrokerError
-            ):  # the record is durable: what fails is swept later
-                await parts.sweep(broker)
-        return incoming.receipt, new
-    raise OverloadedError("Your keys were changed again and again meanwhile.", retryAfter=1)
+def locked(connection: Connection, incoming: Incoming) -> Row[Any] | None:
+    return sql.one(connection, sql.LOCK_CONTAINER, id=incoming.container_id)
 
 
-async def _append_once(broker: Broker, incoming: Incoming, chain_length: int) -> bool:
-    """Verifies with the author's chain of this length, and stores while that is still their chain."""
+def store(
+    connection: Connection,
+    incoming: Incoming,
+    container: Row[Any] | None,
+    chain_length: int,
+    new: NewRows,
+    held: members.Users | None = None,
+) -> bool:
+    """Under the lock of the container's row; gives whether the record is new.
 
-    def known(connection: Connection) -> KeyChain | None:
-        """The keys to judge by; None where this very record is stored, and nothing is judged."""
-        if _stored_body(connection, incoming) == incoming.signed.body:
-            return None
-        return broker.chains.get(connection, incoming.user.id, chain_length)
-
-    at_hand = broker.chains.holds(incoming.user.id, chain_length)
-    chain = await broker.database.read(known, large=not at_hand)
-    if chain is None:
-        return False
-    try:
-        verify_author(incoming.signed, incoming.known.record, chain)
-        chain.check_active(incoming.known.record.keyIndex)
-    except IntegrityError as error:
-        raise RejectedError(str(error)) from None
-    return await broker.database.write(lambda c: _store(c, incoming, len(chain.records)))
-
-
-def _store(connection: Connection, incoming: Incoming, chain_length: int) -> bool:
-    container = sql.one(connection, sql.LOCK_CONTAINER, id=incoming.container_id)
+    `new` gets the rows that it adds, which are to be written before anything of this container is read.
+    `held` are users who are held already.
+    """
     if _is_stored(connection, incoming, container):
         return False
     if abs(incoming.known.record.time - now()) > CLOCK_TOLERANCE:
@@ -106,23 +74,24 @@ def _store(connection: Connection, incoming: Incoming, chain_length: int) -> boo
     after = _judge(incoming, before, parent)
     _check_type_sent(incoming, before)
     _check_renewed(incoming, before, parent)
-    users = members.hold_users(connection, incoming, before, chain_length)
+    users = members.hold_users(connection, incoming, before, chain_length, held)
     if incoming.access is not None:
         members.check_recipients(incoming.access, before, users)
     moment = now()
     if container is not None and before is not None and before.access.has_expired(moment):
         events.tell_of_expiry(connection, [container], moment)
-    # The container's row comes first: of two that create it at once, the second waits here.
-    _store_record(connection, incoming, container, after)
+    # The container's row comes first: of two that create it at once, the second waits for it.
+    _store_record(connection, incoming, container, after, new)
     if incoming.access is not None:
-        members.store_access(connection, incoming, incoming.access, users, moment)
-    _store_parts(connection, incoming, parent)
+        members.store_access(connection, incoming, incoming.access, users, moment, new)
+    _store_parts(connection, incoming, parent, new)
     news = events.News(
         incoming, before, after, parent.record if parent else None,
         container.type if container is not None else None, _type_now(incoming, container),
     )  # fmt: skip
-    events.tell_of_record(connection, news, living=members.living(users), moment=moment)
+    events.tell_of_record(new, news, living=members.living(users), moment=moment)
     if incoming.known.record.tombstone:
+        new.write(connection)
         _bury(connection, incoming)
     return True
 
@@ -138,7 +107,7 @@ def _is_stored(connection: Connection, incoming: Incoming, container: Row[Any] |
         connection, sql.FIND_MEMBER, container=incoming.container_id, user=incoming.user.id
     )
     if record.version <= container.version:
-        if _stored_body(connection, incoming) == incoming.signed.body:
+        if stored_body(connection, incoming) == incoming.signed.body:
             return True
         if record.version == 1:
             raise AlreadyExistsError("This container id is taken.")
@@ -151,7 +120,7 @@ def _is_stored(connection: Connection, incoming: Incoming, container: Row[Any] |
     return False
 
 
-def _stored_body(connection: Connection, incoming: Incoming) -> bytes | None:
+def stored_body(connection: Connection, incoming: Incoming) -> bytes | None:
     number = incoming.known.record.version
     row = sql.one(connection, sql.FIND_RECORD, container=incoming.container_id, number=number)
     return None if row is None else bytes(row.body)
@@ -218,7 +187,9 @@ def _check_renewed(incoming: Incoming, before: InForce | None, parent: Known | N
         raise RejectedError("The container key has to be renewed before anything new (rule 5).")
 
 
-def _store_parts(connection: Connection, incoming: Incoming, parent: Known | None) -> None:
+def _store_parts(
+    connection: Connection, incoming: Incoming, parent: Known | None, new: NewRows
+) -> None:
     """Takes over new parts, inline or sent before in chunks, and lets go of replaced ones."""
     record, message = incoming.known.record, incoming.message
     old = {role: parent.record.part(role) if parent else None for role in Role}
@@ -239,9 +210,9 @@ def _store_parts(connection: Connection, incoming: Incoming, parent: Known | Non
         else:
             parts.take_over(connection, incoming.container_id, incoming.user.id, part)
     if rows:
-        if connection.execute(sql.PARTS_INLINE, {"some": [row["part_id"] for row in rows]}).first():
+        if connection.execute(sql.PARTS_TAKEN, {"some": [row["part_id"] for row in rows]}).first():
             raise RejectedError("A part id is used a second time.")
-        connection.execute(sql.ADD_PART, rows)
+        new.add(sql.ADD_PART, rows)
     if replaced:
         connection.execute(sql.REPLACE_PARTS, {"replaced": replaced, "now": now()})
 
@@ -267,7 +238,11 @@ def _inline_row(incoming: Incoming, part: Part, sealed: bytes | None) -> dict[st
 
 
 def _store_record(
-    connection: Connection, incoming: Incoming, container: Row[Any] | None, after: InForce
+    connection: Connection,
+    incoming: Incoming,
+    container: Row[Any] | None,
+    after: InForce,
+    new: NewRows,
 ) -> None:
     record, message = incoming.known.record, incoming.message
     state: dict[str, object] = {
@@ -280,18 +255,20 @@ def _store_record(
         state |= {"type": message.type.type, "type_salt": message.type.salt}
     if container is None:
         row = {"id": record.containerId, "creator_id": incoming.user.id, **state}
-        connection.execute(sql.ADD_CONTAINER, row)
+        new.add(sql.ADD_CONTAINER, [row])
     else:
         connection.execute(sql.SET_CONTAINER, {"container": record.containerId, **state})
-    connection.execute(
+    new.add(
         sql.ADD_RECORD,
-        {
-            "container_id": record.containerId,
-            "version": record.version,
-            "governing": record.governing is not None,
-            "body": incoming.signed.body,
-            "signature": incoming.signed.signature,
-        },
+        [
+            {
+                "container_id": record.containerId,
+                "version": record.version,
+                "governing": record.governing is not None,
+                "body": incoming.signed.body,
+                "signature": incoming.signed.signature,
+            }
+        ],
     )
 
 

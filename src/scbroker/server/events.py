@@ -23,6 +23,7 @@ from scbroker.records.judge import InForce
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.incoming import Incoming
+from scbroker.server.new_rows import NewRows
 from scbroker.server.tables import events
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
 from scbroker.wire.events import Change, Event, EventQuery, Events
@@ -49,8 +50,8 @@ class News:
     type_now: str | None
 
 
-def tell_of_record(connection: Connection, news: News, *, living: set[bytes], moment: int) -> None:
-    """Writes what a record means to each of the users that it concerns.
+def tell_of_record(new_rows: NewRows, news: News, *, living: set[bytes], moment: int) -> None:
+    """Adds what a record means to each of the users that it concerns.
 
     Whose time was over at `moment` is out, in the list before as in the new one.
     """
@@ -73,8 +74,7 @@ def tell_of_record(connection: Connection, news: News, *, living: set[bytes], mo
         # Whoever is out is told of the type that they could see.
         text = news.type_before if entry is None else news.type_now
         rows.append({**_row(news.incoming, kind, fingerprint, entry or was, text), "changes": seen})
-    if rows:
-        connection.execute(sql.ADD_EVENTS, rows)
+    new_rows.add(sql.ADD_EVENTS, rows)
 
 
 def tell_of_expiry(connection: Connection, containers: Sequence[Row[Any]], moment: int) -> None:

@@ -42,6 +42,7 @@ class Incoming:
 
 
 def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> Incoming:
+    """The record of a request; the path names it too, but for that of a batch."""
     signed = message.record.signed
     try:
         known = Known.parse(signed.body)
@@ -52,7 +53,8 @@ def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> In
     except IntegrityError as error:
         raise RejectedError(str(error)) from None
     record = known.record
-    if (record.containerId, record.version) != (call.uuid("containerId"), call.number("version")):
+    named = (record.containerId, record.version)
+    if call.path and named != (call.uuid("containerId"), call.number("version")):
         raise InvalidArgumentError("The record is for another container or version than the path.")
     if record.nonce and container_id_of(record.author, record.nonce).bytes != record.containerId:
         raise RejectedError("A container's id is not its creator's to give (rule 1).")

@@ -35,7 +35,7 @@ def takes_a_place(operation: Operation, request: Request) -> bool:
     """Whether the request, or its answer, may be large."""
     if not operation.session:
         return False
-    if operation.message is bytes or operation.answer is bytes:
+    if operation.large or operation.message is bytes or operation.answer is bytes:
         return True
     if operation.limit <= MAX_SMALL_MESSAGE:
         return False

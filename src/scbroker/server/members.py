@@ -21,6 +21,7 @@ from scbroker.records.ids import user_id_of
 from scbroker.records.judge import InForce
 from scbroker.server import statements as sql
 from scbroker.server.incoming import Incoming
+from scbroker.server.new_rows import NewRows
 from scbroker.server.stored_lists import StoredList
 from scbroker.vocabulary import ContainerAccessLevel
 
@@ -36,24 +37,40 @@ class KeysChangedError(Exception):
 Users = Mapping[bytes, Row[Any]]
 
 
+def hold_all(connection: Connection, items: Iterable[Incoming]) -> Users:
+    """Everybody who stands in a new list of one of these records, and their author, held."""
+    names = {item.user.fingerprint for item in items}
+    for item in items:
+        names |= item.access.entries.keys() if item.access is not None else set()
+    return {row.fingerprint: row for row in _rows(connection, sql.HOLD_USERS, names)}
+
+
 def hold_users(
-    connection: Connection, incoming: Incoming, before: InForce | None, chain_length: int
+    connection: Connection,
+    incoming: Incoming,
+    before: InForce | None,
+    chain_length: int,
+    held: Users | None = None,
 ) -> Users:
     """Everybody whom the record concerns, by fingerprint; the author living, with these very keys.
 
     Author and newcomers are held: their deletion, or a change of keys, comes before or after this
-    record and not beside it. Whose deletion would touch this container waits for its row anyway.
+    record and not beside it. Whose deletion would touch this container waits for its row anyway. `held`
+    are those of a batch, who were held before.
     """
     old = before.access.entries.keys() if before else set()
     new = incoming.access.entries.keys() if incoming.access is not None else set()
     author = incoming.user.fingerprint
-    held = {author} | (new - old)
-    found = {row.fingerprint: row for row in _rows(connection, sql.HOLD_USERS, held)}
+    wanted = {author} | (new - old)
+    if held is not None:
+        found = {name: held[name] for name in wanted if name in held}
+    else:
+        found = {row.fingerprint: row for row in _rows(connection, sql.HOLD_USERS, wanted)}
     if found[author].deleted_at:
         raise NotAuthenticatedError("The account was deleted.")
     if found[author].chain_length != chain_length:
         raise KeysChangedError(found[author].chain_length)
-    if others := old - held:
+    if others := old - wanted:
         found |= {row.fingerprint: row for row in _rows(connection, sql.FIND_USERS, others)}
     return found
 
@@ -83,7 +100,12 @@ def check_recipients(access: AccessList, before: InForce | None, users: Users) -
 
 
 def store_access(
-    connection: Connection, incoming: Incoming, access: AccessList, users: Users, moment: int
+    connection: Connection,
+    incoming: Incoming,
+    access: AccessList,
+    users: Users,
+    moment: int,
+    new: NewRows,
 ) -> None:
     """The list as it was sent, for judging; a row of each living member, for serving.
 
@@ -92,13 +114,15 @@ def store_access(
     container_id = incoming.container_id
     sent = incoming.message.accessList or []
     stored = StoredList.whole([SaltedEntry(item.salt, item.entry) for item in sent])
-    connection.execute(
+    new.add(
         sql.ADD_LIST,
-        {
-            "container_id": container_id,
-            "access_version": incoming.known.record.version,
-            "entries": stored.encode(),
-        },
+        [
+            {
+                "container_id": container_id,
+                "access_version": incoming.known.record.version,
+                "entries": stored.encode(),
+            }
+        ],
     )
     if incoming.known.record.version > 1:
         connection.execute(sql.DROP_MEMBERS, {"container": container_id})
@@ -114,5 +138,4 @@ def store_access(
         for (fingerprint, entry), item in zip(access.entries.items(), sent, strict=True)
         if not users[fingerprint].deleted_at
     ]
-    if rows:
-        connection.execute(sql.ADD_MEMBERS, rows)
+    new.add(sql.ADD_MEMBERS, rows)

@@ -27,3 +27,5 @@ class Operation:
     session: bool = True
     status: int = 200
     limit: int = MAX_SMALL_MESSAGE
+    large: bool = False
+    """Whether the answer may be of megabytes, although the request is small."""

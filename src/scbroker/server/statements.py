@@ -17,6 +17,7 @@ from sqlalchemy import (
     insert,
     or_,
     select,
+    tuple_,
     union,
     update,
 )
@@ -92,6 +93,12 @@ FORGET_GUESSES: Final = delete(guesses).where(guesses.c.ends_at <= b("now"))
 # Containers
 FIND_CONTAINER: Final = select(containers).where(containers.c.id == b("id"))
 LOCK_CONTAINER: Final = FIND_CONTAINER.with_for_update(key_share=True)
+LOCK_SEVERAL: Final = (
+    select(containers)
+    .where(containers.c.id.in_(b("some", expanding=True)))
+    .order_by(containers.c.id)
+    .with_for_update(key_share=True)
+)
 ADD_CONTAINER: Final = insert(containers)
 SET_CONTAINER: Final = update(containers).where(containers.c.id == b("container"))
 ADD_RECORD: Final = insert(records)
@@ -126,6 +133,11 @@ ADD_LIST: Final = insert(access_lists)
 FIND_LIST: Final = select(access_lists.c.entries).where(
     access_lists.c.container_id == b("container"), access_lists.c.access_version == b("number")
 )
+FIND_LISTS: Final = select(access_lists).where(
+    tuple_(access_lists.c.container_id, access_lists.c.access_version).in_(
+        b("some", expanding=True)
+    )
+)
 LIST_VERSIONS: Final = select(access_lists.c.access_version).where(
     access_lists.c.container_id == b("container")
 )
@@ -137,7 +149,7 @@ FIND_MEMBER: Final = select(members).where(
     members.c.container_id == b("container"), members.c.user_id == b("user")
 )
 # With the record of the container's head.
-CONTAINER_AND_MEMBER: Final = (
+_WITH_MEMBER: Final = (
     select(
         containers,
         members.c.permissions,
@@ -154,8 +166,9 @@ CONTAINER_AND_MEMBER: Final = (
         records,
         and_(records.c.container_id == containers.c.id, records.c.version == containers.c.version),
     )
-    .where(containers.c.id == b("container"))
 )
+CONTAINER_AND_MEMBER: Final = _WITH_MEMBER.where(containers.c.id == b("container"))
+CONTAINERS_AND_MEMBER: Final = _WITH_MEMBER.where(containers.c.id.in_(b("some", expanding=True)))
 MEMBERS: Final = select(members).where(members.c.container_id == b("container"))
 DROP_MEMBERS: Final = delete(members).where(members.c.container_id == b("container"))
 CLAIM_EXPIRED: Final = (
@@ -204,6 +217,7 @@ _PART: Final = select(
 ).where(parts.c.part_id == b("part"))
 FIND_PART: Final = _PART
 LOCK_PART: Final = _PART.with_for_update()
+PARTS_TAKEN: Final = select(parts.c.part_id).where(parts.c.part_id.in_(b("some", expanding=True)))
 PARTS_INLINE: Final = select(parts.c.part_id, parts.c.inline).where(
     parts.c.part_id.in_(b("some", expanding=True))
 )

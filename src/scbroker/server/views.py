@@ -6,6 +6,7 @@ Enough to judge the head, and no entry of an access list beyond what the reader 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
@@ -42,37 +43,33 @@ _LITTLE: Final = 8
 Page = tuple[list[GoverningView], set[bytes]]
 
 
+@dataclass(slots=True)
+class Ahead:
+    """Rows that were read for several views at once, in the same snapshot."""
+
+    lists: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
+    """Stored access lists by container and version."""
+    inline: dict[bytes, bytes | None] = field(default_factory=dict)
+    """Sealed parts by id."""
+    chains: dict[bytes, KeyChainState] = field(default_factory=dict)
+    """How far the keys of a user go, by fingerprint."""
+
+
 async def view(broker: Broker, call: Call, message: None) -> ContainerView:
     """The container as its reader may see it, from the beginning or from the reader's mark."""
     del message
     container_id, user = call.uuid("containerId"), call.session
     query = call.query_as(ViewQuery)
-    since, wanted = query.since, _wanted(query)
+    since, wanted = query.since, wanted_parts(header=query.header, content=query.content)
 
     def read(connection: Connection) -> ContainerView:
-        return answer_of(connection, _readable(connection, container_id, user))
+        return view_of(connection, readable(connection, container_id, user), user, since, wanted)
 
     def read_if_little(connection: Connection) -> ContainerView | None:
-        container = _readable(connection, container_id, user)
+        container = readable(connection, container_id, user)
         if since is None or container.version - since > _LITTLE:
             return None
-        return answer_of(connection, container)
-
-    def answer_of(connection: Connection, container: Row[Any]) -> ContainerView:
-        start = _start(connection, container, since)
-        governing, authors = _governing(connection, container, user, start, container.version)
-        inline = _inline(connection, container, wanted)
-        return ContainerView(
-            governing=governing,
-            lastGoverning=container.governing_version,
-            head=_head(container),
-            skipped=_skipped(connection, container, since),
-            wrap=container.wrap,
-            type=_type(container),
-            header=inline.get(Role.Header),
-            content=inline.get(Role.Content),
-            keyChains=_chains(connection, authors),
-        )
+        return view_of(connection, container, user, since, wanted)
 
     # Mostly little came since the mark; a long history must not hold up everybody else.
     answer = None if since is None else await broker.database.read(read_if_little)
@@ -83,20 +80,49 @@ async def view(broker: Broker, call: Call, message: None) -> ContainerView:
     return answer
 
 
+def view_of(
+    connection: Connection,
+    container: Row[Any],
+    user: SessionUser,
+    since: int | None,
+    wanted: set[Role],
+    ahead: Ahead | None = None,
+) -> ContainerView:
+    """What a reader with access is served of a container."""
+    ahead = ahead or Ahead()
+    start = _start(connection, container, since)
+    last = container.version
+    governing, authors = _governing(connection, container, user, start, last, ahead)
+    inline = _inline(connection, container, wanted, ahead)
+    return ContainerView(
+        governing=governing,
+        lastGoverning=container.governing_version,
+        head=_head(container),
+        skipped=_skipped(connection, container, since),
+        wrap=container.wrap,
+        type=_type(container),
+        header=inline.get(Role.Header),
+        content=inline.get(Role.Content),
+        keyChains=_chains(connection, authors, ahead),
+    )
+
+
 async def governing_page(broker: Broker, call: Call, message: None) -> GoverningPage:
     """Governing records from a version on, as of the head of version `to`."""
     del message
     query = call.query_as(GoverningQuery)
 
     def read(connection: Connection) -> GoverningPage:
-        container = _readable(connection, call.uuid("containerId"), call.session)
+        container = readable(connection, call.uuid("containerId"), call.session)
         if query.to < container.version:
             # Who authored it is shown as the head's author is: for as long as pages of it may be asked for.
             after = parse_record(_stored(connection, container, query.to + 1).body)
             if after.time < now() - _PAGING:
                 raise ConflictError("The container was changed meanwhile: read it again.")
         return GoverningPage(
-            governing=_governing(connection, container, call.session, query.from_, query.to)[0]
+            governing=_governing(
+                connection, container, call.session, query.from_, query.to, Ahead()
+            )[0]
         )
 
     return await broker.database.read(read, large=True)
@@ -108,7 +134,7 @@ async def bodies(broker: Broker, call: Call, message: None) -> Bodies:
     query = call.query_as(BodiesQuery)
 
     def read(connection: Connection) -> list[bytes]:
-        container = _readable(connection, call.uuid("containerId"), call.session)
+        container = readable(connection, call.uuid("containerId"), call.session)
         values = {
             "container": container.id,
             "from": query.from_,
@@ -120,13 +146,18 @@ async def bodies(broker: Broker, call: Call, message: None) -> Bodies:
     return Bodies(bodies=await broker.database.read(read, large=True))
 
 
-def _wanted(query: ViewQuery) -> set[Role]:
-    asked = {Role.Header: query.header, Role.Content: query.content}
+def wanted_parts(*, header: object, content: object) -> set[Role]:
+    asked = {Role.Header: header, Role.Content: content}
     return {role for role, wanted in asked.items() if wanted}
 
 
-def _readable(connection: Connection, container_id: bytes, user: SessionUser) -> Row[Any]:
+def readable(connection: Connection, container_id: bytes, user: SessionUser) -> Row[Any]:
     found = sql.one(connection, sql.CONTAINER_AND_MEMBER, container=container_id, user=user.id)
+    return check_readable(found)
+
+
+def check_readable(found: Row[Any] | None) -> Row[Any]:
+    """The row of a container and its reader; `NotFoundError` without one, or with one that ran out."""
     if found is None or (found.expires_at is not None and found.expires_at <= now()):
         raise NotFoundError(_UNKNOWN)
     return found
@@ -143,7 +174,12 @@ def _start(connection: Connection, container: Row[Any], since: int | None) -> in
 
 
 def _governing(
-    connection: Connection, container: Row[Any], user: SessionUser, first: int, last: int
+    connection: Connection,
+    container: Row[Any],
+    user: SessionUser,
+    first: int,
+    last: int,
+    ahead: Ahead,
 ) -> Page:
     """Governing records with what the reader may see of their lists, and the authors to judge.
 
@@ -163,7 +199,8 @@ def _governing(
     for record, row, names in zip(records, rows, shown, strict=True):
         access, version = None, governing_of(record).accessVersion
         if version != given:
-            given, access = version, _list_view(connection, container.id, version, names)
+            given = version
+            access = _list_view(connection, container.id, version, names, ahead)
             size += len(access.entryHashes) + 160 * len(access.disclosed)
         signed = SignedObject.of(Signed(row.body, row.signature))
         views.append(GoverningView(record=signed, accessList=access))
@@ -174,10 +211,17 @@ def _governing(
 
 
 def _list_view(
-    connection: Connection, container_id: bytes, version: int, names: set[bytes] | None
+    connection: Connection,
+    container_id: bytes,
+    version: int,
+    names: set[bytes] | None,
+    ahead: Ahead,
 ) -> ListView:
-    found = sql.the(connection, sql.FIND_LIST, container=container_id, number=version)
-    whole = StoredList.decode(found.entries)
+    entries = ahead.lists.get((container_id, version))
+    if entries is None:
+        found = sql.the(connection, sql.FIND_LIST, container=container_id, number=version)
+        entries = found.entries
+    whole = StoredList.decode(entries)
     return (whole if names is None else whole.only(names)).view
 
 
@@ -240,20 +284,40 @@ def _type(container: Row[Any]) -> TypeText | None:
     return TypeText(salt=container.type_salt, type=container.type)
 
 
-def _inline(connection: Connection, container: Row[Any], wanted: set[Role]) -> dict[Role, bytes]:
+def _inline(
+    connection: Connection, container: Row[Any], wanted: set[Role], ahead: Ahead
+) -> dict[Role, bytes]:
     """The small ones of the parts that are wanted and may be read."""
+    parts = parts_to_serve(container, wanted)
+    found = {part_id: ahead.inline[part_id] for part_id in parts if part_id in ahead.inline}
+    if missing := parts.keys() - found.keys():
+        rows = connection.execute(sql.PARTS_INLINE, {"some": list(missing)})
+        found |= {row.part_id: row.inline for row in rows}
+    return {parts[part_id]: sealed for part_id, sealed in found.items() if sealed is not None}
+
+
+def parts_to_serve(container: Row[Any], wanted: set[Role]) -> dict[bytes, Role]:
+    """The head's parts that are wanted and may be read, by id."""
     if not wanted or not container.permissions & ContainerAccessLevel.Download:
         return {}
     head = parse_record(container.body)
-    parts = {part.partId: role for role in wanted if (part := head.part(role)) is not None}
-    rows = connection.execute(sql.PARTS_INLINE, {"some": list(parts)}) if parts else ()
-    return {parts[row.part_id]: row.inline for row in rows if row.inline is not None}
+    return {part.partId: role for role in wanted if (part := head.part(role)) is not None}
 
 
-def _chains(connection: Connection, authors: set[bytes]) -> list[KeyChainState]:
-    ids = [user_id_of(author).bytes for author in authors]
-    rows = connection.execute(sql.FIND_USERS, {"ids": ids}).all()
-    return [
-        KeyChainState(userId=str(user_id_of(row.fingerprint)), sequence=row.chain_length - 1)
-        for row in rows
-    ]
+def _chains(connection: Connection, authors: set[bytes], ahead: Ahead) -> list[KeyChainState]:
+    if missing := authors - ahead.chains.keys():
+        ids = [user_id_of(author).bytes for author in missing]
+        for row in connection.execute(sql.FIND_USERS, {"ids": ids}):
+            user_id = str(user_id_of(row.fingerprint))
+            state = KeyChainState(userId=user_id, sequence=row.chain_length - 1)
+            ahead.chains[row.fingerprint] = state
+    return [ahead.chains[author] for author in authors if author in ahead.chains]
+
+
+def size_of(view: ContainerView) -> int:
+    """About as many bytes as the view takes in an answer."""
+    shown = [item.accessList for item in view.governing]
+    lists = sum(len(item.entryHashes) + 256 * len(item.disclosed) for item in shown if item)
+    records = sum(len(item.record.body) + len(item.record.signature) for item in view.governing)
+    skipped = sum(map(len, view.skipped))
+    return lists + records + skipped + len(view.header or b"") + len(view.content or b"") + 8192

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from scbroker import errors
 from scbroker.errors import BrokerError, BrokerUnavailableError
+from scbroker.wire.codec import Message, Text, Uint
 
 STATUS: Final[dict[type[BrokerError], int]] = {
     errors.InvalidArgumentError: 400,
@@ -33,6 +35,8 @@ STATUS: Final[dict[type[BrokerError], int]] = {
 }
 _BY_CODE: Final = {kind.code: kind for kind in STATUS}
 MAX_PROBLEM: Final = 8192
+_MAX_DETAIL: Final = 500
+_LONGEST_WAIT: Final = 99_999
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +47,14 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     detail: str
     code: str
+
+
+class ItemProblem(Message, frozen=True, kw_only=True):
+    """The same for one item of a batch."""
+
+    code: Annotated[Text, Meta(max_length=64)]
+    detail: Annotated[Text, Meta(max_length=_MAX_DETAIL)]
+    retryAfter: Uint | None = None
 
 
 def problem_of(error: BrokerError) -> Problem:
@@ -59,9 +71,33 @@ def error_of(status: int, body: bytes, retry_after: str | None) -> BrokerError:
         kind = _BY_CODE[problem.code]
     except (ValueError, RecursionError, KeyError):
         return _error_without_code(status, retry_after)
-    detail = "".join(char for char in problem.detail[:500] if char.isprintable())
+    return _error(kind, problem.detail, _seconds(retry_after))
+
+
+def item_problem_of(error: BrokerError) -> ItemProblem:
+    """The answer for an item of a batch that failed by itself."""
+    problem = problem_of(error)
+    wait = error.retryAfter if isinstance(error, BrokerUnavailableError) else None
+    return ItemProblem(
+        code=problem.code,
+        detail=problem.detail.replace("\0", "")[:_MAX_DETAIL],
+        retryAfter=None if wait is None else max(1, round(wait)),
+    )
+
+
+def error_of_item(problem: ItemProblem) -> BrokerError:
+    """The error that an item's problem stands for."""
+    kind = _BY_CODE.get(problem.code)
+    if kind is None:
+        return errors.BrokerFaultError("The broker answered with an error that nobody knows.")
+    wait = None if problem.retryAfter is None else float(min(problem.retryAfter, _LONGEST_WAIT))
+    return _error(kind, problem.detail, wait)
+
+
+def _error(kind: type[BrokerError], text: str, wait: float | None) -> BrokerError:
+    detail = "".join(char for char in text[:_MAX_DETAIL] if char.isprintable())
     if issubclass(kind, BrokerUnavailableError):
-        return kind(detail, retryAfter=_seconds(retry_after))
+        return kind(detail, retryAfter=wait)
     return kind(detail)
 
 

@@ -12,7 +12,9 @@ _FETCHING: Final = "src/scbroker/client/fetching.py"
 _CONTENT: Final = "src/scbroker/client/content.py"
 _SEAL: Final = "src/scbroker/crypto/seal.py"
 _READING: Final = "src/scbroker/client/reading.py"
+_READING_MANY: Final = "src/scbroker/client/reading_many.py"
 _WRITING: Final = "src/scbroker/client/writing.py"
+_SENDING: Final = "src/scbroker/client/sending.py"
 _CHANGE: Final = "src/scbroker/client/change.py"
 _JUDGE: Final = "src/scbroker/records/judge.py"
 _VERIFY: Final = "src/scbroker/crypto/verify.py"
@@ -239,11 +241,18 @@ METADATA: Final = [
         20,
         "a receipt is for the record that was sent",
         Edit(
-            _WRITING,
-            "    if (receipt.version, receipt.hash) != (record.version, state.head.hash):\n",
+            _SENDING,
+            "    if (receipt.version, receipt.hash) != "
+            "(sent.state.record.version, sent.state.head.hash):\n",
             "    if False:\n",
         ),
-        tests_of("metadata", "what_a_write_gives_back_is_not_the_brokers_word"),
+        [
+            *tests_of("metadata", "what_a_write_gives_back_is_not_the_brokers_word"),
+            *tests_of(
+                "batches",
+                "receipts_that_are_swapped_or_invented_are_found_and_leave_no_mark",
+            ),
+        ],
     ),
     against(
         22,
@@ -348,6 +357,20 @@ ROLLBACK: Final = [
             "two_histories_that_honest_writers_were_shown_are_never_joined",
             "no_page_leads_from_what_was_seen_to_another_history",
             "a_state_that_is_rolled_back_between_two_attempts_of_a_write_is_noticed",
+        ),
+    ),
+    against(
+        21,
+        "each container of a batch is judged by its own mark",
+        Edit(
+            _READING_MANY,
+            "await fetching.collect(session, each, marks[each], view)",
+            "await fetching.collect(session, each, None, view)",
+        ),
+        tests_of(
+            "batches",
+            "an_older_state_among_newer_ones_is_refused_and_the_others_are_read",
+            "another_history_among_true_ones_is_a_fork_also_once_the_device_was_started_again",
         ),
     ),
     against(
@@ -480,7 +503,7 @@ REUSE: Final = [
         23,
         "a part that was sent under one container key is not used under another",
         Edit(
-            _WRITING,
+            _SENDING,
             "        sealed.sent_under = state.governing.governing.keyCommitment\n",
             "        del sealed\n",
         ),

@@ -11,7 +11,7 @@ _SERVER_SESSIONS: Final = "src/scbroker/server/sessions.py"
 _BROKER: Final = "src/scbroker/server/broker.py"
 _STATEMENTS: Final = "src/scbroker/server/statements.py"
 _SERVER_EVENTS: Final = "src/scbroker/server/events.py"
-_APPEND: Final = "src/scbroker/server/containers.py"
+_APPEND: Final = "src/scbroker/server/appending.py"
 _TRANSPORT: Final = "src/scbroker/client/transport.py"
 _EVENT_LOG: Final = "src/scbroker/client/event_log.py"
 _FETCHING: Final = "src/scbroker/client/fetching.py"
@@ -300,17 +300,27 @@ EVENT_LOG: Final = [
         "a deletion is proved by its tombstone",
         Edit(
             _FETCHING,
-            "    except DeletedError:\n        raise IntegrityError(_NO_TOMBSTONE) from None\n",
+            "    except DeletedError:\n        raise IntegrityError(NO_TOMBSTONE) from None\n",
             "    except ZeroDivisionError:\n        raise\n",
         ),
         tests_of("event_log", "a_deletion_that_nobody_signed_is_no_deletion"),
     ),
     against(
         38,
+        "a deletion in a batch is proved by its tombstone",
+        Edit(
+            "src/scbroker/client/reading_many.py",
+            "raise IntegrityError(NO_TOMBSTONE) if isinstance(error, DeletedError) else error",
+            "raise error",
+        ),
+        tests_of("batches", "a_deletion_in_a_batch_that_nobody_signed_is_no_deletion"),
+    ),
+    against(
+        38,
         "a deletion that a write or a download meets is looked up",
         Edit(
             _FETCHING,
-            "    await fetch(session, container_id)\n    raise IntegrityError(_NO_TOMBSTONE)\n",
+            "    await fetch(session, container_id)\n    raise IntegrityError(NO_TOMBSTONE)\n",
             "    del session, container_id\n    raise DeletedError()\n",
         ),
         tests_of("event_log", "a_deletion_that_nobody_signed_is_no_deletion"),
@@ -558,8 +568,8 @@ INJECTED: Final = [
         "what a broker says is text for one line",
         Edit(
             _PROBLEMS,
-            '    detail = "".join(char for char in problem.detail[:500] if char.isprintable())\n',
-            "    detail = problem.detail\n",
+            '    detail = "".join(char for char in text[:_MAX_DETAIL] if char.isprintable())\n',
+            "    detail = text\n",
         ),
         tests_of("commands", "what_a_broker_says_of_an_error_moves_no_cursor_and_ends_no_line"),
     ),

@@ -11,6 +11,7 @@ _READING: Final = "src/scbroker/client/reading.py"
 _FETCHING: Final = "src/scbroker/client/fetching.py"
 _SEALING: Final = "src/scbroker/client/sealing.py"
 _WRITING: Final = "src/scbroker/client/writing.py"
+_SENDING: Final = "src/scbroker/client/sending.py"
 _ACCOUNTS: Final = "src/scbroker/client/accounts.py"
 _JUDGE: Final = "src/scbroker/records/judge.py"
 _LISTS: Final = "src/scbroker/records/access_list.py"
@@ -35,7 +36,7 @@ _NO_MARKS: Final = Edit(
 )
 _NO_OWN_PART: Final = Edit(_JUDGE, "elif part.author != record.author or any(", "elif any(")
 _SENT_PARTS_STAY: Final = Edit(
-    _WRITING,
+    _SENDING,
     "        sealed.sent_under = state.governing.governing.keyCommitment\n",
     "        del sealed\n",
 )

@@ -1,0 +1,77 @@
+"""Many containers in one round trip, beside as many single calls of the same client."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.result import Result, interleaved, rate
+from benchmarks.small import CONTENT, HEADER, Stage
+from scbroker import BrokerError, NewContainer
+from tests.brokers import BrokerProcess
+
+_BATCH: Final = 64
+_AT_LEAST: Final = 3.0
+_TIMES: Final = 3
+_SETS: Final = 1 + 5 * _TIMES
+_PATIENCE: Final = 60.0
+
+
+def run(folder: Path, *, quick: bool = False) -> list[Result]:
+    """Everything with one client on the embedded default; quick or not, it is the same."""
+    del quick
+    with ExitStack() as stack:
+        broker = stack.enter_context(BrokerProcess(folder / "batches"))
+        stage = Stage(broker, stack)
+        singly, together = _unread(stage), _unread(stage)
+        read = create(stage, stage.two)
+        return [
+            _beside("createContainers", lambda: create(stage), lambda: _create_singly(stage)),
+            _beside("getContainers, not read before",
+                    lambda: _get(stage, next(together)), lambda: _get_singly(stage, next(singly))),
+            _beside("getContainers, read before",
+                    lambda: _get(stage, read), lambda: _get_singly(stage, read)),
+        ]  # fmt: skip
+
+
+def _beside(name: str, together: Callable[[], object], singly: Callable[[], object]) -> Result:
+    batch, single = interleaved([together, singly], _TIMES)
+    return rate(
+        f"{name}, {_BATCH} of 1 KiB", _BATCH / batch, "/s", _BATCH / single, "one by one",
+        ratio_at_least=_AT_LEAST,
+    )  # fmt: skip
+
+
+def create(stage: Stage, access: Any = None) -> list[uuid.UUID]:
+    new = [NewContainer(CONTENT, HEADER, access) for _ in range(_BATCH)]
+    return [made.id for made in _good(stage.alice.createContainers(new).result(_PATIENCE))]
+
+
+def _create_singly(stage: Stage) -> None:
+    for _ in range(_BATCH):
+        stage.create()
+
+
+def _get(stage: Stage, ids: list[uuid.UUID]) -> None:
+    _good(stage.bob.getContainers(ids).result(_PATIENCE))
+
+
+def _get_singly(stage: Stage, ids: list[uuid.UUID]) -> None:
+    for container_id in ids:
+        stage.bob.getContainer(container_id).result(_PATIENCE)
+
+
+def _unread(stage: Stage) -> Iterator[list[uuid.UUID]]:
+    """Containers that Bob has not read yet, a batch of them for each time."""
+    return iter([create(stage, stage.two) for _ in range(_SETS)])
+
+
+def _good(found: list[Any]) -> list[Any]:
+    """The run fails with the first that failed."""
+    for each in found:
+        if isinstance(each, BrokerError):
+            raise each
+    return found

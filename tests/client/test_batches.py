@@ -1,0 +1,371 @@
+"""Many containers in one round trip: each made and judged as it would be alone, each with its own outcome."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    Container,
+    ContainerAccessLevel,
+    NewContainer,
+    SecuredContainer,
+    ServerProvider,
+    mainQueue,
+)
+from scbroker.client.trust_store import MemoryTrustStore
+from scbroker.wire.batches import RecordsAnswer, ViewsAnswer
+from scbroker.wire.problems import ItemProblem
+from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of
+from tests.client.network import Network, lost, refused
+from tests.client.test_lying_broker import lying
+from tests.conftest import NewProvider
+
+PATIENCE = 30.0
+RECORDS = "/v1/batches/records"
+VIEWS = "/v1/batches/views"
+KEYS = "/v1/key-records"
+OWNER = ContainerAccessLevel.DefaultOwnerPermissions
+NOBODY = uuid.UUID("00000000-0000-8000-8000-000000000000")
+T = TypeVar("T")
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network() as network:
+        yield network
+
+
+@dataclass
+class Note:
+    title: str
+
+
+def notes(count: int, *users: ServerProvider, **more: Any) -> list[NewContainer]:
+    levels = [AccessLevel(id_of(user), OWNER) for user in users] or None
+    return [
+        NewContainer(b"%d" % n, {"title": str(n)}, accessLevels=levels, **more)
+        for n in range(count)
+    ]
+
+
+def create(provider: ServerProvider, items: list[NewContainer]) -> list[Any]:
+    return provider.createContainers(items).result(PATIENCE)
+
+
+def ids(provider: ServerProvider, items: list[NewContainer]) -> list[uuid.UUID]:
+    return [made.id for made in create(provider, items)]
+
+
+def get(provider: ServerProvider, wanted: list[uuid.UUID]) -> list[Any]:
+    return provider.getContainers(wanted).result(PATIENCE)
+
+
+def contents(found: list[Any]) -> list[Any]:
+    """The content of each, or the class of the error in its place."""
+    return [each.content if isinstance(each, Container) else type(each) for each in found]
+
+
+def test_many_are_created_and_read_in_one_request_each_and_stand_in_their_order(
+    alice: ServerProvider, bob: ServerProvider, network: Network
+) -> None:
+    levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob))]
+    alice.getContainers([]).result(PATIENCE)
+    items = [
+        NewContainer(content=b"%d" % n, customHeaderObject={"title": str(n)}, type=f"t{n}")
+        for n in range(3)
+    ] + [NewContainer(None, accessLevels=levels), NewContainer(b"", accessLevels=levels)]
+    made = create(alice, items)
+    assert all(isinstance(each, SecuredContainer) for each in made)
+    assert [each.type for each in made] == ["t0", "t1", "t2", None, None]
+    found = get(alice, [each.id for each in made])
+    assert [each.id for each in found] == [each.id for each in made]
+    assert contents(found) == [b"0", b"1", b"2", None, b""]
+    assert [each.header and each.header.customHeaderObject for each in found] == [
+        {"title": "0"}, {"title": "1"}, {"title": "2"}, None, None,
+    ]  # fmt: skip
+    assert len(network.those("POST", RECORDS)) == len(network.those("POST", VIEWS)) == 1
+    for secured, container in zip(made, found, strict=True):
+        assert secured == alice.getSecuredContainer(container.id).result(PATIENCE)
+        assert container == alice.getContainer(container.id).result(PATIENCE)
+    assert contents(get(bob, [each.id for each in made])) == [
+        *[BrokerError.notFoundError] * 3, None, b"",
+    ]  # fmt: skip
+
+
+def test_nothing_is_asked_for_nothing(alice: ServerProvider, network: Network) -> None:
+    id_of(alice)
+    before = len(network.sent)
+    assert create(alice, []) == get(alice, []) == []
+    assert len(network.sent) == before
+
+
+def test_any_number_is_cut_into_requests(alice: ServerProvider, network: Network) -> None:
+    made = ids(alice, notes(150))
+    assert len(network.those("POST", RECORDS)) == 3
+    wanted = [*made, *made[:3]]
+    assert contents(get(alice, wanted)) == [b"%d" % n for n in [*range(150), 0, 1, 2]]
+    assert len(network.those("POST", VIEWS)) == 3
+
+
+def test_what_is_large_makes_more_requests(alice: ServerProvider, network: Network) -> None:
+    """A broker answers for as many as fit, and is asked for the others again."""
+    header = "x" * 250_000
+    made = ids(alice, [NewContainer(b"%d" % n, header) for n in range(12)])
+    assert len(network.those("POST", RECORDS)) == 3
+    found = get(alice, made)
+    assert contents(found) == [b"%d" % n for n in range(12)]
+    assert all(each.header.customHeaderObject == header for each in found)
+    assert len(network.those("POST", VIEWS)) == 2
+
+
+def test_the_keys_of_all_recipients_and_of_all_authors_are_asked_for_once(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network
+) -> None:
+    hers = ids(alice, [*notes(3, alice, bob), *notes(3, alice, bob, carol)])
+    his = ids(bob, notes(2, alice, bob))
+    before = len(network.those("POST", KEYS))
+    with MemoryDevice(carol) as fresh:
+        assert contents(get(fresh, hers[3:])) == [b"0", b"1", b"2"]
+    assert len(network.those("POST", KEYS)) <= before + 2  # its own when it logs in, and alice's
+    assert len(network.those("POST", RECORDS)) == 2
+    assert contents(get(alice, [*hers[:1], *his])) == [b"0", b"0", b"1"]
+
+
+class MemoryDevice:
+    """Another device of a user's, which has seen nothing."""
+
+    def __init__(self, provider: ServerProvider) -> None:
+        self._provider = provider
+
+    def __enter__(self) -> ServerProvider:
+        old = self._provider
+        self._fresh = ServerProvider(
+            old.apiKey, old.serverUrl, "fresh", trustStore=MemoryTrustStore()
+        )
+        ring = old.getKeyRing().result(PATIENCE)
+        self._fresh.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
+        return self._fresh
+
+    def __exit__(self, *_: object) -> None:
+        self._fresh.close()
+
+
+def test_large_contents_files_and_streams_are_sent_ahead_of_their_containers(
+    alice: ServerProvider, tmp_path: Path, network: Network
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"p" * 200_000)
+    items = [
+        NewContainer(b"x" * 70_000),
+        NewContainer(path),
+        NewContainer(io.BytesIO(b"s" * 100)),
+        NewContainer(iter([b"i" * 70_000, b"j" * 70_000])),
+        NewContainer(b"small"),
+    ]
+    made = create(alice, items)
+    assert [each.length for each in made] == [70_000, 200_000, 100, 140_000, 5]
+    assert len(network.those("POST", RECORDS)) == 1
+    assert contents(get(alice, [each.id for each in made])) == [
+        b"x" * 70_000, b"p" * 200_000, b"s" * 100, b"i" * 70_000 + b"j" * 70_000, b"small",
+    ]  # fmt: skip
+
+
+def test_what_is_refused_stands_in_its_place_and_the_others_are_made(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    """For a recipient whom nobody knows, a content that ends early, and by the broker."""
+
+    def broken() -> Iterator[bytes]:
+        yield b"x" * 70_000
+        raise OSError("gone")
+
+    items = notes(2, alice, bob)
+    items[1:1] = [
+        NewContainer(b"", accessLevels=[AccessLevel(NOBODY)]),
+        NewContainer(broken()),
+    ]
+    found = create(alice, items)
+    assert isinstance(found[1], BrokerError.notFoundError)
+    assert isinstance(found[2], BrokerError.invalidArgumentError)
+    assert found[1].__traceback__ is None
+    assert contents(get(bob, [found[0].id, found[3].id])) == [b"0", b"1"]
+    assert len(alice.getEvents().result(PATIENCE)) == 2
+    with lying(refusing(0, "too-large", "no room"), (RecordsAnswer,)):
+        found = create(alice, notes(2))
+    assert (type(found[0]), str(found[0])) == (BrokerError.tooLargeError, "no room")
+    assert isinstance(found[1], SecuredContainer)
+
+
+def refusing(position: int, code: str, detail: str = "so", times: int = 99) -> Callable[[Any], Any]:
+    """Has the broker say of one record that it was refused."""
+    left = [times]
+
+    def lie(answer: RecordsAnswer) -> RecordsAnswer:
+        if not left[0]:
+            return answer
+        left[0] -= 1
+        problem = ItemProblem(code=code, detail=detail)
+        records = list(answer.records)
+        records[position] = replace(records[position], receipt=None, problem=problem)
+        return replace(answer, records=records)
+
+    return lie
+
+
+def test_a_bad_item_is_named_before_anything_is_sent(
+    alice: ServerProvider, network: Network
+) -> None:
+    id_of(alice)
+    before = len(network.sent)
+    good = NewContainer(b"")
+    cases: list[tuple[list[Any], str]] = [
+        ([good, good, NewContainer(b"", type="\0")], "Number 2 of containers: type"),
+        ([good, NewContainer("text")], "Number 1 of containers: content is bytes"),  # type: ignore[arg-type]
+        ([NewContainer(Path("nowhere"))], "Number 0 of containers: There is no file"),
+        ([good, NewContainer(b"", {1: object()})], "Number 1 of containers: The header"),
+        ([good, b"no item"], "Number 1 of containers is no NewContainer"),
+    ]
+    for items, why in cases:
+        with pytest.raises(BrokerError.invalidArgumentError, match=why):
+            drop(alice.createContainers(items))
+    for wanted, why in (([uuid.uuid4(), "x"], "Number 1 of containerIds"), ("x", "is a list")):
+        with pytest.raises(BrokerError.invalidArgumentError, match=why):
+            drop(alice.getContainers(wanted))  # type: ignore[arg-type]
+    assert len(network.sent) == before
+
+
+def test_newer_keys_are_read_and_the_others_are_not_made_twice(
+    alice: ServerProvider, bob: ServerProvider, network: Network
+) -> None:
+    with lying(refusing(1, "stale-keys", times=1), (RecordsAnswer,)):
+        made = create(alice, notes(3, alice, bob))
+    sent = network.those("POST", RECORDS)
+    assert len(sent) == 2
+    assert [isinstance(each, SecuredContainer) for each in made[::2]] == [True, True]
+    # The first answer was a lie: the record had been stored, and its id is taken.
+    assert isinstance(made[1], BrokerError.alreadyExistsError)
+    with lying(refusing(0, "stale-keys"), (RecordsAnswer,)):
+        made = create(alice, notes(1, alice, bob))
+    assert isinstance(made[0], BrokerError.staleKeysError)
+    with lying(refusing(0, "rejected"), (RecordsAnswer,)):
+        made = create(alice, notes(1))
+    assert isinstance(made[0], BrokerError.rejectedError)
+    assert len(network.those("POST", RECORDS)) == 2 + 3 + 1
+
+
+def test_a_device_whose_user_has_new_keys_meanwhile_says_so_of_the_whole(
+    new_provider: NewProvider,
+) -> None:
+    here = new_provider()
+    here.register(PASSWORD, PASSPHRASE).result(PATIENCE)
+    ring = here.getKeyRing().result(PATIENCE)
+    there = new_provider()
+    there.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
+    made = ids(there, notes(1))
+    here.changeCredentials(PASSWORD, PASSPHRASE, compromised=True).result(PATIENCE)
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        create(there, notes(3))
+    assert contents(get(here, made)) == [b"0"]
+    assert contents(get(here, ids(here, notes(2)))) == [b"0", b"1"]
+
+
+def test_an_answer_that_got_lost_makes_nothing_twice(
+    alice: ServerProvider, network: Network
+) -> None:
+    network.treat("POST", RECORDS, lost(1))
+    network.treat("POST", VIEWS, lost(1))
+    made = ids(alice, notes(3))
+    assert contents(get(alice, made)) == [b"0", b"1", b"2"]
+    assert len(alice.getEvents().result(PATIENCE)) == 3
+
+
+def test_without_an_answer_the_whole_fails(alice: ServerProvider, network: Network) -> None:
+    made = ids(alice, notes(2))
+    down = BrokerError.unreachableError("No broker answers.")
+    network.treat("POST", RECORDS, refused(down))
+    network.treat("POST", VIEWS, refused(down))
+    with pytest.raises(BrokerError.unreachableError):
+        create(alice, notes(2))
+    with pytest.raises(BrokerError.unreachableError):
+        get(alice, made)
+
+
+def test_what_cannot_be_read_stands_in_its_place_and_the_others_are_read(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    shared = ids(alice, notes(3, alice, bob))
+    [private] = ids(alice, notes(1))
+    alice.deleteContainer(shared[1]).result(PATIENCE)
+    found = get(bob, [shared[0], NOBODY, shared[1], private, shared[2], shared[0]])
+    assert contents(found) == [
+        b"0", BrokerError.notFoundError, BrokerError.deletedError, BrokerError.notFoundError, b"2", b"0",
+    ]  # fmt: skip
+    headers = bob.getContainers([shared[0], shared[2]], Note).result(PATIENCE)
+    assert [each.header.customHeaderObject for each in headers if isinstance(each, Container)] == [  # type: ignore[union-attr]
+        Note("0"), Note("2"),
+    ]  # fmt: skip
+    alice.updateContainerHeader(shared[0], {"no": "title"}).result(PATIENCE)
+    assert contents(list(bob.getContainers(shared[::2], Note).result(PATIENCE))) == [
+        BrokerError.invalidArgumentError,
+        b"2",
+    ]
+
+
+def test_marks_are_kept_of_each_and_the_next_reading_asks_from_there(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    made = ids(alice, notes(3, alice, bob))
+    with lying(lambda view: view, (ViewsAnswer,)) as old:
+        get(bob, made)
+    for number in range(2):
+        alice.updateContainerContent(made[1], b"new %d" % number).result(PATIENCE)
+    with lying(lambda view: view, (ViewsAnswer,)) as new:
+        assert contents(get(bob, made)) == [b"0", b"new 1", b"2"]
+    assert [len(item.view.skipped) for item in new[0].views] == [0, 1, 0]  # type: ignore[attr-defined]
+    with lying(lambda _: old[0], (ViewsAnswer,)):
+        assert contents(get(bob, made)) == [b"0", BrokerError.rollbackError, b"2"]
+    assert contents(get(bob, made)) == [b"0", b"new 1", b"2"]
+
+
+def test_a_history_that_goes_on_and_on_is_read_page_by_page_among_the_others(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    made = ids(alice, notes(2, alice, bob))
+    get(bob, made)
+    for number in range(6):
+        alice.updateContainerContent(made[0], b"%d" % number).result(PATIENCE)
+
+    def short(answer: Any) -> Any:
+        views = [
+            replace(item, view=replace(item.view, skipped=item.view.skipped[:1]))
+            for item in answer.views
+        ]
+        return replace(answer, views=views)
+
+    with lying(short, (ViewsAnswer,)):
+        assert contents(get(bob, made)) == [b"5", b"1"]
+
+
+def test_both_styles_give_the_same(alice: ServerProvider) -> None:
+    outcomes: list[Any] = []
+    given = alice.createContainers(
+        notes(2), completionHandler=outcomes.append, errorHandler=outcomes.append
+    )
+    assert given is alice
+    assert mainQueue.run(PATIENCE)
+    [made] = outcomes
+    alice.getContainers(
+        [each.id for each in made], completionHandler=outcomes.append, errorHandler=outcomes.append
+    )
+    assert mainQueue.run(PATIENCE)
+    assert contents(outcomes[1]) == [b"0", b"1"]

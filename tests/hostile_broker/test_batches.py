@@ -1,0 +1,233 @@
+"""Attacks on many containers at once: one lie among truths, and answers that are moved, doubled or left out.
+
+Attacks 21, 22, 38 and 40 of `catalogue`. What is lied about has its own error and keeps its mark; the others
+are read and made as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker import (
+    BrokerError,
+    Container,
+    FileTrustStore,
+    NewContainer,
+    SecuredContainer,
+    ServerProvider,
+)
+from scbroker.client.fetching import KIND
+from scbroker.wire.batches import ViewOutcome
+from scbroker.wire.problems import ItemProblem
+from tests.hostile_broker.accomplices import device_of, go_on, id_of, level, people, plant, twin
+from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.conftest import marks
+from tests.server.writers import OWNER, READER, Story, User
+
+RECORDS: Final = "POST /v1/batches/records"
+VIEWS: Final = "POST /v1/batches/views"
+Lie = Callable[[Any], Any]
+
+
+@pytest.fixture
+def alice(mallory: HostileBroker) -> User:
+    return people(mallory, 1)[0]
+
+
+def stories(alice: User, *others: User) -> list[Story]:
+    return [
+        Story(alice).created({alice: OWNER, **dict.fromkeys(others, READER)}, content=b"%d" % n)
+        for n in range(3)
+    ]
+
+
+def read(device: ServerProvider, told: list[Story]) -> list[Any]:
+    found = device.getContainers([id_of(story) for story in told]).result(PATIENCE)
+    return [each.content if isinstance(each, Container) else type(each) for each in found]
+
+
+def made(device: ServerProvider, count: int = 3) -> list[type]:
+    items = [NewContainer(b"secret") for _ in range(count)]
+    return [type(each) for each in device.createContainers(items).result(PATIENCE)]
+
+
+def mark_of(device: ServerProvider, story: Story) -> bytes | None:
+    return marks(device).get((KIND, story.id))
+
+
+@attack(21, "rollback and fork")
+def test_an_older_state_among_newer_ones_is_refused_and_the_others_are_read(
+    mallory: HostileBroker, alice: User
+) -> None:
+    told = stories(alice)
+    device = device_of(mallory, alice)
+    assert read(device, told) == [b"0", b"1", b"2"]
+    for story in told:
+        story.tell(alice, story.follow(alice, content=b"new"))
+    assert read(device, told) == [b"new"] * 3
+    before = mark_of(device, told[1])
+    plant(mallory, older := twin(told[1]), told[1].requests[0])
+    go_on(older, older.requests[0])
+    for story in told[::2]:
+        story.tell(alice, story.follow(alice, content=b"newer"))
+    assert read(device, told) == [b"newer", BrokerError.rollbackError, b"newer"]
+    assert mark_of(device, told[1]) == before
+    plant(mallory, told[1], told[1].requests[1])
+    assert read(device, told) == [b"newer", b"new", b"newer"]
+
+
+@attack(21, "rollback and fork")
+def test_another_history_among_true_ones_is_a_fork_also_once_the_device_was_started_again(
+    mallory: HostileBroker, tmp_path: Path
+) -> None:
+    alice, bob = people(mallory, 2)
+    told = [Story(alice).created({alice: OWNER, bob: OWNER}) for _ in range(3)]
+    for story in told:
+        story.tell(alice, story.follow(alice, content=b"true"))
+    with device_of(mallory, alice, bob, store=FileTrustStore(tmp_path)) as before:
+        assert read(before, told) == [b"true"] * 3
+    lie = twin(told[0])
+    lie.records.pop()
+    plant(mallory, lie, lie.follow(bob, content=b"another"))
+    device = mallory.device(alice.ring, FileTrustStore(tmp_path))
+    assert read(device, told) == [BrokerError.forkError, b"true", b"true"]
+    assert read(device, told[:1]) == [BrokerError.forkError]
+
+
+@attack(21, "rollback and fork")
+def test_receipts_that_are_swapped_or_invented_are_found_and_leave_no_mark(
+    mallory: HostileBroker, alice: User
+) -> None:
+    device = device_of(mallory, alice)
+    refused, done = BrokerError.integrityError, SecuredContainer
+    before = marks(device)
+    with mallory.lying(RECORDS, lambda a: replace(a, records=a.records[::-1])):
+        assert made(device, 2) == [refused, refused]
+    assert marks(device) == before
+
+    def invent(answer: Any) -> Any:
+        receipt = replace(answer.records[0].receipt, version=2)
+        first = replace(answer.records[0], receipt=receipt)
+        return replace(answer, records=[first, *answer.records[1:]])
+
+    with mallory.lying(RECORDS, invent):
+        assert made(device) == [refused, done, done]
+    assert len(marks(device)) == len(before) + 2
+
+
+@attack(22, "container injected")
+@pytest.mark.parametrize("marked", [False, True], ids=["fresh", "marked"])
+def test_views_that_change_places_are_refused_and_what_stands_in_its_own_is_read(
+    mallory: HostileBroker, alice: User, marked: bool
+) -> None:
+    told = stories(alice)
+    device = device_of(mallory, alice)
+    if marked:
+        read(device, told)
+    before = marks(device)
+
+    def swap(answer: Any) -> Any:
+        return replace(answer, views=[answer.views[n] for n in (1, 0, 2)])
+
+    with mallory.lying(VIEWS, swap):
+        found = read(device, told)
+    assert [issubclass(error, BrokerError.untrustedError) for error in found[:2]] == [True, True]
+    assert found[2] == b"2"
+    now = marks(device)
+    assert [now.get((KIND, each.id)) for each in told[:2]] == [
+        before.get((KIND, each.id)) for each in told[:2]
+    ]
+    assert read(device, told) == [b"0", b"1", b"2"]
+
+
+@attack(38, "deleted container brought back")
+def test_a_deletion_in_a_batch_that_nobody_signed_is_no_deletion(
+    mallory: HostileBroker, alice: User
+) -> None:
+    told = stories(alice)
+    told[2].tell(alice, told[2].follow(alice, tombstone=True))
+    device = device_of(mallory, alice)
+
+    def deny(answer: Any) -> Any:
+        problem = ItemProblem(code="deleted", detail="The container was deleted.")
+        return replace(answer, views=[ViewOutcome(view=None, problem=problem), *answer.views[1:]])
+
+    with mallory.lying(VIEWS, deny):
+        assert read(device, told) == [
+            BrokerError.integrityError, b"1", BrokerError.deletedError,
+        ]  # fmt: skip
+    assert read(device, told) == [b"0", b"1", BrokerError.deletedError]
+
+
+COUNTS: dict[str, Lie] = {
+    "one more": lambda items: [*items, items[-1]],
+    "twice": lambda items: items * 2,
+}
+
+
+@attack(40, "parser ambiguity and bombs")
+@pytest.mark.parametrize("lie", COUNTS, ids=str)
+def test_more_answers_than_were_asked_for_are_taken_for_none(
+    mallory: HostileBroker, alice: User, lie: str
+) -> None:
+    told = stories(alice)
+    device = device_of(mallory, alice)
+    before = marks(device)
+    with (
+        mallory.lying(VIEWS, lambda a: replace(a, views=COUNTS[lie](a.views))),
+        pytest.raises(BrokerError.brokerFaultError),
+    ):
+        read(device, told)
+    with (
+        mallory.lying(RECORDS, lambda a: replace(a, records=COUNTS[lie](a.records))),
+        pytest.raises(BrokerError.brokerFaultError),
+    ):
+        made(device)
+    assert marks(device) == before
+
+
+@attack(40, "parser ambiguity and bombs")
+def test_fewer_receipts_than_records_are_taken_for_none(
+    mallory: HostileBroker, alice: User
+) -> None:
+    device = device_of(mallory, alice)
+    before = marks(device)
+    for count in (0, 1, 2):
+
+        def cut(answer: Any, count: int = count) -> Any:
+            return replace(answer, records=answer.records[:count])
+
+        with mallory.lying(RECORDS, cut), pytest.raises(BrokerError.brokerFaultError):
+            made(device)
+    with (
+        mallory.lying(VIEWS, lambda a: replace(a, views=[])),
+        pytest.raises(BrokerError.brokerFaultError),
+    ):
+        read(device, stories(alice))
+    assert marks(device) == before
+
+
+@attack(3, "ghost recipient")
+def test_a_batch_is_shared_with_those_alone_whom_each_container_names(
+    mallory: HostileBroker,
+) -> None:
+    """Whose keys were asked for together, get no wrap of each other's."""
+    alice, bob, carol = people(mallory, 3)
+    device = device_of(mallory, alice)
+    for_whom = [[alice, bob], [alice, carol], [alice]]
+    items = [NewContainer(b"s", accessLevels=[level(user) for user in each]) for each in for_whom]
+    found = device.createContainers(items).result(PATIENCE)
+    for each, users in zip(found, for_whom, strict=True):
+        assert isinstance(each, SecuredContainer)
+        assert each.access is not None
+        assert {entry.userId for entry in each.access} == {user.ring.userId for user in users}
+    ids = [each.id for each in found if isinstance(each, SecuredContainer)]
+    for user, expected in ((bob, [True, False, False]), (carol, [False, True, False])):
+        seen = device_of(mallory, user).getContainers(ids).result(PATIENCE)
+        assert [isinstance(each, Container) for each in seen] == expected
