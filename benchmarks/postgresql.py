@@ -1,8 +1,10 @@
 """A broker on PostgreSQL, beside single statements on the same server.
 
-What is counted: whole operations of the client, through the broker, against one statement of asyncpg with
-as many bytes, as many at a time: for a create one INSERT with its commit, of the bytes that the client
-sends; for a get one SELECT by primary key, of the bytes that it receives. The server syncs every commit.
+What is counted: whole operations of the client, through the broker. The statement beside them is one of
+asyncpg with as many bytes: for a create one INSERT with its commit, of the bytes that the client sends; for
+a get one SELECT by primary key, of the bytes that it receives. The server syncs every commit. One client
+stands beside that statement together with one HTTP exchange and the cryptography; many at once stand beside
+the bare statement, as many at a time.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from benchmarks import floors
 from benchmarks.crowd import rate_of, together
-from benchmarks.floors import own_loop
+from benchmarks.floors import FloorServer, own_loop
 from benchmarks.result import Result, cost, in_turn, interleaved, rate
 from benchmarks.small import CONTENT, HEADER, device, traffic
 from benchmarks.statements import Statement, make
@@ -33,22 +36,35 @@ _NAMES: Final = {"create": "createContainer", "get": "getContainer"}
 
 def run(folder: Path, *, quick: bool = False) -> list[Result]:
     """On the server that a wheel brings, with a database for the broker and one for the floor."""
-    with PostgresServer(durable=True) as server, ExitStack() as stack:
+    with PostgresServer(durable=True) as server, FloorServer() as http, ExitStack() as stack:
         url, floor = server.createdatabase(), server.createdatabase()
         broker = stack.enter_context(BrokerProcess(folder / "broker", url))
         found = []
         for job in ("create", "get"):
-            once, octets = _once(job, device(broker, stack))
+            once, sent, received = _once(job, device(broker, stack))
+            octets = sent if job == "create" else received
             asyncio.run(make(floor, octets))
+            parts = {"HTTP": http.http(sent, received), **_cryptography(job)}
             found += [
-                _alone(job, once, floor, octets, 20 if quick else 100),
+                _alone(job, once, parts, floor, octets, 20 if quick else 100),
                 _together(job, broker, floor, octets, quick=quick),
             ]
         return found
 
 
-def _once(job: str, provider: ServerProvider) -> tuple[Callable[[], object], int]:
-    """The operation of a single client, and the bytes that one of it sends or receives."""
+def _cryptography(job: str) -> dict[str, Callable[[], object]]:
+    if job == "get":
+        return {"unwrap": floors.unwrapping(), "unseal": floors.unsealing(len(CONTENT))}
+    return {
+        "sign": floors.signing(),
+        "verify": floors.verifying(),
+        "wrap": floors.wraps(1),
+        "seal": floors.sealing(len(CONTENT)),
+    }
+
+
+def _once(job: str, provider: ServerProvider) -> tuple[Callable[[], object], int, int]:
+    """The operation of a single client, and the bytes that one of it sends and receives."""
 
     def create() -> object:
         return provider.createContainer(CONTENT, HEADER).result(_PATIENCE)
@@ -63,17 +79,22 @@ def _once(job: str, provider: ServerProvider) -> tuple[Callable[[], object], int
     once()
     with traffic() as counted:
         once()
-    return once, counted.sent if job == "create" else counted.received
+    return once, counted.sent, counted.received
 
 
-def _alone(job: str, once: Callable[[], object], floor: str, octets: int, count: int) -> Result:
+def _alone(
+    job: str, once: Callable[[], object], parts: dict[str, Callable[[], object]],
+    floor: str, octets: int, count: int,
+) -> Result:  # fmt: skip
     """One client, one connection; the statement too goes through one hop to another thread."""
     with own_loop() as run:
         single = run(Statement.open(floor, octets, job))
-        seconds, least = interleaved([once, lambda: run(single.once())], count)
+        alone = [*parts.values(), lambda: run(single.once())]
+        seconds, *least = interleaved([once, *alone], count)
         run(single.close())
-    floor_is = f"{_STATEMENTS[job]} of {octets:,} bytes"
-    return cost(f"{_NAMES[job]} on PostgreSQL, one client", seconds, least, floor_is)
+    floor_is = " + ".join([*parts, f"{_STATEMENTS[job]} of {octets:,} bytes"])
+    name = f"{_NAMES[job]} on PostgreSQL, one client"
+    return cost(name, seconds, sum(least), floor_is, at_most=1 / _RATIO)
 
 
 def _together(job: str, broker: BrokerProcess, floor: str, octets: int, *, quick: bool) -> Result:

@@ -94,7 +94,10 @@ class ContainerRecord(Row, frozen=True):
 
 @functools.lru_cache(_PARSED)
 def parse_record(body: bytes) -> ContainerRecord:
-    """A record that is well-formed by itself; `IntegrityError` for any other."""
+    """A record that is well-formed by itself; `IntegrityError` for any other.
+
+    Each side meets a record several times on its way, and parses it once.
+    """
     record = decode_object(ContainerRecord, body, MAX_RECORD)
     first = record.version == 1
     if any((field is None) != first for field in (record.parent, record.link)):

@@ -124,7 +124,8 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
     def store_one(connection: Connection) -> bool:
         new = NewRows()
         is_new = store(connection, item, locked(connection, item), chain_length, new)
-        new.write(connection)
+        if is_new:
+            new.write(connection)
         return is_new
 
     try:
@@ -162,6 +163,8 @@ class _Batch:
             outcome = store(
                 self._connection, incoming, container, self._chain_length, new, self._held
             )
+            if not outcome:
+                new = NewRows()
             self._check_parts(new)
             if container is not None:
                 new.write(self._connection)

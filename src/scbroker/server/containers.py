@@ -58,7 +58,8 @@ def store(
 ) -> bool:
     """Under the lock of the container's row; gives whether the record is new.
 
-    `new` gets the rows that it adds, which are to be written before anything of this container is read.
+    `new` gets the rows that it adds, if it is new, which are to be written before anything of this
+    container is read.
     `held` are users who are held already.
     """
     if _is_stored(connection, incoming, container):
@@ -80,11 +81,18 @@ def store(
     moment = now()
     if container is not None and before is not None and before.access.has_expired(moment):
         events.tell_of_expiry(connection, [container], moment)
-    # The container's row comes first: of two that create it at once, the second waits for it.
+    # The container's row comes first: of two that add it at once, the second waits for it.
     _store_record(connection, incoming, container, after, new)
     if incoming.access is not None:
         members.store_access(connection, incoming, incoming.access, users, moment, new)
-    _store_parts(connection, incoming, parent, new)
+    try:
+        _store_parts(connection, incoming, parent, new)
+    except RejectedError:
+        # A part that is taken may be this very one: somebody created the container meanwhile.
+        meanwhile = None if container is not None else locked(connection, incoming)
+        if meanwhile is None:
+            raise
+        return not _is_stored(connection, incoming, meanwhile)
     news = events.News(
         incoming, before, after, parent.record if parent else None,
         container.type if container is not None else None, _type_now(incoming, container),
