@@ -178,3 +178,23 @@ def test_a_container_that_was_deleted_meanwhile_is_read_no_more(
         reader.read(1)
     with pytest.raises(BrokerError.deletedError):
         alice.saveContainerContent(reader.containerId, tmp_path / "file").result(PATIENCE)
+
+
+@pytest.mark.parametrize("content", [b"small", CONTENT], ids=["small", "large"])
+def test_a_range_that_was_asked_for_comes_although_the_reader_was_closed(
+    alice: ServerProvider, content: bytes
+) -> None:
+    with opened(alice, content) as reader:
+        promise = reader.readRange(1, 3)
+    assert promise.result(PATIENCE) == content[1:4]
+
+
+@pytest.mark.parametrize("content", [b"small", CONTENT], ids=["small", "large"])
+def test_after_a_log_out_not_even_what_is_at_hand_is_given_out(
+    alice: ServerProvider, content: bytes
+) -> None:
+    reader = opened(alice, content)
+    reader.read(1)
+    alice.logout().result(PATIENCE)
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        reader.read(1)

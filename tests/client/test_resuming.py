@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 
 from scbroker import AccessLevel, BrokerError, FileTrustStore, KeyRing, ServerProvider
@@ -304,3 +307,85 @@ def test_a_resumed_content_is_shared_with_those_that_are_named_now(
     both = [AccessLevel(me, ContainerAccessLevel.DefaultOwnerPermissions), AccessLevel(him)]
     made = device.createContainer(file, accessLevels=both).result(PATIENCE).id
     assert bob.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+def test_a_file_that_was_changed_in_place_begins_anew_although_its_times_were_put_back(
+    device: ServerProvider, file: Path
+) -> None:
+    """What the system itself writes down of a change cannot be put back."""
+    before = file.stat()
+    cut_off(device, file, 2)
+    with file.open("r+b") as changed:
+        changed.write(b"another beginning")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with Network() as network:
+        made = begin(device, file)
+        assert chunks_of(network) == ALL
+    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+def test_a_retry_that_fails_before_it_begins_keeps_what_was_remembered(
+    device: ServerProvider, file: Path
+) -> None:
+    cut_off(device, file, 2)
+    gc.disable()
+    try:
+        with Network() as network:
+            network.treat("GET", "/chunks", _refuse)
+            with pytest.raises(BrokerError.permissionDeniedError):
+                begin(device, file)
+        with Network() as network:
+            begin(device, file)
+            assert len(chunks_of(network)) == 1
+    finally:
+        gc.enable()
+
+
+def test_contents_that_are_read_from_other_containers_do_not_wait_for_each_other(
+    device: ServerProvider, file: Path
+) -> None:
+    """More at once than the pool has threads, and what they read needs the pool as well."""
+    made = begin(device, file)
+    readers = [device.openContainerContent(made).result(PATIENCE) for _ in range(6)]
+    copies = [device.createContainer(reader) for reader in readers]
+    for copy in copies:
+        assert device.getContainerMetadata(copy.result(PATIENCE).id).result(PATIENCE).length == SIZE
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+@pytest.mark.parametrize("kind", ["link", "second name", "pipe", "folder", "open to others"])
+def test_a_journal_that_is_not_a_file_of_ones_own_is_left_alone(
+    device: ServerProvider, file: Path, tmp_path: Path, kind: str
+) -> None:
+    cut_off(device, file, 2)
+    [journal] = [path for path in journals(tmp_path) if path.suffix == ".journal"]
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"of somebody's")
+    if kind == "open to others":
+        journal.chmod(0o666)
+    else:
+        journal.unlink()
+        place: dict[str, Callable[[Path], object]] = {
+            "link": journal.symlink_to,
+            "second name": journal.hardlink_to,
+            "pipe": lambda _: os.mkfifo(journal, 0o600),
+            "folder": lambda _: journal.mkdir(),
+        }
+        place[kind](precious)
+    with Network() as network:
+        made = begin(device, file)
+        assert chunks_of(network) == ALL
+    assert precious.read_bytes() == b"of somebody's"
+    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+def test_a_transfer_that_fails_leaves_no_file_open(
+    device: ServerProvider, file: Path, tmp_path: Path
+) -> None:
+    gc.disable()
+    try:
+        cut_off(device, file, 1)
+        held = [Path(each.path) for each in psutil.Process().open_files()]
+    finally:
+        gc.enable()
+    assert [path for path in held if tmp_path in path.parents] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,8 +18,10 @@ from scbroker import (
     FileTrustStore,
     ServerProvider,
 )
-from scbroker.client.saving import checked_target
-from scbroker.records.container_record import SEGMENT
+from scbroker.client.journal import Journal
+from scbroker.client.saving import _Partial, checked_target
+from scbroker.client.sealing import OpenPart
+from scbroker.records.container_record import SEGMENT, Part, Role
 from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_INLINE
 from tests.client.conftest import drop, id_of
 from tests.client.network import Go, Network
@@ -247,3 +250,79 @@ def test_a_full_disk_is_said_and_leaves_what_was_there(
         device.saveContainerContent(made, target).result(PATIENCE)
         assert network.those("GET", "/segments") == [], "all of it was there"
     assert target.read_bytes() == CONTENT
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+@pytest.mark.parametrize("kind", ["link", "second name", "pipe", "open to others"])
+def test_what_lies_where_a_save_was_cut_off_is_used_only_if_it_is_ones_own(
+    device: ServerProvider, folder: Path, tmp_path: Path, kind: str
+) -> None:
+    made = device.createContainer(CONTENT).result(PATIENCE).id
+    target, precious = folder / "file", tmp_path / "precious"
+    leave_partial(device, made, target)
+    [partial] = folder.iterdir()
+    precious.write_bytes(partial.read_bytes())
+    before = precious.read_bytes()
+    if kind == "open to others":
+        partial.chmod(0o666)
+    else:
+        partial.unlink()
+        place: dict[str, Callable[[Path], object]] = {
+            "link": partial.symlink_to,
+            "second name": partial.hardlink_to,
+            "pipe": lambda _: os.mkfifo(partial, 0o600),
+        }
+        place[kind](precious)
+    with Network() as network:
+        device.saveContainerContent(made, target).result(PATIENCE)
+        assert len(network.those("GET", "/segments")) == 3
+    assert precious.read_bytes() == before
+    assert target.read_bytes() == CONTENT
+    assert (stat.S_IMODE(target.stat().st_mode), target.stat().st_nlink) == (0o600, 1)
+
+
+def test_nothing_of_another_content_is_taken_up_and_none_of_it_stays(
+    device: ServerProvider, folder: Path
+) -> None:
+    made = device.createContainer(CONTENT).result(PATIENCE).id
+    target, other = folder / "file", CONTENT[::-1]
+    leave_partial(device, made, target)
+    device.updateContainerContent(made, other).result(PATIENCE)
+    with Network() as network:
+        device.saveContainerContent(made, target).result(PATIENCE)
+        assert len(network.those("GET", "/segments")) == 3
+    assert target.read_bytes() == other
+    assert list(folder.iterdir()) == [target]
+
+
+def test_a_part_of_the_same_id_with_other_segments_is_another_content(tmp_path: Path) -> None:
+    """As a member with Upload and the broker could make it together."""
+    author, key = bytes(32), bytes(32)
+    parts = [Part(bytes(16), author, RUN, bytes([n]) * 32, bytes(112)) for n in range(2)]
+    first, second = (OpenPart(bytes(16), Role.Content, part, key, RUN) for part in parts)
+    for opened, there in ((first, set()), (first, {0}), (second, set()), (first, set())):
+        journal = Journal.open(tmp_path / "journals", key, b"save")
+        partial = _Partial(tmp_path / "file", journal)
+        try:
+            assert partial.resume(opened) == there
+            partial.keep(0, memoryview(bytes(RUN)))
+        finally:
+            partial.close()
+
+
+def test_a_name_that_no_file_can_have_is_refused_at_the_call(
+    alice: ServerProvider, folder: Path
+) -> None:
+    made = alice.createContainer(b"small").result(PATIENCE).id
+    for name in ("n" * 300, "a\0b", "\udc80\ud800"):
+        with pytest.raises(BrokerError.invalidArgumentError, match=r"written|read"):
+            drop(alice.saveContainerContent(made, folder / name))
+        with pytest.raises(BrokerError.invalidArgumentError):
+            drop(alice.createContainer(folder / name))
+
+
+def test_a_save_that_is_cancelled_writes_nothing_once_its_file_is_closed(tmp_path: Path) -> None:
+    partial = _Partial(tmp_path / "file", None)
+    partial.close()
+    partial.keep(0, memoryview(b"too late"))
+    assert list(tmp_path.iterdir()) == []

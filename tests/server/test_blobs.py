@@ -35,6 +35,9 @@ class _Watched:
     async def read(self, work: Callable[[Any], T], *, large: bool = False) -> T:
         return await self._database.read(work, large=large)
 
+    async def look(self, work: Callable[[Any], T]) -> T:
+        return await self._database.look(work)
+
     async def write(self, work: Callable[[Any], T]) -> T:
         result = await self._database.write(work)
         self._told.append("commit")

@@ -19,8 +19,10 @@ class Buffers:
         await self._room.acquire()
         return self._free.pop() if self._free else memoryview(bytearray(self._size))
 
-    def give_back(self, buffer: memoryview) -> None:
-        self._free.append(buffer)
+    def give_back(self, buffer: memoryview | None) -> None:
+        """Makes room for the next; None stands for a buffer that must not be used again."""
+        if buffer is not None:
+            self._free.append(buffer)
         self._room.release()
 
     @asynccontextmanager

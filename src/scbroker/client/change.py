@@ -6,10 +6,11 @@ that the record is young when it is sent and a second attempt sends nothing larg
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import itertools
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -175,7 +176,23 @@ async def _seal_content(
         NewPart.begin(container_id, Role.Content, session.fingerprint), b""
     )
     segments = content.segments()
-    first: Segment = await io_thread.in_pool(next, segments)
+    try:
+        return await _seal_segments(session, change, content, upload, segments, recipients)
+    finally:
+        with contextlib.suppress(ValueError):  # a thread may still be in it: it is the last, then
+            segments.close()
+
+
+async def _seal_segments(
+    session: Session,
+    change: Change,
+    content: Content,
+    upload: Upload,
+    segments: Iterator[Segment],
+    recipients: Collection[uuid.UUID],
+) -> SealedPart:
+    run = io_thread.in_own_thread if content.waits else io_thread.in_pool
+    first: Segment = await run(next, segments)
     if len(first[0]) <= MAX_INLINE:
         change.progress(len(first[0]), content.total)
         return _seal_small(upload.part, first[0])

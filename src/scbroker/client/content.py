@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -33,6 +33,8 @@ class Content:
         self.repeatable: bool = True
         self.identity: bytes | None = None
         """What says that a file is still the same as before; None for what is no file."""
+        self.waits: bool = False
+        """Whether reading it is code of the caller's, which may wait for anything."""
         if isinstance(source, (bytes, bytearray, memoryview)):
             self._source = bytes(source)
             self.total = len(self._source)
@@ -42,8 +44,10 @@ class Content:
             self.total = state.st_size or None
             if state.st_size:
                 self.identity = _identity(Path(source), state)
+            self.waits = not state.st_size
         else:
             self.repeatable = False
+            self.waits = True
 
     @property
     def small(self) -> bytes | None:
@@ -51,7 +55,7 @@ class Content:
         source = self._source
         return source if isinstance(source, bytes) and len(source) <= MAX_INLINE else None
 
-    def segments(self, first: int = 0) -> Iterator[Segment]:
+    def segments(self, first: int = 0) -> Generator[Segment, None, None]:
         """Pieces of exactly one segment's size, the last one shorter; one empty piece for nothing.
 
         From another than the first only where there is an identity.
@@ -139,10 +143,11 @@ def _cut(pieces: Iterable[bytes]) -> Iterator[Segment]:
 def _state_of(path: Path) -> os.stat_result:
     try:
         state = path.stat()
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise InvalidArgumentError(f"There is no file {path}.") from None
-        raise InvalidArgumentError(f"The file {path} cannot be read: {error.strerror}.") from None
+    except FileNotFoundError:
+        raise InvalidArgumentError(f"There is no file {path}.") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "its name is none"
+        raise InvalidArgumentError(f"The file {str(path)!r} cannot be read: {why}.") from None
     if not stat.S_ISREG(state.st_mode):
         raise InvalidArgumentError(f"There is no file {path}.")
     return state
@@ -150,7 +155,7 @@ def _state_of(path: Path) -> os.stat_result:
 
 def _identity(path: Path, state: os.stat_result) -> bytes:
     """Where a file is, and what the system changes with every write to it."""
-    known = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
+    known = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
     return b"\0".join([os.fsencode(path.absolute()), *(str(item).encode() for item in known)])
 
 

@@ -11,7 +11,12 @@ from scbroker.client.fetching import prove_deletion
 from scbroker.client.io_thread import io_thread
 from scbroker.client.promise import Promise
 from scbroker.client.session import Session
-from scbroker.errors import DeletedError, InvalidArgumentError
+from scbroker.errors import (
+    DeletedError,
+    InvalidArgumentError,
+    NotAuthenticatedError,
+    TooLargeError,
+)
 from scbroker.records.container_record import SEGMENT
 from scbroker.wire.containers import CHUNK_SEGMENTS
 
@@ -48,7 +53,7 @@ class ContentReader(io.RawIOBase):
         for number in (offset, length):
             if not _is_size(number):
                 raise InvalidArgumentError("offset and length are numbers of bytes, 0 or more.")
-        work = self._session.hold(self._range(offset, length))
+        work = self._session.hold(self._range(self._source, offset, length))
         return Promise("readRange", io_thread.submit("readRange", work, self))
 
     def readable(self) -> bool:
@@ -92,12 +97,19 @@ class ContentReader(io.RawIOBase):
     def _check_open(self) -> None:
         if self.closed:
             raise ValueError("The reader was closed.")
+        if self._session.ring is None:
+            raise NotAuthenticatedError("The session was logged out meanwhile.")
 
-    async def _range(self, offset: int, length: int) -> bytes:
+    async def _range(self, source: Download | bytes, offset: int, length: int) -> bytes:
         end = min(offset + length, self.size)
-        source = self._source
         if isinstance(source, bytes) or end <= offset:
             return source[offset:end] if isinstance(source, bytes) else b""
+        try:
+            return await self._joined(source, offset, end)
+        except MemoryError:
+            raise TooLargeError("The range does not fit into memory: read less at once.") from None
+
+    async def _joined(self, source: Download, offset: int, end: int) -> bytes:
         pieces = []
         index, last = offset // SEGMENT, (end - 1) // SEGMENT
         while index <= last:
@@ -120,6 +132,8 @@ class ContentReader(io.RawIOBase):
 
     def _keep(self, index: int, found: bytes) -> None:
         """The last segment of what was read: the next read may begin in it."""
+        if self.closed:
+            return
         last = (len(found) - 1) // SEGMENT
         self._segments[index + last] = found[last * SEGMENT :]
         while len(self._segments) > _KEPT:

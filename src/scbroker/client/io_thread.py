@@ -69,6 +69,14 @@ class IOThread:
         """Runs what takes more than a moment of the processor beside the loop."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
 
+    async def in_own_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Runs what may wait for anything, as code of the caller's does: it takes no place in the pool."""
+        alone = concurrent.futures.ThreadPoolExecutor(1, "scbroker-caller")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(alone, work, *arguments)
+        finally:
+            alone.shutdown(wait=False)
+
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:

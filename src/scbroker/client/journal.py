@@ -16,11 +16,13 @@ from typing import BinaryIO, Final, Self
 
 import filelock
 
+from scbroker.client.own_files import open_own
 from scbroker.crypto.seal import seal, unseal
 from scbroker.crypto.verify import keyed_hash, label
-from scbroker.errors import DecryptionError
+from scbroker.errors import DecryptionError, TrustStoreError
 
 _LENGTH: Final = 4
+_MAX: Final = 67_108_864  # a content of the largest size, and some
 _KEPT_SECONDS: Final = 7 * 86_400
 _log: Final = logging.getLogger("scbroker")
 
@@ -29,6 +31,7 @@ class Journal:
     """The entries of one transfer, while it has them for itself."""
 
     def __init__(self, path: Path, secret: bytes, lock: filelock.BaseFileLock) -> None:
+        self.name: str = path.stem
         self._path, self._secret, self._lock = path, secret, lock
         self._file: BinaryIO | None = None
         self.entries: list[bytes] = self._read()
@@ -45,19 +48,16 @@ class Journal:
         sizes = b"".join(len(name).to_bytes(_LENGTH, "big") for name in names)
         name = keyed_hash(secret, "journal-name", sizes, *names)
         path = folder / f"{name.hex()}.journal"
+        # Whatever thread of the pool begins a transfer, another may end it.
+        lock = filelock.FileLock(path.with_suffix(".lock"), timeout=0, thread_local=False)
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
             _forget_old(folder)
-            # Whatever thread of the pool begins a transfer, another may end it.
-            lock = filelock.FileLock(path.with_suffix(".lock"), timeout=0, thread_local=False)
             lock.acquire()
+            return cls(path, secret, lock)
         except filelock.Timeout:
             return None
-        except OSError as error:
-            _log.warning("A transfer cannot be resumed later: %s cannot be used: %s", folder, error)
-            return None
-        try:
-            return cls(path, secret, lock)
         except OSError as error:
             lock.release()
             _log.warning("A transfer cannot be resumed later: %s cannot be used: %s", folder, error)
@@ -91,16 +91,35 @@ class Journal:
         self._lock.release()
 
     def end(self) -> None:
-        """Removes all trace of the transfer; it has ended, or must not go on."""
-        self._path.unlink(missing_ok=True)
-        Path(self._lock.lock_file).unlink(missing_ok=True)
-        self.close()
+        """Forgets the entries for good, also after a power cut: it has ended, or must not go on.
+
+        `TrustStoreError` where that cannot be done.
+        """
+        try:
+            self._forget()
+        except OSError as error:
+            raise TrustStoreError(
+                f"The journal {self._path} of a transfer cannot be emptied: {error.strerror}."
+            ) from None
+        finally:
+            self.close()
+
+    def _forget(self) -> None:
+        file, self._file = self._file, None
+        if file is None:  # it could not be written to
+            self._path.unlink(missing_ok=True)
+        else:
+            with file:
+                file.truncate(0)
+                os.fsync(file.fileno())
+        with suppress(OSError):  # what is empty is only in the way
+            self._path.unlink()
+            Path(self._lock.lock_file).unlink()
 
     def _read(self) -> list[bytes]:
         """All entries that are whole; what follows them is cut off, and the file is left open there."""
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        file = os.fdopen(descriptor, "r+b", buffering=0)
-        data = file.readall()
+        file = os.fdopen(open_own(self._path), "r+b", buffering=0)
+        data = file.read(_MAX)
         entries: list[bytes] = []
         at = 0
         with suppress(DecryptionError):

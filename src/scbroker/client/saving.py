@@ -9,8 +9,8 @@ import os
 import threading
 import uuid
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
-from typing import Final, Self
 
 import msgspec
 
@@ -18,13 +18,19 @@ from scbroker.client.content import Progress
 from scbroker.client.downloads import RUN, Download
 from scbroker.client.io_thread import io_thread
 from scbroker.client.journal import Journal
+from scbroker.client.own_files import open_own
 from scbroker.client.sealing import OpenPart
 from scbroker.client.session import Session
 from scbroker.crypto.seal import KEY_SIZE, checksum, random_bytes
 from scbroker.crypto.verify import equal, sha256
-from scbroker.errors import InvalidArgumentError
+from scbroker.errors import InvalidArgumentError, TrustStoreError
 
-_MAC: Final = 16
+
+class _Begun(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The first entry of a save's journal: what is saved, and the key of the checksums."""
+
+    content: bytes
+    key: bytes
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -39,10 +45,15 @@ def checked_target(path: object) -> Path:
     if not isinstance(path, os.PathLike):
         raise InvalidArgumentError("path is the name of the file to write, as pathlib.Path.")
     target = Path(path).absolute()
-    if target.is_dir():
-        raise InvalidArgumentError(f"{target} is a folder: name the file to write.")
-    if not target.parent.is_dir():
-        raise InvalidArgumentError(f"There is no folder {target.parent}: make it first.")
+    try:
+        if target.is_dir():
+            raise InvalidArgumentError(f"{target} is a folder: name the file to write.")
+        if not target.parent.is_dir():
+            raise InvalidArgumentError(f"There is no folder {target.parent}: make it first.")
+        with suppress(FileNotFoundError):
+            target.lstat()  # finds what no file can be called
+    except (OSError, ValueError) as error:
+        raise _not_written(target, error) from None
     return target
 
 
@@ -50,9 +61,12 @@ async def save_small(target: Path, content: bytes) -> int:
     """Writes a content that is there already."""
 
     def write() -> int:
-        with _Partial.begin(target, None, b"") as partial:
+        partial = _Partial(target, None)
+        try:
             partial.keep(0, memoryview(content))
             partial.finish(len(content))
+        finally:
+            partial.close()
         return len(content)
 
     return await io_thread.in_pool(write)
@@ -60,58 +74,73 @@ async def save_small(target: Path, content: bytes) -> int:
 
 async def save_large(session: Session, opened: OpenPart, target: Path, progress: Progress) -> int:
     """Fetches and writes what is not there yet, in constant memory; gives the content's length."""
-    secret = session.keys.signing[0].derive("unfinished-transfers")
-    names = (b"save", opened.container_id, opened.part.partId, os.fsencode(target))
-    journal = await io_thread.in_pool(Journal.open, session.folder, secret, *names)
-    partial = await io_thread.in_pool(_Partial.begin, target, journal, opened.part.partId)
-    with partial:
-        there = await io_thread.in_pool(partial.verified, opened.length)
+    names = (b"save", os.fsencode(target))
+    journal = await io_thread.in_pool(Journal.open, session.folder, session.journal_secret, *names)
+    try:
+        partial = await io_thread.in_pool(_Partial, target, journal)
+    except BaseException:
+        if journal is not None:
+            journal.close()
+        raise
+    try:
+        there = await io_thread.in_pool(partial.resume, opened)
         download = await Download.begin(session, opened)
         await download.run(partial.keep, progress, there)
         await io_thread.in_pool(partial.finish, download.length)
+    finally:
+        await io_thread.in_pool(partial.close)
     return opened.length
 
 
 class _Partial:
-    """The file beside its place, readable by its owner alone."""
+    """The file beside its place, readable by its owner alone.
 
-    def __init__(self, target: Path, path: Path, descriptor: int, journal: Journal | None) -> None:
-        self._target, self._path, self._journal = target, path, journal
-        self._file = os.fdopen(descriptor, "r+b", buffering=0)
+    With a journal it stays when the save is cut off, and the next one to the same place takes it up; runs
+    of another content in it are not used. Several threads write to it until it is closed.
+    """
+
+    def __init__(self, target: Path, journal: Journal | None) -> None:
+        name = uuid.uuid4().hex if journal is None else journal.name
+        self._target, self._journal = target, journal
+        self._path = target.with_name(f".{name[:24]}.part")
         self._lock = threading.Lock()
         self._key = b""
-
-    @classmethod
-    def begin(cls, target: Path, journal: Journal | None, part_id: bytes) -> Self:
-        """With a journal, what bears its name goes on; without one nothing else is in the way."""
-        mark = sha256(part_id + os.fsencode(target)) if journal else uuid.uuid4().bytes
-        path = target.with_name(f".{mark.hex()[:24]}.part")
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        self._is_whole = False
         try:
-            descriptor = os.open(path, flags | (0 if journal else os.O_EXCL), 0o600)
-        except OSError as error:
-            if journal is not None:
-                journal.close()
+            self._file = self._opened()
+        except (OSError, ValueError) as error:
             raise _not_written(target, error) from None
-        return cls(target, path, descriptor, journal)
 
-    def verified(self, length: int) -> set[int]:
-        """The runs that are there as they were written."""
+    def _opened(self) -> FileIO:
+        """What is there is taken up only where it is this user's alone."""
+        if self._journal is not None:
+            with suppress(OSError):
+                return os.fdopen(open_own(self._path), "r+b", buffering=0)
+            self._path.unlink(missing_ok=True)
+        return os.fdopen(open_own(self._path, os.O_EXCL), "r+b", buffering=0)
+
+    def resume(self, opened: OpenPart) -> set[int]:
+        """The runs of this very content that are there as they were written."""
         journal = self._journal
         if journal is None:
             return set()
+        length = opened.length.to_bytes(8, "big")
+        content = sha256(opened.container_id + opened.part.partId + opened.part.segments + length)
         entries = _decoded(journal.entries)
-        if entries is None:
+        if entries is None or entries[0].content != content:
             journal.restart()
             self._key = random_bytes(KEY_SIZE)
-            journal.append(self._key)
+            journal.append(msgspec.msgpack.encode(_Begun(content, self._key)))
+            self._file.truncate(0)
             return set()
-        self._key = journal.entries[0]
-        return {
-            saved.run
-            for saved in entries
-            if 0 <= saved.run * RUN < length and self._is_there(saved, length)
-        }
+        self._key = entries[0].key
+        with suppress(OSError):
+            return {
+                saved.run
+                for saved in entries[1]
+                if 0 <= saved.run * RUN < opened.length and self._is_there(saved, opened.length)
+            }
+        return set()
 
     def _is_there(self, saved: _Saved, length: int) -> bool:
         self._file.seek(saved.run * RUN)
@@ -119,8 +148,10 @@ class _Partial:
         return equal(checksum(self._key, saved.run, found), saved.mac)
 
     def keep(self, run: int, plaintext: memoryview) -> None:
-        """Writes the plaintext of a run, and remembers it."""
+        """Writes the plaintext of a run, and remembers it; nothing once it was closed."""
         with self._lock:
+            if self._file.closed:
+                return
             try:
                 self._file.seek(run * RUN)
                 written = 0
@@ -133,38 +164,44 @@ class _Partial:
                 self._journal.append(msgspec.msgpack.encode(_Saved(run, mac)))
 
     def finish(self, length: int) -> None:
-        """Puts the whole file in its place."""
+        """Puts the whole file in its place. What is replaced is safe from a power cut until it is there."""
         try:
-            self._file.truncate(length)
-            self._file.close()
+            with self._lock:
+                self._file.truncate(length)
+                if self._target.exists():
+                    os.fsync(self._file.fileno())
+                self._file.close()
             self._path.replace(self._target)
         except OSError as error:
             raise _not_written(self._target, error) from None
-        if self._journal is not None:
-            self._journal.end()
-            self._journal = None
+        self._is_whole = True
 
-    def __enter__(self) -> Self:
-        return self
+    def close(self) -> None:
+        """Leaves what is there for another time, if anything is remembered of it."""
+        with self._lock:
+            self._file.close()
+            if self._journal is not None:
+                if self._is_whole:
+                    with suppress(TrustStoreError):  # what it remembers is not there any more
+                        self._journal.end()
+                else:
+                    self._journal.close()
+            elif not self._is_whole:
+                with suppress(OSError):
+                    self._path.unlink()
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        self._file.close()
-        if self._journal is not None:
-            self._journal.close()
-        elif error is not None:
-            with suppress(OSError):
-                self._path.unlink()
 
-
-def _decoded(entries: list[bytes]) -> list[_Saved] | None:
-    """What a journal says was written; None where it is none of this program's."""
-    if not entries or len(entries[0]) != KEY_SIZE:
+def _decoded(entries: list[bytes]) -> tuple[_Begun, list[_Saved]] | None:
+    """What a journal says; None where there is nothing, or nothing of this program's."""
+    if not entries:
         return None
     try:
-        return [msgspec.msgpack.decode(entry, type=_Saved) for entry in entries[1:]]
+        begun = msgspec.msgpack.decode(entries[0], type=_Begun)
+        return begun, [msgspec.msgpack.decode(entry, type=_Saved) for entry in entries[1:]]
     except msgspec.DecodeError:
         return None
 
 
-def _not_written(target: Path, error: OSError) -> InvalidArgumentError:
-    return InvalidArgumentError(f"The file {target} cannot be written: {error.strerror}.")
+def _not_written(target: Path, error: OSError | ValueError) -> InvalidArgumentError:
+    why = getattr(error, "strerror", None) or "no file can have this name"
+    return InvalidArgumentError(f"The file {str(target)!r} cannot be written: {why}.")

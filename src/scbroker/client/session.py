@@ -124,6 +124,11 @@ class Session:
                 self._opened.popitem(last=False)
         return key
 
+    @property
+    def journal_secret(self) -> bytes:
+        """What seals the journals of unfinished transfers on this device."""
+        return self.keys.signing[0].derive("unfinished-transfers")
+
     async def signing_key(self) -> KnownKey:
         """The key to sign with, as it was published; where the KeyRing lacks it, the session is over."""
         known = self.directory.own.latest(KeyType.Signing)

@@ -107,6 +107,8 @@ class Transport:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._http: aiohttp.ClientSession | None = None
+        self.failures: int = 0
+        """Requests that were sent again: the connections of before may still be sending."""
         io_thread.bound(self)
 
     def after_fork(self) -> None:
@@ -196,11 +198,28 @@ class Transport:
         once = functools.partial(self._once, method, url, headers, body, limit, target)
         try:
             async with asyncio.timeout(self.endpoint.timeout):
-                return await _retried(once)
+                return await self._retried(once)
         except TimeoutError:
             raise UnreachableError(
                 f"No answer from {self.endpoint.origin} within {self.endpoint.timeout:g} seconds."
             ) from None
+
+    async def _retried(self, once: Callable[[], Awaitable[T]]) -> T:
+        """Again and again as `_RETRYING` says; what succeeds at once costs nothing of it."""
+        try:
+            return await once()
+        except _RETRIED as error:
+            first: BrokerError | None = error
+
+        async def attempt() -> T:
+            nonlocal first
+            failure, first = first, None
+            if failure is not None:
+                raise failure
+            return await once()
+
+        self.failures += 1
+        return await _RETRYING.copy()(attempt)
 
     async def _once(
         self,
@@ -258,23 +277,6 @@ class Transport:
                 read_bufsize=_PIECE,
             )
         return self._http
-
-
-async def _retried(once: Callable[[], Awaitable[T]]) -> T:
-    """Again and again as `_RETRYING` says; what succeeds at once costs nothing of it."""
-    try:
-        return await once()
-    except _RETRIED as error:
-        first: BrokerError | None = error
-
-    async def attempt() -> T:
-        nonlocal first
-        failure, first = first, None
-        if failure is not None:
-            raise failure
-        return await once()
-
-    return await _RETRYING.copy()(attempt)
 
 
 def _check_version(response: aiohttp.ClientResponse) -> None:

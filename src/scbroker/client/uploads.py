@@ -27,7 +27,6 @@ from scbroker.records.container_record import SEGMENT, Role
 from scbroker.records.ids import container_id_of
 from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_CHUNK, Chunks
 
-_JOURNAL: Final = "unfinished-transfers"
 _AT_ONCE: Final = 3
 _CHUNK: Final = CHUNK_SEGMENTS * SEGMENT
 
@@ -78,18 +77,30 @@ async def begin(session: Session, content: Content, container_id: bytes | None) 
 
     For a container that exists, or, without an id, for a new one, which is made of the upload's nonce.
     """
-    secret = session.keys.signing[0].derive(_JOURNAL)
+    secret = session.journal_secret
     names = (b"upload", content.identity or b"", container_id or b"")
     journal = await io_thread.in_pool(Journal.open, session.folder, secret, *names)
-    if journal is not None and (found := _remembered(session, journal)) is not None:
-        there = await _chunks_there(session, found.part)
-        found.sent = {
-            chunk: hashes
-            for chunk, hashes in found.sent.items()
-            if there.get(chunk) == sha256(hashes)
-        }
-        if found.sent:
-            return found
+    try:
+        return await _resume(session, journal) or _new(session, journal, container_id)
+    except BaseException:
+        if journal is not None:
+            journal.close()
+        raise
+
+
+async def _resume(session: Session, journal: Journal | None) -> Upload | None:
+    """What is remembered, as far as the broker still has it."""
+    found = None if journal is None else _remembered(session, journal)
+    if found is None:
+        return None
+    there = await _chunks_there(session, found.part)
+    found.sent = {
+        chunk: hashes for chunk, hashes in found.sent.items() if there.get(chunk) == sha256(hashes)
+    }
+    return found if found.sent else None
+
+
+def _new(session: Session, journal: Journal | None, container_id: bytes | None) -> Upload:
     nonce = random_bytes(HASH_SIZE)
     if container_id is None:
         container_id = container_id_of(session.fingerprint, nonce).bytes
@@ -192,18 +203,21 @@ async def send(
     async def put(chunk: _Chunk, buffer: memoryview) -> None:
         nonlocal done
         path = f"{_path(upload.part)}/chunks/{chunk.number}"
+        failures = session.transport.failures
         try:
             await session.send("PUT", path, octets=chunk.sealed)
         finally:
-            buffers.give_back(buffer)
+            # A connection that was given up may still be sending out of the buffer.
+            buffers.give_back(buffer if session.transport.failures == failures else None)
         upload.keep(chunk.number, chunk.hashes)
         done += chunk.length
         progress(done, content.total)
 
+    run = io_thread.in_own_thread if content.waits else io_thread.in_pool
     async with all_or_first_error() as sending:
         while True:
             buffer = await buffers.take()
-            chunk = await io_thread.in_pool(sealer.next_chunk, buffer)
+            chunk = await run(sealer.next_chunk, buffer)
             if chunk is None:
                 break
             sending.create_task(put(chunk, buffer))

@@ -51,6 +51,7 @@ from scbroker.server import (
 )
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, SessionUser
+from scbroker.server.buffers import Received
 from scbroker.server.large import LargeAnswer, Places, takes_a_place
 from scbroker.server.openapi import document
 from scbroker.server.operation import Operation
@@ -236,9 +237,9 @@ async def _perform(operation: Operation, request: Request, places: Places) -> Re
 
 async def _answered(broker: Broker, call: Call, operation: Operation, request: Request) -> Response:
     if operation.message is bytes:
-        with broker.buffers.one() as buffer:
-            octets = await _octets(operation, request, buffer)
-            answer = await operation.handler(broker, call, octets)
+        with broker.buffers.one() as received:
+            await _receive(operation, request, received)
+            answer = await operation.handler(broker, call, received.octets)
     else:
         answer = await operation.handler(broker, call, await _message(operation, request))
     if isinstance(answer, Response):
@@ -267,7 +268,7 @@ async def _identify(broker: Broker, operation: Operation, request: Request) -> S
     key_hash = sha256(key.bytes)
     if key_hash not in broker.api_keys:
         if (
-            await broker.database.read(lambda c: sql.one(c, sql.FIND_API_KEY, hash=key_hash))
+            await broker.database.look(lambda c: sql.one(c, sql.FIND_API_KEY, hash=key_hash))
             is None
         ):
             raise ApiKeyError()
@@ -315,14 +316,11 @@ async def _message(operation: Operation, request: Request) -> Any:
     return decode(operation.message, bytes(body), operation.limit)
 
 
-async def _octets(operation: Operation, request: Request, buffer: memoryview) -> memoryview:
-    """The same for octets, in a buffer that holds as much as the operation takes."""
+async def _receive(operation: Operation, request: Request, received: Received) -> None:
+    """The same for octets."""
     _check_content_type(request, codec.OCTETS)
-    size = 0
     async for piece in _body(request, operation.limit):
-        buffer[size : size + len(piece)] = piece
-        size += len(piece)
-    return buffer[:size]
+        received.add(piece)
 
 
 def _check_content_type(request: Request, expected: str) -> None:

@@ -78,8 +78,10 @@ async def _append_once(
             return stored, None
         return stored, broker.chains.get(connection, items[0].user.id, chain_length)
 
-    at_hand = len(items) == 1 and broker.chains.holds(items[0].user.id, chain_length)
-    stored, chain = await broker.database.read(known, large=not at_hand)
+    if len(items) == 1 and broker.chains.holds(items[0].user.id, chain_length):
+        stored, chain = await broker.database.look(known)
+    else:
+        stored, chain = await broker.database.read(known, large=True)
     outcomes: dict[int, Outcome] = dict.fromkeys(stored, False)
     if chain is not None:
         waiting = [n for n in range(len(items)) if n not in stored]

@@ -11,10 +11,11 @@ commit). PostgreSQL: asyncpg; serialisation failures and deadlocks are retried.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,10 @@ class Database(Protocol):
 
     async def write(self, work: Work[T]) -> T:
         """Runs a writing function in a transaction; durable when this returns."""
+        ...
+
+    async def look(self, work: Work[T]) -> T:
+        """Reads where each statement stands for itself, and needs no transaction around it."""
         ...
 
     def version(self) -> int | None:
@@ -120,6 +125,8 @@ class SqliteDatabase:
         self._writing = _sqlite_engine(path, "BEGIN IMMEDIATE", StaticPool)
         self._reading = _sqlite_engine(path, "BEGIN", StaticPool)
         self._reader = self._reading.connect()
+        self._looking = _sqlite_engine(path, None, StaticPool)
+        self._looker = self._looking.connect()
         self._large = _sqlite_engine(path, "BEGIN", QueuePool)
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="scbroker-read")
         self._writer = threading.Thread(target=self._write_all, name="scbroker-write", daemon=True)
@@ -131,6 +138,12 @@ class SqliteDatabase:
         try:
             with self._reader.begin():
                 return work(self._reader)
+        except DBAPIError as error:
+            raise _translated(error) from error
+
+    async def look(self, work: Work[T]) -> T:
+        try:
+            return work(self._looker)
         except DBAPIError as error:
             raise _translated(error) from error
 
@@ -154,7 +167,8 @@ class SqliteDatabase:
         await self._loop.run_in_executor(None, self._writer.join)
         self._pool.shutdown()
         self._reader.close()
-        for engine in (self._writing, self._reading, self._large):
+        self._looker.close()
+        for engine in (self._writing, self._reading, self._looking, self._large):
             engine.dispose()
 
     def _write_all(self) -> None:
@@ -208,7 +222,8 @@ def _in_transaction(connection: Connection) -> bool:
     return isinstance(driver, sqlite3.Connection) and driver.in_transaction
 
 
-def _sqlite_engine(path: Path, begin: str, pool: type[QueuePool | StaticPool]) -> Engine:
+def _sqlite_engine(path: Path, begin: str | None, pool: type[QueuePool | StaticPool]) -> Engine:
+    """Transactions begin as `begin` says; without it each statement is one of its own."""
     engine = sqlalchemy.create_engine(
         f"sqlite:///{path}",
         poolclass=pool,
@@ -221,6 +236,9 @@ def _sqlite_engine(path: Path, begin: str, pool: type[QueuePool | StaticPool]) -
         driver.execute("PRAGMA journal_mode=WAL")
         driver.execute("PRAGMA synchronous=FULL")
         driver.execute("PRAGMA foreign_keys=ON")
+
+    if begin is None:
+        return engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -247,6 +265,16 @@ def _translated(error: DBAPIError) -> BrokerError | DBAPIError:
     return error
 
 
+@contextlib.contextmanager
+def _reachable() -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        raise _translated(error) from error
+    except (OSError, PoolTimeoutError) as error:
+        raise OverloadedError("The broker's database is not reachable.", retryAfter=1) from error
+
+
 class PostgresDatabase:
     """PostgreSQL through asyncpg; any number of broker processes share it."""
 
@@ -262,28 +290,22 @@ class PostgresDatabase:
         self._snapshot = self._engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
+        self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         del large  # asyncpg does not block the loop
-        try:
+        with _reachable():
             async with self._snapshot.connect() as connection, connection.begin():
                 return await connection.run_sync(work)
-        except DBAPIError as error:
-            raise _translated(error) from error
-        except (OSError, PoolTimeoutError) as error:
-            raise OverloadedError(
-                "The broker's database is not reachable.", retryAfter=1
-            ) from error
+
+    async def look(self, work: Work[T]) -> T:
+        with _reachable():
+            async with self._single.connect() as connection:
+                return await connection.run_sync(work)
 
     async def write(self, work: Work[T]) -> T:
-        try:
+        with _reachable():
             return await _RETRYING.copy()(self._write_once, work)
-        except DBAPIError as error:
-            raise _translated(error) from error
-        except (OSError, PoolTimeoutError) as error:
-            raise OverloadedError(
-                "The broker's database is not reachable.", retryAfter=1
-            ) from error
 
     def version(self) -> int | None:
         return None

@@ -271,7 +271,7 @@ async def list_events(broker: Broker, call: Call, message: None) -> Events:
     del message
     user_id = call.session.id
     query = call.query_as(EventQuery)
-    more = await broker.database.read(lambda c: _has_news(c, user_id))
+    more = await broker.database.look(lambda c: _has_news(c, user_id))
     while more:
         more = await broker.database.write(lambda c: _number(c, user_id))
     return await broker.database.read(lambda c: _page(c, user_id, query), large=True)

@@ -308,7 +308,7 @@ async def sweep(broker: Broker) -> bool:
         return [row.name for row in connection.execute(sql.DOOMED_BLOBS, values)]
 
     dropped = await broker.database.write(drop)
-    names = await broker.database.read(doomed)
+    names = await broker.database.look(doomed)
     if names:
         await broker.blobs.remove(names)
         await broker.database.write(lambda c: c.execute(sql.FORGET_BLOBS, {"names": names}))
