@@ -86,6 +86,8 @@ class Story:
             (keys_module, "unseal", "password key"),
         ):
             self._hook(module, function, name)
+        self._hook(sealing, "seal_into", "container key", at=1)
+        self._hook(sealing, "unseal_into", "container key", at=1)
         derive, own = PassphraseKeys.derive, SigningKey.derive
 
         def passphrase_keys(passphrase: str, user_id: Any) -> PassphraseKeys:
@@ -102,13 +104,12 @@ class Story:
         PassphraseKeys.derive = passphrase_keys  # type: ignore[method-assign]
         SigningKey.derive = of_signing_key  # type: ignore[method-assign, assignment]
 
-    def _hook(self, module: object, function: str, name: str) -> None:
+    def _hook(self, module: object, function: str, name: str, at: int = 0) -> None:
         honest = getattr(module, function)
 
-        def hooked(key: bytes, *rest: Any) -> bytes:
-            self.note(name, key)
-            made: bytes = honest(key, *rest)
-            return made
+        def hooked(*given: Any) -> Any:
+            self.note(name, given[at])
+            return honest(*given)
 
         setattr(module, function, hooked)
 

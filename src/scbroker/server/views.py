@@ -311,7 +311,7 @@ def _chains(connection: Connection, authors: set[bytes], ahead: Ahead) -> list[K
             user_id = str(user_id_of(row.fingerprint))
             state = KeyChainState(userId=user_id, sequence=row.chain_length - 1)
             ahead.chains[row.fingerprint] = state
-    return [ahead.chains[author] for author in authors if author in ahead.chains]
+    return [ahead.chains[author] for author in sorted(authors) if author in ahead.chains]
 
 
 def size_of(view: ContainerView) -> int:
