@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,7 +12,8 @@ from typing import Any, Protocol
 import pytest
 from hypothesis import Phase, settings
 
-from scbroker import KeyRing, MemoryTrustStore, ServerProvider
+from scbroker import KeyRing, MemoryTrustStore, ServerProvider, keys
+from scbroker.crypto import seal
 from tests.brokers import ENGINES, BrokerProcess, Wire
 from tests.engines import PostgresServer
 
@@ -23,6 +25,14 @@ settings.register_profile(
     phases=set(Phase) - {Phase.shrink, Phase.explain},
 )
 """For `--hypothesis-profile`: minutes where the everyday run takes seconds."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _stretched_once() -> Iterator[None]:
+    """A secret is stretched once in a process: a third of a second for each log-in of the same user."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keys, "stretch", functools.cache(seal.stretch))
+        yield
 
 
 @pytest.fixture(scope="session")

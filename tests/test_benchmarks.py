@@ -11,7 +11,6 @@ import pytest
 
 from benchmarks import page, plots
 from benchmarks.filling import copy_container
-from benchmarks.growth import events, opening
 from benchmarks.memory import Peak
 from benchmarks.result import Curve, Result, Run, amount, cost, in_turn, rate, share, table
 from benchmarks.small import device
@@ -98,20 +97,6 @@ def test_a_peak_counts_what_was_held_meanwhile_and_is_gone_again() -> None:
     after = peak.above()
     assert after is not None
     assert 60 < after < 100
-
-
-def test_filled_logs_are_read_by_a_client_page_by_page(tmp_path: Path) -> None:
-    result = events(tmp_path, [2000], rounds=1)
-    assert result.curve is not None
-    assert [across for across, _ in result.curve.points] == [2000]
-    assert result.ratio is not None
-
-
-def test_devices_that_never_read_and_that_read_long_ago_open_the_newest_version(
-    tmp_path: Path,
-) -> None:
-    found = opening(tmp_path, [1, 3], rounds=2)
-    assert [result.target for result in found] == ["<= 1.25x", ""]
 
 
 def test_copies_of_a_container_are_as_many_as_were_asked_for_each_with_all_of_its_rows(

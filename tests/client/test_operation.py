@@ -33,9 +33,11 @@ from scbroker import (
     PublicKey,
     SecuredContainer,
     ServerProvider,
+    keys,
     mainQueue,
 )
 from scbroker.client.io_thread import io_thread
+from scbroker.crypto import seal
 from scbroker.crypto.seal import Octets
 from tests.brokers import BrokerProcess
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account
@@ -752,9 +754,10 @@ def test_a_provider_is_used_by_many_threads_and_two_event_loops_at_once(
 
 
 def test_log_ins_at_once_in_one_process_all_succeed(
-    account: Account, new_provider: NewProvider
+    account: Account, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each stretches its secrets for itself, and none waits for another for ever."""
+    monkeypatch.setattr(keys, "stretch", seal.stretch)
     providers = [new_provider() for _ in range(3)]
     begun = [provider.logIn(account.ring.userId, passphrase=PASSPHRASE) for provider in providers]
     assert [promise.result(PATIENCE) for promise in begun] == [account.key_file] * 3

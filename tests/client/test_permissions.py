@@ -308,7 +308,6 @@ def test_a_reader_refuses_a_change_without_the_right_to_it_whatever_the_broker_t
             device.getContainerMetadata(container).result(PATIENCE)
 
 
-@both_engines
 @pytest.mark.parametrize("receives", [NOTHING, Level.ReceiveAccessEvents], ids=["", "receives"])
 @pytest.mark.parametrize("sees", [NOTHING, Level.ViewType], ids=["", "sees"])
 def test_a_fetch_is_told_to_who_receives_it_and_the_type_to_who_sees_it(

@@ -15,7 +15,7 @@ from tests.fuzz.engine import ACCEPTED, CORPUS, Report, Search, Target, stored
 from tests.fuzz.targets import TARGETS
 
 SEED: Final = int(os.environ.get("FUZZ_SEED", "0"))
-ROUNDS: Final = 250
+ROUNDS: Final = 150
 BOMBS: Final = 50
 MOST_CORPUS: Final = 300_000
 

@@ -265,6 +265,7 @@ def test_a_right_guess_takes_itself_out_of_the_count(start_broker: StartBroker) 
         _guess(wire, ring).expect(429, "throttled")
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_the_count_begins_again_after_its_window(start_broker: StartBroker) -> None:
     broker = start_broker(guesses=1)
     auth = random_bytes(32)
@@ -277,6 +278,7 @@ def test_the_count_begins_again_after_its_window(start_broker: StartBroker) -> N
         _guess(wire, ring).expect(401)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_guesses_at_unknown_users_are_counted_like_any_other(start_broker: StartBroker) -> None:
     broker = start_broker(guesses=2)
     ring = KeyRing.generate()
@@ -298,6 +300,7 @@ def test_parallel_guesses_are_never_more_than_the_limit(start_broker: StartBroke
     assert answers == [401] * 5 + [429] * 19
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_guesses_are_counted_by_user_and_by_address_behind_a_trusted_proxy(
     start_broker: StartBroker,
 ) -> None:
@@ -318,6 +321,7 @@ def test_guesses_are_counted_by_user_and_by_address_behind_a_trusted_proxy(
         assert guess(strangers[6], "2001:db8:0:1::1") == 401, "another subscriber"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_nobody_else_is_believed_about_the_address(start_broker: StartBroker) -> None:
     broker = start_broker(guesses=2)
     ring = broker.new_user()

@@ -90,6 +90,7 @@ def _expiry(scene: Scene, **changes: Any) -> Event:
     return Event(**(fields | changes))
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_who_looks_after_their_access_expired_is_told_once_and_as_of_that_moment(
     new_user: NewUser,
 ) -> None:
@@ -109,6 +110,7 @@ def test_without_view_type_an_expiry_does_not_tell_the_type(new_user: NewUser) -
         assert _log(scene.bob)[1:] == [_expiry(scene, containerType=None)]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_an_expiry_is_of_the_version_that_the_container_had(new_user: NewUser) -> None:
     scene = _scene(new_user, lasts=LONG)
     scene.write(content=b"2")
@@ -167,6 +169,7 @@ def test_whatever_a_writer_does_comes_after_the_expiry_of_one(
         assert _told(scene.alice, scene.story)[0] == ("Added", 1)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_who_is_in_again_is_told_of_what_comes_and_of_the_next_expiry(new_user: NewUser) -> None:
     scene = _scene(new_user)
     _pass(scene.ends)
@@ -191,6 +194,7 @@ def test_a_writers_expiry_comes_before_what_another_container_brings(new_user: N
     assert [event.eventType for event in _log(scene.bob)] == ["Added", "Deleted", "Added"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_several_expiries_are_told_in_their_order(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     ends = clock() + LONG
@@ -251,6 +255,7 @@ def test_an_expiry_is_told_to_each_whom_it_concerns_and_to_nobody_else(new_user:
         assert _told(user, story) == [("Added", 1), ("Updated", 2)]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_fetch_is_not_told_to_whose_access_expired(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:
@@ -265,6 +270,7 @@ def test_a_fetch_is_not_told_to_whose_access_expired(
     assert "Accessed" not in {event.eventType for event in _log(scene.bob)}
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_after_a_tombstone_a_later_expiry_is_not_told(new_user: NewUser) -> None:
     scene = _scene(new_user, lasts=LONG)
     scene.write(tombstone=True)

@@ -428,6 +428,7 @@ def scene(request: pytest.FixtureRequest, broker: BrokerProcess, new_user: NewUs
     return Scene(alice, new_user(), act, digest, send)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_whatever_is_wrong_with_an_order_is_a_challenge_and_changes_nothing(
     scene: Scene, unchanged: Unchanged, subtests: pytest.Subtests
 ) -> None:
@@ -873,6 +874,7 @@ BROKEN: Final = (
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_key_records_that_break_a_rule_are_rejected_and_leave_the_old_key_file(
     new_user: NewUser, unchanged: Unchanged, subtests: pytest.Subtests
 ) -> None:

@@ -358,6 +358,7 @@ def test_a_content_that_is_committed_while_it_is_sent_again_stays_as_signed(
             again.result().expect(204)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_user_begins_no_more_contents_than_the_broker_allows(
     new_user: NewUser, start_broker: StartBroker
 ) -> None:
@@ -387,6 +388,7 @@ def test_a_user_sends_no_more_unfinished_bytes_than_the_broker_allows(
     story.chunk(alice, third, 0, sealed).expect(204)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_tiny_chunks_are_no_way_around_the_quota(
     new_user: NewUser, start_broker: StartBroker
 ) -> None:
@@ -398,6 +400,7 @@ def test_tiny_chunks_are_no_way_around_the_quota(
     assert answers == [204] * 10 + [413]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_contents_larger_than_the_broker_allows_are_refused_before_they_are_sent(
     new_user: NewUser, start_broker: StartBroker
 ) -> None:
@@ -410,6 +413,7 @@ def test_contents_larger_than_the_broker_allows_are_refused_before_they_are_sent
     story.send(alice, story.follow(alice, content=large)).expect(413, "too-large")
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_an_object_that_is_missing_is_a_fault_and_not_an_empty_answer(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:
@@ -424,6 +428,7 @@ def test_an_object_that_is_missing_is_a_fault_and_not_an_empty_answer(
     fresh_broker.stop()
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_store_that_does_not_take_a_chunk_is_overloaded_and_keeps_nothing(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:

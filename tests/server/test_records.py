@@ -318,6 +318,7 @@ def scene(new_user: NewUser) -> Scene:
     return Scene(story, alice, bob)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_what_is_wrong_is_refused_in_its_own_word_and_changes_nothing(
     scene: Scene, unchanged: Unchanged, subtests: pytest.Subtests
 ) -> None:

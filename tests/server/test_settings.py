@@ -220,6 +220,7 @@ def test_a_broker_ends_in_order_when_it_is_told_to(fresh_broker: BrokerProcess) 
         assert "Traceback" not in fresh_broker.log
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_keys_of_the_operator_work_beside_the_first(
     fresh_broker: BrokerProcess, new_user: NewUser
 ) -> None:
