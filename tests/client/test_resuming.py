@@ -148,7 +148,7 @@ def test_a_broker_that_was_killed_has_what_it_acknowledged(
 ) -> None:
     broker = start_broker()
     store = FileTrustStore(tmp_path / "device")
-    device = new_provider(True, at=broker, trustStore=store, timeout=2.0)
+    device = new_provider(True, at=broker, trustStore=store)
 
     def kill(done: int, total: int | None) -> None:
         if done >= 0.49 * (total or 0) and not killed:
@@ -158,6 +158,7 @@ def test_a_broker_that_was_killed_has_what_it_acknowledged(
     killed: list[int] = []
     with pytest.raises(BrokerError.unreachableError):
         device.createContainer(file, progress=kill).result(PATIENCE)
+    assert killed, "it ended before the broker did"
     broker.restart()
     with Network() as network:
         made = begin(device, file)

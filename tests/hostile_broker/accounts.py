@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
-from scbroker import BrokerError, KeyRing, Promise, ServerProvider
+from scbroker import BrokerError, KeyRing, Promise, ServerProvider, keys
 from scbroker.crypto import seal
 from scbroker.crypto.verify import labelled_hash
 from scbroker.keys import MAGIC, PassphraseKeys
@@ -64,6 +64,7 @@ def watch_derivations(monkeypatch: pytest.MonkeyPatch) -> list[Derivation]:
             return _derived[name]
 
     monkeypatch.setattr(seal, "Argon2id", Watched)
+    monkeypatch.setattr(keys, "stretch", seal.stretch)  # and not what other tests stretched
     return made
 
 
