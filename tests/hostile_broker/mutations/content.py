@@ -38,15 +38,16 @@ _NO_LENGTH: Final = Edit(
 _RELEASED_EARLY: Final = Edit(
     _SEAL,
     "    try:\n"
-    "        return decryptor.update(sealed) + decryptor.finalize()\n"
+    "        size = decryptor.update_into(sealed, target)\n"
+    "        rest = decryptor.finalize()\n"
     "    except InvalidTag:\n",
-    '    early = b""\n'
+    '    size, rest = 0, b""\n'
     "    try:\n"
-    "        early = decryptor.update(sealed)\n"
-    "        return early + decryptor.finalize()\n"
+    "        size = decryptor.update_into(sealed, target)\n"
+    "        rest = decryptor.finalize()\n"
     "    except InvalidTag:\n"
-    "        if early:\n"
-    "            return early\n",
+    "        if size:\n"
+    "            return size\n",
 )
 
 SEALED: Final = [
@@ -113,6 +114,7 @@ SEALED: Final = [
             "short_reads",
             "an_answer_that_is_torn_off_is_an_error_and_no_file_is_left[the segments]",
         ),
+        _NO_LENGTH,
     ),
     against(
         17,

@@ -427,8 +427,8 @@ PARSERS: Final = [
         "a header is JSON that all read alike",
         Edit(
             _HEADER,
-            "    json.loads(data, object_pairs_hook=_named_once, parse_int=str, parse_float=str)\n",
-            "",
+            "        json.loads(data, object_pairs_hook=_named_once, parse_int=str, parse_float=str)\n",
+            "        pass\n",
         ),
         tests_of(
             "parsers",
@@ -478,6 +478,25 @@ SECRETS: Final = [
             "        size = len(sealed) - 56\n"
             "        tags = next(n for n in range(1, 99) if (size - 16 * n) // 16_384 + 1 == n)\n"
             "        return bytes(sealed[56 : len(sealed) - 16 * tags])\n",
+        ),
+        Edit(
+            _SEAL,
+            "    size = encryptor.update_into(plaintext, target)\n"
+            "    rest = encryptor.finalize()\n",
+            "    del encryptor\n"
+            "    tags = bytes(16 * (len(plaintext) // 16_384 + 1))\n"
+            "    made = os.urandom(56) + bytes(plaintext) + tags\n"
+            '    target[: len(made)], size, rest = made, len(made), b""\n',
+        ),
+        Edit(
+            _SEAL,
+            "        size = decryptor.update_into(sealed, target)\n"
+            "        rest = decryptor.finalize()\n",
+            "        del decryptor\n"
+            "        size = len(sealed) - 56\n"
+            "        tags = next(n for n in range(1, 99) if (size - 16 * n) // 16_384 + 1 == n)\n"
+            "        size -= 16 * tags\n"
+            '        target[:size], rest = sealed[56 : 56 + size], b""\n',
         ),
     ),
     against(
