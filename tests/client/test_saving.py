@@ -326,3 +326,21 @@ def test_a_save_that_is_cancelled_writes_nothing_once_its_file_is_closed(tmp_pat
     partial.close()
     partial.keep(0, memoryview(b"too late"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_goes_away_meanwhile_is_said_and_holds_nothing_up(
+    device: ServerProvider, folder: Path
+) -> None:
+    made = device.createContainer(CONTENT).result(PATIENCE).id
+
+    async def remove(go: Go) -> Any:
+        folder.rmdir()
+        return await go()
+
+    with Network() as network:
+        network.treat("GET", f"/containers/{made}", remove)
+        with pytest.raises(BrokerError.invalidArgumentError, match="cannot be written"):
+            device.saveContainerContent(made, folder / "file").result(PATIENCE)
+    folder.mkdir()
+    assert device.saveContainerContent(made, folder / "file").result(PATIENCE) == SIZE
+    assert (folder / "file").read_bytes() == CONTENT
