@@ -334,7 +334,7 @@ def test_a_folder_that_goes_away_meanwhile_is_said_and_holds_nothing_up(
     made = device.createContainer(CONTENT).result(PATIENCE).id
 
     async def remove(go: Go) -> Any:
-        folder.rmdir()
+        await asyncio.to_thread(folder.rmdir)
         return await go()
 
     with Network() as network:
