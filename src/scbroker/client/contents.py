@@ -13,10 +13,9 @@ from scbroker.client import downloads, saving
 from scbroker.client.content import Progress
 from scbroker.client.content_reader import ContentReader
 from scbroker.client.downloads import Download
-from scbroker.client.fetching import Opened, prove_deletion, sealed_part
+from scbroker.client.fetching import Opened, prove_deletion, read_part
 from scbroker.client.sealing import OpenPart
 from scbroker.client.session import Session
-from scbroker.crypto.verify import sha256
 from scbroker.errors import DeletedError
 from scbroker.records.container_record import Role
 from scbroker.vocabulary import ContainerAccessLevel
@@ -68,16 +67,7 @@ def _find(session: Session, opened: Opened) -> bytes | OpenPart | None:
     if part.part.paddedLength > MAX_INLINE:
         own = opened.state.own_entry(session.fingerprint)
         return part if own.allows(ContainerAccessLevel.Download) else None
-    return inline(session, opened)
-
-
-def inline(session: Session, opened: Opened) -> bytes | None:
-    """The content that came along; None where there is none, and for a large one."""
-    part = opened.part(Role.Content)
-    sealed = sealed_part(session, opened.fetched, Role.Content)
-    if part is None or sealed is None:
-        return None
-    return part.open_segment(0, sealed, sha256(sealed))
+    return read_part(session, opened, Role.Content)
 
 
 @asynccontextmanager

@@ -301,8 +301,13 @@ def open_fetched(session: Session, fetched: Fetched) -> Opened:
 
 
 def read_header(session: Session, opened: Opened) -> bytes | None:
-    part = opened.part(Role.Header)
-    sealed = sealed_part(session, opened.fetched, Role.Header)
+    return read_part(session, opened, Role.Header)
+
+
+def read_part(session: Session, opened: Opened, role: Role) -> bytes | None:
+    """A part that came along; None where there is none, or none for this reader, and for a large one."""
+    part = opened.part(role)
+    sealed = sealed_part(session, opened.fetched, role)
     if part is None or sealed is None:
         return None
     return part.open_segment(0, sealed, sha256(sealed))

@@ -35,6 +35,8 @@ class Journal:
         self._path, self._secret, self._lock = path, secret, lock
         self._file: BinaryIO | None = None
         self.entries: list[bytes] = self._read()
+        """What was there when it was opened."""
+        self._count = len(self.entries)
 
     @classmethod
     def open(cls, folder: Path | None, secret: bytes, *names: bytes) -> Self | None:
@@ -67,18 +69,19 @@ class Journal:
         """Remembers one more; where that fails, what follows is not remembered."""
         if self._file is None:
             return
-        sealed = seal(self._secret, self._context(len(self.entries)), entry)
+        sealed = seal(self._secret, self._context(self._count), entry)
         try:
             self._file.write(len(sealed).to_bytes(_LENGTH, "big") + sealed)
         except OSError as error:
             _log.warning("A transfer cannot be resumed from here: %s", error)
             self._file.close()
             self._file = None
-        self.entries.append(entry)
+        self._count += 1
 
     def restart(self) -> None:
         """Forgets the entries."""
         self.entries.clear()
+        self._count = 0
         if self._file is not None:
             self._file.truncate(0)
             self._file.seek(0)

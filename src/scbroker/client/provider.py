@@ -424,7 +424,8 @@ class BrokerProvider(Protocol):
         """Makes many containers in few requests; the results stand in the order of the items.
 
         Each is made as `createContainer` makes it, and each by itself: what failed is there as its
-        `BrokerError`, and undoes none of the others. Large contents are sent ahead of their container.
+        `BrokerError`, and undoes none of the others. Large contents are sent ahead of their container,
+        and begin anew where they were cut off.
         The broker learns what it learns of each, and that they were made together.
 
         Raises `invalidArgumentError`, with the position of the item, before anything is sent. Where a

@@ -24,6 +24,7 @@ from scbroker.client.fetching import KIND, NO_TOMBSTONE, Evidence, Fetched, Open
 from scbroker.client.reading import Mark
 from scbroker.client.session import Session
 from scbroker.errors import BrokerError, BrokerFaultError, DeletedError, IntegrityError
+from scbroker.records.container_record import Role
 from scbroker.types import Container, Header, Metadata
 from scbroker.wire.batches import MAX_BATCH, ViewOutcome, ViewRequest, ViewsAnswer, ViewsRequest
 from scbroker.wire.containers import ContainerView
@@ -53,7 +54,7 @@ async def _get_some(
     def opened(each: Fetched) -> tuple[Opened, Metadata, Header[Any] | None, bytes | None]:
         opened = fetching.open_fetched(session, each)
         header = open_header(fetching.read_header(session, opened))
-        content = contents.inline(session, opened)
+        content = fetching.read_part(session, opened, Role.Content)
         return opened, fetching.metadata(session, opened), header, content
 
     for each, outcome in zip(fetched, await each_in_pool(opened, fetched), strict=True):
