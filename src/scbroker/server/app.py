@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import time
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -167,6 +168,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         app.state.broker = broker = await opened()
+        gc.freeze()  # what stands once the broker does is not looked through for garbage again
         work = [
             asyncio.create_task(_repeat(_ACCESS_FLUSH, lambda: events.tell_accesses(broker))),
             asyncio.create_task(_repeat(_SWEEP, lambda: _tidy(broker))),

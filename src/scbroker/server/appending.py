@@ -68,6 +68,9 @@ async def _append_once(
     broker: Broker, items: Sequence[Incoming], chain_length: int
 ) -> list[Outcome]:
     """Verifies with the author's chain of this length, and stores while that is still their chain."""
+    held = broker.chains.held(items[0].user.id, chain_length)
+    if len(items) == 1 and held is not None and _refusal(items[0], held) is None:
+        return await _write(broker, items, chain_length)
 
     def known(connection: Connection) -> tuple[set[int], KeyChain | None]:
         """Which records are stored, so that nothing is judged; and the keys to judge the others by."""
@@ -78,10 +81,7 @@ async def _append_once(
             return stored, None
         return stored, broker.chains.get(connection, items[0].user.id, chain_length)
 
-    if len(items) == 1 and broker.chains.holds(items[0].user.id, chain_length):
-        stored, chain = await broker.database.look(known)
-    else:
-        stored, chain = await broker.database.read(known, large=True)
+    stored, chain = await broker.database.read(known, large=True)
     outcomes: dict[int, Outcome] = dict.fromkeys(stored, False)
     if chain is not None:
         waiting = [n for n in range(len(items)) if n not in stored]

@@ -74,10 +74,10 @@ class ChainCache:
         self._records = 0
         self._lock = Lock()
 
-    def holds(self, user_id: bytes, length: int) -> bool:
-        """Whether the chain of so many records is at hand; else it takes a moment to verify."""
+    def held(self, user_id: bytes, length: int) -> KeyChain | None:
+        """The chain of so many records, if it is at hand; else it takes a moment to verify."""
         known = self._chains.get(user_id)
-        return known is not None and len(known.records) == length
+        return known if known is not None and len(known.records) == length else None
 
     def get(self, connection: Connection, user_id: bytes, length: int) -> KeyChain:
         """The chain of so many records, kept for the next time: for records that were committed."""

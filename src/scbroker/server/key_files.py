@@ -135,7 +135,7 @@ async def delete(broker: Broker, call: Call, message: Deletion) -> None:
 async def _verify_chain(broker: Broker, call: Call) -> None:
     """Has the caller's key chain at hand before a writer asks for it: a long one takes a moment."""
     session = call.session
-    if not broker.chains.holds(session.id, session.chain_length):
+    if broker.chains.held(session.id, session.chain_length) is None:
         await broker.database.read(
             lambda c: broker.chains.get(c, session.id, session.chain_length), large=True
         )

@@ -167,6 +167,38 @@ _WITH_MEMBER: Final = (
         and_(records.c.container_id == containers.c.id, records.c.version == containers.c.version),
     )
 )
+_GOVERNING_HEAD: Final = records.alias("governing")
+LITTLE_LIST: Final = 65_536
+# All that a reader at the head is judged by: the governing record where it is another, its list if that
+# is short, and how far the reader's own keys go.
+CONTAINER_AT_ONCE: Final = (
+    _WITH_MEMBER.add_columns(
+        _GOVERNING_HEAD.c.body.label("governing_body"),
+        _GOVERNING_HEAD.c.signature.label("governing_signature"),
+        access_lists.c.entries,
+        select(users.c.chain_length)
+        .where(users.c.id == b("user"))
+        .scalar_subquery()
+        .label("chain_length"),
+    )
+    .outerjoin(
+        _GOVERNING_HEAD,
+        and_(
+            _GOVERNING_HEAD.c.container_id == containers.c.id,
+            _GOVERNING_HEAD.c.version == containers.c.governing_version,
+            containers.c.governing_version != containers.c.version,
+        ),
+    )
+    .outerjoin(
+        access_lists,
+        and_(
+            access_lists.c.container_id == containers.c.id,
+            access_lists.c.access_version == containers.c.access_version,
+            func.length(access_lists.c.entries) <= LITTLE_LIST,
+        ),
+    )
+    .where(containers.c.id == b("container"))
+)
 CONTAINER_AND_MEMBER: Final = _WITH_MEMBER.where(containers.c.id == b("container"))
 CONTAINERS_AND_MEMBER: Final = _WITH_MEMBER.where(containers.c.id.in_(b("some", expanding=True)))
 MEMBERS: Final = select(members).where(members.c.container_id == b("container"))
@@ -220,6 +252,10 @@ LOCK_PART: Final = _PART.with_for_update()
 PARTS_TAKEN: Final = select(parts.c.part_id).where(parts.c.part_id.in_(b("some", expanding=True)))
 PARTS_INLINE: Final = select(parts.c.part_id, parts.c.inline).where(
     parts.c.part_id.in_(b("some", expanding=True))
+)
+# The same for one or two of them: quicker than any number.
+TWO_PARTS_INLINE: Final = select(parts.c.part_id, parts.c.inline).where(
+    parts.c.part_id.in_((b("one"), b("other")))
 )
 PART_HASHES: Final = select(parts.c.hashes).where(parts.c.part_id == b("part"))
 PENDING: Final = select(
