@@ -43,10 +43,25 @@ _TRIES: Final[RetryConfig] = {
 }
 
 
-def new_blob_name(part_id: bytes) -> str:
-    """A name that was never used: what is stored under a name never changes."""
+def new_blob_name(part_id: bytes, good_until: int | None = None) -> str:
+    """A name that was never used: what is stored under a name never changes.
+
+    Unless it was handed out, with an address to put to that is good until then: microseconds since 1970.
+    """
     name = part_id.hex()
-    return f"{_PREFIX}/{name[:2]}/{name}-{os.urandom(16).hex()}"
+    ending = "" if good_until is None else f"-{good_until}"
+    return f"{_PREFIX}/{name[:2]}/{name}-{os.urandom(16).hex()}{ending}"
+
+
+def is_name_of(name: str, part_id: bytes) -> bool:
+    """Whether a name, of which it is known that it was given, was given for this part."""
+    return name.startswith(f"{_PREFIX}/{part_id.hex()[:2]}/{part_id.hex()}-")
+
+
+def good_until(name: str) -> int:
+    """How long somebody else may put something there; 0 for never."""
+    endings = name.split("-")[2:]
+    return int(endings[0]) if endings else 0
 
 
 def open_blobs(url: str) -> Blobs:
