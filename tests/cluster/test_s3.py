@@ -78,9 +78,7 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def _shared(
-    gateway: ObjectGateway, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Scene]:
+def _shared(gateway: ObjectGateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with pytest.MonkeyPatch.context() as patched:
         for name, value in gateway.environment.items():
             patched.setenv(name, value)

@@ -8,6 +8,7 @@ header of ours, no redirect is followed, and no more is read than was asked for.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from scbroker.client.transport import Endpoint
 
-_PORTS: Final = {"http": 80, "https": 443}
+_PRINTABLE: Final = re.compile(r"https?://[!-~]+\Z")
 _MISSING: Final = (404, 416)
 
 
@@ -60,6 +61,8 @@ def allowed(address: str, origins: frozenset[str]) -> URL | None:
     """The address as it will be asked, if it is of one of these origins."""
     from yarl import URL
 
+    if not _PRINTABLE.match(address):
+        return None
     try:
         url = URL(address, encoded=True)
         return url if _origin_of(url) in origins else None

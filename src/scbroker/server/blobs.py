@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _REMOTE: Final = ("s3", "gs", "az")
 _PREFIX: Final = "parts"
+_NAME: Final = re.compile(r"parts/([0-9a-f]{2})/(\1[0-9a-f]{30})-[0-9a-f]{32}(-[0-9]{1,20})?\Z")
 _CHECK: Final = "parts/00/check"
 _CHECK_SECONDS: Final = 10.0
 _CONNECT: Final = timedelta(seconds=5)
@@ -54,8 +56,9 @@ def new_blob_name(part_id: bytes, good_until: int | None = None) -> str:
 
 
 def is_name_of(name: str, part_id: bytes) -> bool:
-    """Whether a name, of which it is known that it was given, was given for this part."""
-    return name.startswith(f"{_PREFIX}/{part_id.hex()[:2]}/{part_id.hex()}-")
+    """Whether a name is one that could have been given for this part."""
+    match = _NAME.match(name)
+    return match is not None and match[2] == part_id.hex()
 
 
 def good_until(name: str) -> int:

@@ -152,8 +152,8 @@ class Chunks(Message, frozen=True, kw_only=True):
 
 
 ChunkNumber = Annotated[int, Meta(ge=0, lt=MAX_CHUNKS)]
-ObjectName = Annotated[str, Meta(pattern=r"^[0-9a-z/-]+$", max_length=128)]
-Address = Annotated[str, Meta(pattern=r"^https?://[!-~]+$", max_length=8192)]
+ObjectName = Annotated[Text, Meta(min_length=1, max_length=128)]
+Address = Annotated[str, Meta(min_length=1, max_length=8192)]
 SegmentHashes = Annotated[bytes, Meta(min_length=_HASH, max_length=_HASH * CHUNK_SEGMENTS)]
 
 
