@@ -36,12 +36,6 @@ SEGMENTS: Final = f"GET {PART}/segments"
 HOUR: Final = 3_600_000_000
 
 
-@pytest.fixture(scope="module")
-def gateway() -> Iterator[ObjectGateway]:
-    with ObjectGateway() as found:
-        yield found
-
-
 class Scene:
     """A broker on a bucket of its own, and whatever it heard and said."""
 
@@ -79,12 +73,9 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def _shared(gateway: ObjectGateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with pytest.MonkeyPatch.context() as patched:
-        for name, value in gateway.environment.items():
-            patched.setenv(name, value)
-        scene = Scene(gateway, tmp_path_factory.mktemp("broker"))
-        with scene.broker:
-            yield scene
+    scene = Scene(gateway, tmp_path_factory.mktemp("broker"))
+    with scene.broker:
+        yield scene
 
 
 @pytest.fixture
@@ -127,7 +118,9 @@ def test_a_range_across_chunks_is_fetched_and_no_more_than_its_segments(
     made = alice.createContainer(file).result(PATIENCE)
     content = file.read_bytes()
     before = len(scene.broker.heard)
-    with alice.openContainerContent(made.id).result(PATIENCE) as reader:
+    opened = alice.openContainerContent(made.id).result(PATIENCE)
+    assert opened is not None
+    with opened as reader:
         for start, length in ((CHUNK - 5, 10), (0, 1), (3 * SEGMENT, 7 * SEGMENT), (SIZE - 3, 9)):
             found = reader.readRange(start, length).result(PATIENCE)
             assert found == content[start : start + length], (start, length)

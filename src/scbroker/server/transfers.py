@@ -13,7 +13,12 @@ from typing import Final, Literal
 from sqlalchemy import Connection
 
 from scbroker.crypto.verify import HASH_SIZE
-from scbroker.errors import IncompleteUploadError, InvalidArgumentError, RejectedError
+from scbroker.errors import (
+    AlreadyExistsError,
+    IncompleteUploadError,
+    InvalidArgumentError,
+    RejectedError,
+)
 from scbroker.records.container_record import SEALED_SEGMENT, sealed_size
 from scbroker.server import events, parts
 from scbroker.server import statements as sql
@@ -78,12 +83,15 @@ async def sent(broker: Broker, call: Call, message: SentChunks) -> None:
 
 
 def _missing(connection: Connection, upload: Upload, sent: list[SentChunk]) -> list[SentChunk]:
-    parts.begun(connection, upload)
-    return [
+    part = parts.begun(connection, upload)
+    missing = [
         chunk
         for chunk in sent
         if not parts.is_here(connection, Chunk(upload, chunk.index, chunk.hashes, 0, chunk.name))
     ]
+    if missing and part is not None and part.committed:
+        raise AlreadyExistsError("A record names this part already.")
+    return missing
 
 
 def _stored(upload: Upload, chunk: SentChunk, size: int | None) -> Chunk:
