@@ -13,6 +13,7 @@ _STATEMENTS: Final = "src/scbroker/server/statements.py"
 _SERVER_EVENTS: Final = "src/scbroker/server/events.py"
 _APPEND: Final = "src/scbroker/server/appending.py"
 _TRANSPORT: Final = "src/scbroker/client/transport.py"
+_BODIES: Final = "src/scbroker/client/bodies.py"
 _OBJECT_STORE: Final = "src/scbroker/client/object_store.py"
 _TRANSFERS: Final = "src/scbroker/client/transfers.py"
 _EVENT_LOG: Final = "src/scbroker/client/event_log.py"
@@ -488,7 +489,7 @@ PARSERS: Final = [
     against(
         40,
         "no more of an answer is read than there may be",
-        Edit(_TRANSPORT, "        if size > limit:\n", "        if False:\n"),
+        Edit(_BODIES, "        if size > limit:\n", "        if False:\n"),
         tests_of("parsers", "an_error_that_is_no_error_of_the_protocol_is_a_fault"),
     ),
     against(
