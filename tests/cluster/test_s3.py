@@ -312,3 +312,18 @@ def test_what_is_put_again_after_a_deletion_is_swept_too(scene: Scene, file: Pat
     scene.sweep()
     assert min(names) not in scene.objects()
     assert len(urls) == CHUNKS
+
+
+def test_what_the_store_acknowledged_is_there_after_its_disk_process_was_killed(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ObjectGateway(durable=True) as gateway:
+        for name, value in gateway.environment.items():
+            monkeypatch.setenv(name, value)
+        scene = Scene(gateway, tmp_path)
+        with scene.broker, scene.broker.scene():
+            alice = scene.device()
+            made = alice.createContainer(file).result(PATIENCE)
+            gateway.crash_osd()
+            gateway.start_osd()
+            assert alice.getContainerContent(made.id).result(PATIENCE) == file.read_bytes()
