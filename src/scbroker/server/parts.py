@@ -195,14 +195,19 @@ def make_room(
         )
 
 
+def locked(connection: Connection, upload: Upload) -> Row[Any]:
+    """The part, which nobody else changes until the transaction ends."""
+    _check_living(connection, upload.user_id)
+    part = sql.one(connection, sql.LOCK_PART, part=upload.part_id)
+    if part is None:
+        raise OverloadedError("The part was swept meanwhile: send it again.", retryAfter=1)
+    return part
+
+
 def keep(connection: Connection, chunk: Chunk, counted: int) -> None:
     """Gives a stored chunk its row; another one of its place is dropped. So many bytes count."""
     part_id = chunk.upload.part_id
-    _check_living(connection, chunk.upload.user_id)
-    part = sql.one(connection, sql.LOCK_PART, part=part_id)
-    if part is None:
-        raise OverloadedError("The part was swept meanwhile: send it again.", retryAfter=1)
-    if part.committed:
+    if locked(connection, chunk.upload).committed:
         raise AlreadyExistsError("A record names this part already.")
     found = sql.one(connection, sql.FIND_CHUNK, part=part_id, number=chunk.number)
     if found is not None:

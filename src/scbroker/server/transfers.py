@@ -105,8 +105,7 @@ def _stored(upload: Upload, chunk: SentChunk, size: int | None) -> Chunk:
 
 def _keep(connection: Connection, chunks: list[Chunk]) -> None:
     for chunk in chunks:
-        part_id = chunk.upload.part_id
-        sql.one(connection, sql.LOCK_PART, part=part_id)
+        parts.locked(connection, chunk.upload)
         if parts.is_here(connection, chunk):
             continue
         doomed = sql.one(connection, sql.FIND_DOOMED, blob=chunk.blob)
