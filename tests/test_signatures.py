@@ -174,7 +174,9 @@ def test_the_constructor_is_the_interfaces_with_options_behind_it() -> None:
         if each.kind is inspect.Parameter.KEYWORD_ONLY
     ]
     assert required == ["apiKey", "serverUrl", "applicationName"]
-    assert options == ["trustStore", "secretValidator", "timeout", "ssl", "proxy"]
+    assert options == [
+        "trustStore", "secretValidator", "timeout", "ssl", "proxy", "objectStoreOrigins"
+    ]  # fmt: skip
 
 
 def test_the_properties_are_as_they_were_given() -> None:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import Role
 from scbroker.server.app import OPERATIONS
+from scbroker.server.blobs import new_blob_name
 from scbroker.server.openapi import document
 from scbroker.server.operation import Operation
 from scbroker.wire.batches import RecordsRequest
@@ -185,6 +186,11 @@ class Scene:
             case "RecordsRequest":
                 batch = [self.story.follow(user, header=b"{}"), Story(user).begin()]
                 message = RecordsRequest(records=batch)
+            case "TransfersRequest":
+                message = {"chunks": [0, 3]}
+            case "SentChunks":
+                one = {"index": 0, "name": new_blob_name(self.part), "hashes": self._hashes()}
+                message = {"chunks": [one]}
             case "ViewsRequest":
                 one = {"containerId": self.path["containerId"][0], "content": True}
                 message = {"views": [one, {"containerId": str(uuid.uuid4())}]}
@@ -195,3 +201,8 @@ class Scene:
                 path = {"userId": gone.id}
                 message = Deletion(authorization=writers.ordered(gone, "delete-user"))
         return in_the_document(msgspec.to_builtins(message, builtin_types=(bytes,))), path
+
+    def _hashes(self) -> bytes:
+        """Of the segments of the part that is there."""
+        path = f"{self.story.path}/parts/{uuid.UUID(bytes=self.part)}/hashes"
+        return self.user.wire.call("GET", path).expect(200).body

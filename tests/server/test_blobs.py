@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,14 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.errors import InvalidArgumentError, OverloadedError
 from scbroker.server import parts
 from scbroker.server import statements as sql
-from scbroker.server.blobs import Blobs, Folder, new_blob_name, open_blobs
+from scbroker.server.blobs import (
+    Blobs,
+    Folder,
+    good_until,
+    is_name_of,
+    new_blob_name,
+    open_blobs,
+)
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.database import Database, open_database
 from scbroker.server.migrations.upgrade import upgrade
@@ -128,9 +136,12 @@ def test_a_store_gives_ranges_of_what_was_put_until_it_is_removed(tmp_path: Path
         await store.put(other, b"other")
         assert bytes(await store.get(name, 0, 10)) == b"0123456789"
         assert bytes(await store.get(name, 3, 5)) == b"34"
+        assert await store.size(name) == 10
+        assert await store.addresses("PUT", [name], 60) == []
         await store.remove([new_blob_name(random_bytes(16)), name, name])
         with pytest.raises(LookupError):
             await store.get(name, 0, 1)
+        assert await store.size(name) is None
         assert bytes(await store.get(other, 0, 5)) == b"other"
 
     for store in _stores(tmp_path):
@@ -153,6 +164,7 @@ def test_a_store_that_cannot_be_reached_is_overloaded_whatever_is_asked_of_it() 
         for action in (
             store.put("parts/00/x", b"x"),
             store.get("parts/00/x", 0, 1),
+            store.size("parts/00/x"),
             store.remove(["parts/00/x"]),
             store.check(),
         ):
@@ -160,6 +172,49 @@ def test_a_store_that_cannot_be_reached_is_overloaded_whatever_is_asked_of_it() 
                 await action
 
     asyncio.run(work())
+
+
+def test_an_s3_that_is_not_there_is_overloaded_after_bounded_tries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }.items():
+        monkeypatch.setenv(name, value)
+    store = open_blobs("s3://bucket/prefix")
+
+    async def work() -> None:
+        for action in (
+            store.put("parts/00/x", b"x"),
+            store.get("parts/00/x", 0, 1),
+            store.size("parts/00/x"),
+            store.remove(["parts/00/x", "parts/00/y"]),
+            store.check(),
+        ):
+            with pytest.raises(OverloadedError):
+                await action
+        [url] = await store.addresses("GET", ["parts/00/x"], 60)
+        assert url.startswith(f"http://127.0.0.1:{port}/bucket/prefix/parts/00/x?")
+        assert "X-Amz-Expires=60" in url
+
+    asyncio.run(work())
+
+
+def test_a_name_says_for_which_part_it_is_and_how_long_others_may_write_there() -> None:
+    part, other = random_bytes(16), random_bytes(16)
+    own, given = new_blob_name(part), new_blob_name(part, 1_700_000_000_000_000)
+    assert (good_until(own), good_until(given)) == (0, 1_700_000_000_000_000)
+    for name in (own, given):
+        assert is_name_of(name, part)
+        assert not is_name_of(name, other)
+        for wrong in (name + "/x", name + "\n", "x" + name, name.upper(), name[:-1] + "x", ""):
+            assert not is_name_of(wrong, part)
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "file://relative", "s3:", "", "nonsense"])

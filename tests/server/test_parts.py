@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT, Part, Role
+from scbroker.server.blobs import new_blob_name
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.codec import OCTETS
-from scbroker.wire.containers import MAX_CHUNK, Chunks, ChunkState
+from scbroker.wire.containers import MAX_CHUNK, Chunks, ChunkState, Transfers, TransfersRequest
 from tests.brokers import Answer, BrokerProcess
 from tests.conftest import StartBroker
 from tests.server.conftest import NewUser, Unchanged
@@ -446,6 +447,39 @@ def test_a_store_that_does_not_take_a_chunk_is_overloaded_and_keeps_nothing(
     story.chunk(alice, part, 0, sealed).expect(204)
     story.tell(alice, story.follow(alice, content=part))
     assert _segments(alice, story, part, 0, 1).expect(200).body == sealed
+
+
+def test_a_folder_has_no_addresses_and_takes_no_word_for_what_is_there(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    path, none = _part_path(story, part, "transfers"), Transfers(transfers=[], seconds=0)
+    with unchanged():
+        answer = alice.wire.call("POST", path, TransfersRequest(chunks=[0, 5])).expect(200)
+        assert answer.message(Transfers) == none
+        alice.wire.call("POST", path, TransfersRequest(chunks=[1, 1])).expect(400, "invalid")
+        for chunks in ([], [2**17], list(range(65))):
+            alice.wire.call("POST", path, {"chunks": chunks}).expect(400, "invalid")
+        name = new_blob_name(part.partId)
+        for told, status, code in (
+            ((name, bytes(32)), 422, "incomplete"),
+            ((name, bytes(33)), 400, "invalid"),
+            ((name, b""), 400, "invalid"),
+            ((name, bytes(288)), 400, "invalid"),
+            ((name[:-1], bytes(32)), 400, "invalid"),
+            (("../../x", bytes(32)), 400, "invalid"),
+        ):
+            message = {"chunks": [{"index": 0, "name": told[0], "hashes": told[1]}]}
+            answer = alice.wire.call("POST", _part_path(story, part, "chunks"), message)
+            answer.expect(status, code)
+    story.chunk(alice, part, 0, sealed).expect(204)
+    story.tell(alice, story.follow(alice, content=part))
+    answer = alice.wire.call("GET", f"{path}?first=0&count=1").expect(200)
+    assert answer.message(Transfers) == none
+    for text in ("", "first=0", "first=0&count=0", "first=0&count=65", f"first={2**17}&count=1"):
+        alice.wire.call("GET", f"{path}?{text}").expect(400, "invalid")
 
 
 def test_large_contents_of_many_at_once_all_arrive(new_user: NewUser, plaintext: bytes) -> None:

@@ -48,7 +48,8 @@ def _refusal(
 @pytest.mark.parametrize(
     "name, value",
     [("gueses", "3"), ("guesses", "0"), ("guesses", "many"), ("session_seconds", "-1"),
-     ("max_members", "1025"), ("upload_seconds", "60"), ("CONFIG", "/nonexistent/scbroker.toml")],
+     ("max_members", "1025"), ("upload_seconds", "60"), ("transfer_seconds", "0"),
+     ("transfer_seconds", "3601"), ("direct_transfer", "perhaps"), ("CONFIG", "/nonexistent/scbroker.toml")],
 )  # fmt: skip
 def test_a_setting_that_is_not_understood_is_named_and_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidArgumentError, match=value if name == "CONFIG" else name):
@@ -96,6 +97,7 @@ def test_the_environment_overrules_the_file_and_the_command_line_both(tmp_path: 
             "SCBROKER_DATA_DIR": "/b",
             "SCBROKER_SERVER_URL": "of a client",
             "SCBROKER_APPLICATION_NAME": "of a client",
+            "SCBROKER_OBJECT_STORE_ORIGINS": "of a client",
             "OTHER": "x",
         },
         data_dir="/c",

@@ -44,6 +44,11 @@ EXAMPLES: list[Message] = [
     ListView(entryHashes=HASH, disclosed=[Disclosed(position=0, salt=HASH, entry=b"e")]),
     containers.Bodies(bodies=[b"", b"body"]),
     containers.Chunks(chunks=[containers.ChunkState(index=0, hash=HASH)]),
+    containers.TransfersRequest(chunks=[0, 2**17 - 1]),
+    containers.Transfers(transfers=[], seconds=0),
+    containers.Transfers(transfers=[
+        containers.Transfer(index=1, name="parts/bf/x", url="https://s3.example/x?y=z")], seconds=900),
+    containers.SentChunks(chunks=[containers.SentChunk(index=0, name="parts/bf/x", hashes=HASH)]),
     events.Events(events=[events.Event(
         id=1, eventType="Updated", containerId=ID, containerType=None, date=0, version=1,
         relatedUserId=ID, applicationName="app", changes=["header", "type"])],

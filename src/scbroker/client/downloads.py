@@ -17,6 +17,7 @@ from scbroker.client.io_thread import io_thread
 from scbroker.client.sealing import OpenPart
 from scbroker.client.session import Session
 from scbroker.client.tasks import all_or_first_error
+from scbroker.client.transfers import Addresses
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import IntegrityError, TooLargeError
 from scbroker.records.container_record import (
@@ -39,8 +40,10 @@ class Download:
     def __init__(self, session: Session, opened: OpenPart, hashes: bytes) -> None:
         self._session, self._opened, self._hashes = session, opened, hashes
         container, part = uuid.UUID(bytes=opened.container_id), uuid.UUID(bytes=opened.part.partId)
-        self._path = f"/v1/containers/{container}/parts/{part}/segments"
+        path = f"/v1/containers/{container}/parts/{part}"
+        self._path = f"{path}/segments"
         self._count = segment_count(opened.part.paddedLength)
+        self._addresses = Addresses(session, path, -(-self._count // CHUNK_SEGMENTS))
 
     @classmethod
     async def begin(cls, session: Session, opened: OpenPart) -> Download:
@@ -93,9 +96,11 @@ class Download:
         return bytes(target[:size])
 
     async def _fetch(self, first: int, count: int, buffer: memoryview) -> memoryview:
-        query = {"first": str(first), "count": str(count)}
+        query, target = {"first": str(first), "count": str(count)}, buffer[: count * SEALED_SEGMENT]
         try:
-            size = await self._session.fetch(self._path, buffer[: count * SEALED_SEGMENT], query)
+            size = await self._addresses.get(first, count, target)
+            if size is None:
+                size = await self._session.fetch(self._path, target, query)
         except TooLargeError:
             raise IntegrityError("Segments were added to those that were signed.") from None
         if size <= (count - 1) * SEALED_SEGMENT:

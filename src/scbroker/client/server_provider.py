@@ -46,7 +46,9 @@ class ServerProvider(BaseProvider):
     `trustStore` keeps what this device has seen (default: files in the platform's state folder);
     `secretValidator` says what is wrong with a password or passphrase, or None; `timeout` is the
     seconds that one request may take, with its retries (default: 120); `ssl` and `proxy` are for the
-    connection. Usable as `with` and `async with`.
+    connections. Large contents go past the broker, straight to and from its object store, where that is at
+    one of `objectStoreOrigins`, as `https://s3.example` (default: at none, all goes through the broker).
+    Usable as `with` and `async with`.
     """
 
     def __init__(
@@ -60,8 +62,11 @@ class ServerProvider(BaseProvider):
         timeout: float = _TIMEOUT,
         ssl: ssl_module.SSLContext | None = None,
         proxy: str | None = None,
+        objectStoreOrigins: Iterable[str] = (),
     ) -> None:
-        self._endpoint = checked_endpoint(apiKey, serverUrl, applicationName, ssl, proxy, timeout)
+        self._endpoint = checked_endpoint(
+            apiKey, serverUrl, applicationName, ssl, proxy, timeout, objectStoreOrigins
+        )
         self._applicationName = applicationName
         self._trust_store = trustStore or _default_trust_store()
         self._validator = secretValidator
@@ -72,11 +77,15 @@ class ServerProvider(BaseProvider):
 
     @classmethod
     def fromEnvironment(cls, environment: Mapping[str, str] = os.environ, **options: Any) -> Self:
-        """From SCBROKER_API_KEY, SCBROKER_SERVER_URL and SCBROKER_APPLICATION_NAME."""
+        """From SCBROKER_API_KEY, SCBROKER_SERVER_URL and SCBROKER_APPLICATION_NAME.
+
+        SCBROKER_OBJECT_STORE_ORIGINS gives `objectStoreOrigins`, separated by commas."""
         names = ("SCBROKER_API_KEY", "SCBROKER_SERVER_URL", "SCBROKER_APPLICATION_NAME")
         missing = [name for name in names if not environment.get(name)]
         if missing:
             raise InvalidArgumentError(f"Set {', '.join(missing)} in the environment.")
+        if stores := environment.get("SCBROKER_OBJECT_STORE_ORIGINS"):
+            options.setdefault("objectStoreOrigins", stores.split(","))
         return cls(*(environment[name] for name in names), **options)
 
     @property

@@ -11,20 +11,21 @@ import functools
 import ssl
 import urllib.parse
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import tenacity
 
+from scbroker.client.bodies import PIECE, pieces, read, read_into
 from scbroker.client.io_thread import inherited, io_thread
+from scbroker.client.object_store import ObjectStore, checked_origins
 from scbroker.crypto.seal import Octets
 from scbroker.errors import (
     BrokerError,
     BrokerFaultError,
     InvalidArgumentError,
     OverloadedError,
-    TooLargeError,
     UnreachableError,
     UnsupportedVersionError,
 )
@@ -46,7 +47,6 @@ _RETRYING: Final = tenacity.AsyncRetrying(
     wait=tenacity.wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1),
     reraise=True,
 )
-_PIECE: Final = 262_144
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ class Endpoint:
     ssl: ssl.SSLContext | None
     proxy: str | None
     timeout: float
+    stores: frozenset[str] = frozenset()
+    """The object stores that the caller lets chunks go to and come from."""
 
     @property
     def origin(self) -> str:
@@ -72,6 +74,7 @@ def checked_endpoint(
     ssl_context: ssl.SSLContext | None,
     proxy: str | None,
     timeout: object,
+    stores: object = (),
 ) -> Endpoint:
     """The endpoint of a provider's arguments; `InvalidArgumentError` says which is wrong."""
     key = apiKey
@@ -98,7 +101,8 @@ def checked_endpoint(
         )
     if not isinstance(timeout, (int, float)) or not timeout > 0:
         raise InvalidArgumentError("timeout is a number of seconds above 0.")
-    return Endpoint(serverUrl.rstrip("/"), key, quoted, ssl_context, proxy, float(timeout))
+    url, origins = serverUrl.rstrip("/"), checked_origins(stores)
+    return Endpoint(url, key, quoted, ssl_context, proxy, float(timeout), origins)
 
 
 class Transport:
@@ -107,9 +111,15 @@ class Transport:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._http: aiohttp.ClientSession | None = None
+        self.store: ObjectStore = ObjectStore(endpoint)
         self.failures: int = 0
         """Requests that were sent again: the connections of before may still be sending."""
         io_thread.bound(self)
+
+    @property
+    def all_failures(self) -> int:
+        """The same with those to object stores."""
+        return self.failures + self.store.failures
 
     def after_fork(self) -> None:
         """Leaves the parent's connections to the parent: the next request opens its own."""
@@ -170,6 +180,7 @@ class Transport:
         http, self._http = self._http, None
         if http is not None:
             await http.close()
+        await self.store.close()
 
     async def _send(
         self,
@@ -237,7 +248,7 @@ class Transport:
             async with self._client().request(
                 method,
                 URL(url, encoded=True),
-                data=body if body is None or len(body) <= _PIECE else _pieces(memoryview(body)),
+                data=body if body is None or len(body) <= PIECE else pieces(memoryview(body)),
                 headers=headers,
                 allow_redirects=False,
                 proxy=self.endpoint.proxy,
@@ -245,10 +256,10 @@ class Transport:
                 _check_version(response)
                 if response.status < 300:
                     if target is not None:
-                        return await _read_into(response, target)
-                    return await _read(response, limit)
+                        return await read_into(response, target)
+                    return await read(response, limit)
                 retry_after = response.headers.get("Retry-After")
-                problem = await _read(response, MAX_PROBLEM)
+                problem = await read(response, MAX_PROBLEM)
                 raise error_of(response.status, problem, retry_after)
         except aiohttp.ClientConnectorCertificateError as error:
             why = getattr(error.certificate_error, "verify_message", "") or "it does not verify"
@@ -274,7 +285,7 @@ class Transport:
                 auto_decompress=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60),
                 skip_auto_headers=["User-Agent", "Accept-Encoding"],
-                read_bufsize=_PIECE,
+                read_bufsize=PIECE,
             )
         return self._http
 
@@ -294,35 +305,3 @@ def _check_version(response: aiohttp.ClientResponse) -> None:
         f"What answers there speaks {what}, this program {codec.PROTOCOL}: check serverUrl, or "
         "update the older of the two."
     )
-
-
-async def _pieces(body: memoryview) -> AsyncIterator[memoryview]:
-    """A large body, so that no write of it holds up the loop."""
-    for start in range(0, len(body), _PIECE):
-        yield body[start : start + _PIECE]
-
-
-async def _read_into(response: aiohttp.ClientResponse, target: memoryview) -> memoryview:
-    """The body in a buffer that is there already: fresh memory costs more than receiving."""
-    size = 0
-    async for piece in response.content.iter_any():
-        if size + len(piece) > len(target):
-            raise _too_large()
-        target[size : size + len(piece)] = piece
-        size += len(piece)
-    return target[:size]
-
-
-async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body, never more than `limit` of it in memory."""
-    pieces, size = [], 0
-    async for piece in response.content.iter_chunked(_PIECE):
-        size += len(piece)
-        if size > limit:
-            raise _too_large()
-        pieces.append(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _too_large() -> TooLargeError:
-    return TooLargeError("The broker's answer is larger than the protocol allows.")

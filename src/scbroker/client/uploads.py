@@ -21,6 +21,7 @@ from scbroker.client.journal import Journal
 from scbroker.client.sealing import NewPart
 from scbroker.client.session import Session
 from scbroker.client.tasks import all_or_first_error
+from scbroker.client.transfers import Addresses
 from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.records.container_record import SEGMENT, Role
@@ -200,15 +201,19 @@ async def send(
     if done:
         progress(done, content.total)
 
+    chunks = None if content.total is None else -(-content.total // _CHUNK) or 1
+    addresses = Addresses(session, _path(upload.part), chunks, upload.sent)
+
     async def put(chunk: _Chunk, buffer: memoryview) -> None:
         nonlocal done
         path = f"{_path(upload.part)}/chunks/{chunk.number}"
-        failures = session.transport.failures
+        failures = session.transport.all_failures
         try:
-            await session.send("PUT", path, octets=chunk.sealed)
+            if not await addresses.put(chunk.number, chunk.sealed, chunk.hashes):
+                await session.send("PUT", path, octets=chunk.sealed)
         finally:
             # A connection that was given up may still be sending out of the buffer.
-            buffers.give_back(buffer if session.transport.failures == failures else None)
+            buffers.give_back(buffer if session.transport.all_failures == failures else None)
         upload.keep(chunk.number, chunk.hashes)
         done += chunk.length
         progress(done, content.total)

@@ -48,6 +48,7 @@ from scbroker.server import (
     metrics,
     parts,
     sessions,
+    transfers,
     views,
 )
 from scbroker.server import statements as sql
@@ -125,6 +126,12 @@ OPERATIONS: Final = (
               bytes, status=204, limit=c.MAX_CHUNK),
     Operation("GET", _PART + "/chunks", parts.list_chunks, "List the chunks that have arrived",
               None, c.Chunks),
+    Operation("POST", _PART + "/transfers", transfers.to_send, "Get addresses to put chunks to",
+              c.TransfersRequest, c.Transfers),
+    Operation("GET", _PART + "/transfers", transfers.to_read, "Get addresses to get chunks from",
+              None, c.Transfers, c.TransfersQuery),
+    Operation("POST", _PART + "/chunks", transfers.sent, "Say which chunks were put there",
+              c.SentChunks, status=204),
     Operation("GET", _PART + "/hashes", parts.segment_hashes, "Read the segments' hashes",
               None, bytes),
     Operation("GET", _PART + "/segments", parts.segments, "Read sealed segments",

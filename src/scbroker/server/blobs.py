@@ -3,28 +3,68 @@
 A chunk is stored before the row that names it and removed after it, so that a row never names
 what is not there. A name stands among the doomed ones from before its bytes are stored until a row
 names it, and again once that row is gone: whatever a crash leaves over is swept.
+
+Where an S3 is and its keys stand in the environment, as AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY and so on. No name is given twice, so that nothing depends on who writes first there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import obstore
-from obstore.store import LocalStore, ObjectStore, from_url
+from obstore.store import LocalStore, ObjectStore, S3Store, from_url
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
 
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
+_REMOTE: Final = ("s3", "gs", "az")
 _PREFIX: Final = "parts"
+_NAME: Final = re.compile(r"parts/([0-9a-f]{2})/(\1[0-9a-f]{30})-[0-9a-f]{32}(-[0-9]{1,20})?\Z")
 _CHECK: Final = "parts/00/check"
+_CHECK_SECONDS: Final = 10.0
+_CONNECT: Final = timedelta(seconds=5)
+# Of one try, and from the first on until no other is begun: a client waits for two minutes.
+_TRY: Final = timedelta(seconds=30)
+_TRIES: Final[RetryConfig] = {
+    "max_retries": 4,
+    "retry_timeout": timedelta(seconds=15),
+    "backoff": {
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=2),
+        "base": 2,
+    },
+}
 
 
-def new_blob_name(part_id: bytes) -> str:
-    """A name that was never used: what is stored under a name never changes."""
+def new_blob_name(part_id: bytes, good_until: int | None = None) -> str:
+    """A name that was never used: what is stored under a name never changes.
+
+    Unless it was handed out, with an address to put to that is good until then: microseconds since 1970.
+    """
     name = part_id.hex()
-    return f"{_PREFIX}/{name[:2]}/{name}-{os.urandom(16).hex()}"
+    ending = "" if good_until is None else f"-{good_until}"
+    return f"{_PREFIX}/{name[:2]}/{name}-{os.urandom(16).hex()}{ending}"
+
+
+def is_name_of(name: str, part_id: bytes) -> bool:
+    """Whether a name is one that could have been given for this part."""
+    match = _NAME.match(name)
+    return match is not None and match[2] == part_id.hex()
+
+
+def good_until(name: str) -> int:
+    """How long somebody else may put something there; 0 for never."""
+    endings = name.split("-")[2:]
+    return int(endings[0]) if endings else 0
 
 
 def open_blobs(url: str) -> Blobs:
@@ -32,9 +72,23 @@ def open_blobs(url: str) -> Blobs:
     if url.startswith("file:///"):
         return Folder(Path(url.removeprefix("file://")))
     try:
-        return Blobs(from_url(url))
+        store = _opened(url)
     except Exception as error:
-        raise InvalidArgumentError(f"object_store_url cannot be used: {error}") from None
+        why = str(error).partition("\n")[0]
+        raise InvalidArgumentError(f"object_store_url cannot be used: {why}") from None
+    return Bucket(store) if isinstance(store, S3Store) else Blobs(store)
+
+
+def _opened(url: str) -> ObjectStore:
+    if url.partition(":")[0] not in _REMOTE:
+        return from_url(url)
+    options: Any = {"connect_timeout": _CONNECT, "timeout": _TRY, "allow_http": _allows_http()}
+    return from_url(url, client_options=options, retry_config=_TRIES)
+
+
+def _allows_http() -> bool:
+    """The environment's word for it counts no more as soon as any option is set here."""
+    return os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
 
 
 class Blobs:
@@ -69,10 +123,54 @@ class Blobs:
             except Exception as error:
                 raise OverloadedError("The broker's object store did not remove it.", 1) from error
 
+    async def size(self, name: str) -> int | None:
+        """Bytes of what is stored under a name; None if nothing is."""
+        try:
+            found = await obstore.head_async(self._store, name)
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise OverloadedError("The broker's object store did not find it.", 1) from error
+        return found["size"]
+
+    async def addresses(
+        self, method: Literal["GET", "PUT"], names: Sequence[str], seconds: int
+    ) -> Sequence[str]:
+        """A URL for each name, by which whoever has it may get or put so long; none if the store has none."""
+        del method, names, seconds
+        return []
+
     async def check(self) -> None:
         """Raises `OverloadedError` while nothing can be stored or read."""
-        await self.put(_CHECK, b"scbroker")
-        await self.get(_CHECK, 0, 1)
+        try:
+            async with asyncio.timeout(_CHECK_SECONDS):
+                await self.put(_CHECK, b"scbroker")
+                await self.get(_CHECK, 0, 1)
+        except TimeoutError as error:
+            raise OverloadedError("The broker's object store does not answer.", 1) from error
+
+
+class Bucket(Blobs):
+    """A bucket of an S3. What it acknowledged is durable."""
+
+    def __init__(self, store: S3Store) -> None:
+        super().__init__(store)
+        self._bucket = store
+
+    async def remove(self, names: list[str]) -> None:
+        """In one request for a thousand names; what is missing is none of its errors."""
+        try:
+            await obstore.delete_async(self._bucket, names)
+        except Exception as error:
+            raise OverloadedError("The broker's object store did not remove it.", 1) from error
+
+    async def addresses(
+        self, method: Literal["GET", "PUT"], names: Sequence[str], seconds: int
+    ) -> Sequence[str]:
+        try:
+            return await obstore.sign_async(self._bucket, method, names, timedelta(seconds=seconds))
+        except Exception as error:
+            raise OverloadedError("The broker's object store gave no address.", 1) from error
 
 
 class Folder(Blobs):

@@ -1,7 +1,8 @@
 """Large contents in chunks: receiving, resuming, serving ranges. Spec: docs/spec/protocol.md, section 5.
 
-A chunk is up to eight sealed segments. It goes to the object store first; its row, with the hash of
-each segment, makes it count; the record that names the part takes it over.
+A chunk is up to eight sealed segments. It goes to the object store first, through here or, as `transfers`
+lets it, past the broker; its row, with the hash of each segment, makes it count; the record that names the
+part takes it over.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from scbroker.records.container_record import (
 )
 from scbroker.server import events
 from scbroker.server import statements as sql
-from scbroker.server.blobs import new_blob_name
+from scbroker.server.blobs import good_until, new_blob_name
 from scbroker.server.broker import Broker, Call, now
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import (
@@ -53,7 +54,7 @@ _SECOND: Final = 1_000_000
 _SWEPT: Final = 32
 _BLOBS_SWEPT: Final = 256
 # Longer than storing a chunk may take.
-_DOOMED_AFTER: Final = 3_600_000_000
+DOOMED_AFTER: Final = 3_600_000_000
 # A chunk counts as this much at least, so that tiny ones are no way around the quota.
 _LEAST_COUNTED: Final = 65_536
 _UNKNOWN: Final = "There is no such part that you have access to."
@@ -73,21 +74,16 @@ async def receive(broker: Broker, call: Call, message: memoryview) -> None:
     Reserve a name, store the bytes, then the row that names them: a crash in between leaves a doomed
     name for the sweeper.
     """
-    _check_chunk(broker, call, message)
+    check_place(broker, call.number("index"))
+    _check_size(message)
     hashes = await asyncio.to_thread(_segment_hashes, message)
-    chunk = _Chunk(
-        call.uuid("containerId"),
-        call.uuid("partId"),
-        call.number("index"),
-        call.session.id,
-        hashes,
-        len(message),
-        new_blob_name(call.uuid("partId")),
-    )
+    upload = Upload.of(call)
+    name = new_blob_name(upload.part_id)
+    chunk = Chunk(upload, call.number("index"), hashes, len(message), name)
     if await broker.database.write(lambda c: _reserve(c, broker, chunk)):
         return
     await broker.blobs.put(chunk.blob, message)
-    await broker.database.write(lambda c: _keep(c, chunk))
+    await broker.database.write(lambda c: keep(c, chunk, max(chunk.size, _LEAST_COUNTED)))
 
 
 def _segment_hashes(message: memoryview) -> bytes:
@@ -98,11 +94,24 @@ def _segment_hashes(message: memoryview) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class Upload:
+    """A part that its user sends."""
+
     container_id: bytes
     part_id: bytes
-    number: int
     user_id: bytes
+
+    @classmethod
+    def of(cls, call: Call) -> Upload:
+        return cls(call.uuid("containerId"), call.uuid("partId"), call.session.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk on its way into its row."""
+
+    upload: Upload
+    number: int
     hashes: bytes
     """Of its segments, one after the other."""
     size: int
@@ -113,64 +122,101 @@ class _Chunk:
         return sha256(self.hashes)
 
 
-def _check_chunk(broker: Broker, call: Call, message: memoryview) -> None:
+def check_place(broker: Broker, number: int) -> None:
+    """Raises `TooLargeError` for a chunk beyond the largest content."""
     limit = min(broker.settings.max_content, MAX_SEGMENTS * SEGMENT)
-    if call.number("index") * CHUNK_SEGMENTS * SEGMENT >= limit:
+    if number * CHUNK_SEGMENTS * SEGMENT >= limit:
         raise TooLargeError(f"This broker takes contents of at most {limit} bytes.")
+
+
+def _check_size(message: memoryview) -> None:
     if len(message) > MAX_CHUNK:
         raise TooLargeError("A chunk has at most eight sealed segments.")
     if 0 < len(message) % SEALED_SEGMENT < sealed_size(1) or not message:
         raise InvalidArgumentError("A chunk has one to eight sealed segments.")
 
 
-def _reserve(connection: Connection, broker: Broker, chunk: _Chunk) -> bool:
+def _reserve(connection: Connection, broker: Broker, chunk: Chunk) -> bool:
     """Whether this very chunk is here already; if not, room is made for it."""
-    _check_living(connection, chunk.user_id)
-    _check_upload(connection, chunk.container_id, chunk.user_id)
-    part = sql.one(connection, sql.FIND_PART, part=chunk.part_id)
+    part = begun(connection, chunk.upload)
+    if is_here(connection, chunk):
+        return True
+    make_room(connection, broker, chunk.upload, part, chunk.size)
+    connection.execute(sql.DOOM_BLOBS, {"name": chunk.blob, "since": now()})
+    return False
+
+
+def begun(connection: Connection, upload: Upload) -> Row[Any] | None:
+    """The part as far as it is here; raises what keeps the user from sending it."""
+    _check_living(connection, upload.user_id)
+    _check_upload(connection, upload.container_id, upload.user_id)
+    part = sql.one(connection, sql.FIND_PART, part=upload.part_id)
     if part is not None and (part.user_id, part.container_id) != (
-        chunk.user_id,
-        chunk.container_id,
+        upload.user_id,
+        upload.container_id,
     ):
         raise AlreadyExistsError("This part id is taken.")
-    found = sql.one(connection, sql.FIND_CHUNK, part=chunk.part_id, number=chunk.number)
-    if found is not None and found.chunk_hash == chunk.hash:
-        _touch(connection, chunk.part_id, 0)
-        return True
+    return part
+
+
+def is_here(connection: Connection, chunk: Chunk) -> bool:
+    """Whether this very chunk has a row; its part is kept for longer then."""
+    part_id = chunk.upload.part_id
+    found = sql.one(connection, sql.FIND_CHUNK, part=part_id, number=chunk.number)
+    if found is None or found.chunk_hash != chunk.hash:
+        return False
+    touch(connection, part_id, 0)
+    return True
+
+
+def make_room(
+    connection: Connection, broker: Broker, upload: Upload, part: Row[Any] | None, size: int
+) -> None:
+    """Begins the part if it is not; raises if nothing, or not so much, may be sent of it."""
     if part is not None and part.committed:
         raise AlreadyExistsError("A record names this part already.")
-    _check_quota(connection, broker, chunk, is_new=part is None)
+    settings = broker.settings
+    pending = sql.the(connection, sql.PENDING, user=upload.user_id)
+    if part is None and pending.parts >= settings.max_pending_parts:
+        raise TooLargeError("Too many contents are begun and not finished: finish one first.")
+    if pending.received + size > settings.max_pending_bytes:
+        raise TooLargeError("Too much is sent and not finished: finish a content first.")
     if part is None:
         connection.execute(
             sql.ADD_PART,
             {
-                "part_id": chunk.part_id,
-                "container_id": chunk.container_id,
-                "user_id": chunk.user_id,
+                "part_id": upload.part_id,
+                "container_id": upload.container_id,
+                "user_id": upload.user_id,
                 "touched_at": now(),
                 "committed": False,
                 "received": 0,
             },
         )
-    connection.execute(sql.DOOM_BLOBS, {"name": chunk.blob, "since": now()})
-    return False
 
 
-def _keep(connection: Connection, chunk: _Chunk) -> None:
-    _check_living(connection, chunk.user_id)
-    part = sql.one(connection, sql.LOCK_PART, part=chunk.part_id)
+def locked(connection: Connection, upload: Upload) -> Row[Any]:
+    """The part, which nobody else changes until the transaction ends."""
+    _check_living(connection, upload.user_id)
+    part = sql.one(connection, sql.LOCK_PART, part=upload.part_id)
     if part is None:
         raise OverloadedError("The part was swept meanwhile: send it again.", retryAfter=1)
-    if part.committed:
+    return part
+
+
+def keep(connection: Connection, chunk: Chunk, counted: int) -> None:
+    """Gives a stored chunk its row; another one of its place is dropped. So many bytes count."""
+    part_id = chunk.upload.part_id
+    if locked(connection, chunk.upload).committed:
         raise AlreadyExistsError("A record names this part already.")
-    found = sql.one(connection, sql.FIND_CHUNK, part=chunk.part_id, number=chunk.number)
+    found = sql.one(connection, sql.FIND_CHUNK, part=part_id, number=chunk.number)
     if found is not None:
-        connection.execute(sql.DROP_CHUNK, {"part": chunk.part_id, "number": chunk.number})
+        connection.execute(sql.DROP_CHUNK, {"part": part_id, "number": chunk.number})
         connection.execute(sql.DOOM_BLOBS, {"name": found.blob, "since": 0})
     connection.execute(
         sql.ADD_CHUNK,
         {
-            "part_id": chunk.part_id,
+            "part_id": part_id,
             "chunk": chunk.number,
             "size": chunk.size,
             "chunk_hash": chunk.hash,
@@ -179,20 +225,12 @@ def _keep(connection: Connection, chunk: _Chunk) -> None:
         },
     )
     connection.execute(sql.SPARE_BLOB, {"blob": chunk.blob})
-    _touch(connection, chunk.part_id, max(chunk.size, _LEAST_COUNTED))
+    touch(connection, part_id, counted)
 
 
-def _touch(connection: Connection, part_id: bytes, more: int) -> None:
+def touch(connection: Connection, part_id: bytes, more: int) -> None:
+    """Keeps the part for longer; so many more bytes of it count."""
     connection.execute(sql.TOUCH_PART, {"part": part_id, "now": now(), "more": more})
-
-
-def _check_quota(connection: Connection, broker: Broker, chunk: _Chunk, *, is_new: bool) -> None:
-    settings = broker.settings
-    pending = sql.the(connection, sql.PENDING, user=chunk.user_id)
-    if is_new and pending.parts >= settings.max_pending_parts:
-        raise TooLargeError("Too many contents are begun and not finished: finish one first.")
-    if pending.received + chunk.size > settings.max_pending_bytes:
-        raise TooLargeError("Too much is sent and not finished: finish a content first.")
 
 
 async def list_chunks(broker: Broker, call: Call, message: None) -> Chunks:
@@ -215,7 +253,7 @@ async def segment_hashes(broker: Broker, call: Call, message: None) -> bytes:
     del message
 
     def read(connection: Connection) -> bytes:
-        part = _readable(connection, call)
+        part, _ = readable(connection, call)
         return bytes(sql.the(connection, sql.PART_HASHES, part=part.part_id).hashes)
 
     return await broker.database.read(read, large=True)
@@ -228,7 +266,7 @@ async def segments(broker: Broker, call: Call, message: None) -> bytes | memoryv
     first, count = query.first, query.count
 
     def read(connection: Connection) -> bytes | list[Row[Any]]:
-        part = _readable(connection, call)
+        part, _ = readable(connection, call)
         if first + count > part.hashes_size // HASH_SIZE:
             raise InvalidArgumentError("The part has fewer segments.")
         if part.is_inline:
@@ -304,15 +342,26 @@ async def sweep(broker: Broker) -> bool:
         return len(ids)
 
     def doomed(connection: Connection) -> list[str]:
-        values = {"before": now() - _DOOMED_AFTER, "count": _BLOBS_SWEPT}
+        values = {"before": now() - DOOMED_AFTER, "count": _BLOBS_SWEPT}
         return [row.name for row in connection.execute(sql.DOOMED_BLOBS, values)]
 
     dropped = await broker.database.write(drop)
     names = await broker.database.look(doomed)
     if names:
         await broker.blobs.remove(names)
-        await broker.database.write(lambda c: c.execute(sql.FORGET_BLOBS, {"names": names}))
+        await broker.database.write(lambda c: _forget(c, names))
     return dropped >= _SWEPT or len(names) >= _BLOBS_SWEPT
+
+
+def _forget(connection: Connection, names: list[str]) -> None:
+    """Forgets what was removed; where somebody may still put something, it is removed once more."""
+    limit = now() - DOOMED_AFTER
+    late = [{"blob": name, "later": good_until(name)} for name in names if good_until(name) > limit]
+    if late:
+        connection.execute(sql.DOOM_AGAIN, late)
+    over = [name for name in names if good_until(name) <= limit]
+    if over:
+        connection.execute(sql.FORGET_BLOBS, {"names": over})
 
 
 def _check_living(connection: Connection, user_id: bytes) -> None:
@@ -334,7 +383,8 @@ def _check_upload(connection: Connection, container_id: bytes, user_id: bytes) -
         raise PermissionDeniedError("Your access to this container lacks Upload.")
 
 
-def _readable(connection: Connection, call: Call) -> Row[Any]:
+def readable(connection: Connection, call: Call) -> tuple[Row[Any], int | None]:
+    """The part that the user may download, and when their access ends; raises why they may not."""
     container_id, part_id = call.uuid("containerId"), call.uuid("partId")
     found = sql.one(
         connection, sql.CONTAINER_AND_MEMBER, container=container_id, user=call.session.id
@@ -350,4 +400,4 @@ def _readable(connection: Connection, call: Call) -> Row[Any]:
         raise PartGoneError()
     if part.container_id != container_id or not part.committed:
         raise NotFoundError(_UNKNOWN)
-    return part
+    return part, found.expires_at

@@ -21,7 +21,7 @@ from scbroker.records.access_list import MAX_ENTRIES
 
 PREFIX: Final = "SCBROKER_"
 # Names with the prefix that belong to the client or are read elsewhere.
-_OTHERS: Final = {"SERVER_URL", "APPLICATION_NAME", "CONFIG"}
+_OTHERS: Final = {"SERVER_URL", "APPLICATION_NAME", "OBJECT_STORE_ORIGINS", "CONFIG"}
 
 Positive = Annotated[int, Meta(ge=1)]
 
@@ -35,6 +35,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """postgresql://… or sqlite:///…; a SQLite file in data_dir if empty."""
     object_store_url: str = ""
     """s3://…, gs://…, az://… or file:///…; a folder in data_dir if empty."""
+    direct_transfer: bool = True
+    """Whether clients who ask for it get addresses of the object store, where that is an S3."""
+    transfer_seconds: Annotated[int, Meta(ge=1, le=3600)] = 900
+    """How long such an address is good."""
     broker_key: str = ""
     """64 hexadecimal digits, the same for every process of a broker; a file in data_dir if empty."""
     origins: list[str] = []

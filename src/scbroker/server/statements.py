@@ -281,6 +281,11 @@ CHUNKS: Final = select(chunks).where(chunks.c.part_id == b("part")).order_by(chu
 FIND_CHUNK: Final = select(chunks).where(
     chunks.c.part_id == b("part"), chunks.c.chunk == b("number")
 )
+CHUNK_BLOBS: Final = (
+    select(chunks.c.chunk, chunks.c.blob)
+    .where(chunks.c.part_id == b("part"), chunks.c.chunk >= b("first"), chunks.c.chunk < b("end"))
+    .order_by(chunks.c.chunk)
+)
 ADD_CHUNK: Final = insert(chunks)
 DROP_CHUNK: Final = delete(chunks).where(
     chunks.c.part_id == b("part"), chunks.c.chunk == b("number")
@@ -303,6 +308,10 @@ DOOM_BLOBS: Final = insert(doomed_blobs)
 SPARE_BLOB: Final = delete(doomed_blobs).where(doomed_blobs.c.name == b("blob"))
 DOOMED_BLOBS: Final = (
     select(doomed_blobs.c.name).where(doomed_blobs.c.since <= b("before")).limit(b("count"))
+)
+FIND_DOOMED: Final = select(doomed_blobs.c.since).where(doomed_blobs.c.name == b("blob"))
+DOOM_AGAIN: Final = (
+    update(doomed_blobs).where(doomed_blobs.c.name == b("blob")).values(since=b("later"))
 )
 FORGET_BLOBS: Final = delete(doomed_blobs).where(
     doomed_blobs.c.name.in_(b("names", expanding=True))

@@ -25,6 +25,9 @@ MAX_SKIPPED: Final = 1000
 PAGE_BYTES: Final = 2 * 1_048_576
 _SEALED_SLACK: Final = 8192
 MAX_CHUNK: Final = CHUNK_SEGMENTS * SEALED_SEGMENT
+MAX_CHUNKS: Final = MAX_SEGMENTS // CHUNK_SEGMENTS
+MAX_TRANSFERS: Final = 64
+_HASH: Final = 32
 
 Salt = Annotated[bytes, Meta(min_length=32, max_length=32)]
 EntryBytes = Annotated[bytes, Meta(max_length=MAX_ENTRY)]
@@ -146,3 +149,42 @@ class ChunkState(Message, frozen=True, kw_only=True):
 
 class Chunks(Message, frozen=True, kw_only=True):
     chunks: list[ChunkState]
+
+
+ChunkNumber = Annotated[int, Meta(ge=0, lt=MAX_CHUNKS)]
+ObjectName = Annotated[Text, Meta(min_length=1, max_length=128)]
+Address = Annotated[str, Meta(min_length=1, max_length=8192)]
+SegmentHashes = Annotated[bytes, Meta(min_length=_HASH, max_length=_HASH * CHUNK_SEGMENTS)]
+
+
+class TransfersRequest(Message, frozen=True, kw_only=True):
+    chunks: Annotated[list[ChunkNumber], Meta(min_length=1, max_length=MAX_TRANSFERS)]
+
+
+class TransfersQuery(Message, frozen=True, kw_only=True):
+    first: ChunkNumber
+    count: Annotated[int, Meta(ge=1, le=MAX_TRANSFERS)]
+
+
+class Transfer(Message, frozen=True, kw_only=True):
+    index: ChunkNumber
+    name: ObjectName
+    url: Address
+
+    def __repr__(self) -> str:
+        return f"Transfer(index={self.index})"  # who has the address may use it
+
+
+class Transfers(Message, frozen=True, kw_only=True):
+    transfers: Annotated[list[Transfer], Meta(max_length=MAX_TRANSFERS)]
+    seconds: Annotated[int, Meta(ge=0, le=3600)]
+
+
+class SentChunk(Message, frozen=True, kw_only=True):
+    index: ChunkNumber
+    name: ObjectName
+    hashes: SegmentHashes
+
+
+class SentChunks(Message, frozen=True, kw_only=True):
+    chunks: Annotated[list[SentChunk], Meta(min_length=1, max_length=MAX_TRANSFERS)]

@@ -13,6 +13,9 @@ _STATEMENTS: Final = "src/scbroker/server/statements.py"
 _SERVER_EVENTS: Final = "src/scbroker/server/events.py"
 _APPEND: Final = "src/scbroker/server/appending.py"
 _TRANSPORT: Final = "src/scbroker/client/transport.py"
+_BODIES: Final = "src/scbroker/client/bodies.py"
+_OBJECT_STORE: Final = "src/scbroker/client/object_store.py"
+_TRANSFERS: Final = "src/scbroker/client/transfers.py"
 _EVENT_LOG: Final = "src/scbroker/client/event_log.py"
 _FETCHING: Final = "src/scbroker/client/fetching.py"
 _READING: Final = "src/scbroker/client/reading.py"
@@ -179,6 +182,73 @@ SESSIONS: Final = [
         "no redirect is followed",
         Edit(_TRANSPORT, "allow_redirects=False", "allow_redirects=True"),
         tests_of("redirects", "no_redirect_is_followed_with_or_without_a_token"),
+    ),
+    against(
+        36,
+        "no origin is asked that the caller did not allow",
+        Edit(
+            _OBJECT_STORE,
+            "        return url if _origin_of(url) in origins else None\n",
+            "        return url\n",
+        ),
+        tests_of(
+            "transfers", "an_address_that_the_caller_does_not_allow_is_not_asked[another host]"
+        ),
+    ),
+    against(
+        36,
+        "an address that looks like an allowed one is read as it will be asked",
+        Edit(
+            _OBJECT_STORE,
+            "        return url if _origin_of(url) in origins else None\n",
+            '        return url if any(address.startswith(f"{each}") for each in origins) else None\n',
+        ),
+        tests_of(
+            "transfers",
+            "an_address_that_the_caller_does_not_allow_is_not_asked[a user that looks like a host]",
+        ),
+    ),
+    against(
+        36,
+        "no redirect of an object store is followed",
+        Edit(_OBJECT_STORE, "allow_redirects=False", "allow_redirects=True"),
+        tests_of("transfers", "no_redirect_of_an_object_store_is_followed[307]"),
+    ),
+    against(
+        36,
+        "an object store is not told which program asks",
+        Edit(_OBJECT_STORE, '"User-Agent", ', ""),
+        tests_of("transfers", "an_object_store_is_told_nothing_of_who_asks"),
+    ),
+    against(
+        36,
+        "no cookie of an object store is kept",
+        Edit(
+            _OBJECT_STORE,
+            "                cookie_jar=aiohttp.DummyCookieJar(),\n",
+            "                cookie_jar=aiohttp.CookieJar(unsafe=True),\n",
+        ),
+        tests_of("transfers", "an_object_store_is_told_nothing_of_who_asks"),
+    ),
+    against(
+        36,
+        "an address stands in no error",
+        Edit(
+            _TRANSFERS,
+            'f"The object store did not do it ({failure})."',
+            'f"The object store did not do it ({failure.url})."',
+        ),
+        tests_of(
+            "transfers",
+            "a_store_that_fails_is_tried_again_by_a_fresh_address_and_no_address_is_told[refused]",
+        ),
+        Edit(
+            _OBJECT_STORE,
+            '        raise StoreError(f"status {status}", missing=status in _MISSING)\n',
+            '        failure = StoreError(f"status {status}", missing=status in _MISSING)\n'
+            "        failure.url = url\n"
+            "        raise failure\n",
+        ),
     ),
     against(
         36,
@@ -419,7 +489,7 @@ PARSERS: Final = [
     against(
         40,
         "no more of an answer is read than there may be",
-        Edit(_TRANSPORT, "        if size > limit:\n", "        if False:\n"),
+        Edit(_BODIES, "        if size > limit:\n", "        if False:\n"),
         tests_of("parsers", "an_error_that_is_no_error_of_the_protocol_is_a_fault"),
     ),
     against(
