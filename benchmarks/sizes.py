@@ -22,6 +22,7 @@ _SQLITE: Final = text(
     "SELECT tbl_name AS of_table, dbstat.name, 'i' AS kind, sum(pgsize) AS size"
     " FROM dbstat JOIN sqlite_schema USING (name) GROUP BY 1, 2"
 )
+_MANY: Final = 100
 
 
 class TableSize(msgspec.Struct):
@@ -39,7 +40,7 @@ class TableSize(msgspec.Struct):
 
 
 def sizes(connection: Connection) -> list[TableSize]:
-    """Every table that has rows, the largest first."""
+    """Every table that has so many rows that it says something, the largest first."""
     counted = {
         name: TableSize(name, connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one())
         for name in metadata.tables
@@ -55,7 +56,7 @@ def sizes(connection: Connection) -> list[TableSize]:
             table.toast += row.size
         else:
             table.indexes[row.name] = row.size
-    found = [table for table in counted.values() if table.rows]
+    found = [table for table in counted.values() if table.rows >= _MANY]
     return sorted(found, key=lambda table: -table.total)
 
 

@@ -246,16 +246,16 @@ Index(
     sqlite_where=text("id IS NULL"),
     postgresql_where=text("id IS NULL"),
 )
-# One for each criterion of a page, and the order in which it is read. Numbered once, an event stays as it is.
-for _name, _column in (
-    ("events_of_container", events.c.container_id),
-    ("events_of_type", events.c.container_type),
-    ("events_of_kind", events.c.event_type),
-):
+# For the criteria of a page, and in its order. Numbered once, an event stays as it is.
+for _name, _columns in {
+    "events_of_container": [events.c.container_id],
+    "events_of_type": [events.c.container_type, events.c.event_type],
+    "events_of_kind": [events.c.event_type],
+}.items():
     Index(
         _name,
         events.c.user_id,
-        _column,
+        *_columns,
         events.c.id,
         sqlite_where=text("id IS NOT NULL"),
         postgresql_where=text("id IS NOT NULL"),

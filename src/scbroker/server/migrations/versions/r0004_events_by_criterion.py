@@ -14,15 +14,15 @@ _NUMBERED = sa.text("id IS NOT NULL")
 
 
 def upgrade() -> None:
-    for name, column in (
-        ("events_of_container", "container_id"),
-        ("events_of_type", "container_type"),
-        ("events_of_kind", "event_type"),
-    ):
+    for name, columns in {
+        "events_of_container": ["container_id"],
+        "events_of_type": ["container_type", "event_type"],
+        "events_of_kind": ["event_type"],
+    }.items():
         op.create_index(
             name,
             "events",
-            ["user_id", column, "id"],
+            ["user_id", *columns, "id"],
             sqlite_where=_NUMBERED,
             postgresql_where=_NUMBERED,
         )
