@@ -21,7 +21,7 @@ INDEXES = "SELECT indexname FROM pg_indexes WHERE tablename = 'events'"
 
 
 def statements() -> str:
-    [found] = re.findall(r"```sql\n(BEGIN;\n.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    [found] = re.findall(r"```text\n(BEGIN;\n.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     return str(found)
 
 
