@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection
+import pytest
+from sqlalchemy import Connection, event, select
 
+from scbroker.server import deletion
 from scbroker.server import statements as sql
 from scbroker.server.database import open_database
 from scbroker.server.event_pages import events_page
 from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.tables import events
 from scbroker.wire.events import EventQuery
+
+T = TypeVar("T")
 
 USERS: Final = [bytes([n]) * 16 for n in (1, 2)]
 KINDS: Final = ["Added", "Updated", "Accessed", "Deleted"]
@@ -66,6 +72,17 @@ def _queries() -> list[EventQuery]:
     return [EventQuery(**each, limit=limit) for each in asked for limit in (7, 1000)]
 
 
+def _done(database_url: str, work: Callable[[Connection], T]) -> T:
+    async def run() -> T:
+        database = open_database(database_url)
+        try:
+            return await database.write(work)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
 def test_every_combination_of_criteria_finds_what_matches_in_order(database_url: str) -> None:
     rows, queries = _rows(), _queries()
 
@@ -77,15 +94,30 @@ def test_every_combination_of_criteria_finds_what_matches_in_order(database_url:
             for query in queries
         ]
 
-    async def run() -> list[list[int]]:
-        database = open_database(database_url)
-        try:
-            return await database.write(ask)
-        finally:
-            await database.close()
-
-    found = asyncio.run(run())
+    found = _done(database_url, ask)
     assert len(queries) == 2 * 5 * 3 * 4 * 2 * 2
     assert any(found)
     for query, ids in zip(queries, found, strict=True):
         assert ids == [row["id"] for row in rows if _matches(row, query)][: query.limit], query
+
+
+def test_the_log_of_a_deleted_user_goes_in_parts_of_which_each_is_short(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletion, "_EVENTS", 40)
+    removed: list[int] = []
+
+    def count(_: object, cursor: Any, statement: str, *__: object) -> None:
+        if statement.startswith("DELETE FROM events"):
+            removed.append(cursor.rowcount)
+
+    def purge(connection: Connection) -> list[bytes]:
+        upgrade(connection)
+        connection.execute(sql.ADD_EVENTS, _rows())
+        event.listen(connection, "after_cursor_execute", count)
+        deletion._purge(connection, USERS[0], set(), 90)
+        return list(connection.execute(select(events.c.user_id)).scalars())
+
+    kept = _done(database_url, purge)
+    assert removed == [40, 40, 20]  # the ten without a number go with the last
+    assert kept == [USERS[1]] * 100

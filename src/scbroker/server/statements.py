@@ -339,6 +339,8 @@ PURGE_CONTAINERS: Final = (
     .where(containers.c.id.in_(b("some", expanding=True)))
     .values(deleted=True, type=None, type_salt=None),
 )
+# A part of a long log: no statement may take for ever.
+PURGE_EVENTS: Final = delete(events).where(events.c.user_id == b("user"), events.c.id <= b("to"))
 PURGE_USER: Final = (
     *(
         delete(table).where(table.c.user_id == b("user"))
