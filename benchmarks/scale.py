@@ -16,10 +16,11 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from benchmarks.page import machine, put
 from benchmarks.population import Real, Size, on, populate
@@ -108,13 +109,19 @@ def side(broker: BrokerProcess, size: Size, stack: ExitStack) -> Side:
         print(f"{time.monotonic() - began:7.0f} s: {what}", flush=True)
 
     on(broker.database_url, lambda connection: populate(connection, real, size, said))
-    on(broker.database_url, lambda connection: connection.execute(text("ANALYZE")))
     if not broker.database_url.startswith("sqlite"):
-        on(broker.database_url, lambda connection: connection.execute(text("VACUUM")))
-        on(broker.database_url, lambda connection: connection.execute(text("CHECKPOINT")))
+        for settling in (
+            "VACUUM (ANALYZE)",
+            "CHECKPOINT",
+        ):  # what autovacuum would have done by then
+            on(broker.database_url, partial(_execute, settling))
     said("filled")
     broker.start()
     return Side(broker, stack, owner, reader, real, size)
+
+
+def _execute(statement: str, connection: Connection) -> None:
+    connection.execute(text(statement))
 
 
 def smaller(many: Size) -> Size:

@@ -261,9 +261,9 @@ def _of_sqlite(connection: Connection, stopped: _Stopped) -> Plan:
     plan = Plan()
     for *_, detail in connection.exec_driver_sql(explain, stopped.parameters):
         words = detail.replace("COVERING ", "").split()
-        if words[0] == "SEARCH":
+        if words[0] == "SEARCH" and "AUTOMATIC" not in words:  # made for this once, of all rows
             plan.indexes.append(_index(words))
-        elif words[0] == "SCAN" and words[1] in metadata.tables:
+        elif words[0] in {"SCAN", "SEARCH"} and words[1] in metadata.tables:
             plan.scans.append(words[1])
     return plan
 
