@@ -20,11 +20,13 @@ SECONDS ?= 600
 TARGETS ?=
 # Arguments for the measurements: make bench BENCH="--only small crowd"
 BENCH ?=
+# Arguments for it beside a million containers: make scale SCALE="--engine sqlite"
+SCALE ?=
 # Arguments for the resolver: make lock LOCK=--upgrade
 LOCK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fuzz check format docs lock clean attacks flips audit bench
+.PHONY: help install demo test fuzz check format docs lock clean attacks flips audit bench scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -65,6 +67,9 @@ flips: $(INSTALLED) ## Flip every byte that a broker keeps, read everything afte
 
 bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (7 min)
 	$(BIN)/python -m benchmarks --markdown docs/performance.md --plots docs/images $(BENCH)
+
+scale: $(INSTALLED) ## Measure beside a million containers, write docs/scale.md (30 min, 20 GB)
+	$(BIN)/python -m benchmarks.scale --markdown docs/scale.md $(SCALE)
 
 audit: $(INSTALLED) ## Ask for known flaws in the pinned dependencies (needs the advisories' server)
 	$(BIN)/uv tool run pip-audit --strict --disable-pip --requirement requirements.txt

@@ -18,25 +18,41 @@ from benchmarks.result import Result, Run, table
 
 def run_of(part: str, results: list[Result], *, quick: bool) -> Run:
     """The results of a run that ended now, on this machine."""
-    kind = "a quick run" if quick else "a full run"
+    return Run(part, machine("a quick run" if quick else "a full run"), results)
+
+
+def machine(kind: str = "") -> str:
+    """The day and this machine, in words."""
     day = dt.datetime.now(dt.UTC).date().isoformat()
-    where = (
-        f"{day}, {kind}: Python {platform.python_version()}, {platform.system()}, "
+    return (
+        f"{day}{kind and ', '}{kind}: Python {platform.python_version()}, {platform.system()}, "
         f"{os.cpu_count()} processors ({_processor()})."
     )
-    return Run(part, where, results)
 
 
 def write(path: Path, run: Run) -> None:
     """Puts a part's table in its place in a page."""
+    put(path, run.part, _text(run))
+
+
+def put(path: Path, name: str, text: str) -> None:
+    """Puts a text in the place of that name in a page."""
     before = path.read_text("utf-8") if path.exists() else ""
-    path.write_text(replaced(before, run), "utf-8")
+    path.write_text(_with(before, name, text), "utf-8")
 
 
 def replaced(page: str, run: Run) -> str:
     """The page with this part's table in its place, or at the end where it has none."""
-    begin, end = f"<!-- results of {run.part} -->", f"<!-- end of {run.part} -->"
-    block = f"{begin}\n\n{run.where}\n\n{table(run.results)}\n\n{end}"
+    return _with(page, run.part, _text(run))
+
+
+def _text(run: Run) -> str:
+    return f"{run.where}\n\n{table(run.results)}"
+
+
+def _with(page: str, name: str, text: str) -> str:
+    begin, end = f"<!-- results of {name} -->", f"<!-- end of {name} -->"
+    block = f"{begin}\n\n{text}\n\n{end}"
     if begin not in page or end not in page:
         return f"{page}\n{block}\n".lstrip("\n")
     head, _, rest = page.partition(begin)

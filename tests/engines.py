@@ -17,6 +17,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,11 +67,12 @@ class PostgresServer:
             url = server.createdatabase()
 
     `durable=True` keeps PostgreSQL's own promise to have written what it acknowledged, for tests
-    that `crash` it and `start` it again; without it commits are faster.
+    that `crash` it and `start` it again; without it commits are faster. `settings` are PostgreSQL's own
+    and go before these, as in `shared_buffers=1GB`.
     """
 
-    def __init__(self, *, durable: bool = False) -> None:
-        self._settings = _SETTINGS if durable else _SETTINGS + _FAST_SETTINGS
+    def __init__(self, *, durable: bool = False, settings: Sequence[str] = ()) -> None:
+        self._settings = (*_SETTINGS, *(() if durable else _FAST_SETTINGS), *settings)
         self._identity = _unprivileged()
         self._password = secrets.token_urlsafe(16)
         self._databases = 0

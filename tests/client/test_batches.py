@@ -17,6 +17,7 @@ from scbroker import (
     BrokerError,
     Container,
     ContainerAccessLevel,
+    ContainerEventType,
     NewContainer,
     SecuredContainer,
     ServerProvider,
@@ -199,7 +200,7 @@ def test_what_is_refused_stands_in_its_place_and_the_others_are_made(
     assert isinstance(found[2], BrokerError.invalidArgumentError)
     assert found[1].__traceback__ is None
     assert contents(get(bob, [found[0].id, found[3].id])) == [b"0", b"1"]
-    assert len(alice.getEvents().result(PATIENCE)) == 2
+    assert len(alice.getEvents(ContainerEventType.Added).result(PATIENCE)) == 2
     with lying(refusing(0, "too-large", "no room"), (RecordsAnswer,)):
         found = create(alice, notes(2))
     assert (type(found[0]), str(found[0])) == (BrokerError.tooLargeError, "no room")

@@ -51,6 +51,9 @@ class _Watched:
         self._told.append("commit")
         return result
 
+    async def change(self, work: Callable[[Any], T]) -> T:
+        return await self._database.change(work)
+
     def version(self) -> int | None:
         return self._database.version()
 

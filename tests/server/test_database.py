@@ -351,6 +351,25 @@ def test_a_full_pool_is_overloaded_and_not_a_fault(
     asyncio.run(work())
 
 
+def test_a_change_of_tables_may_take_longer_than_any_statement(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_STATEMENT_SECONDS", 0.2)
+    long = text("CREATE TABLE made AS SELECT 1 FROM pg_sleep(0.5)")
+
+    async def work() -> None:
+        database = open_database(postgres_url)
+        try:
+            with pytest.raises(OverloadedError):
+                await database.write(lambda c: c.execute(long))
+            await database.change(lambda c: c.execute(long))
+        finally:
+            await database.close()
+
+    asyncio.run(work())
+    assert query(postgres_url, "SELECT count(*) FROM made") == [(1,)]
+
+
 @pytest.mark.parametrize("url", ["", "mysql://x", "sqlite://x", "/tmp/x", "postgres://x"])
 def test_an_engine_that_is_not_ours_is_refused(url: str) -> None:
     with pytest.raises(InvalidArgumentError, match="database_url"):

@@ -97,10 +97,9 @@ def _look_ahead(
     """The containers' rows by id; ahead are the lists in force, and the parts that are wanted."""
     values = {"some": [_id(item) for item in some], "user": user.id}
     found = {row.id: row for row in connection.execute(sql.CONTAINERS_AND_MEMBER, values)}
-    lists = [(row.id, row.access_version) for row in found.values()]
     ahead.lists, ahead.inline = {}, {}
-    if lists:
-        for row in connection.execute(sql.FIND_LISTS, {"some": lists}):
+    if found:
+        for row in connection.execute(sql.LISTS_IN_FORCE, {"some": list(found)}):
             ahead.lists[row.container_id, row.access_version] = row.entries
     wanted: set[bytes] = set()
     for item in some:

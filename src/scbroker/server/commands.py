@@ -114,7 +114,7 @@ async def create_api_key(settings: Settings, name: str) -> uuid.UUID:
     prepare(settings)
     database = open_database(database_url(settings))
     try:
-        await database.write(upgrade)
+        await database.change(upgrade)
         return await _add_key(database, uuid.uuid4(), name)
     finally:
         await database.close()
@@ -132,7 +132,7 @@ async def _provision(settings: Settings) -> uuid.UUID | None:
     """Brings the database up to date; gives the API key that it made, if it made one."""
     database = open_database(database_url(settings))
     try:
-        await database.write(upgrade)
+        await database.change(upgrade)
         await database.write(lambda c: provision_key(c, settings))
         if settings.api_key:
             await _add_key(database, parse_uuid(settings.api_key), "from the settings")

@@ -26,8 +26,8 @@ import tenacity
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.pool import QueuePool, StaticPool
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool, QueuePool, StaticPool
 
 from scbroker.errors import BrokerError, InvalidArgumentError, OverloadedError
 
@@ -58,6 +58,10 @@ class Database(Protocol):
 
     async def write(self, work: Work[T]) -> T:
         """Runs a writing function in a transaction; durable when this returns."""
+        ...
+
+    async def change(self, work: Work[T]) -> T:
+        """Runs what changes tables, in a transaction, however long it takes."""
         ...
 
     async def look(self, work: Work[T]) -> T:
@@ -154,6 +158,9 @@ class SqliteDatabase:
             return await future
         except DBAPIError as error:
             raise _translated(error) from error
+
+    async def change(self, work: Work[T]) -> T:
+        return await self.write(work)
 
     def version(self) -> int | None:
         driver: Any = self._reader.connection.driver_connection
@@ -279,6 +286,7 @@ class PostgresDatabase:
     """PostgreSQL through asyncpg; any number of broker processes share it."""
 
     def __init__(self, url: str, pool_size: int) -> None:
+        self._url = url
         self._engine = create_async_engine(
             url,
             pool_size=pool_size,
@@ -305,17 +313,24 @@ class PostgresDatabase:
 
     async def write(self, work: Work[T]) -> T:
         with _reachable():
-            return await _RETRYING.copy()(self._write_once, work)
+            return await _RETRYING.copy()(_write_once, self._engine, work)
+
+    async def change(self, work: Work[T]) -> T:
+        """Over a connection of its own: an index of a large table takes longer than any statement may."""
+        engine = create_async_engine(self._url, poolclass=NullPool, hide_parameters=True)
+        with _reachable():
+            return await _RETRYING.copy()(_write_once, engine, work)
 
     def version(self) -> int | None:
         return None
 
-    async def _write_once(self, work: Work[T]) -> T:
-        async with self._engine.connect() as connection, connection.begin():
-            return await connection.run_sync(work)
-
     async def close(self) -> None:
         await self._engine.dispose()
+
+
+async def _write_once(engine: AsyncEngine, work: Work[T]) -> T:
+    async with engine.connect() as connection, connection.begin():
+        return await connection.run_sync(work)
 
 
 def _passes(error: BaseException) -> bool:

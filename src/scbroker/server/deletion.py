@@ -21,6 +21,7 @@ from scbroker.server.broker import Broker, Call, now
 from scbroker.wire.orders import NO_DIGEST, Deletion
 
 _BATCH: Final = 500
+_EVENTS: Final = 100_000
 _SWEEP_SECONDS: Final = 10.0
 
 
@@ -57,7 +58,7 @@ async def delete_user(broker: Broker, call: Call, message: Deletion) -> None:
             raise ChallengeError(challenges.REFUSED)
         challenges.use_nonce(connection, order.nonce)
         locked |= _lock(connection, _containers(connection, user_id) - locked)
-        _purge(connection, user_id, locked)
+        _purge(connection, user_id, locked, user.last_event)
 
     await broker.database.write(write)
     with contextlib.suppress(BrokerError):  # what fails here is swept later
@@ -83,7 +84,7 @@ def _batches(containers: Collection[bytes]) -> Iterator[list[bytes]]:
         yield ordered[start : start + _BATCH]
 
 
-def _purge(connection: Connection, user_id: bytes, containers: set[bytes]) -> None:
+def _purge(connection: Connection, user_id: bytes, containers: set[bytes], last_event: int) -> None:
     """Removes the containers that nobody else has access to, then all rows of the user's own."""
     moment = now()
     values = {"user": user_id, "now": moment}
@@ -95,5 +96,7 @@ def _purge(connection: Connection, user_id: bytes, containers: set[bytes]) -> No
             events.tell_of_expiry_in(connection, set(expired))
             for statement in sql.PURGE_CONTAINERS:
                 connection.execute(statement, {"some": alone})
+    for last in range(_EVENTS, last_event, _EVENTS):
+        connection.execute(sql.PURGE_EVENTS, {"user": user_id, "to": last})
     for statement in sql.PURGE_USER:
         connection.execute(statement, values)

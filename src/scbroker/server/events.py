@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
-from sqlalchemy import ColumnElement, Connection, Row, select
+from sqlalchemy import Connection, Row
 
 from scbroker.records.access_list import Entry
 from scbroker.records.container_record import ContainerRecord
-from scbroker.records.ids import parse_uuid, user_id_of
+from scbroker.records.ids import user_id_of
 from scbroker.records.judge import InForce
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, now
+from scbroker.server.event_pages import events_page
 from scbroker.server.incoming import Incoming
 from scbroker.server.new_rows import NewRows
-from scbroker.server.tables import events
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
 from scbroker.wire.events import Change, Event, EventQuery, Events
 
@@ -291,7 +291,10 @@ def _number(connection: Connection, user_id: bytes) -> bool:
         return True
     last = connection.execute(sql.LOCK_LAST_EVENT, {"user": user_id}).scalar_one()
     found = connection.execute(sql.UNNUMBERED, {"user": user_id, "count": _NUMBERED_AT_ONCE})
-    numbered = [{"row": row.row_id, "number": last + n} for n, row in enumerate(found, start=1)]
+    numbered = [
+        {"user": user_id, "row": row.row_id, "number": last + n}
+        for n, row in enumerate(found, start=1)
+    ]
     if numbered:
         connection.execute(sql.NUMBER_EVENT, numbered)
         connection.execute(sql.SET_USER, {"user": user_id, "last_event": last + len(numbered)})
@@ -299,20 +302,8 @@ def _number(connection: Connection, user_id: bytes) -> bool:
 
 
 def _page(connection: Connection, user_id: bytes, query: EventQuery) -> Events:
-    criteria: list[ColumnElement[bool]] = [events.c.user_id == user_id, events.c.id.is_not(None)]
-    if query.eventType:
-        criteria.append(events.c.event_type.in_(query.eventType))
-    if query.containerId is not None:
-        criteria.append(events.c.container_id == parse_uuid(query.containerId).bytes)
-    if query.containerType is not None:
-        criteria.append(events.c.container_type == query.containerType)
-    if query.startId is not None:
-        criteria.append(events.c.id >= query.startId)
-    if query.endId is not None:
-        criteria.append(events.c.id <= query.endId)
-    statement = select(events).where(*criteria).order_by(events.c.id).limit(query.limit)
     last = connection.execute(sql.LAST_EVENT, {"user": user_id}).scalar_one()
-    found = [_event(row) for row in connection.execute(statement)]
+    found = [_event(row) for row in connection.execute(events_page(user_id, query))]
     return Events(events=found, firstId=1, lastId=last)
 
 

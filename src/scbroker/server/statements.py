@@ -17,7 +17,6 @@ from sqlalchemy import (
     insert,
     or_,
     select,
-    tuple_,
     union,
     update,
 )
@@ -133,10 +132,17 @@ ADD_LIST: Final = insert(access_lists)
 FIND_LIST: Final = select(access_lists.c.entries).where(
     access_lists.c.container_id == b("container"), access_lists.c.access_version == b("number")
 )
-FIND_LISTS: Final = select(access_lists).where(
-    tuple_(access_lists.c.container_id, access_lists.c.access_version).in_(
-        b("some", expanding=True)
+# Of each container the list that is in force.
+LISTS_IN_FORCE: Final = (
+    select(access_lists)
+    .join(
+        containers,
+        and_(
+            access_lists.c.container_id == containers.c.id,
+            access_lists.c.access_version == containers.c.access_version,
+        ),
     )
+    .where(containers.c.id.in_(b("some", expanding=True)))
 )
 LIST_VERSIONS: Final = select(access_lists.c.access_version).where(
     access_lists.c.container_id == b("container")
@@ -330,7 +336,11 @@ UNNUMBERED: Final = (
     .order_by(events.c.row_id)
     .limit(b("count"))
 )
-NUMBER_EVENT: Final = update(events).where(events.c.row_id == b("row")).values(id=b("number"))
+NUMBER_EVENT: Final = (
+    update(events)
+    .where(events.c.row_id == b("row"), events.c.user_id == b("user"))
+    .values(id=b("number"))
+)
 FIND_ACCESS: Final = select(accesses).where(
     accesses.c.container_id == b("container"), accesses.c.user_id == b("user")
 )
@@ -374,6 +384,8 @@ PURGE_CONTAINERS: Final = (
     .where(containers.c.id.in_(b("some", expanding=True)))
     .values(deleted=True, type=None, type_salt=None),
 )
+# A part of a long log: no statement may take for ever.
+PURGE_EVENTS: Final = delete(events).where(events.c.user_id == b("user"), events.c.id <= b("to"))
 PURGE_USER: Final = (
     *(
         delete(table).where(table.c.user_id == b("user"))

@@ -246,6 +246,20 @@ Index(
     sqlite_where=text("id IS NULL"),
     postgresql_where=text("id IS NULL"),
 )
+# For the criteria of a page, and in its order. Numbered once, an event stays as it is.
+for _name, _columns in {
+    "events_of_container": [events.c.container_id],
+    "events_of_type": [events.c.container_type, events.c.event_type],
+    "events_of_kind": [events.c.event_type],
+}.items():
+    Index(
+        _name,
+        events.c.user_id,
+        *_columns,
+        events.c.id,
+        sqlite_where=text("id IS NOT NULL"),
+        postgresql_where=text("id IS NOT NULL"),
+    )
 
 accesses: Final = Table(
     "accesses",

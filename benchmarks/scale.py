@@ -1,0 +1,192 @@
+"""The same operations beside few containers and beside a million, with events by the ten millions.
+
+`python -m benchmarks.scale [--containers N] [--events N] [--users N] [--engine sqlite] [--markdown PAGE]`:
+two brokers of their own, on two databases of one server, one with few rows and one with many
+(`population`), take turns at every operation. What else the machine does falls on both alike, so that the
+ratio of the two is what counts. A heavy user owns a tenth of all containers and events, and does the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from benchmarks.page import machine, put
+from benchmarks.population import Real, Size, on, populate
+from benchmarks.result import seconds_of
+from benchmarks.scale_jobs import Job, Side, jobs
+from benchmarks.sizes import TableSize, size_table, sizes
+from benchmarks.small import CONTENT, HEADER, device
+from scbroker import AccessLevel, ContainerAccessLevel
+from tests.brokers import BrokerProcess
+from tests.engines import PostgresServer
+
+_FEW: Final = Size(1000, 10_000, 100)
+_PATIENCE: Final = 3600.0
+_OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions
+_SERVER: Final = ("shared_buffers=1GB", "max_wal_size=4GB", "maintenance_work_mem=256MB")
+
+
+@dataclass
+class Measured:
+    """A job's seconds beside few rows and beside many."""
+
+    job: str
+    few: list[float] = field(default_factory=list)
+    many: list[float] = field(default_factory=list)
+
+
+def measure(sides: Sequence[Side], rounds: int) -> list[Measured]:
+    """Every job so often on both sides in turn."""
+    found = []
+    for pair in zip(*(jobs(side) for side in sides), strict=True):
+        measured = Measured(pair[0].name)
+        for _ in range(rounds):
+            for job, seconds in zip(pair, (measured.few, measured.many), strict=True):
+                seconds.append(_once(job))
+        found.append(measured)
+        print(_line(measured), flush=True)
+    return found
+
+
+def _once(job: Job) -> float:
+    work = job.prepare()
+    return seconds_of(work)
+
+
+def _line(measured: Measured) -> str:
+    few, many = measured.few, measured.many
+    ratio = statistics.median(many) / statistics.median(few)
+    cells = [_short(each) for part in (few, many) for each in (_at(part, 0.5), _at(part, 0.95))]
+    return f"| {measured.job} | {' | '.join(cells)} | {ratio:.2f}x |"
+
+
+def _at(seconds: Sequence[float], share: float) -> float:
+    return sorted(seconds)[min(len(seconds) - 1, math.ceil(share * len(seconds)) - 1)]
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1000:,.3g}" if seconds < 1 else f"{seconds * 1000:,.0f}"
+
+
+def result_table(found: Sequence[Measured], few: Size, many: Size) -> str:
+    """Milliseconds beside few and beside many, and the ratio of the medians."""
+    small, large = (
+        f"{size.containers:,} containers, {size.events:,} events" for size in (few, many)
+    )
+    return "\n".join(
+        [
+            f"| ms beside | {small}: p50 | p95 | {large}: p50 | p95 | ratio of p50 |",
+            "|---|--:|--:|--:|--:|--:|",
+            *map(_line, found),
+        ]
+    )
+
+
+def side(broker: BrokerProcess, size: Size, stack: ExitStack) -> Side:
+    """A broker with that much beside what clients make, and the users who work there."""
+    owner, reader = broker.new_user(), broker.new_user()
+    with ExitStack() as before:
+        alice = device(broker, before, owner)
+        access = [AccessLevel(owner.userId, _OWNER), AccessLevel(reader.userId)]
+        made = alice.createContainer(CONTENT, HEADER, type="letter", accessLevels=access)
+        real = Real(owner.userId, reader.userId, made.result(_PATIENCE).id)
+    broker.stop()
+    began = time.monotonic()
+
+    def said(what: str) -> None:
+        print(f"{time.monotonic() - began:7.0f} s: {what}", flush=True)
+
+    on(broker.database_url, lambda connection: populate(connection, real, size, said))
+    if not broker.database_url.startswith("sqlite"):
+        for settling in (
+            "VACUUM (ANALYZE)",
+            "CHECKPOINT",
+        ):  # what autovacuum would have done by then
+            on(broker.database_url, partial(_execute, settling))
+    said("filled")
+    broker.start()
+    return Side(broker, stack, owner, reader, real, size)
+
+
+def _execute(statement: str, connection: Connection) -> None:
+    connection.execute(text(statement))
+
+
+def smaller(many: Size) -> Size:
+    """What the other broker has."""
+    return Size(min(_FEW.containers, many.containers), min(_FEW.events, many.events),
+                min(_FEW.users, many.users))  # fmt: skip
+
+
+def run(
+    many: Size, folder: Path, engine: str, rounds: int
+) -> tuple[list[Measured], list[TableSize]]:
+    """The operations' seconds, and what the rows take."""
+    few = smaller(many)
+    with ExitStack() as stack:
+        urls = ["", ""]
+        if engine == "postgresql":
+            server = stack.enter_context(PostgresServer(durable=True, settings=_SERVER))
+            urls = [server.createdatabase(), server.createdatabase()]
+        brokers = [
+            stack.enter_context(BrokerProcess(folder / name, url))
+            for name, url in zip(("few", "many"), urls, strict=True)
+        ]
+        sides = [
+            side(broker, size, stack) for broker, size in zip(brokers, (few, many), strict=True)
+        ]
+        taken = on(sides[1].broker.database_url, sizes)
+        print(size_table(taken), flush=True)
+        return [*measure(sides, rounds), leaving(sides)], taken
+
+
+def leaving(sides: Sequence[Side]) -> Measured:
+    """The end of the heavy user, once."""
+    found = Measured("deleteUser, the heavy user")
+    for each, seconds in zip(sides, (found.few, found.many), strict=True):
+        seconds.append(seconds_of(each.leave))
+    print(_line(found), flush=True)
+    return found
+
+
+def main() -> int:
+    options = _options()
+    many = Size(options.containers, options.events, options.users)
+    with tempfile.TemporaryDirectory(prefix="scale-") as folder:
+        found, taken = run(many, Path(folder), options.engine, options.rounds)
+    few = smaller(many)
+    where = f"{machine()} {options.rounds} rounds; {many.users:,} users beside the two who work."
+    text = f"{where}\n\n{result_table(found, few, many)}"
+    print(text)
+    if options.markdown:
+        put(options.markdown, f"scale on {options.engine}", text)
+        put(options.markdown, f"sizes on {options.engine}", f"{where}\n\n{size_table(taken)}")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale")
+    parser.add_argument("--containers", type=int, default=1_000_000)
+    parser.add_argument("--events", type=int, default=10_000_000)
+    parser.add_argument("--users", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--engine", choices=("postgresql", "sqlite"), default="postgresql")
+    parser.add_argument("--markdown", type=Path, metavar="FILE",
+                        help="the tables, in their places between comments of this page")  # fmt: skip
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,123 @@
+"""A page has the first of the events that match all criteria, whichever index finds them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import pytest
+from sqlalchemy import Connection, event, select
+
+from scbroker.server import deletion
+from scbroker.server import statements as sql
+from scbroker.server.database import open_database
+from scbroker.server.event_pages import events_page
+from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.tables import events
+from scbroker.wire.events import EventQuery
+
+T = TypeVar("T")
+
+USERS: Final = [bytes([n]) * 16 for n in (1, 2)]
+KINDS: Final = ["Added", "Updated", "Accessed", "Deleted"]
+TYPES: Final = ["letter", "note", "", None]
+CONTAINERS: Final = [uuid.UUID(int=n) for n in range(3)]
+Row = dict[str, Any]
+CRITERIA: Final[dict[str, list[Any]]] = {
+    "eventType": [["Deleted"], ["Updated", "Added"], ["Added", "Added"], KINDS],
+    "containerId": [str(CONTAINERS[0]), str(uuid.UUID(int=9))],
+    "containerType": ["letter", "", "none"],
+    "startId": [50],
+    "endId": [60],
+}
+
+
+def _rows() -> list[Row]:
+    """Of two users in turn, each kind with each type and container; the last ten have no number."""
+    count = itertools.count()
+    return [
+        {
+            "user_id": user, "id": number + 1 if number < 90 else None, "event_type": kind,
+            "container_id": container.bytes, "container_type": label, "date": next(count), "version": 1,
+            "related_user_id": None, "application": "", "changes": 0,
+        }
+        for number, (kind, label, container) in enumerate(
+            itertools.islice(itertools.cycle(itertools.product(KINDS, TYPES, CONTAINERS)), 100)
+        )
+        for user in USERS
+    ]  # fmt: skip
+
+
+def _matches(row: Row, query: EventQuery) -> bool:
+    return (
+        row["user_id"] == USERS[0]
+        and row["id"] is not None
+        and (not query.eventType or row["event_type"] in query.eventType)
+        and (query.containerId is None or str(uuid.UUID(bytes=row["container_id"])) == query.containerId)
+        and (query.containerType is None or row["container_type"] == query.containerType)
+        and (query.startId is None or row["id"] >= query.startId)
+        and (query.endId is None or row["id"] <= query.endId)
+    )  # fmt: skip
+
+
+def _queries() -> list[EventQuery]:
+    chosen = itertools.product(*([None, *values] for values in CRITERIA.values()))
+    asked = [
+        {name: value for name, value in zip(CRITERIA, each, strict=True) if value is not None}
+        for each in chosen
+    ]
+    return [EventQuery(**each, limit=limit) for each in asked for limit in (7, 1000)]
+
+
+def _done(database_url: str, work: Callable[[Connection], T]) -> T:
+    async def run() -> T:
+        database = open_database(database_url)
+        try:
+            return await database.write(work)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def test_every_combination_of_criteria_finds_what_matches_in_order(database_url: str) -> None:
+    rows, queries = _rows(), _queries()
+
+    def ask(connection: Connection) -> list[list[int]]:
+        upgrade(connection)
+        connection.execute(sql.ADD_EVENTS, rows)
+        return [
+            [row.id for row in connection.execute(events_page(USERS[0], query))]
+            for query in queries
+        ]
+
+    found = _done(database_url, ask)
+    assert len(queries) == 2 * 5 * 3 * 4 * 2 * 2
+    assert any(found)
+    for query, ids in zip(queries, found, strict=True):
+        assert ids == [row["id"] for row in rows if _matches(row, query)][: query.limit], query
+
+
+def test_the_log_of_a_deleted_user_goes_in_parts_of_which_each_is_short(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletion, "_EVENTS", 40)
+    removed: list[int] = []
+
+    def count(_: object, cursor: Any, statement: str, *__: object) -> None:
+        if statement.startswith("DELETE FROM events"):
+            removed.append(cursor.rowcount)
+
+    def purge(connection: Connection) -> list[bytes]:
+        upgrade(connection)
+        connection.execute(sql.ADD_EVENTS, _rows())
+        event.listen(connection, "after_cursor_execute", count)
+        deletion._purge(connection, USERS[0], set(), 90)
+        return list(connection.execute(select(events.c.user_id)).scalars())
+
+    kept = _done(database_url, purge)
+    assert removed == [40, 40, 20]  # the ten without a number go with the last
+    assert kept == [USERS[1]] * 100

@@ -1,0 +1,81 @@
+"""No statement of the broker reads a table from end to end, however it grows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scbroker.server import statements
+from tests.engines import PostgresServer
+from tests.server import plans as asking
+from tests.server.plans import ENGINES, NAME, Plan, asked, plans, plans_without, prepare, table
+
+PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
+# Who may read a table as a whole, and why.
+WHOLE = {
+    "ANY_API_KEY": "it counts the API keys, of which a broker has a few, to see the database answer"
+}
+
+
+Found = dict[str, dict[str, Plan]]
+
+
+@pytest.fixture(scope="module")
+def urls(
+    tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer
+) -> dict[str, str]:
+    return {
+        "postgresql": postgres_server.createdatabase(),
+        "sqlite": f"sqlite:///{tmp_path_factory.mktemp('plans') / 'plans.sqlite'}",
+    }
+
+
+@pytest.fixture(scope="module")
+def found(urls: dict[str, str]) -> Found:
+    return {engine: plans(urls[engine], prepare) for engine in ENGINES}
+
+
+def test_every_statement_that_reads_or_changes_rows_is_asked_for() -> None:
+    named = {name.partition(" ")[0] for name in asked()}
+    text_of = Path(statements.__file__).read_text("utf-8")
+    written = {
+        line.partition(":")[0]
+        for line in text_of.splitlines()
+        if ": Final = " in line and line[0].isupper() and "insert(" not in line
+    }
+    assert named == (written - {"LATEST"}) | {"events_page"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_statement_is_served_by_an_index(engine: str, found: Found) -> None:
+    scans = {name: plan.scans for name, plan in found[engine].items() if plan.scans}
+    assert scans.keys() == WHOLE.keys(), scans
+    served = {name for name, plan in found[engine].items() if plan.indexes}
+    assert served == asked().keys() - WHOLE.keys()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_page_of_events_is_found_by_the_index_of_its_criterion(engine: str, found: Found) -> None:
+    pages = {name.removeprefix("events_page by "): set(plan.indexes)
+             for name, plan in found[engine].items() if name.startswith("events_page")}  # fmt: skip
+    for criteria, indexes in pages.items():
+        names = ("containerId", "container"), ("containerType", "type"), ("eventType", "kind")
+        first = next((index for name, index in names if name in criteria), "user")
+        assert indexes == {f"events_of_{first}"}, criteria
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_statement_without_its_index_is_noticed(
+    engine: str, found: Found, urls: dict[str, str]
+) -> None:
+    name = "DROP_CONTAINER_PARTS"
+    assert found[engine][name].indexes == ["parts_of_container"]
+    assert plans_without(urls[engine], "parts_of_container")[name].scans == ["parts"]
+
+
+def test_the_docs_name_the_index_of_every_statement(found: Found) -> None:
+    page = PAGE.read_text("utf-8")
+    _, _, after = page.partition(f"<!-- results of {NAME} -->")
+    shown = after.partition(f"<!-- end of {NAME} -->")[0].strip()
+    assert shown == table(found), f"python -m {asking.__name__} {PAGE.name} writes it"
