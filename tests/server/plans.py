@@ -52,8 +52,8 @@ _USUAL, _HEAVY = hashlib.md5(b"user1").digest(), hashlib.md5(b"user0").digest()
 # By the name of the parameter; what is long gone by `now` and `before` is little.
 _VALUES: Final[Mapping[str, Any]] = {
     "all_hashes": b"", "before": NOW, "blob": "name", "check": "name", "container": _ID, "count": 500,
-    "from": 1, "gone": [_ID] * 10, "hash": _HASH, "id": _ID, "ids": [_ID] * 10, "kept": _HASH,
-    "key": _HASH, "more": 1, "names": ["name"] * 10, "now": NOW, "number": 1, "part": _ID,
+    "date": NOW, "end": 9, "ends": NOW, "first": 1, "from": 1, "gone": [_ID] * 10, "hash": _HASH, "id": _ID, "ids": [_ID] * 10, "kept": _HASH,
+    "key": _HASH, "later": NOW, "more": 1, "names": ["name"] * 10, "now": NOW, "number": 1, "one": _ID, "other": _ID, "part": _ID,
     "replaced": [_ID] * 2, "row": 1, "some": [_ID] * 10, "to": 2**53, "token_hash": _HASH,
     "user": _USUAL, "user_id": _USUAL,
 }  # fmt: skip
@@ -263,15 +263,17 @@ def _of_sqlite(connection: Connection, stopped: _Stopped) -> Plan:
         words = detail.replace("COVERING ", "").split()
         if words[0] == "SEARCH" and "AUTOMATIC" not in words:  # made for this once, of all rows
             plan.indexes.append(_index(words))
-        elif words[0] in {"SCAN", "SEARCH"} and words[1] in metadata.tables:
+        elif words[0] in {"SCAN", "SEARCH"} and not words[1].startswith(("(", "anon_", "CONSTANT")):
             plan.scans.append(words[1])
     return plan
 
 
 def _index(words: list[str]) -> str:
     """What SQLite makes for a primary key has the name that PostgreSQL gives it."""
-    name = words[words.index("INDEX") + 1] if "INDEX" in words else ""
-    return name if name and not name.startswith("sqlite_autoindex") else f"{words[1]}_pkey"
+    name = words[words.index("INDEX") + 1] if "INDEX" in words else f"sqlite_autoindex_{words[1]}_1"
+    if not name.startswith("sqlite_autoindex_"):
+        return name
+    return name.removeprefix("sqlite_autoindex_").rpartition("_")[0] + "_pkey"
 
 
 def table(by_engine: Mapping[str, Mapping[str, Plan]]) -> str:

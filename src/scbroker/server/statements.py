@@ -174,7 +174,7 @@ _WITH_MEMBER: Final = (
     )
 )
 _GOVERNING_HEAD: Final = records.alias("governing")
-LITTLE_LIST: Final = 65_536
+_LITTLE_LIST: Final = 65_536
 # All that a reader at the head is judged by: the governing record where it is another, its list if that
 # is short, and how far the reader's own keys go.
 CONTAINER_AT_ONCE: Final = (
@@ -200,7 +200,7 @@ CONTAINER_AT_ONCE: Final = (
         and_(
             access_lists.c.container_id == containers.c.id,
             access_lists.c.access_version == containers.c.access_version,
-            func.length(access_lists.c.entries) <= LITTLE_LIST,
+            func.length(access_lists.c.entries) <= _LITTLE_LIST,
         ),
     )
     .where(containers.c.id == b("container"))
