@@ -21,6 +21,7 @@ from uvicorn.supervisors import Multiprocess
 from scbroker.crypto.verify import sha256
 from scbroker.errors import InvalidArgumentError
 from scbroker.records.ids import parse_uuid
+from scbroker.server import connections
 from scbroker.server import statements as sql
 from scbroker.server.app import create_app
 from scbroker.server.blobs import open_blobs
@@ -82,6 +83,8 @@ def _configuration(settings: Settings, app: Any, **options: Any) -> uvicorn.Conf
         forwarded_allow_ips=settings.trusted_proxies or None,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         backlog=_BACKLOG,
+        http=connections.Connection,
+        ws="none",
         **options,
     )
 
