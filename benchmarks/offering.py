@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -50,6 +51,9 @@ class Requests:
             if not self._creates:
                 raise RuntimeError("More creates are asked for than were made.")
             return self._creates.popleft()
+        return self.get()
+
+    def get(self) -> Request:
         self._gets.rotate(1)
         return self._gets[0]
 
@@ -130,11 +134,11 @@ class Crowd:
 
     async def work(self, at_once: int, seconds: float) -> Tally:
         """So many clients at once, each with one request after the other."""
-        began, self.tally = self._loop.time(), Tally()
+        began, self.tally = time.perf_counter(), Tally()
 
         def next_one(connection: _Connection) -> None:
-            if self._loop.time() - began < seconds:
-                connection.send(self._requests.next(), self._loop.time())
+            if time.perf_counter() - began < seconds:
+                connection.send(self._requests.next(), time.perf_counter())
             else:
                 self._idle.append(connection)
 
@@ -147,9 +151,10 @@ class Crowd:
 
     async def offer(self, each_second: float, seconds: float) -> Tally:
         """Requests at this rate, whether or not those before were answered."""
-        began, self.tally = self._loop.time(), Tally()
+        await self._fresh()
+        began, self.tally = time.perf_counter(), Tally()
         due = 0
-        while (now := self._loop.time()) < began + seconds:
+        while (now := time.perf_counter()) < began + seconds:
             for number in range(due, due := int((now - began) * each_second)):
                 if self._idle:
                     # By when it was due: what the generator itself delays counts.
@@ -161,16 +166,16 @@ class Crowd:
         return self._finished(began)
 
     async def one(self) -> tuple[bool, float]:
-        """A single request over a connection of its own: whether it was answered, and its seconds."""
-        began = self._loop.time()
+        """A single get over a connection of its own: whether it was answered, and its seconds."""
+        began = time.perf_counter()
         reader, writer = await asyncio.open_connection(*self._address)
-        writer.write(self._requests.next().octets)
+        writer.write(self._requests.get().octets)
         status = await reader.readline()
         writer.close()
-        return b" 20" in status, self._loop.time() - began
+        return b" 20" in status, time.perf_counter() - began
 
     def came(self, request: Request, status: bytes, since: float) -> None:
-        took = self._loop.time() - since
+        took = time.perf_counter() - since
         if status in (b"200", b"201"):
             self.tally.answered[request.once].append(took)
             return
@@ -199,6 +204,14 @@ class Crowd:
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
 
+    async def _fresh(self) -> None:
+        """All connections anew: the broker is about to close those that were not needed."""
+        for connection in self._open:
+            connection.abort()
+        self._open.clear()
+        await asyncio.sleep(0.1)  # until they are lost, and others on their way
+        await asyncio.gather(*self._opening)
+
     async def _open_one(self) -> None:
         _, connection = await self._loop.create_connection(
             lambda: _Connection(self), *self._address
@@ -208,5 +221,5 @@ class Crowd:
 
     def _finished(self, began: float) -> Tally:
         tally, self.tally = self.tally, Tally()
-        tally.seconds = self._loop.time() - began
+        tally.seconds = time.perf_counter() - began
         return tally

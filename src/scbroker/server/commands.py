@@ -91,7 +91,7 @@ def _configuration(settings: Settings, app: Any, **options: Any) -> uvicorn.Conf
 
 async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:
     """A broker on its database and object store, both brought to this version before."""
-    database = open_database(database_url(settings))
+    database = open_database(database_url(settings), settings.database_connections)
     try:
         key = await database.read(lambda c: find_key(c, settings))
     except BaseException:

@@ -5,7 +5,8 @@ result. `write` runs it in a transaction that is durable when the call returns, 
 more than once: it must be pure but for the connection. `read` gives it one snapshot.
 
 SQLite: one writer thread commits what has queued up as one transaction, a SAVEPOINT each (group
-commit). PostgreSQL: asyncpg; serialisation failures and deadlocks are retried.
+commit); a job that waited too long for its turn is refused, and not done. PostgreSQL: asyncpg;
+serialisation failures and deadlocks are retried; the server ends what takes too long.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,8 +37,16 @@ T = TypeVar("T")
 Work = Callable[[Connection], T]
 _BATCH: Final = 256
 _READERS: Final = 4
-_POOL_SECONDS: Final = 5
+_WAIT_SECONDS: Final = 5.0
+_POOL_SECONDS: Final = 5.0
+_CONNECT_SECONDS: Final = 10.0
 _STATEMENT_SECONDS: Final = 30
+# Ends on the server what a broker cannot end any more, or has forgotten.
+_SERVER_SETTINGS: Final = {
+    "statement_timeout": "25s",
+    "lock_timeout": "10s",
+    "idle_in_transaction_session_timeout": "60s",
+}
 _RETRY_STATES: Final = {"40001", "40P01"}
 # Busy, locked, I/O error, full, cannot open; connections, rollbacks, resources, operator's stop.
 _SQLITE_PASSING: Final = {
@@ -47,6 +57,7 @@ _SQLITE_PASSING: Final = {
     sqlite3.SQLITE_CANTOPEN,
 }
 _POSTGRES_PASSING: Final = {"08", "40", "53", "57"}
+_IDLE_IN_TRANSACTION, _LOCK_NOT_AVAILABLE = "25P03", "55P03"
 
 
 class Database(Protocol):
@@ -88,11 +99,16 @@ def async_url(url: str) -> str:
 class _Job:
     work: Work[Any]
     future: asyncio.Future[Any]
+    until: float
+    """When the one who asked waits no longer, on the monotonic clock."""
     outcome: Any = None
     error: BaseException | None = None
 
     def run(self, connection: Connection) -> None:
         self.outcome, self.error = None, None
+        if time.monotonic() > self.until:
+            self.error = OverloadedError("The write waited for too long: it was not done.", 2)
+            return
         try:
             # By hand: `begin_nested` names each of them anew, and compiles a statement for the name.
             connection.exec_driver_sql("SAVEPOINT job")
@@ -149,7 +165,7 @@ class SqliteDatabase:
 
     async def write(self, work: Work[T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(work, future))
+        self._jobs.put(_Job(work, future, time.monotonic() + _WAIT_SECONDS))
         try:
             return await future
         except DBAPIError as error:
@@ -260,6 +276,7 @@ def _translated(error: DBAPIError) -> BrokerError | DBAPIError:
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     state = str(getattr(error.orig, "sqlstate", None) or "")
     passing = code in _SQLITE_PASSING or state[:2] in _POSTGRES_PASSING
+    passing |= state in (_IDLE_IN_TRANSACTION, _LOCK_NOT_AVAILABLE)
     if passing or error.connection_invalidated:
         return OverloadedError("The broker's database cannot answer just now.", retryAfter=1)
     return error
@@ -284,7 +301,11 @@ class PostgresDatabase:
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=_POOL_SECONDS,
-            connect_args={"command_timeout": _STATEMENT_SECONDS},
+            connect_args={
+                "timeout": _CONNECT_SECONDS,
+                "command_timeout": _STATEMENT_SECONDS,
+                "server_settings": _SERVER_SETTINGS,
+            },
             hide_parameters=True,
         )
         self._snapshot = self._engine.execution_options(

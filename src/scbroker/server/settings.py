@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Parts that one user may have begun to send and not committed."""
     max_pending_bytes: Positive = 2**41
     """Bytes that one user may have sent for contents that are not committed."""
-    max_requests: Positive = 256
+    max_requests: Positive = 128
     """Requests that a process takes on at once; what is more is refused at its head (503)."""
     max_transfers: Positive = 32
     """Large requests and answers, of up to 8 MiB mostly, that a process holds at once."""
