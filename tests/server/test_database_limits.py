@@ -19,8 +19,8 @@ PATIENCE = 20.0
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Database]:
-    database = open_database(url)
+async def opened(url: str, wait: float = PATIENCE) -> AsyncIterator[Database]:
+    database = open_database(url, wait=wait)
     try:
         await database.write(lambda c: c.execute(text("CREATE TABLE things (id INTEGER)")))
         yield database
@@ -37,12 +37,10 @@ def count(connection: Connection) -> int:
 
 
 def test_a_write_that_waited_too_long_for_its_turn_is_refused_and_not_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(module, "_WAIT_SECONDS", 0.5)
-
     async def work() -> None:
-        async with opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
+        async with opened(f"sqlite:///{tmp_path / 'x.sqlite'}", wait=0.5) as database:
             release = threading.Event()
             blocker = asyncio.ensure_future(database.write(lambda _: release.wait(PATIENCE)))
             late = [asyncio.ensure_future(database.write(add)) for _ in range(10)]

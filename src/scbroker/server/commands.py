@@ -91,7 +91,9 @@ def _configuration(settings: Settings, app: Any, **options: Any) -> uvicorn.Conf
 
 async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:
     """A broker on its database and object store, both brought to this version before."""
-    database = open_database(database_url(settings), settings.database_connections)
+    database = open_database(
+        database_url(settings), settings.database_connections, settings.database_wait_seconds
+    )
     try:
         key = await database.read(lambda c: find_key(c, settings))
     except BaseException:

@@ -38,7 +38,6 @@ Work = Callable[[Connection], T]
 _BATCH: Final = 256
 _READERS: Final = 4
 _WAIT_SECONDS: Final = 5.0
-_POOL_SECONDS: Final = 5.0
 _CONNECT_SECONDS: Final = 10.0
 _STATEMENT_SECONDS: Final = 30
 # Ends on the server what a broker cannot end any more, or has forgotten.
@@ -82,12 +81,15 @@ class Database(Protocol):
     async def close(self) -> None: ...
 
 
-def open_database(url: str, pool_size: int = 16) -> Database:
-    """The database of a URL; `InvalidArgumentError` if no engine of ours fits it."""
+def open_database(url: str, pool_size: int = 16, wait: float = _WAIT_SECONDS) -> Database:
+    """The database of a URL; `InvalidArgumentError` if no engine of ours fits it.
+
+    Whatever waited so many seconds for SQLite's writer, or for a connection to PostgreSQL, is refused.
+    """
     if url.startswith("sqlite:///"):
-        return SqliteDatabase(Path(url.removeprefix("sqlite:///")))
+        return SqliteDatabase(Path(url.removeprefix("sqlite:///")), wait)
     if url.startswith(("postgresql://", "postgresql+asyncpg://")):
-        return PostgresDatabase(async_url(url), pool_size)
+        return PostgresDatabase(async_url(url), pool_size, wait)
     raise InvalidArgumentError("database_url must begin with sqlite:/// or postgresql://.")
 
 
@@ -135,7 +137,8 @@ class _Job:
 class SqliteDatabase:
     """SQLite in WAL mode, synchronous=FULL: an acknowledged write survives a power cut."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wait: float) -> None:
+        self._wait = wait
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._writing = _sqlite_engine(path, "BEGIN IMMEDIATE", StaticPool)
@@ -165,7 +168,7 @@ class SqliteDatabase:
 
     async def write(self, work: Work[T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(work, future, time.monotonic() + _WAIT_SECONDS))
+        self._jobs.put(_Job(work, future, time.monotonic() + self._wait))
         try:
             return await future
         except DBAPIError as error:
@@ -295,12 +298,12 @@ def _reachable() -> Iterator[None]:
 class PostgresDatabase:
     """PostgreSQL through asyncpg; any number of broker processes share it."""
 
-    def __init__(self, url: str, pool_size: int) -> None:
+    def __init__(self, url: str, pool_size: int, wait: float) -> None:
         self._engine = create_async_engine(
             url,
             pool_size=pool_size,
             max_overflow=0,
-            pool_timeout=_POOL_SECONDS,
+            pool_timeout=wait,
             connect_args={
                 "timeout": _CONNECT_SECONDS,
                 "command_timeout": _STATEMENT_SECONDS,

@@ -67,6 +67,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Connections to a process; each beyond is for the operator's own paths, and closed."""
     database_connections: Positive = 16
     """Connections of a process to PostgreSQL."""
+    database_wait_seconds: Positive = 5
+    """How long a request waits for its turn at the database; after it, it is refused, and was not done."""
     part_grace_seconds: Positive = 3600
     """How long a replaced content can still be read to its end."""
     upload_seconds: Annotated[int, Meta(ge=86_400)] = 172_800
