@@ -19,7 +19,7 @@ from scbroker.server import metrics
 
 ADMITTED: Final = "scbroker.admitted"
 """In a request's scope: the kind as which it was let in."""
-_IN_WORK: Final = 32
+_IN_WORK: Final = 16
 """More at once make nothing faster: a get is one step of the loop, and so many writes fill a commit."""
 _TURN_SECONDS: Final = 5.0
 _RESERVED: Final = 8

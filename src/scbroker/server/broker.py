@@ -27,8 +27,8 @@ from scbroker.server.settings import Settings
 from scbroker.wire.codec import Message
 from scbroker.wire.containers import MAX_CHUNK
 
-_CACHED_RECORDS: Final = 20_000  # about 5.4 kB each
-_CACHED_SESSIONS: Final = 10_000
+_CACHED_RECORDS: Final = 10_000  # about 8.5 kB each
+_CACHED_SESSIONS: Final = 10_000  # about 1.3 kB each
 M = TypeVar("M", bound=Message)
 
 

@@ -36,7 +36,7 @@ _TYPE: Final = 1 << _CHANGES.index("type")
 _NUMBERED_AT_ONCE: Final = 10_000
 _EXPIRIES_AT_ONCE: Final = 500
 _ACCESS_INTERVAL: Final = 3_600_000_000
-_NOTED: Final = 100_000
+_NOTED: Final = 100_000  # about 0.2 kB each
 _TOLD_AT_ONCE: Final = 256
 
 
