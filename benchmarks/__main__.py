@@ -7,7 +7,18 @@ import tempfile
 from pathlib import Path
 from typing import Final, Protocol
 
-from benchmarks import batches, crowd, growth, large, page, plots, postgresql, small, start
+from benchmarks import (
+    batches,
+    crowd,
+    growth,
+    large,
+    overload,
+    page,
+    plots,
+    postgresql,
+    small,
+    start,
+)
 from benchmarks.result import Result, Run, table
 
 
@@ -19,6 +30,7 @@ PARTS: Final[dict[str, Part]] = {
     "small": small.run,
     "batches": batches.run,
     "crowd": crowd.run,
+    "overload": overload.run,
     "postgresql": postgresql.run,
     "large": large.run,
     "growth": growth.run,

@@ -371,7 +371,7 @@ def test_a_fault_of_the_brokers_database_puts_nothing_of_the_request_into_its_lo
 
 @attack(34, "reminder leaks")
 def test_the_other_engine_keeps_what_a_statement_was_given_out_of_its_errors_as_well() -> None:
-    engine = PostgresDatabase("postgresql+asyncpg://localhost/none", 1)._engine.sync_engine
+    engine = PostgresDatabase("postgresql+asyncpg://localhost/none", 1, 1.0)._engine.sync_engine
     error = StatementError(
         "broken", "INSERT", {"reminder": "a canary"}, None, hide_parameters=engine.hide_parameters
     )

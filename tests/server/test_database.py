@@ -332,13 +332,9 @@ def test_a_row_that_can_never_be_added_is_a_fault(database_url: str) -> None:
     asyncio.run(work())
 
 
-def test_a_full_pool_is_overloaded_and_not_a_fault(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_POOL_SECONDS", 0.2)
-
+def test_a_full_pool_is_overloaded_and_not_a_fault(postgres_url: str) -> None:
     async def work() -> None:
-        database = open_database(postgres_url, pool_size=1)
+        database = open_database(postgres_url, pool_size=1, wait=0.2)
         sleep = text("SELECT pg_sleep(1)")
         slow = asyncio.ensure_future(database.read(lambda c: c.execute(sleep).all()))
         await asyncio.sleep(0.1)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 
 import msgspec
 import pytest
+from sqlalchemy import Connection
 
 from scbroker.keys import KeyRing
 from scbroker.records.access_list import parse_entry
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import parse_record
+from scbroker.server import statements as sql
+from scbroker.server import views
+from scbroker.server.broker import SessionUser
+from scbroker.server.database import open_database
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
 from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, GoverningView
@@ -398,3 +404,34 @@ def test_a_view_is_of_one_moment_however_much_is_written(new_user: NewUser) -> N
         assert view.wrap == wraps[version]
         assert view.type == types[version]
         assert view.content == contents[version]
+
+
+def test_a_history_that_is_read_in_bites_shows_the_same_of_each_record(
+    new_user: NewUser, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob, carol, dave = (new_user() for _ in range(4))
+    everybody: Grants = {alice: OWNER, bob: VIEWER, carol: OWNER, dave: OWNER}
+    story = Story(alice).created(everybody)
+    for number, author in enumerate((carol, alice, dave, alice, carol, alice)):
+        story.tell(author, story.follow(author, type=f"type {number}"))
+    story.tell(dave, story.follow(dave, grants=everybody))
+    whole = bob.view(story)
+    assert [len(_names(item)) for item in whole.governing if item.accessList] == [4, 2]
+    monkeypatch.setattr(views, "_PAGE_RECORDS", 3)
+    monkeypatch.setattr(sql, "_GOVERNING_AT_ONCE", 2)
+    user = SessionUser(bob.ring.userId.bytes, bob.name, 1, b"")
+
+    def read(connection: Connection) -> ContainerView:
+        row = views.readable(connection, story.id, user)
+        return views.view_of(connection, row, user, None, set())
+
+    async def work() -> ContainerView:
+        database = open_database(broker.database_url)
+        try:
+            return await database.read(read)
+        finally:
+            await database.close()
+
+    page = asyncio.run(work())
+    assert page.governing == whole.governing[:3]
+    assert page.keyChains == whole.keyChains

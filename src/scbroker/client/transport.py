@@ -1,13 +1,15 @@
 """HTTP to one broker: bounded, strict, retried where the protocol lets it. Spec: docs/spec/protocol.md.
 
-Every request may be sent again with the same bytes, so a lost answer is asked for again here. No
-redirect is followed, no cookie kept, no encoding undone; tokens go to the configured origin alone.
+Every request may be sent again with the same bytes, so a lost answer is asked for again here, and an
+overloaded broker once more after the time that it says, the less often the more it refuses. No redirect
+is followed, no cookie kept, no encoding undone; tokens go to the configured origin alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import secrets
 import ssl
 import urllib.parse
 import uuid
@@ -41,10 +43,27 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 MAX_ANSWER: Final = 16 * 1_048_576
 _RETRIED: Final = (UnreachableError, OverloadedError)
+_ATTEMPTS: Final = 4
+_LONGEST_WAIT: Final = 10.0
+"""Seconds. A broker that says to wait for longer is not waited for here: the caller is told."""
+_CONNECTIONS: Final = 32
+_SPARE_RETRIES: Final = 32.0
+_EARNED: Final = 1 / 8
+"""A retry is earned by eight answers: refusals make an eighth more requests, not four times as many."""
+_PIECE: Final = 262_144
+_GROWING: Final = tenacity.wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1)
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    """As long as the broker says and up to half as long again, so that not all come back at once."""
+    error = state.outcome.exception() if state.outcome is not None else None
+    told = error.retryAfter or 0.0 if isinstance(error, OverloadedError) else 0.0
+    return max(_GROWING(state), told * (1 + secrets.randbelow(1001) / 2000))
+
+
 _RETRYING: Final = tenacity.AsyncRetrying(
     retry=tenacity.retry_if_exception_type(_RETRIED),
-    stop=tenacity.stop_after_attempt(4),
-    wait=tenacity.wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1),
+    wait=_wait,
     reraise=True,
 )
 
@@ -114,6 +133,7 @@ class Transport:
         self.store: ObjectStore = ObjectStore(endpoint)
         self.failures: int = 0
         """Requests that were sent again: the connections of before may still be sending."""
+        self._spare = _SPARE_RETRIES
         io_thread.bound(self)
 
     @property
@@ -218,9 +238,13 @@ class Transport:
     async def _retried(self, once: Callable[[], Awaitable[T]]) -> T:
         """Again and again as `_RETRYING` says; what succeeds at once costs nothing of it."""
         try:
-            return await once()
+            answer = await once()
         except _RETRIED as error:
             first: BrokerError | None = error
+
+        else:
+            self._spare = min(self._spare + _EARNED, _SPARE_RETRIES)
+            return answer
 
         async def attempt() -> T:
             nonlocal first
@@ -230,7 +254,21 @@ class Transport:
             return await once()
 
         self.failures += 1
-        return await _RETRYING.copy()(attempt)
+        return await _RETRYING.copy(stop=self._gives_up)(attempt)
+
+    def _gives_up(self, state: tenacity.RetryCallState) -> bool:
+        """Whether the caller is told now: it was tried enough, or there is no time or no retry left."""
+        wait, passed = state.upcoming_sleep, state.seconds_since_start or 0.0
+        late = wait > _LONGEST_WAIT or passed + wait > self.endpoint.timeout
+        if late or state.attempt_number >= _ATTEMPTS:
+            return True
+        error = state.outcome.exception() if state.outcome is not None else None
+        if not isinstance(error, OverloadedError):
+            return False
+        if self._spare < 1:
+            return True
+        self._spare -= 1
+        return False
 
     async def _once(
         self,
@@ -278,7 +316,7 @@ class Transport:
             import aiohttp
 
             io_thread.close_at_exit(self)
-            connector = aiohttp.TCPConnector(limit=64, ssl=self.endpoint.ssl or True)
+            connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=self.endpoint.ssl or True)
             self._http = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),

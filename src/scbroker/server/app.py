@@ -19,6 +19,7 @@ import msgspec
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -28,7 +29,6 @@ from scbroker.errors import (
     ApiKeyError,
     BrokerError,
     BrokerFaultError,
-    BrokerUnavailableError,
     InvalidArgumentError,
     NotAuthenticatedError,
     NotFoundError,
@@ -52,9 +52,12 @@ from scbroker.server import (
     views,
 )
 from scbroker.server import statements as sql
+from scbroker.server.admission import ADMITTED, Gate
+from scbroker.server.answers import HEADERS, answer, problem
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.buffers import Received
-from scbroker.server.large import LargeAnswer, Places, takes_a_place
+from scbroker.server.connections import Admitted
+from scbroker.server.large import PIECE, LargeAnswer, takes_a_place
 from scbroker.server.openapi import document
 from scbroker.server.operation import Operation
 from scbroker.wire import batches as b
@@ -64,24 +67,17 @@ from scbroker.wire import events as e
 from scbroker.wire import orders as o
 from scbroker.wire import users as u
 from scbroker.wire.codec import decode, encode
-from scbroker.wire.problems import problem_of
 from scbroker.wire.query import parse_number, parse_query
 
 _log: Final = structlog.get_logger("scbroker.server")
 _APPLICATIONS: Final = 256
 _BODY_HEADERS: Final = ("Content-Length", "Transfer-Encoding")
-_PIECE_SECONDS: Final = 30.0
+_BODY_SECONDS: Final = 30.0
+_SLOWEST: Final = 16_384
+"""Bytes of a body a second, beside those seconds."""
 _ACCESS_FLUSH: Final = 0.5
 _SWEEP: Final = 60.0
-_HEADERS: Final = {
-    codec.PROTOCOL_HEADER: codec.PROTOCOL,
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
-
-
+_CHECK: Final = 1.0
 _USER: Final = "/v1/users/{userId}"
 _CONTAINER: Final = "/v1/containers/{containerId}"
 _PART: Final = _CONTAINER + "/parts/{partId}"
@@ -90,7 +86,7 @@ _OFTEN: Final = (_CONTAINER, _CONTAINER + "/records/{version}")
 
 async def _append(broker: Broker, call: Call, message: c.RecordRequest) -> Response:
     receipt, new = await appending.append(broker, call, message)
-    return _answer(encode(receipt), 201 if new else 200)
+    return answer(encode(receipt), 201 if new else 200)
 
 
 OPERATIONS: Final = (
@@ -146,16 +142,15 @@ OPERATIONS: Final = (
 
 def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     """The ASGI application of a broker that is opened when the application starts."""
-    places = Places()
     schema = msgspec.json.encode(document(OPERATIONS))
 
     async def openapi(request: Request) -> Response:
         del request
-        return Response(schema, headers=_HEADERS, media_type="application/json")
+        return Response(schema, headers=HEADERS, media_type="application/json")
 
     async def live(request: Request) -> Response:
         del request
-        return Response(b"live\n", headers=_HEADERS, media_type="text/plain")
+        return Response(b"live\n", headers=HEADERS, media_type="text/plain")
 
     async def ready(request: Request) -> Response:
         broker: Broker = request.app.state.broker
@@ -164,24 +159,26 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
             await broker.blobs.check()
         except Exception as error:
             _log.warning("not ready", error=repr(error), cause=repr(error.__cause__))
-            return _problem(OverloadedError("Database or object store cannot be used.", 1))
-        return Response(b"ready\n", headers=_HEADERS, media_type="text/plain")
+            return problem(OverloadedError("Database or object store cannot be used.", 1))
+        return Response(b"ready\n", headers=HEADERS, media_type="text/plain")
 
     async def measured(request: Request) -> Response:
-        del request
+        gate = _gate(request)
+        metrics.present(gate.present, gate.aside)
         body, media_type = metrics.exposition()
-        return Response(body, headers={**_HEADERS, "Content-Type": media_type})
+        return Response(body, headers={**HEADERS, "Content-Type": media_type})
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Gate]]:
         app.state.broker = broker = await opened()
         gc.freeze()  # what stands once the broker does is not looked through for garbage again
         work = [
             asyncio.create_task(_repeat(_ACCESS_FLUSH, lambda: events.tell_accesses(broker))),
             asyncio.create_task(_repeat(_SWEEP, lambda: _tidy(broker))),
+            asyncio.create_task(_repeat(_CHECK, broker.gate.check)),
         ]
         try:
-            yield
+            yield {"gate": broker.gate}
         finally:
             for task in work:
                 task.cancel()
@@ -193,7 +190,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     # They are tried one after the other: what is asked for most comes first.
     often = sorted(OPERATIONS, key=lambda operation: operation.path not in _OFTEN)
     routes = [
-        *(_route(operation, places) for operation in often),
+        *(_route(operation) for operation in often),
         Route("/openapi.json", openapi, methods=["GET"]),
         Route("/metrics", measured, methods=["GET"]),
         Route("/health/live", live, methods=["GET"]),
@@ -202,20 +199,21 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
+        middleware=[Middleware(Admitted)],
         exception_handlers={HTTPException: _no_such_path, Exception: _fault},
     )
     app.router.redirect_slashes = False  # no client may follow one
     return app
 
 
-def _route(operation: Operation, places: Places) -> Route:
+def _route(operation: Operation) -> Route:
     async def endpoint(request: Request) -> Response:
         began, status = time.perf_counter(), 500
         try:
-            response = await _perform(operation, request, places)
+            response = await _perform(operation, request)
             status = response.status_code
         except BrokerError as error:
-            response = _problem(error)
+            response = problem(error)
             status = response.status_code
             if status >= 500:
                 cause = repr(error.__cause__) if error.__cause__ else None
@@ -227,37 +225,41 @@ def _route(operation: Operation, places: Places) -> Route:
     return Route(operation.path, endpoint, methods=[operation.method])
 
 
-async def _perform(operation: Operation, request: Request, places: Places) -> Response:
+async def _perform(operation: Operation, request: Request) -> Response:
     broker: Broker = request.app.state.broker
     _check_version(request)
     user = await _identify(broker, operation, request)
     call = _call(operation, request, user)
     if not takes_a_place(operation, request):
-        return await _answered(broker, call, operation, request)
-    place = places.of(call.session.id)
-    await place.acquire()
+        found = await _answered(broker, call, operation, request)
+        if len(found.body) <= PIECE:
+            return found
+        return LargeAnswer(found, broker.places.note_going(len(found.body)))
+    with broker.gate.waiting_for_client(request.scope[ADMITTED]):
+        release = await broker.places.take(call.session.id)
     try:
-        answer = await _answered(broker, call, operation, request)
+        return LargeAnswer(await _answered(broker, call, operation, request), release)
     except BaseException:
-        place.release()
+        release()
         raise
-    return LargeAnswer(answer, place)
 
 
 async def _answered(broker: Broker, call: Call, operation: Operation, request: Request) -> Response:
     if operation.message is bytes:
         with broker.buffers.one() as received:
             await _receive(operation, request, received)
-            answer = await operation.handler(broker, call, received.octets)
+            found = await operation.handler(broker, call, received.octets)
     else:
-        answer = await operation.handler(broker, call, await _message(operation, request))
-    if isinstance(answer, Response):
-        return answer
-    if answer is None:
-        return Response(status_code=operation.status, headers=_HEADERS)
-    if isinstance(answer, bytes | memoryview):
-        return _answer(answer, operation.status, codec.OCTETS)
-    return _answer(encode(answer), operation.status)
+        message = await _message(operation, request)
+        async with broker.gate:
+            found = await operation.handler(broker, call, message)
+    if isinstance(found, Response):
+        return found
+    if found is None:
+        return Response(status_code=operation.status, headers=HEADERS)
+    if isinstance(found, bytes | memoryview):
+        return answer(found, operation.status, codec.OCTETS)
+    return answer(encode(found), operation.status)
 
 
 def _check_version(request: Request) -> None:
@@ -320,16 +322,23 @@ async def _message(operation: Operation, request: Request) -> Any:
         return None
     _check_content_type(request, codec.MESSAGE)
     body = bytearray()
-    async for piece in _body(request, operation.limit):
-        body += piece
+    with _gate(request).waiting_for_client(request.scope[ADMITTED]):
+        async for piece in _body(request, operation.limit):
+            body += piece
     return decode(operation.message, bytes(body), operation.limit)
 
 
 async def _receive(operation: Operation, request: Request, received: Received) -> None:
     """The same for octets."""
     _check_content_type(request, codec.OCTETS)
-    async for piece in _body(request, operation.limit):
-        received.add(piece)
+    with _gate(request).waiting_for_client(request.scope[ADMITTED]):
+        async for piece in _body(request, operation.limit):
+            received.add(piece)
+
+
+def _gate(request: Request) -> Gate:
+    found: Gate = request.scope["state"]["gate"]
+    return found
 
 
 def _check_content_type(request: Request, expected: str) -> None:
@@ -339,9 +348,10 @@ def _check_content_type(request: Request, expected: str) -> None:
 
 async def _body(request: Request, limit: int) -> AsyncIterator[bytes]:
     size, pieces = 0, aiter(request.stream())
+    until = asyncio.get_running_loop().time() + _BODY_SECONDS
     try:
         while True:
-            async with asyncio.timeout(_PIECE_SECONDS):
+            async with asyncio.timeout_at(until + size / _SLOWEST):
                 piece = await anext(pieces)
             size += len(piece)
             if size > limit:
@@ -355,26 +365,14 @@ async def _body(request: Request, limit: int) -> AsyncIterator[bytes]:
         raise OverloadedError("The request came too slowly: send it again.", retryAfter=1) from None
 
 
-def _answer(body: bytes | memoryview, status: int, media_type: str = codec.MESSAGE) -> Response:
-    return Response(body, status, headers={**_HEADERS, "Content-Type": media_type})
-
-
-def _problem(error: BrokerError) -> Response:
-    problem = problem_of(error)
-    headers = {**_HEADERS, "Content-Type": codec.PROBLEM}
-    if isinstance(error, BrokerUnavailableError):
-        headers["Retry-After"] = str(max(1, round(error.retryAfter or 1)))
-    return Response(msgspec.json.encode(problem), problem.status, headers=headers)
-
-
 async def _no_such_path(request: Request, error: Exception) -> Response:
     del request, error
-    return _problem(NotFoundError("The protocol has no such path or method."))
+    return problem(NotFoundError("The protocol has no such path or method."))
 
 
 async def _fault(request: Request, error: Exception) -> Response:
     _log.error("fault", method=request.method, route=request.url.path, exc_info=error)
-    return _problem(BrokerFaultError("The broker failed. Its log says why."))
+    return problem(BrokerFaultError("The broker failed. Its log says why."))
 
 
 async def _repeat(seconds: float, work: Callable[[], Awaitable[object]]) -> None:

@@ -18,15 +18,17 @@ from sqlalchemy import Connection, Row
 from scbroker.crypto.verify import keyed_hash
 from scbroker.records.key_record import KeyChain
 from scbroker.server import statements
+from scbroker.server.admission import Gate
 from scbroker.server.blobs import Blobs
 from scbroker.server.buffers import Buffers
 from scbroker.server.database import Database
+from scbroker.server.places import Places
 from scbroker.server.settings import Settings
 from scbroker.wire.codec import Message
 from scbroker.wire.containers import MAX_CHUNK
 
-_CACHED_RECORDS: Final = 20_000  # about 5.4 kB each
-_CACHED_SESSIONS: Final = 10_000
+_CACHED_RECORDS: Final = 10_000  # about 8.5 kB each
+_CACHED_SESSIONS: Final = 10_000  # about 1.3 kB each
 M = TypeVar("M", bound=Message)
 
 
@@ -142,10 +144,16 @@ class Broker:
     chains: ChainCache = field(default_factory=ChainCache)
     sessions: SessionCache = field(default_factory=SessionCache)
     buffers: Buffers = field(default_factory=lambda: Buffers(MAX_CHUNK))
+    gate: Gate = field(init=False)
+    places: Places = field(init=False)
     api_keys: set[bytes] = field(default_factory=set)
     """Hashes of API keys that were found lately; forgotten every minute."""
     accesses: dict[tuple[bytes, bytes], str] = field(default_factory=dict)
     """Fetches that are still to be told of: (container, reader) to the reader's application."""
+
+    def __post_init__(self) -> None:
+        self.gate = Gate(self.settings.max_requests, self.settings.max_connections)
+        self.places = Places(self.settings.max_transfers)
 
     def keyed(self, name: str, *parts: bytes) -> bytes:
         """A hash under the broker's key, which is kept outside the database."""

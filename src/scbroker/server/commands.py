@@ -21,6 +21,7 @@ from uvicorn.supervisors import Multiprocess
 from scbroker.crypto.verify import sha256
 from scbroker.errors import InvalidArgumentError
 from scbroker.records.ids import parse_uuid
+from scbroker.server import connections
 from scbroker.server import statements as sql
 from scbroker.server.app import create_app
 from scbroker.server.blobs import open_blobs
@@ -33,6 +34,7 @@ from scbroker.wire.origin import canonical_origin
 
 _GRACE_SECONDS: Final = 10
 _BACKLOG: Final = 2048
+_LISTENERS: Final = 16
 
 
 def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
@@ -54,14 +56,14 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
     _greet(address, settings, key)
     if workers == 1:
         app = create_app(lambda: open_broker(settings, origins))
-        uvicorn.Server(_configuration(settings, app)).run(sockets=[bound])
+        uvicorn.Server(_configuration(settings, app)).run(sockets=_listeners(bound))
         return
     # Workers are new processes: they read the settings again, from their environment.
     os.environ["SCBROKER_ORIGINS"] = ",".join(sorted(origins))
     if settings.data_dir:
         os.environ["SCBROKER_DATA_DIR"] = settings.data_dir
     config = _configuration(settings, f"{__name__}:worker_app", factory=True, workers=workers)
-    Multiprocess(config, sockets=[bound]).run()
+    Multiprocess(config, sockets=_listeners(bound)).run()
 
 
 def worker_app() -> Starlette:
@@ -82,13 +84,17 @@ def _configuration(settings: Settings, app: Any, **options: Any) -> uvicorn.Conf
         forwarded_allow_ips=settings.trusted_proxies or None,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         backlog=_BACKLOG,
+        http=connections.Connection,
+        ws="none",
         **options,
     )
 
 
 async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:
     """A broker on its database and object store, both brought to this version before."""
-    database = open_database(database_url(settings))
+    database = open_database(
+        database_url(settings), settings.database_connections, settings.database_wait_seconds
+    )
     try:
         key = await database.read(lambda c: find_key(c, settings))
     except BaseException:
@@ -167,6 +173,17 @@ def _bind(host: str, port: int) -> socket.socket:
     bound.listen(_BACKLOG)
     bound.set_inheritable(True)
     return bound
+
+
+def _listeners(bound: socket.socket) -> list[socket.socket]:
+    """The same socket several times: the loop accepts one connection of each between two rounds of work.
+
+    With one alone, new connections of a busy broker, a health check among them, wait for seconds.
+    """
+    copies = [bound.dup() for _ in range(_LISTENERS - 1)]
+    for copy in copies:
+        copy.set_inheritable(True)
+    return [bound, *copies]
 
 
 def _configure_logs() -> None:

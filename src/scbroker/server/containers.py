@@ -295,9 +295,7 @@ def _bury(connection: Connection, incoming: Incoming) -> None:
     connection.execute(sql.DROP_WRAPS, {"container": container_id})
     connection.execute(sql.DROP_CONTAINER_PARTS, {"container": container_id})
     authors = {incoming.user.fingerprint}
-    governing = connection.execute(
-        sql.GOVERNING, {"container": container_id, "from": 1, "to": sql.LATEST}
-    )
+    governing = sql.governing(connection, container_id, 1, sql.LATEST)
     authors |= {Known.parse(row.body).record.author for row in governing}
     versions = connection.execute(sql.LIST_VERSIONS, {"container": container_id}).scalars().all()
     for version in versions:

@@ -5,7 +5,8 @@ result. `write` runs it in a transaction that is durable when the call returns, 
 more than once: it must be pure but for the connection. `read` gives it one snapshot.
 
 SQLite: one writer thread commits what has queued up as one transaction, a SAVEPOINT each (group
-commit). PostgreSQL: asyncpg; serialisation failures and deadlocks are retried.
+commit); a job that waited too long for its turn is refused, and not done. PostgreSQL: asyncpg;
+serialisation failures and deadlocks are retried; the server ends what takes too long.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,8 +37,15 @@ T = TypeVar("T")
 Work = Callable[[Connection], T]
 _BATCH: Final = 256
 _READERS: Final = 4
-_POOL_SECONDS: Final = 5
+_WAIT_SECONDS: Final = 5.0
+_CONNECT_SECONDS: Final = 10.0
 _STATEMENT_SECONDS: Final = 30
+# Ends on the server what a broker cannot end any more, or has forgotten.
+_SERVER_SETTINGS: Final = {
+    "statement_timeout": "25s",
+    "lock_timeout": "10s",
+    "idle_in_transaction_session_timeout": "60s",
+}
 _RETRY_STATES: Final = {"40001", "40P01"}
 # Busy, locked, I/O error, full, cannot open; connections, rollbacks, resources, operator's stop.
 _SQLITE_PASSING: Final = {
@@ -47,6 +56,7 @@ _SQLITE_PASSING: Final = {
     sqlite3.SQLITE_CANTOPEN,
 }
 _POSTGRES_PASSING: Final = {"08", "40", "53", "57"}
+_IDLE_IN_TRANSACTION, _LOCK_NOT_AVAILABLE = "25P03", "55P03"
 
 
 class Database(Protocol):
@@ -75,12 +85,15 @@ class Database(Protocol):
     async def close(self) -> None: ...
 
 
-def open_database(url: str, pool_size: int = 16) -> Database:
-    """The database of a URL; `InvalidArgumentError` if no engine of ours fits it."""
+def open_database(url: str, pool_size: int = 16, wait: float = _WAIT_SECONDS) -> Database:
+    """The database of a URL; `InvalidArgumentError` if no engine of ours fits it.
+
+    Whatever waited so many seconds for SQLite's writer, or for a connection to PostgreSQL, is refused.
+    """
     if url.startswith("sqlite:///"):
-        return SqliteDatabase(Path(url.removeprefix("sqlite:///")))
+        return SqliteDatabase(Path(url.removeprefix("sqlite:///")), wait)
     if url.startswith(("postgresql://", "postgresql+asyncpg://")):
-        return PostgresDatabase(async_url(url), pool_size)
+        return PostgresDatabase(async_url(url), pool_size, wait)
     raise InvalidArgumentError("database_url must begin with sqlite:/// or postgresql://.")
 
 
@@ -92,11 +105,16 @@ def async_url(url: str) -> str:
 class _Job:
     work: Work[Any]
     future: asyncio.Future[Any]
+    until: float
+    """When the one who asked waits no longer, on the monotonic clock."""
     outcome: Any = None
     error: BaseException | None = None
 
     def run(self, connection: Connection) -> None:
         self.outcome, self.error = None, None
+        if time.monotonic() > self.until:
+            self.error = OverloadedError("The write waited for too long: it was not done.", 2)
+            return
         try:
             # By hand: `begin_nested` names each of them anew, and compiles a statement for the name.
             connection.exec_driver_sql("SAVEPOINT job")
@@ -123,7 +141,8 @@ class _Job:
 class SqliteDatabase:
     """SQLite in WAL mode, synchronous=FULL: an acknowledged write survives a power cut."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wait: float) -> None:
+        self._wait = wait
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._writing = _sqlite_engine(path, "BEGIN IMMEDIATE", StaticPool)
@@ -153,7 +172,7 @@ class SqliteDatabase:
 
     async def write(self, work: Work[T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(work, future))
+        self._jobs.put(_Job(work, future, time.monotonic() + self._wait))
         try:
             return await future
         except DBAPIError as error:
@@ -267,6 +286,7 @@ def _translated(error: DBAPIError) -> BrokerError | DBAPIError:
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     state = str(getattr(error.orig, "sqlstate", None) or "")
     passing = code in _SQLITE_PASSING or state[:2] in _POSTGRES_PASSING
+    passing |= state in (_IDLE_IN_TRANSACTION, _LOCK_NOT_AVAILABLE)
     if passing or error.connection_invalidated:
         return OverloadedError("The broker's database cannot answer just now.", retryAfter=1)
     return error
@@ -285,14 +305,18 @@ def _reachable() -> Iterator[None]:
 class PostgresDatabase:
     """PostgreSQL through asyncpg; any number of broker processes share it."""
 
-    def __init__(self, url: str, pool_size: int) -> None:
+    def __init__(self, url: str, pool_size: int, wait: float) -> None:
         self._url = url
         self._engine = create_async_engine(
             url,
             pool_size=pool_size,
             max_overflow=0,
-            pool_timeout=_POOL_SECONDS,
-            connect_args={"command_timeout": _STATEMENT_SECONDS},
+            pool_timeout=wait,
+            connect_args={
+                "timeout": _CONNECT_SECONDS,
+                "command_timeout": _STATEMENT_SECONDS,
+                "server_settings": _SERVER_SETTINGS,
+            },
             hide_parameters=True,
         )
         self._snapshot = self._engine.execution_options(

@@ -16,6 +16,7 @@ from typing import Any, Final
 import structlog
 from sqlalchemy import Connection, Row
 
+from scbroker.errors import OverloadedError
 from scbroker.records.access_list import Entry
 from scbroker.records.container_record import ContainerRecord
 from scbroker.records.ids import user_id_of
@@ -35,7 +36,8 @@ _TYPE: Final = 1 << _CHANGES.index("type")
 _NUMBERED_AT_ONCE: Final = 10_000
 _EXPIRIES_AT_ONCE: Final = 500
 _ACCESS_INTERVAL: Final = 3_600_000_000
-_NOTED: Final = 100_000
+_NOTED: Final = 100_000  # about 0.2 kB each
+_TOLD_AT_ONCE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,20 +236,26 @@ def note_access(broker: Broker, call: Call, container_id: bytes) -> None:
 
 
 async def tell_accesses(broker: Broker) -> None:
-    """Writes the fetches noted since the last time, in one transaction."""
-    noted, broker.accesses = broker.accesses, {}
-    if not noted:
-        return
+    """Writes the fetches noted since the last time, some in one transaction: others write as well."""
+    noted, broker.accesses = sorted(broker.accesses.items()), {}
+    for at in range(0, len(noted), _TOLD_AT_ONCE):
+        try:
+            await _tell(broker, dict(noted[at : at + _TOLD_AT_ONCE]))
+        except (asyncio.CancelledError, OverloadedError):
+            # The broker ends, and calls this once more, or it has no time just now. What was written
+            # after all is not told again.
+            broker.accesses = dict(noted[at:]) | broker.accesses
+            raise
 
+
+async def _tell(broker: Broker, noted: dict[tuple[bytes, bytes], str]) -> None:
     def write(connection: Connection) -> None:
-        for (container_id, reader_id), application in sorted(noted.items()):
+        for (container_id, reader_id), application in noted.items():
             tell_of_access(connection, container_id, reader_id, application)
 
     try:
         await broker.database.write(write)
-    except asyncio.CancelledError:
-        # The broker ends, and calls this once more. What was written after all is not told again.
-        broker.accesses = noted | broker.accesses
+    except OverloadedError:
         raise
     except Exception as error:
         # One that cannot be written must not take the others with it.

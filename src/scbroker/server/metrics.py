@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client import generate_latest as _generate
 
 REGISTRY: Final = CollectorRegistry()
@@ -19,6 +19,29 @@ _SECONDS: Final = Histogram(
 _REQUESTS: Final = Counter(
     "scbroker_requests", "Requests answered, by operation and status.", _LABELS, registry=REGISTRY
 )
+_REFUSED: Final = Counter(
+    "scbroker_refused", "Requests refused at their head, by kind.", ("kind",), registry=REGISTRY
+)
+_PRESENT: Final = Gauge("scbroker_requests_present", "Requests taken on.", registry=REGISTRY)
+_ASIDE: Final = Gauge(
+    "scbroker_requests_aside", "Requests that wait for their clients.", registry=REGISTRY
+)
+
+
+def refused(kind: str) -> None:
+    """Counts one refused request."""
+    _refused(kind).inc()
+
+
+def present(now: int, aside: int) -> None:
+    """How many requests there are now."""
+    _PRESENT.set(now)
+    _ASIDE.set(aside)
+
+
+@functools.cache
+def _refused(kind: str) -> Counter:
+    return _REFUSED.labels(kind)
 
 
 @functools.cache

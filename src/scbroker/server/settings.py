@@ -63,6 +63,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Parts that one user may have begun to send and not committed."""
     max_pending_bytes: Positive = 2**41
     """Bytes that one user may have sent for contents that are not committed."""
+    max_requests: Positive = 128
+    """Requests that a process takes on at once; what is more is refused at its head (503)."""
+    max_transfers: Positive = 32
+    """Large requests and answers, of up to 8 MiB mostly, that a process holds at once."""
+    max_connections: Positive = 900
+    """Connections to a process; each beyond is for the operator's own paths, and closed."""
+    database_connections: Positive = 16
+    """Connections of a process to PostgreSQL."""
+    database_wait_seconds: Positive = 5
+    """How long a request waits for its turn at the database; after it, it is refused, and was not done."""
     part_grace_seconds: Positive = 3600
     """How long a replaced content can still be read to its end."""
     upload_seconds: Annotated[int, Meta(ge=86_400)] = 172_800

@@ -5,6 +5,7 @@ A statement built for each call halves everything; these are built once, with bo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -43,6 +44,7 @@ from scbroker.server.tables import (
 )
 
 b = bindparam
+_GOVERNING_AT_ONCE: Final = 500
 
 # Users and sessions
 FIND_API_KEY: Final = select(api_keys.c.key_hash).where(api_keys.c.key_hash == b("hash"))
@@ -113,6 +115,7 @@ GOVERNING: Final = (
         records.c.version <= b("to"),
     )
     .order_by(records.c.version)
+    .limit(b("count"))
 )
 GOVERNING_AT: Final = select(func.max(records.c.version)).where(
     records.c.container_id == b("container"), records.c.governing, records.c.version <= b("number")
@@ -407,6 +410,15 @@ def one(connection: Connection, statement: Any, **values: object) -> Row[Any] | 
 def the(connection: Connection, statement: Any, **values: object) -> Row[Any]:
     """The one row that other rows say is there."""
     return connection.execute(statement, values).one()
+
+
+def governing(connection: Connection, container: bytes, first: int, last: int) -> Iterator[Any]:
+    """Versions and bodies of all governing records from one version to another, some in memory at once."""
+    values = {"container": container, "to": last, "count": _GOVERNING_AT_ONCE}
+    rows: list[Any]
+    while rows := list(connection.execute(GOVERNING, {**values, "from": first})):
+        yield from rows
+        first = rows[-1].version + 1
 
 
 def key_chain(

@@ -41,6 +41,8 @@ from scbroker.wire.users import KeyChainState
 _UNKNOWN: Final = "There is no container of this id that you have access to."
 _PAGING: Final = 15 * 60 * 1_000_000
 _LITTLE: Final = 8
+_PAGE_RECORDS: Final = PAGE_BYTES // 3000
+"""More than go on a page: each has a signature of more than 3,300 bytes."""
 Page = tuple[list[GoverningView], set[bytes]]
 
 
@@ -229,15 +231,23 @@ def _governing(
     About PAGE_BYTES of them, at least one; the rest is for the next page.
     """
     rows: Iterable[Row[Any] | Signed]
+    later: set[bytes] = set()
+    authors: set[bytes] = set()
     if first == container.governing_version <= last:
         rows = [ahead.governing or _stored(connection, container, first)]
         records = [parse_record(row.body) for row in rows]
     else:
-        values = {"container": container.id, "from": first, "to": last}
-        records = [parse_record(row.body) for row in connection.execute(sql.GOVERNING, values)]
+        records = []
+        for row in sql.governing(connection, container.id, first, last):
+            record = parse_record(row.body)
+            if len(records) < _PAGE_RECORDS:
+                records.append(record)
+            else:  # not of this page: of those only who is to be shown counts
+                later |= {record.author, governing_of(record).accessAuthor}
+                authors.add(record.author)
         rows = (_stored(connection, container, record.version) for record in records)
     head = parse_record(_stored(connection, container, min(last, container.version)).body)
-    shown = _shown(container, user, records, head)
+    shown = _shown(container, user, records, head, later)
     views, size, given = [], 0, 0
     for record, row, names in zip(records, rows, shown, strict=True):
         access, version = None, governing_of(record).accessVersion
@@ -250,7 +260,7 @@ def _governing(
         size += len(row.body) + len(row.signature)
         if size > PAGE_BYTES:
             break
-    return views, {record.author for record in (*records, head)}
+    return views, authors | {record.author for record in (*records, head)}
 
 
 def _list_view(
@@ -273,15 +283,16 @@ def _shown(
     user: SessionUser,
     records: Sequence[ContainerRecord],
     head: ContainerRecord,
+    later: set[bytes],
 ) -> list[set[bytes] | None]:
     """For each record, whose entries its list shows; None for all (container.md, section 4).
 
     Backwards: the author of a record has to be seen in the list before, and who is seen in a list
-    has to be seen in those before it.
+    has to be seen in those before it. `later` are those whom records after these show.
     """
     if container.permissions & ContainerAccessLevel.ViewAccess and not container.deleted:
         return [None] * len(records)
-    names = {user.fingerprint, head.author}
+    names = {user.fingerprint, head.author} | later
     shown: list[set[bytes] | None] = []
     for record in reversed(records):
         names = names | {governing_of(record).accessAuthor}

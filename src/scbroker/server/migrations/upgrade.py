@@ -15,6 +15,9 @@ _LOCK: Final = 0x5CB0_0001
 def upgrade(connection: Connection) -> None:
     """Runs what is missing, in the caller's transaction."""
     if connection.dialect.name == "postgresql":
+        # The limits of requests are not for this: it waits for the process that came first.
+        connection.execute(text("SET LOCAL lock_timeout = 0"))
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent))

@@ -1,0 +1,32 @@
+"""What every answer of the broker has: its headers, and the form of a problem."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from scbroker.errors import BrokerError, BrokerUnavailableError
+from scbroker.wire import codec
+from scbroker.wire.problems import problem_of
+
+HEADERS: Final = {
+    codec.PROTOCOL_HEADER: codec.PROTOCOL,
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def answer(body: bytes | memoryview, status: int, media_type: str = codec.MESSAGE) -> Response:
+    return Response(body, status, headers={**HEADERS, "Content-Type": media_type})
+
+
+def problem(error: BrokerError) -> Response:
+    found = problem_of(error)
+    headers = {**HEADERS, "Content-Type": codec.PROBLEM}
+    if isinstance(error, BrokerUnavailableError):
+        headers["Retry-After"] = str(max(1, round(error.retryAfter or 1)))
+    return Response(msgspec.json.encode(found), found.status, headers=headers)

@@ -1,0 +1,345 @@
+"""Who keeps a connection waiting is let go, and what is refused costs no request of the application's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import uvicorn
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from scbroker.server import connections
+from scbroker.server.admission import Gate, Kind
+from scbroker.server.connections import Admitted, Connection
+from scbroker.server.large import LargeAnswer
+
+PATIENCE = 20.0
+GET = b"GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n"
+PUT = b"PUT /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"
+MIB = 1_048_576
+
+
+class Server:
+    """Uvicorn with our connections, around an application of the test's."""
+
+    def __init__(self, answer: Callable[[Receive], Awaitable[Response]], gate: Gate) -> None:
+        self.gate, self.asked = gate, 0
+        self._answer = answer
+        self.port = 0
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked += 1
+        await (await self._answer(receive))(scope, receive, send)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        config = uvicorn.Config(
+            _with_state(Admitted(self), self.gate), http=Connection, ws="none", log_config=None
+        )
+        bound = socket.create_server(("127.0.0.1", 0))
+        self.port = bound.getsockname()[1]
+        server = uvicorn.Server(config)
+        serving = asyncio.ensure_future(server.serve(sockets=[bound]))
+        checking = asyncio.ensure_future(self._check())
+        while not server.started:  # noqa: ASYNC110 - uvicorn tells by this alone
+            await asyncio.sleep(0.01)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                yield
+        finally:
+            checking.cancel()
+            for writer in self._writers:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+            server.should_exit = server.force_exit = True
+            await serving
+
+    async def _check(self) -> None:
+        while True:
+            await asyncio.sleep(0.02)
+            await self.gate.check()
+
+    async def open(self, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", self.port))
+        reader, writer = await asyncio.open_connection(sock=raw, limit=4096)
+        writer.write(sent)
+        self._writers.append(writer)
+        return reader, writer
+
+
+def _with_state(app: ASGIApp, gate: Gate) -> ASGIApp:
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await app(scope, receive, send)
+            return
+        scope["state"]["gate"] = gate
+        for word in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{word}.complete"})
+
+    return call
+
+
+async def hello(_: Receive) -> Response:
+    return Response(b"hello")
+
+
+async def ends(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the connection is gone."""
+    found = b""
+    try:
+        while piece := await reader.read(65_536):
+            found += piece
+    except ConnectionResetError:
+        pass
+    return found
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    """The head and body of one answer."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+    return head + await reader.readexactly(int(length))
+
+
+def run(work: Callable[[Server], Awaitable[None]], server: Server) -> None:
+    async def all_of_it() -> None:
+        async with server.running():
+            await work(server)
+
+    asyncio.run(all_of_it())
+
+
+def gate(max_requests: int = 8, max_connections: int = 100) -> Gate:
+    return Gate(max_requests, max_connections)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/x HTTP/1.1\r\nHost: "], ids=["nothing", "a piece"])
+def test_a_head_that_does_not_come_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.2)
+
+    async def work(server: Server) -> None:
+        reader, _ = await server.open(sent)
+        assert await ends(reader) == b""
+        assert server.asked == 0
+
+    run(work, Server(hello, gate()))
+
+
+@pytest.mark.parametrize("end", [b"", b"Transfer-Encoding: chunked\r\n\r\n0\r\n"],
+                         ids=["head", "trailer"])  # fmt: skip
+def test_a_head_or_trailer_without_an_end_is_not_kept(end: bytes) -> None:
+    async def slow(receive: Receive) -> Response:
+        while (await receive()).get("more_body"):
+            pass
+        return Response(b"")
+
+    async def work(server: Server) -> None:
+        reader, writer = await server.open(
+            b"POST /v1/x HTTP/1.1\r\nHost: x\r\n" + end + b"X-Long: "
+        )
+        writer.write(b"x" * 300_000)
+        assert await ends(reader) == b""
+
+    run(work, Server(slow, gate()))
+
+
+def test_a_body_of_many_small_chunks_is_no_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_MAX_HEAD", 200)
+
+    async def count(receive: Receive) -> Response:
+        size, more = 0, True
+        while more:
+            message = await receive()
+            size, more = size + len(message["body"]), message["more_body"]
+        return Response(str(size))
+
+    async def work(server: Server) -> None:
+        reader, writer = await server.open(
+            b"POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        for _ in range(50):
+            writer.write(b"1\r\nx\r\n" * 100)
+            await asyncio.sleep(0)
+        writer.write(b"0\r\n\r\n")
+        assert (await answer(reader)).endswith(b"\r\n\r\n5000")
+
+    run(work, Server(count, gate()))
+
+
+def test_who_stops_reading_an_answer_is_let_go_and_what_they_held_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "_STALLED_SECONDS", 0.3)
+    released: list[bool] = []
+
+    async def large(_: Receive) -> Response:
+        return LargeAnswer(Response(bytes(64 * MIB)), lambda: released.append(True))
+
+    async def work(server: Server) -> None:
+        await server.open(GET)
+        while not released:  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0.02)
+        assert (server.gate.present, server.gate.aside) == (0, 0)
+        assert not server.gate.connections
+
+    run(work, Server(large, gate()))
+
+
+def test_who_reads_a_large_answer_slowly_but_steadily_gets_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "_STALLED_SECONDS", 2.0)
+    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.5)
+
+    async def large(_: Receive) -> Response:
+        return LargeAnswer(Response(bytes(16 * MIB)), lambda: None)
+
+    async def work(server: Server) -> None:
+        reader, _ = await server.open(GET)
+        head = await reader.readuntil(b"\r\n\r\n")
+        size = 0
+        while size < 16 * MIB:
+            size += len(await reader.readexactly(MIB))
+            await asyncio.sleep(0.1)
+        assert head.startswith(b"HTTP/1.1 200")
+
+    run(work, Server(large, gate()))
+
+
+def test_above_the_bound_the_head_is_answered_with_503_and_the_application_is_not_asked() -> None:
+    release = asyncio.Event()
+
+    async def held(_: Receive) -> Response:
+        await release.wait()
+        return Response(b"done")
+
+    async def work(server: Server) -> None:
+        first = [await server.open(GET) for _ in range(8)]
+        while server.gate.present < 8:  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0.01)
+        reader, writer = await server.open(PUT)  # its body has not come
+        refusal = await answer(reader)
+        assert refusal.startswith(b"HTTP/1.1 503")
+        assert b"retry-after: " in refusal.lower()
+        assert server.asked == 8
+        writer.write(b"12345" + GET)  # what comes of the refused body is no request
+        assert (await answer(reader)).startswith(b"HTTP/1.1 503")
+        release.set()
+        for reader, _ in first:
+            assert (await answer(reader)).endswith(b"done")
+        writer.write(GET)
+        assert server.gate.present == 0
+
+    run(work, Server(held, gate()))
+
+
+def test_a_refusal_is_over_one_connection_as_often_as_it_is_asked_and_then_an_answer() -> None:
+    async def work(server: Server) -> None:
+        for _ in range(8):
+            assert server.gate.enter(Kind.Reading)
+        reader, writer = await server.open(b"")
+        for _ in range(5):
+            writer.write(PUT + b"12345")
+            assert (await answer(reader)).startswith(b"HTTP/1.1 503")
+        server.gate.leave(Kind.Reading)
+        writer.write(GET)
+        assert (await answer(reader)).endswith(b"hello")
+        assert server.gate.present == 7
+
+    run(work, Server(hello, gate()))
+
+
+def test_a_refused_body_that_does_not_end_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.3)
+
+    async def work(server: Server) -> None:
+        for _ in range(6):
+            assert server.gate.enter(Kind.Writing)
+        reader, _ = await server.open(PUT + b"123")
+        assert (await ends(reader)).startswith(b"HTTP/1.1 503")
+
+    run(work, Server(hello, gate()))
+
+
+def test_requests_sent_ahead_are_let_in_one_after_the_other_and_few_of_them_are_kept() -> None:
+    async def work(server: Server) -> None:
+        reader, _ = await server.open(GET * 5)
+        for _ in range(5):
+            assert (await answer(reader)).endswith(b"hello")
+        assert server.gate.present == 0
+        reader, _ = await server.open(GET * 100)
+        found = await ends(reader)
+        assert found.count(b"hello") < 100
+
+    run(work, Server(hello, gate(max_requests=1)))
+
+
+def test_writes_leave_room_for_reads_and_all_leave_room_for_what_is_reserved() -> None:
+    async def work(server: Server) -> None:
+        for _ in range(6):
+            assert server.gate.enter(Kind.Writing)
+        assert not server.gate.enter(Kind.Writing)
+        for _ in range(2):
+            assert server.gate.enter(Kind.Reading)
+        assert not server.gate.enter(Kind.Reading)
+        for path in (b"/health/live", b"/metrics", b"/v1/sessions/current"):
+            reader, _ = await server.open(GET.replace(b"/v1/x", path))
+            assert (await answer(reader)).startswith(b"HTTP/1.1 200")
+
+    run(work, Server(hello, gate()))
+
+
+def test_beyond_so_many_connections_each_is_answered_and_closed() -> None:
+    async def work(server: Server) -> None:
+        kept = [await server.open(GET) for _ in range(3)]
+        for reader, _ in kept:
+            assert (await answer(reader)).endswith(b"hello")
+        reader, _ = await server.open(GET)
+        assert (await ends(reader)).startswith(b"HTTP/1.1 503")
+        reader, _ = await server.open(GET.replace(b"/v1/x", b"/health/live"))
+        assert (await ends(reader)).endswith(b"hello")
+        kept[0][1].write(GET)
+        assert (await answer(kept[0][0])).endswith(b"hello")
+
+    run(work, Server(hello, gate(max_connections=3)))
+
+
+def test_a_request_that_is_no_http_takes_no_room() -> None:
+    async def work(server: Server) -> None:
+        for junk in (
+            b"\0\1\2\r\n\r\n",
+            b"GET http://[ HTTP/1.1\r\n\r\n",
+            b"GET ::: HTTP/1.1\r\n\r\n",
+        ):
+            reader, _ = await server.open(junk)
+            await ends(reader)
+        assert server.gate.present == 0
+
+    run(work, Server(hello, gate()))
+
+
+def test_who_waits_for_a_client_stands_aside_and_makes_room() -> None:
+    async def work() -> None:
+        one = gate(max_requests=1)
+        assert one.enter(Kind.Reading)
+        with one.waiting_for_client(Kind.Reading):
+            assert one.enter(Kind.Reading)
+            assert not one.enter(Kind.Reading)
+        assert (one.present, one.aside) == (2, 0)
+
+    asyncio.run(work())
