@@ -46,6 +46,7 @@ from scbroker.server import (
     key_files,
     metrics,
     parts,
+    retention,
     sessions,
     views,
 )
@@ -170,6 +171,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
         work = [
             asyncio.create_task(_repeat(_ACCESS_FLUSH, lambda: events.tell_accesses(broker))),
             asyncio.create_task(_repeat(_SWEEP, lambda: _tidy(broker))),
+            asyncio.create_task(_repeat(_SWEEP, lambda: retention.drop_old(broker))),
         ]
         try:
             yield

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Row,
     and_,
     bindparam,
+    case,
     delete,
     func,
     insert,
@@ -88,6 +89,16 @@ FORGET_NONCES: Final = delete(nonces).where(nonces.c.expires_at <= b("now"))
 FIND_GUESSES: Final = select(guesses).where(guesses.c.bucket == b("key")).with_for_update()
 ADD_GUESSES: Final = insert(guesses)
 SET_GUESSES: Final = update(guesses).where(guesses.c.bucket == b("key"))
+# One more than one: of a count whose time is over, so many from now on.
+COUNT_MORE: Final = (
+    update(guesses)
+    .where(guesses.c.bucket == b("key"))
+    .values(
+        guesses=case((guesses.c.ends_at <= b("now"), 0), else_=guesses.c.guesses) + b("more"),
+        ends_at=case((guesses.c.ends_at <= b("now"), b("ends")), else_=guesses.c.ends_at),
+    )
+    .returning(guesses.c.guesses, guesses.c.ends_at)
+)
 FORGET_GUESSES: Final = delete(guesses).where(guesses.c.ends_at <= b("now"))
 
 # Containers
@@ -277,8 +288,12 @@ ADD_CHECK: Final = insert(checks)
 
 # Events
 ADD_EVENTS: Final = insert(events)
-LAST_EVENT: Final = select(users.c.last_event).where(users.c.id == b("user"))
-LOCK_LAST_EVENT: Final = LAST_EVENT.with_for_update(key_share=True)
+ENDS_OF_LOG: Final = select(users.c.first_event, users.c.last_event, users.c.dropped_digest).where(
+    users.c.id == b("user")
+)
+LOCK_LOG: Final = ENDS_OF_LOG.with_for_update(key_share=True)
+# A log that somebody else is at is left to them.
+TAKE_LOG: Final = ENDS_OF_LOG.with_for_update(key_share=True, skip_locked=True)
 UNNUMBERED: Final = (
     select(events.c.row_id)
     .where(events.c.user_id == b("user"), events.c.id.is_(None))
@@ -286,6 +301,23 @@ UNNUMBERED: Final = (
     .limit(b("count"))
 )
 NUMBER_EVENT: Final = update(events).where(events.c.row_id == b("row")).values(id=b("number"))
+# Old events of all users, in the order of their dates; `date` and `row` are where the last page ended.
+OLD_EVENTS: Final = (
+    select(events.c.user_id, events.c.id, events.c.date, events.c.row_id)
+    .where(
+        events.c.date <= b("before"),
+        tuple_(events.c.date, events.c.row_id) > tuple_(b("date"), b("row")),
+    )
+    .order_by(events.c.date, events.c.row_id)
+    .limit(b("count"))
+)
+FIRST_EVENTS: Final = (
+    select(events)
+    .where(events.c.user_id == b("user"), events.c.id >= b("from"))
+    .order_by(events.c.id)
+    .limit(b("count"))
+)
+DROP_EVENTS: Final = delete(events).where(events.c.user_id == b("user"), events.c.id < b("to"))
 FIND_ACCESS: Final = select(accesses).where(
     accesses.c.container_id == b("container"), accesses.c.user_id == b("user")
 )
@@ -338,7 +370,14 @@ PURGE_USER: Final = (
     update(containers).where(containers.c.creator_id == b("user")).values(creator_id=None),
     update(users)
     .where(users.c.id == b("user"))
-    .values(deleted_at=b("now"), registered_at=0, last_event=0, key_file_generation=0),
+    .values(
+        deleted_at=b("now"),
+        registered_at=0,
+        last_event=0,
+        first_event=1,
+        dropped_digest=None,
+        key_file_generation=0,
+    ),
 )
 
 
