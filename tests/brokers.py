@@ -82,7 +82,14 @@ class BrokerProcess:
         self.port = 0
         self.output = ""
         """What the broker wrote to standard output since its last start."""
-        self.settings = {"api_key": self.api_key, "database_url": self.database_url, **settings}
+        self.settings = {
+            "api_key": self.api_key,
+            "database_url": self.database_url,
+            # All users of all tests come from one address, and benchmarks share with thousands.
+            "registrations_address": 1_000_000,
+            "max_new_grants": 1_000_000,
+            **settings,
+        }
         self._workers = workers
         self._process: subprocess.Popen[str] | None = None
         self._drain: threading.Thread | None = None
