@@ -8,9 +8,14 @@ names it, and again once that row is gone: whatever a crash leaves over is swept
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import obstore
 from obstore.store import LocalStore, ObjectStore, from_url
@@ -18,7 +23,22 @@ from obstore.store import LocalStore, ObjectStore, from_url
 from scbroker.errors import InvalidArgumentError, OverloadedError
 
 _PREFIX: Final = "parts"
+_LOCK: Final = "removing"
 _CHECK: Final = "parts/00/check"
+_NAME: Final = re.compile(r"parts/([0-9a-f]{2})/(\1[0-9a-f]{30})-[0-9a-f]{32}")
+_PAGE: Final = 500
+
+
+class Stored(NamedTuple):
+    """An object of a chunk, as the store lists it."""
+
+    name: str
+    size: int
+    modified: datetime
+
+    @property
+    def part_id(self) -> bytes:
+        return bytes.fromhex(self.name.split("/")[2][:32])
 
 
 def new_blob_name(part_id: bytes) -> str:
@@ -69,6 +89,37 @@ class Blobs:
             except Exception as error:
                 raise OverloadedError("The broker's object store did not remove it.", 1) from error
 
+    async def pages(self) -> AsyncIterator[list[Stored]]:
+        """All objects of chunks, some hundred at a time, in no order; what else lies there is left out."""
+        # In threads: what obstore does on the loop aborts a process that ends soon after.
+        pages = iter(obstore.list(self._store, _PREFIX, chunk_size=_PAGE))
+        while (page := await self._asked(next, pages, None)) is not None:
+            found = [Stored(meta["path"], meta["size"], meta["last_modified"]) for meta in page]
+            yield [stored for stored in found if _NAME.fullmatch(stored.name)]
+
+    async def size(self, name: str) -> int | None:
+        """The size of an object, or None where there is none."""
+        try:
+            return int((await self._asked(obstore.head, self._store, name))["size"])
+        except FileNotFoundError:
+            return None
+
+    async def whole(self, name: str) -> memoryview | None:
+        """All bytes of an object, or None where there is none."""
+        try:
+            found = await self._asked(obstore.get, self._store, name)
+            return memoryview(await self._asked(found.bytes))
+        except FileNotFoundError:
+            return None
+
+    async def _asked(self, ask: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return await asyncio.to_thread(ask, *arguments)
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            raise OverloadedError("The broker's object store did not answer.", 1) from error
+
     async def check(self) -> None:
         """Raises `OverloadedError` while nothing can be stored or read."""
         await self.put(_CHECK, b"scbroker")
@@ -82,10 +133,35 @@ class Folder(Blobs):
     def __init__(self, root: Path) -> None:
         for number in range(256):
             (root / _PREFIX / f"{number:02x}").mkdir(parents=True, exist_ok=True)
+        (root / _LOCK).touch(0o600)
         _sync(root / _PREFIX)
         _sync(root)
         self._root = root
         super().__init__(LocalStore(root))
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Nothing is removed meanwhile, by whatever process; the system ends it with this one."""
+        with self._locked(fcntl.LOCK_EX):
+            yield
+
+    async def remove(self, names: list[str]) -> None:
+        try:
+            with self._locked(fcntl.LOCK_SH | fcntl.LOCK_NB):
+                await super().remove(names)
+        except BlockingIOError:
+            raise OverloadedError(
+                "A backup is being taken: nothing is removed until it is through.", retryAfter=60
+            ) from None
+
+    @contextlib.contextmanager
+    def _locked(self, operation: int) -> Iterator[None]:
+        descriptor = os.open(self._root / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, operation)
+            yield
+        finally:
+            os.close(descriptor)
 
     async def put(self, name: str, data: bytes | memoryview) -> None:
         await super().put(name, data)
