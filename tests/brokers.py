@@ -147,6 +147,8 @@ class BrokerProcess:
         first = self._process.stdout.readline()
         if not first.startswith("scbroker serves http://"):
             self._process.wait(_STOP_SECONDS)
+            self._process.stdout.close()
+            self._process = None
             raise RuntimeError(f"The broker did not start:\n{first}{self.log}")
         self.port = urllib.parse.urlsplit(first.split()[-1]).port or 0
         self.output = first

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import obstore
 from obstore.store import LocalStore, ObjectStore, from_url
@@ -47,10 +48,15 @@ def new_blob_name(part_id: bytes) -> str:
     return f"{_PREFIX}/{name[:2]}/{name}-{os.urandom(16).hex()}"
 
 
+def path_of(url: str) -> Path:
+    """The folder of a file:///… URL, in which a space is %20."""
+    return Path(unquote(url.removeprefix("file://")))
+
+
 def open_blobs(url: str) -> Blobs:
     """The object store of a URL; `InvalidArgumentError` if there is none for it."""
     if url.startswith("file:///"):
-        return Folder(Path(url.removeprefix("file://")))
+        return Folder(path_of(url))
     try:
         return Blobs(from_url(url))
     except Exception as error:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.server import statements as sql
-from scbroker.server.blobs import Blobs, open_blobs
+from scbroker.server.blobs import Blobs, open_blobs, path_of
 from scbroker.server.database import Database, open_database
 from scbroker.server.migrations.upgrade import newest
 from scbroker.server.settings import Settings
@@ -55,7 +55,7 @@ class Place:
     @property
     def objects(self) -> Path:
         """The folder of the objects of an embedded broker."""
-        return Path(self.objects_url.removeprefix(_FILES))
+        return path_of(self.objects_url)
 
 
 @dataclass(frozen=True, slots=True)

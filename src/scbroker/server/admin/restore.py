@@ -25,8 +25,8 @@ def restore(place: Place, source: Path, tell: Tell, progress: Progress, *, damag
 
     With `damaged` also one of which objects are missing or damaged; each of those is told.
     """
-    found = m.Manifest.read(source)
     _check_empty(place)
+    found = m.Manifest.read(source)
     wrong = _verify(source, found, tell, progress)
     if wrong and not damaged:
         raise InvalidArgumentError(
