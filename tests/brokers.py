@@ -82,7 +82,14 @@ class BrokerProcess:
         self.port = 0
         self.output = ""
         """What the broker wrote to standard output since its last start."""
-        self.settings = {"api_key": self.api_key, "database_url": self.database_url, **settings}
+        self.settings = {
+            "api_key": self.api_key,
+            "database_url": self.database_url,
+            # All users of all tests come from one address, and benchmarks share with thousands.
+            "registrations_address": 1_000_000,
+            "max_new_grants": 1_000_000,
+            **settings,
+        }
         self._workers = workers
         self._process: subprocess.Popen[str] | None = None
         self._drain: threading.Thread | None = None
@@ -140,6 +147,8 @@ class BrokerProcess:
         first = self._process.stdout.readline()
         if not first.startswith("scbroker serves http://"):
             self._process.wait(_STOP_SECONDS)
+            self._process.stdout.close()
+            self._process = None
             raise RuntimeError(f"The broker did not start:\n{first}{self.log}")
         self.port = urllib.parse.urlsplit(first.split()[-1]).port or 0
         self.output = first

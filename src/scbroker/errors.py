@@ -12,6 +12,7 @@ section 1); the client raises the same case again. Nothing secret ever stands in
     ├── PermissionDeniedError       the container's access list does not allow it
     ├── NotFoundError               no such thing, or nothing this user may know of
     ├── DeletedError                the container was deleted
+    ├── EventsExpiredError          the broker does not keep these events any more
     ├── ConflictError               the same thing was changed meanwhile
     │   ├── StaleKeysError          a recipient has newer keys
     │   └── PartGoneError           the content was replaced while it was read
@@ -57,6 +58,7 @@ class BrokerError(Exception):
     permissionDeniedError: ClassVar[type[PermissionDeniedError]]
     notFoundError: ClassVar[type[NotFoundError]]
     deletedError: ClassVar[type[DeletedError]]
+    eventsExpiredError: ClassVar[type[EventsExpiredError]]
     conflictError: ClassVar[type[ConflictError]]
     staleKeysError: ClassVar[type[StaleKeysError]]
     partGoneError: ClassVar[type[PartGoneError]]
@@ -146,6 +148,19 @@ class DeletedError(BrokerError):
     """The container was deleted."""
 
     code = "deleted"
+
+
+class EventsExpiredError(BrokerError):
+    """The broker does not keep these events any more: read your containers afresh."""
+
+    code = "events-expired"
+
+    firstId: int
+    """The lowest id that is kept: go on with getEvents(startId=firstId)."""
+
+    def __init__(self, message: str = "", firstId: int = 1) -> None:
+        super().__init__(message)
+        self.firstId = firstId
 
 
 class ConflictError(BrokerError):

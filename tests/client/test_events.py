@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 import pytest
 
 from scbroker import (
@@ -17,12 +18,14 @@ from scbroker import (
     ContainerAccessLevel,
     ContainerEvent,
     ContainerEventType,
+    MemoryTrustStore,
     ServerProvider,
 )
 from tests.brokers import BrokerProcess, clock
 from tests.client.conftest import drop, id_of
 from tests.client.engines import both_engines
 from tests.conftest import NewProvider
+from tests.server.ageing import DAY, age, drop_old_events
 from tests.server.tables import query
 
 PATIENCE = 60.0
@@ -191,3 +194,82 @@ def _follow(device: ServerProvider, done: threading.Event) -> Iterator[Container
         seen += len(page)
         if finished and not page:
             return
+
+
+@both_engines
+def test_who_asks_for_events_that_were_dropped_is_told_where_to_go_on(
+    broker: BrokerProcess,
+    alice: ServerProvider,
+    told: dict[str, uuid.UUID],
+    new_provider: NewProvider,
+) -> None:
+    new_provider(alice.getKeyRing().result(PATIENCE)).getEvents().result(PATIENCE)
+    age(broker, id_of(alice), "id <= 5")
+    before = alice.getEvents().result(PATIENCE)
+    drop_old_events(broker)
+    for criteria in ({}, {"eventType": Updated}, {"containerId": told["letter"]}, {"endId": 7}):
+        for start in (0, 1, 5):
+            with pytest.raises(BrokerError.eventsExpiredError) as expired:
+                alice.getEvents(startId=start, **criteria).result(PATIENCE)
+            assert expired.value.firstId == 6
+            assert "getEvents(startId=6)" in expired.value.message
+    assert alice.getEvents(startId=6).result(PATIENCE) == before[5:]
+    assert alice.getEvents(startId=8).result(PATIENCE) == before[7:]
+    assert alice.getEvents(startId=9).result(PATIENCE) == []
+
+
+@both_engines
+def test_who_names_no_first_event_gets_what_is_kept(
+    broker: BrokerProcess,
+    alice: ServerProvider,
+    told: dict[str, uuid.UUID],
+    new_provider: NewProvider,
+) -> None:
+    """A device that read the log, one that never did, and one that was told of a part of what went."""
+    ring = alice.getKeyRing().result(PATIENCE)
+    new_provider(ring).getEvents().result(PATIENCE)
+    age(broker, id_of(alice))
+    age(broker, id_of(alice), "id <= 4")
+    devices = [alice, new_provider(ring), new_provider(ring)]
+    before = alice.getEvents().result(PATIENCE)
+    assert devices[1].getEvents(endId=2).result(PATIENCE) == before[:2]
+    drop_old_events(broker, 3 * DAY)
+    for device in devices:
+        assert device.getEvents().result(PATIENCE) == before[4:]
+        assert device.getEvents(endId=6).result(PATIENCE) == before[4:6]
+        assert device.getEvents(endId=3).result(PATIENCE) == []
+        assert [e.id for e in device.getEvents(Updated).result(PATIENCE)] == [5, 6, 8]
+    drop_old_events(broker)
+    assert [device.getEvents().result(PATIENCE) for device in devices] == [[], [], []]
+    alice.updateContainerHeader(told["letter"], 9).result(PATIENCE)
+    for device in devices:
+        assert [event.id for event in device.getEvents().result(PATIENCE)] == [9]
+        assert [event.id for event in device.getEvents(startId=9).result(PATIENCE)] == [9]
+
+
+def test_marks_of_an_earlier_version_still_hold(
+    broker: BrokerProcess,
+    alice: ServerProvider,
+    told: dict[str, uuid.UUID],
+    new_provider: NewProvider,
+) -> None:
+    """They knew no lowest id that is kept: a mark had three fields."""
+    del told
+    new_provider(alice.getKeyRing().result(PATIENCE)).getEvents().result(PATIENCE)
+    age(broker, id_of(alice), "id <= 4")
+    alice.getEvents().result(PATIENCE)
+    store = alice._trust_store
+    assert isinstance(store, MemoryTrustStore)
+    marks = store.open(id_of(alice), b"")
+    mark = marks.get("events", b"")
+    assert mark is not None
+    fields = msgspec.msgpack.decode(mark)
+    assert (fields[0], fields[1], fields[3]) == (8, 8, 1)
+    assert marks.swap("events", b"", mark, msgspec.msgpack.encode(fields[:3]))
+    drop_old_events(broker)
+    assert [event.id for event in alice.getEvents().result(PATIENCE)] == [5, 6, 7, 8]
+    query(broker.database_url, "UPDATE events SET version = 99 WHERE id = 6 AND user_id = ?",
+          id_of(alice).bytes)  # fmt: skip
+    assert marks.swap("events", b"", marks.get("events", b""), msgspec.msgpack.encode(fields[:3]))
+    with pytest.raises(BrokerError.forkError):
+        alice.getEvents().result(PATIENCE)

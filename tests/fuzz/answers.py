@@ -34,7 +34,7 @@ from scbroker.errors import (
     UnreachableError,
 )
 from scbroker.wire.codec import encode
-from scbroker.wire.events import Event, Events
+from scbroker.wire.events import NO_EVENTS, Event, Events
 from scbroker.wire.problems import MAX_PROBLEM, STATUS, error_of, problem_of
 from tests.fuzz import bombs, mutation
 from tests.fuzz.engine import Target, kept
@@ -246,12 +246,21 @@ def _events(data: bytes) -> None:
         highest = max(highest, *ids, 0)
         if not filtered and ids:
             kept(ids == list(range(ids[0], ids[-1] + 1)), "a gap in the log")
-    if not filtered and looks[0] and looks[0][0].id == 1 and looks[1] and looks[1][0].id == 1:
-        kept(looks[1][: len(looks[0])] == looks[0], "another log than was seen before")
+    if not filtered and looks[0] and looks[1]:
+        again = [event for event in looks[1] if event.id <= looks[0][-1].id]
+        kept(looks[1][0].id >= looks[0][0].id, "what was dropped is there again")
+        kept(again == looks[0][len(looks[0]) - len(again) :], "another log than was seen before")
         kept(looks[1][-1].id >= highest, "a shorter log than was seen before")
 
 
-def _page(count: int, last: int | None = None, first: int = 1, version: int = 1) -> bytes:
+def _page(
+    count: int,
+    last: int | None = None,
+    first: int = 1,
+    version: int = 1,
+    kept: int = 1,
+    dropped: bytes = NO_EVENTS,
+) -> bytes:
     found = [
         Event(
             id=first + n, eventType="Updated", containerId=_ID, containerType="note", date=START,
@@ -259,9 +268,8 @@ def _page(count: int, last: int | None = None, first: int = 1, version: int = 1)
         )
         for n in range(count)
     ]  # fmt: skip
-    return encode(
-        Events(events=found, firstId=1, lastId=first + count - 1 if last is None else last)
-    )
+    end = first + count - 1 if last is None else last
+    return encode(Events(events=found, firstId=kept, lastId=end, droppedDigest=dropped))
 
 
 def _event_pages() -> list[bytes]:
@@ -271,6 +279,8 @@ def _event_pages() -> list[bytes]:
         write([False, [_page(2)], [_page(1)]]),
         write([False, [_page(2)], [_page(2, None, 1, 2)]]),
         write([False, [_page(1, 2)], []]),
+        write([False, [_page(2)], [_page(1, None, 3, 1, 3, b"x" * 32)]]),
+        write([False, [_page(2, None, 3, 1, 3)], [_page(3, None, 3, 1, 3)]]),
         write([False, [], []]),
     ]
 

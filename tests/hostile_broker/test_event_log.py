@@ -6,6 +6,7 @@ stays the broker's word, and nothing follows from it. A deletion is a signed rec
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 
 from scbroker import BrokerError, ContainerEventType, FileTrustStore, ServerProvider
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.events import Event, Events, EventType
+from scbroker.wire.events import NO_EVENTS, Event, Events, EventType, digest_with
 from tests.brokers import clock
 from tests.hostile_broker.accomplices import (
     RECORD,
@@ -47,7 +48,7 @@ PAGE: Final = 1000
 Lie = Callable[[Events], Events]
 
 
-def with_events(change: Callable[[list[Event]], list[Event]], **fields: int) -> Lie:
+def with_events(change: Callable[[list[Event]], list[Event]], **fields: Any) -> Lie:
     return lambda log: replace(log, events=change(list(log.events)), **fields)
 
 
@@ -86,7 +87,20 @@ LIES: Final[dict[str, tuple[Lie, type[BrokerError] | None, type[BrokerError]]]] 
     "all dropped": (with_events(lambda _: []), INTEGRITY, INTEGRITY),
     "one twice": (with_events(lambda log: [log[0], *log]), FAULT, FAULT),
     "out of order": (with_events(lambda log: log[::-1]), FAULT, FAULT),
-    "forgotten, it is said": (with_events(lambda log: log[2:], firstId=3), INTEGRITY, INTEGRITY),
+    "dropped for their age, it is said": (with_events(lambda log: log[2:], firstId=3), None, FORK),
+    "dropped, and said of more": (with_events(lambda log: log[2:], firstId=4), FAULT, FAULT),
+    "dropped, and said of fewer": (
+        with_events(lambda log: log[2:], firstId=2),
+        INTEGRITY,
+        INTEGRITY,
+    ),
+    "dropped and more than there were": (
+        with_events(lambda _: [], firstId=7),
+        INTEGRITY,
+        INTEGRITY,
+    ),
+    "beginning with none": (with_events(list, firstId=0), INTEGRITY, INTEGRITY),
+    "with a digest of nothing": (lambda log: replace(log, droppedDigest=b"x" * 32), FAULT, FAULT),
     "longer, it is said": (with_events(list, lastId=2**53 - 1), INTEGRITY, INTEGRITY),
     "truncated": (with_events(lambda log: log[:3], lastId=3), None, ROLLBACK),
     "emptied": (lambda _: Events(events=[], firstId=1, lastId=0), None, ROLLBACK),
@@ -177,10 +191,32 @@ def test_no_event_is_dropped_or_changed_between_pages(mallory: HostileBroker) ->
         (with_events(lambda log: [replace(log[0], id=PAGE), *log[1:]]), FAULT),
         (told_otherwise(PAGE + 1, version=1), FORK),
         (told_otherwise(2 * PAGE, version=1), FORK),
-        (lambda log: replace(log, firstId=PAGE + 1), INTEGRITY),
+        (lambda log: replace(log, firstId=PAGE + 2), FAULT),
     ):
         with mallory.lying(EVENTS, second(lie)), refused(mallory, device, error) as attempt:
             attempt(device.getEvents())
+
+
+@attack(37, "event log changed")
+def test_what_is_dropped_between_pages_leaves_no_gap_that_is_not_told(
+    mallory: HostileBroker,
+) -> None:
+    """No lie: a broker may drop events while they are read, also the very next ones."""
+    [alice] = people(mallory, 1)
+    write_rows(mallory, alice, 2 * PAGE + 5)
+    device, log = device_of(mallory, alice), alice.events()
+    log += alice.events(startId=PAGE + 1)
+
+    def ageing(shown: Events) -> Events:
+        then = PAGE + 500 if shown.events[0].id > PAGE else 1
+        return aged(then, log)(shown)
+
+    kept = list(range(PAGE + 500, 2 * PAGE + 1))
+    with mallory.lying(EVENTS, ageing):
+        assert reads(device, endId=2 * PAGE) == kept
+    with mallory.lying(EVENTS, ageing), pytest.raises(BrokerError.eventsExpiredError) as expired:
+        reads(device_of(mallory, alice), startId=1)
+    assert expired.value.firstId == PAGE + 500
 
 
 def write_rows(mallory: HostileBroker, user: User, count: int) -> None:
@@ -231,6 +267,71 @@ def test_what_a_filter_leaves_out_and_what_was_never_told_is_the_limit(
     assert len(reads(device)) == 5
     found = device.getContainer(id_of(story)).result(PATIENCE)
     assert (found.content, found.version) == (b"6", 6), "the container itself says it"
+
+
+def aged(first: int, log: list[Event]) -> Lie:
+    """The events of this log before `first` were dropped for their age, it is said."""
+    gone = [event for event in log if event.id < first]
+    return with_events(
+        lambda shown: [event for event in shown if event.id >= first],
+        firstId=first,
+        droppedDigest=functools.reduce(digest_with, gone, NO_EVENTS),
+    )
+
+
+@attack(37, "event log changed")
+def test_what_is_kept_of_a_log_is_what_it_was_and_what_was_dropped_never_comes_back(
+    mallory: HostileBroker, tmp_path: Path
+) -> None:
+    """By the digest of what was dropped each kept event is told from another, also after a restart."""
+    alice, story = log_of_five(mallory)
+    log = alice.events()
+    device = device_of(mallory, alice, store=FileTrustStore(tmp_path))
+    assert reads(device) == [1, 2, 3, 4, 5]
+    with mallory.lying(EVENTS, aged(3, log)):
+        assert reads(device) == [3, 4, 5]
+    device.close()
+    device = mallory.device(alice.ring, FileTrustStore(tmp_path))
+    changed = [log[0], replace(log[1], version=7), *log[2:]]
+    lies = [both(told_otherwise(n, version=7), aged(k, log)) for n in (4, 5) for k in (3, 4)]
+    for lie in (*lies, aged(3, changed), aged(6, changed)):
+        with mallory.lying(EVENTS, lie), refused(mallory, device, FORK) as attempt:
+            attempt(device.getEvents())
+    for lie in (aged(2, log), lambda shown: shown):
+        with mallory.lying(EVENTS, lie), refused(mallory, device, ROLLBACK) as attempt:
+            attempt(device.getEvents())
+            attempt(device.getEvents(startId=5))
+            attempt(device.getEvents(ContainerEventType.Deleted))
+    story.tell(alice, story.follow(alice, content=b"6"))
+    with mallory.lying(EVENTS, aged(4, log)):
+        assert reads(device, startId=6) == [6]
+        assert reads(device) == [4, 5, 6]
+
+
+def both(first: Lie, second: Lie) -> Lie:
+    return lambda log: second(first(log))
+
+
+@attack(37, "event log changed")
+def test_who_asks_for_dropped_events_is_told_so_and_that_they_were_old_is_the_brokers_word(
+    mallory: HostileBroker,
+) -> None:
+    """The limit: events that a device has not read can be said to be too old, and are then never shown."""
+    alice, story = log_of_five(mallory)
+    log = alice.events()
+    device = device_of(mallory, alice)
+    assert reads(device, endId=3) == [1, 2, 3]
+    with mallory.lying(EVENTS, aged(5, log)):
+        with pytest.raises(BrokerError.eventsExpiredError) as expired:
+            reads(device, startId=4)
+        assert expired.value.firstId == 5
+        assert reads(device, startId=5) == reads(device) == [5]
+    with refused(mallory, device, ROLLBACK) as attempt:
+        attempt(device.getEvents(startId=5))
+    story.tell(alice, story.follow(alice, content=b"6"))
+    lie = both(told_otherwise(5, version=7), aged(5, log))
+    with mallory.lying(EVENTS, lie), refused(mallory, device, FORK) as attempt:
+        attempt(device.getEvents())
 
 
 KINDS: Final[tuple[EventType, ...]] = ("Added", "Updated", "Accessed", "Deleted")

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
+import pytest
 import sqlalchemy
 from alembic import command
 from alembic.autogenerate import compare_metadata
@@ -98,44 +99,60 @@ def test_processes_that_upgrade_at_once_all_succeed(database_url: str, tmp_path:
     assert len({uuid.UUID(output.strip()) for output, _, _ in finished}) == 3
 
 
-# The tables of 0001 without what 0002 adds.
-NEW_IN_0002 = {
-    "users": {"key_file_generation"},
-    "containers": {"creator_id"},
-    "members": {"expiry_told"},
+# What each revision added to the tables of the one before.
+NEW_IN = {
+    "0002": {
+        "users": {"key_file_generation"},
+        "containers": {"creator_id"},
+        "members": {"expiry_told"},
+    },
+    "0003": {"users": {"first_event", "dropped_digest"}},
 }
+EARLIER = ("0001", "0002", "0003")
 Tables = dict[str, list[dict[str, Any]]]
 
 
-def _to_0001(connection: Connection) -> None:
-    """An empty database with the tables of the first revision."""
-    config = Config()
-    config.set_main_option("script_location", str(Path(upgrades.__file__).parent))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "0001")
+def _new_since(revision: str, name: str) -> set[str]:
+    """The columns of a table that revisions after this one added."""
+    return {c for later, new in NEW_IN.items() if later > revision for c in new.get(name, ())}
 
 
-def _take_out(connection: Connection) -> Tables:
-    """All rows, as revision 0001 would have kept them; then no table is left."""
-    found: Tables = {}
-    for name, table in metadata.tables.items():
-        rows = connection.execute(table.select()).mappings().all()
-        new = NEW_IN_0002.get(name, set())
-        found[name] = [{k: v for k, v in row.items() if k not in new} for row in rows]
-    metadata.drop_all(connection)
-    connection.execute(sqlalchemy.text("DROP TABLE alembic_version"))
-    return found
+def _to(revision: str) -> Any:
+    """An empty database with the tables of a revision."""
+
+    def work(connection: Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(Path(upgrades.__file__).parent))
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+
+    return work
 
 
-def _put_in(rows: Tables) -> Any:
+def _take_out(revision: str) -> Any:
+    """All rows, as this revision would have kept them; then no table is left."""
+
+    def work(connection: Connection) -> Tables:
+        found: Tables = {}
+        for name, table in metadata.tables.items():
+            rows = connection.execute(table.select()).mappings().all()
+            new = _new_since(revision, name)
+            found[name] = [{k: v for k, v in row.items() if k not in new} for row in rows]
+        metadata.drop_all(connection)
+        connection.execute(sqlalchemy.text("DROP TABLE alembic_version"))
+        return found
+
+    return work
+
+
+def _put_in(revision: str, rows: Tables) -> Any:
     def work(connection: Connection) -> None:
         tables = MetaData()
         tables.reflect(connection)
         for name, found in rows.items():
             columns = {column.name for column in tables.tables[name].columns}
-            assert columns == {c.name for c in metadata.tables[name].columns} - NEW_IN_0002.get(
-                name, set()
-            )
+            now = {c.name for c in metadata.tables[name].columns}
+            assert columns == now - _new_since(revision, name)
             if found:
                 connection.execute(tables.tables[name].insert(), found)
         if connection.dialect.name == "postgresql":
@@ -146,8 +163,9 @@ def _put_in(rows: Tables) -> Any:
     return work
 
 
-def test_a_database_of_revision_0001_goes_on_with_all_that_is_in_it(
-    database_url: str, start_broker: StartBroker, new_user: NewUser
+@pytest.mark.parametrize("revision", EARLIER)
+def test_a_database_of_an_earlier_revision_goes_on_with_all_that_is_in_it(
+    database_url: str, start_broker: StartBroker, new_user: NewUser, revision: str
 ) -> None:
     broker = start_broker()
     alice, bob, carol = (new_user(at=broker) for _ in range(3))
@@ -172,17 +190,18 @@ def test_a_database_of_revision_0001_goes_on_with_all_that_is_in_it(
     logs = {user: user.events() for user in (alice, bob, carol)}
     broker.stop()
 
-    [rows] = _run(database_url, _take_out)
+    [rows] = _run(database_url, _take_out(revision))
     assert isinstance(rows, dict)
     assert rows["records"]
-    _run(database_url, _to_0001, _put_in(rows))
-    assert query(database_url, "SELECT version_num FROM alembic_version") == [("0001",)]
+    _run(database_url, _to(revision), _put_in(revision, rows))
+    assert query(database_url, "SELECT version_num FROM alembic_version") == [(revision,)]
     broker.start()
 
     assert _run(database_url, _differences) == [[]]
     creators = dict(query(database_url, "SELECT id, creator_id FROM containers"))
     assert creators == {story.id: story.creator.ring.userId.bytes for story in stories.values()}
-    assert set(query(database_url, "SELECT key_file_generation FROM users")) == {(1,)}
+    new = "key_file_generation, first_event, dropped_digest"
+    assert set(query(database_url, f"SELECT {new} FROM users")) == {(1, 1, None)}
     for user, log in logs.items():
         user.wire.close()
         assert user.events()[: len(log)] == log

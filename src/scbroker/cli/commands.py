@@ -6,11 +6,13 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from scbroker import BrokerError
+from scbroker.cli.progress import shown
 
 app: typer.Typer = typer.Typer(
     no_args_is_help=True,
@@ -53,6 +55,71 @@ def create_api_key(
 
         settings = commands.load_settings(data_dir=data_dir)
         print(asyncio.run(commands.create_api_key(settings, name)))
+
+
+@admin.command()
+def sweep(data_dir: DataDir = None) -> None:
+    """Removes at once what nothing needs any more, and objects that nothing names; says how much."""
+    with _said():
+        from scbroker.server import commands
+
+        commands.sweep(commands.load_settings(data_dir=data_dir), print)
+
+
+@admin.command()
+def check(
+    quick: Annotated[
+        bool, typer.Option(help="Leaves out the bytes of objects and the database's file.")
+    ] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Reads all that the broker keeps and says what is wrong; exit status 1 if anything is.
+
+    It changes nothing, and can run beside the broker.
+    """
+    with _said():
+        from scbroker.server import commands
+
+        settings = commands.load_settings(data_dir=data_dir)
+        with shown() as (tell, progress):
+            right = commands.check(settings, tell, progress, quick=quick)
+        sys.exit(not right)
+
+
+@admin.command()
+def backup(
+    target: Annotated[Path, typer.Argument(help="A new or empty folder.")],
+    link: Annotated[
+        bool, typer.Option(help="Hard links in place of copies, on the same file system.")
+    ] = False,
+    with_key: Annotated[bool, typer.Option(help="Puts the broker's key in as well.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Copies an embedded broker while it runs; exit status 1 if an object is missing or damaged."""
+    with _said():
+        from scbroker.server import commands
+
+        settings = commands.load_settings(data_dir=data_dir)
+        with shown() as (tell, progress):
+            right = commands.backup(settings, target, tell, progress, link=link, with_key=with_key)
+        sys.exit(not right)
+
+
+@admin.command()
+def restore(
+    source: Annotated[Path, typer.Argument(help="A folder that `backup` made.")],
+    damaged: Annotated[
+        bool, typer.Option(help="Also where objects are damaged or missing.")
+    ] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Verifies a backup and puts it into an empty data folder."""
+    with _said():
+        from scbroker.server import commands
+
+        settings = commands.load_settings(data_dir=data_dir)
+        with shown() as (tell, progress):
+            commands.restore(settings, source, tell, progress, damaged=damaged)
 
 
 @contextmanager

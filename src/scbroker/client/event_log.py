@@ -2,7 +2,9 @@
 
 What an event says is the broker's word. What a device can notice is that events are missing, come in
 another order, or are others than before: ids are gapless, and the mark keeps the highest one together
-with a digest of all events that were read in one run from the first.
+with a digest of all events that were read in one run from the first. A broker that drops old events says
+from which id on it keeps them, and the digest of what it dropped: by that the digest of a run is checked
+that began with what is gone.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ import msgspec
 
 from scbroker.client.fetching import moment
 from scbroker.client.session import Session
-from scbroker.crypto.verify import HASH_SIZE, labelled_hash
 from scbroker.errors import (
     BrokerFaultError,
+    EventsExpiredError,
     ForkError,
     IntegrityError,
     InvalidArgumentError,
@@ -27,7 +29,7 @@ from scbroker.errors import (
 )
 from scbroker.types import ContainerEvent
 from scbroker.vocabulary import ContainerEventType
-from scbroker.wire.events import MAX_PAGE, Event, Events
+from scbroker.wire.events import MAX_PAGE, NO_EVENTS, Event, Events, digest_with
 
 Criteria = dict[str, str | list[str]]
 _KIND: Final = "events"
@@ -37,20 +39,33 @@ _FILTERS: Final = {"eventType", "containerId", "containerType"}
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """The highest id that the log had, and the digest of its events 1 to `read`."""
+    """The highest id that the log had, the digest of its events 1 to `read`, the lowest id kept."""
 
     last: int = 0
     read: int = 0
-    digest: bytes = bytes(HASH_SIZE)
+    digest: bytes = NO_EVENTS
+    first: int = 1
 
 
 class _Log(msgspec.Struct, frozen=True):
-    """What was answered: all events that match, of the ids from `first` to `end`."""
+    """What was answered: all events that match, of the ids from `first` to `end`.
+
+    The broker keeps those from `kept` to `last`; `dropped` is the digest of those before. At the last
+    page it kept those from `lowest` on.
+    """
 
     events: list[Event]
     first: int
     end: int
     last: int
+    kept: int
+    dropped: bytes
+    lowest: int
+
+    @property
+    def before(self) -> Mark:
+        """What a device knows that has read exactly what is not kept any more."""
+        return Mark(read=self.kept - 1, digest=self.dropped)
 
 
 def checked_criteria(
@@ -87,32 +102,40 @@ def checked_criteria(
 
 async def events(session: Session, criteria: Criteria) -> list[ContainerEvent]:
     """All events that match, up to what the log held at the first page."""
-    mark = _mark(session)
-    log = await _fetch(session, criteria)
-    if log.last < mark.last:
-        raise RollbackError("The broker's event log is shorter than this device has seen it.")
-    if not _FILTERS & criteria.keys():
+    mark, whole = _mark(session), not _FILTERS & criteria.keys()
+    try:
+        log = await _fetch(session, criteria, mark)
+    except EventsExpiredError as error:
+        _keep(session, msgspec.structs.replace(mark, first=error.firstId))
+        raise
+    if whole:
         _check_whole(log, mark)
-    new = _advanced(mark, log, whole=not _FILTERS & criteria.keys())
-    _keep(session, new)
+    _keep(session, _advanced(mark, log, whole=whole))
     return [_event(event) for event in log.events]
 
 
-async def _fetch(session: Session, criteria: Criteria) -> _Log:
+async def _fetch(session: Session, criteria: Criteria, mark: Mark) -> _Log:
+    """Page by page. Where the next event is dropped meanwhile, it begins anew with what is kept."""
     found: list[Event] = []
     query = dict(criteria)
-    first = max(1, int(str(criteria.get("startId", 1))))
+    first = expected = int(str(criteria.get("startId", 0))) or 1
     end = int(str(criteria.get("endId", _MAX_ID)))
-    last = None
+    begun: Events | None = None
+    lowest, last = mark.first, None
     while True:
         page = await session.call("GET", "/v1/events", Events, query=query)
-        ids = [event.id for event in page.events]
-        if page.firstId != 1:
-            raise IntegrityError("The broker withholds the beginning of the event log.")
+        _check_ends(page, lowest, mark)
+        lowest = page.firstId
+        if lowest > expected:
+            if "startId" in criteria:
+                raise _expired(lowest)
+            found, begun, first, expected = [], None, lowest, lowest
+        begun = begun or page
         if last is None:
             last = page.lastId
             end = min(end, last)
-        _check_order(ids, int(str(query.get("startId", 1))))
+        ids = [event.id for event in page.events]
+        _check_order(ids, expected)
         found += page.events
         if len(found) > _MOST:
             raise TooLargeError(
@@ -120,8 +143,30 @@ async def _fetch(session: Session, criteria: Criteria) -> _Log:
             )
         if len(ids) < MAX_PAGE or ids[-1] >= end:
             # What came in between is for the next time.
-            return _Log([event for event in found if event.id <= end], first, end, last)
-        query |= {"startId": str(ids[-1] + 1), "endId": str(end)}
+            some = [event for event in found if event.id <= end]
+            return _Log(some, first, end, last, begun.firstId, begun.droppedDigest, lowest)
+        expected = ids[-1] + 1
+        query |= {"startId": str(expected), "endId": str(end)}
+
+
+def _expired(first: int) -> EventsExpiredError:
+    return EventsExpiredError(
+        f"The broker keeps no events below {first} any more: read your containers afresh, then go on "
+        f"with getEvents(startId={first}).",
+        firstId=first,
+    )
+
+
+def _check_ends(page: Events, lowest: int, mark: Mark) -> None:
+    """A log loses its oldest events and gets new ones; it never gets back what it lost."""
+    if not 1 <= page.firstId <= page.lastId + 1:
+        raise IntegrityError("The broker withholds events: its log begins behind its end.")
+    if page.firstId == 1 and page.droppedDigest != NO_EVENTS:
+        raise BrokerFaultError("The broker names a digest of dropped events, and none was dropped.")
+    if page.lastId < mark.last:
+        raise RollbackError("The broker's event log is shorter than this device has seen it.")
+    if page.firstId < lowest:
+        raise RollbackError("The broker's event log has events again that it had dropped.")
 
 
 def _check_order(ids: Sequence[int], first: int) -> None:
@@ -134,7 +179,9 @@ def _check_whole(log: _Log, mark: Mark) -> None:
     ids = range(log.first, log.end + 1)  # as many as a broker says: never made into a list
     if len(log.events) != len(ids) or any(e.id != n for e, n in zip(log.events, ids, strict=True)):
         raise IntegrityError("The broker withholds events.")
-    if log.first <= 1 and log.end >= mark.read and _digest(Mark(), log, mark.read) != mark.digest:
+    # A digest is that of one run: what was dropped, and what is kept of it, or it is another log.
+    comparable = log.first == log.kept and log.kept - 1 <= mark.read <= log.end
+    if comparable and _digest(log.before, log, mark.read) != mark.digest:
         raise ForkError("The broker's event log is another than this device has seen.")
 
 
@@ -143,15 +190,17 @@ def _digest(start: Mark, log: _Log, end: int) -> bytes:
     digest = start.digest
     for event in log.events:
         if start.read < event.id <= end:
-            digest = labelled_hash("event", digest + msgspec.msgpack.encode(event))
+            digest = digest_with(digest, event)
     return digest
 
 
 def _advanced(mark: Mark, log: _Log, *, whole: bool) -> Mark:
     last = max(mark.last, log.last)
-    if not whole or not log.first <= mark.read + 1 <= log.end:
-        return Mark(last, mark.read, mark.digest)
-    return Mark(last, log.end, _digest(mark, log, log.end))
+    # Where more was dropped than this device has read, its run begins anew behind that.
+    start = mark if mark.read >= log.kept - 1 else log.before
+    if not whole or not log.first <= start.read + 1 <= log.end:
+        return Mark(last, mark.read, mark.digest, log.lowest)
+    return Mark(last, log.end, _digest(start, log, log.end), log.lowest)
 
 
 def _mark(session: Session) -> Mark:
@@ -165,7 +214,8 @@ def _keep(session: Session, new: Mark) -> None:
         stored = session.marks.get(_KIND, b"")
         known = Mark() if stored is None else msgspec.msgpack.decode(stored, type=Mark)
         best = new if new.read >= known.read else known
-        kept = Mark(max(new.last, known.last), best.read, best.digest)
+        ends = max(new.last, known.last), max(new.first, known.first)
+        kept = Mark(ends[0], best.read, best.digest, ends[1])
         if kept == known or session.marks.swap(_KIND, b"", stored, msgspec.msgpack.encode(kept)):
             return
 

@@ -932,4 +932,8 @@ class BrokerProvider(Protocol):
     def getEvents(self, *args: Any, **kwargs: Any) -> Any:
         """The session's event log as far as it matches, ascending; both ids are inclusive.
 
+        A broker may drop old events. Without `startId` the log begins with the first that is kept: an
+        id above 1 tells that others are gone. With one that is gone, `eventsExpiredError` names the
+        first that is kept, as `firstId`.
+
         Events are the broker's word: what they point to is verified when it is read."""

@@ -41,7 +41,7 @@ _MAX_CHAIN: Final = 4 * MAX_KEYS  # introduced and retired, of both types (K7)
 
 async def register(broker: Broker, call: Call, message: Registration) -> Registered:
     """A new user: key records, KeyFile, verifier and reminder, all or nothing."""
-    del call
+    await guesses.count_registration(broker, call)
     records = [item.signed for item in message.keyRecords]
     check_reminder(message.reminder)
     chain = _verified(records)
@@ -61,6 +61,7 @@ async def register(broker: Broker, call: Call, message: Registration) -> Registe
                 "encryption_index": chain.latest(KeyType.Encryption).index,
                 "registered_at": now(),
                 "last_event": 0,
+                "first_event": 1,
                 "key_file_generation": 1,
             },
         )

@@ -47,6 +47,7 @@ from scbroker.server import (
     key_files,
     metrics,
     parts,
+    retention,
     sessions,
     transfers,
     views,
@@ -176,6 +177,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
             asyncio.create_task(_repeat(_ACCESS_FLUSH, lambda: events.tell_accesses(broker))),
             asyncio.create_task(_repeat(_SWEEP, lambda: _tidy(broker))),
             asyncio.create_task(_repeat(_CHECK, broker.gate.check)),
+            asyncio.create_task(_repeat(_SWEEP, lambda: retention.drop_old(broker))),
         ]
         try:
             yield {"gate": broker.gate}

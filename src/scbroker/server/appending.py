@@ -22,7 +22,7 @@ from scbroker.errors import (
 )
 from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain
-from scbroker.server import members, parts
+from scbroker.server import guesses, members, parts
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import locked, store, stored_body
@@ -120,13 +120,14 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
     if not items:
         return []
     if len(items) > 1:
-        return await broker.database.write(lambda c: _Batch(c, items, chain_length).store())
+        return await broker.database.write(lambda c: _Batch(c, broker, items, chain_length).store())
     item = items[0]
 
     def store_one(connection: Connection) -> bool:
         new = NewRows()
         is_new = store(connection, item, locked(connection, item), chain_length, new)
         if is_new:
+            guesses.count_grants(connection, broker, item.user.id, new)
             new.write(connection)
         return is_new
 
@@ -142,9 +143,10 @@ class _Batch:
     """Several records in one transaction, and what is read, held and added for all of them at once."""
 
     def __init__(
-        self, connection: Connection, items: Sequence[Incoming], chain_length: int
+        self, connection: Connection, broker: Broker, items: Sequence[Incoming], chain_length: int
     ) -> None:
-        self._connection, self._items, self._chain_length = connection, items, chain_length
+        self._connection, self._broker = connection, broker
+        self._items, self._chain_length = items, chain_length
         # Containers before users, each in one statement: in the one order of all who lock several.
         some = sorted({item.container_id for item in items})
         found = {row.id: row for row in connection.execute(sql.LOCK_SEVERAL, {"some": some})}
@@ -168,6 +170,7 @@ class _Batch:
             if not outcome:
                 new = NewRows()
             self._check_parts(new)
+            guesses.count_grants(self._connection, self._broker, incoming.user.id, new)
             if container is not None:
                 new.write(self._connection)
         except BrokerError as error:

@@ -11,12 +11,15 @@ AWS_SECRET_ACCESS_KEY and so on. No name is given twice, so that nothing depends
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import os
 import re
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from urllib.parse import unquote
 
 import obstore
 from obstore.store import LocalStore, ObjectStore, S3Store, from_url
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 _REMOTE: Final = ("s3", "gs", "az")
 _PREFIX: Final = "parts"
+_LOCK: Final = "removing"
+_PAGE: Final = 500
 _NAME: Final = re.compile(r"parts/([0-9a-f]{2})/(\1[0-9a-f]{30})-[0-9a-f]{32}(-[0-9]{1,20})?\Z")
 _CHECK: Final = "parts/00/check"
 _CHECK_SECONDS: Final = 10.0
@@ -43,6 +48,18 @@ _TRIES: Final[RetryConfig] = {
         "base": 2,
     },
 }
+
+
+class Stored(NamedTuple):
+    """An object of a chunk, as the store lists it."""
+
+    name: str
+    size: int
+    modified: datetime
+
+    @property
+    def part_id(self) -> bytes:
+        return bytes.fromhex(self.name.split("/")[2][:32])
 
 
 def new_blob_name(part_id: bytes, good_until: int | None = None) -> str:
@@ -67,10 +84,15 @@ def good_until(name: str) -> int:
     return int(endings[0]) if endings else 0
 
 
+def path_of(url: str) -> Path:
+    """The folder of a file:///… URL, in which a space is %20."""
+    return Path(unquote(url.removeprefix("file://")))
+
+
 def open_blobs(url: str) -> Blobs:
     """The object store of a URL; `InvalidArgumentError` if there is none for it."""
     if url.startswith("file:///"):
-        return Folder(Path(url.removeprefix("file://")))
+        return Folder(path_of(url))
     try:
         store = _opened(url)
     except Exception as error:
@@ -126,12 +148,9 @@ class Blobs:
     async def size(self, name: str) -> int | None:
         """Bytes of what is stored under a name; None if nothing is."""
         try:
-            found = await obstore.head_async(self._store, name)
+            return int((await self._asked(obstore.head, self._store, name))["size"])
         except FileNotFoundError:
             return None
-        except Exception as error:
-            raise OverloadedError("The broker's object store did not find it.", 1) from error
-        return found["size"]
 
     async def addresses(
         self, method: Literal["GET", "PUT"], names: Sequence[str], seconds: int
@@ -139,6 +158,30 @@ class Blobs:
         """A URL for each name, by which whoever has it may get or put so long; none if the store has none."""
         del method, names, seconds
         return []
+
+    async def pages(self) -> AsyncIterator[list[Stored]]:
+        """All objects of chunks, some hundred at a time, in no order; what else lies there is left out."""
+        # In threads: what obstore does on the loop aborts a process that ends soon after.
+        pages = iter(obstore.list(self._store, _PREFIX, chunk_size=_PAGE))
+        while (page := await self._asked(next, pages, None)) is not None:
+            found = [Stored(meta["path"], meta["size"], meta["last_modified"]) for meta in page]
+            yield [stored for stored in found if _NAME.fullmatch(stored.name)]
+
+    async def whole(self, name: str) -> memoryview | None:
+        """All bytes of an object, or None where there is none."""
+        try:
+            found = await self._asked(obstore.get, self._store, name)
+            return memoryview(await self._asked(found.bytes))
+        except FileNotFoundError:
+            return None
+
+    async def _asked(self, ask: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return await asyncio.to_thread(ask, *arguments)
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            raise OverloadedError("The broker's object store did not answer.", 1) from error
 
     async def check(self) -> None:
         """Raises `OverloadedError` while nothing can be stored or read."""
@@ -180,10 +223,35 @@ class Folder(Blobs):
     def __init__(self, root: Path) -> None:
         for number in range(256):
             (root / _PREFIX / f"{number:02x}").mkdir(parents=True, exist_ok=True)
+        (root / _LOCK).touch(0o600)
         _sync(root / _PREFIX)
         _sync(root)
         self._root = root
         super().__init__(LocalStore(root))
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Nothing is removed meanwhile, by whatever process; the system ends it with this one."""
+        with self._locked(fcntl.LOCK_EX):
+            yield
+
+    async def remove(self, names: list[str]) -> None:
+        try:
+            with self._locked(fcntl.LOCK_SH | fcntl.LOCK_NB):
+                await super().remove(names)
+        except BlockingIOError:
+            raise OverloadedError(
+                "A backup is being taken: nothing is removed until it is through.", retryAfter=60
+            ) from None
+
+    @contextlib.contextmanager
+    def _locked(self, operation: int) -> Iterator[None]:
+        descriptor = os.open(self._root / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, operation)
+            yield
+        finally:
+            os.close(descriptor)
 
     async def put(self, name: str, data: bytes | memoryview) -> None:
         await super().put(name, data)

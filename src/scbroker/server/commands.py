@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import uuid
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -23,6 +24,11 @@ from scbroker.errors import InvalidArgumentError
 from scbroker.records.ids import parse_uuid
 from scbroker.server import connections
 from scbroker.server import statements as sql
+from scbroker.server.admin import backup as backups
+from scbroker.server.admin import check as checks
+from scbroker.server.admin import restore as restores
+from scbroker.server.admin import sweep as sweeps
+from scbroker.server.admin.opened import Place, Progress, Tell
 from scbroker.server.app import create_app
 from scbroker.server.blobs import open_blobs
 from scbroker.server.broker import Broker, now
@@ -111,6 +117,10 @@ def prepare(settings: Settings) -> None:
         raise InvalidArgumentError(
             f"The data folder {settings.directory} cannot be made: {error.strerror}."
         ) from None
+    if (settings.directory / restores.UNFINISHED).exists():
+        raise InvalidArgumentError(
+            f"A restore was cut off in {settings.directory}: empty the folder and restore again."
+        )
     if not os.access(settings.directory, os.W_OK | os.X_OK):
         raise InvalidArgumentError(f"The data folder {settings.directory} cannot be written.")
 
@@ -124,6 +134,35 @@ async def create_api_key(settings: Settings, name: str) -> uuid.UUID:
         return await _add_key(database, uuid.uuid4(), name)
     finally:
         await database.close()
+
+
+def sweep(settings: Settings, tell: Tell) -> None:
+    """Removes at once what the background would remove by now, and objects that nothing names."""
+    asyncio.run(sweeps.sweep(_place(settings), tell))
+
+
+def check(settings: Settings, tell: Tell, progress: Progress, *, quick: bool) -> bool:
+    """Tells whatever is wrong in database and object store; gives whether nothing is."""
+    return asyncio.run(checks.check(_place(settings), tell, progress, quick=quick))
+
+
+def backup(
+    settings: Settings, target: Path, tell: Tell, progress: Progress, *, link: bool, with_key: bool
+) -> bool:
+    """Copies an embedded broker into an empty folder; gives whether all objects were right."""
+    work = backups.backup(_place(settings), target, tell, progress, link=link, with_key=with_key)
+    return asyncio.run(work)
+
+
+def restore(
+    settings: Settings, source: Path, tell: Tell, progress: Progress, *, damaged: bool
+) -> None:
+    """Puts a backup into an empty data folder, once it was verified."""
+    restores.restore(_place(settings), source, tell, progress, damaged=damaged)
+
+
+def _place(settings: Settings) -> Place:
+    return Place(settings, database_url(settings), _blobs_url(settings))
 
 
 def database_url(settings: Settings) -> str:
@@ -210,9 +249,13 @@ def _greet(address: str, settings: Settings, key: uuid.UUID | None) -> None:
 
 
 __all__ = [
+    "backup",
+    "check",
     "create_api_key",
     "load_settings",
     "open_broker",
     "prepare",
+    "restore",
     "serve",
+    "sweep",
 ]

@@ -27,7 +27,7 @@ from scbroker.server.event_pages import events_page
 from scbroker.server.incoming import Incoming
 from scbroker.server.new_rows import NewRows
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
-from scbroker.wire.events import Change, Event, EventQuery, Events
+from scbroker.wire.events import NO_EVENTS, Change, Event, EventQuery, Events
 
 _log: Final = structlog.get_logger("scbroker.server")
 _CHANGES: Final[tuple[Change, ...]] = ("header", "content", "access", "type")
@@ -279,10 +279,15 @@ async def list_events(broker: Broker, call: Call, message: None) -> Events:
     del message
     user_id = call.session.id
     query = call.query_as(EventQuery)
+    await number(broker, user_id)
+    return await broker.database.read(lambda c: _page(c, user_id, query), large=True)
+
+
+async def number(broker: Broker, user_id: bytes) -> None:
+    """Gives a number to each event of a user's that is visible and has none."""
     more = await broker.database.look(lambda c: _has_news(c, user_id))
     while more:
         more = await broker.database.write(lambda c: _number(c, user_id))
-    return await broker.database.read(lambda c: _page(c, user_id, query), large=True)
 
 
 def _has_news(connection: Connection, user_id: bytes) -> bool:
@@ -297,7 +302,7 @@ def _number(connection: Connection, user_id: bytes) -> bool:
     """Numbers what is visible, in order of arrival; gives whether there may be more."""
     if tell_user_of_expiry(connection, user_id):
         return True
-    last = connection.execute(sql.LOCK_LAST_EVENT, {"user": user_id}).scalar_one()
+    last = sql.the(connection, sql.LOCK_LOG, user=user_id).last_event
     found = connection.execute(sql.UNNUMBERED, {"user": user_id, "count": _NUMBERED_AT_ONCE})
     numbered = [
         {"user": user_id, "row": row.row_id, "number": last + n}
@@ -310,12 +315,16 @@ def _number(connection: Connection, user_id: bytes) -> bool:
 
 
 def _page(connection: Connection, user_id: bytes, query: EventQuery) -> Events:
-    last = connection.execute(sql.LAST_EVENT, {"user": user_id}).scalar_one()
-    found = [_event(row) for row in connection.execute(events_page(user_id, query))]
-    return Events(events=found, firstId=1, lastId=last)
+    log = sql.the(connection, sql.ENDS_OF_LOG, user=user_id)
+    return Events(
+        events=[event_of(row) for row in connection.execute(events_page(user_id, query))],
+        firstId=log.first_event,
+        lastId=log.last_event,
+        droppedDigest=log.dropped_digest or NO_EVENTS,
+    )
 
 
-def _event(row: Row[Any]) -> Event:
+def event_of(row: Row[Any]) -> Event:
     related = row.related_user_id
     return Event(
         id=row.id,

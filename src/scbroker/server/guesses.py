@@ -1,4 +1,6 @@
-"""The throttle: how often a passphrase may be guessed at, or reminders be read.
+"""The throttle: how often a passphrase may be guessed at, reminders be read, users be registered.
+
+And how often one user may give others access, of which each of those is told.
 
 Counts stand in the database under keyed hashes, so that all processes of a broker count together and
 no table names an address. Spec: docs/spec/protocol.md, section 5.
@@ -11,11 +13,14 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from scbroker.errors import ThrottledError
+from scbroker.errors import ThrottledError, TooLargeError
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, now
+from scbroker.server.new_rows import NewRows
+from scbroker.vocabulary import ContainerEventType
 
 _SECOND: Final = 1_000_000
+_HOUR: Final = 3600 * _SECOND
 
 
 async def count_guess(broker: Broker, call: Call, user_id: bytes) -> list[bytes]:
@@ -42,6 +47,40 @@ async def count_reminder(broker: Broker, call: Call) -> None:
     bucket = broker.keyed("reminder-address", address_block(call.address))
     window = settings.guess_seconds * _SECOND
     await broker.database.write(lambda c: _count(c, bucket, settings.reminders_address, window))
+
+
+async def count_registration(broker: Broker, call: Call) -> None:
+    """Counts the users that one address registers; `ThrottledError` if there were too many."""
+    settings = broker.settings
+    bucket = broker.keyed("registration-address", address_block(call.address))
+    window = settings.guess_seconds * _SECOND
+    await broker.database.write(lambda c: _count(c, bucket, settings.registrations_address, window))
+
+
+def count_grants(connection: Connection, broker: Broker, user_id: bytes, new: NewRows) -> None:
+    """Counts those others to whom these rows give access that they had not; none, if it is refused.
+
+    `ThrottledError` if the user gave too often, `TooLargeError` if it is too much at once.
+    """
+    told = (row for row in new.of(sql.ADD_EVENTS) if row["event_type"] == ContainerEventType.Added)
+    added = sum(row["user_id"] != user_id for row in told)
+    if not added:
+        return
+    limit, ends_at = broker.settings.max_new_grants, now() + _HOUR
+    if added > limit:
+        raise TooLargeError(f"This broker lets nobody give access to more than {limit} in an hour.")
+    bucket = broker.keyed("grants", user_id)
+    values = {"key": bucket, "more": added, "now": now(), "ends": ends_at}
+    row = sql.one(connection, sql.COUNT_MORE, **values)
+    if row is None:
+        connection.execute(
+            sql.ADD_GUESSES, {"bucket": bucket, "guesses": added, "ends_at": ends_at}
+        )
+    elif row.guesses > limit:
+        wait = (row.ends_at - now()) // _SECOND + 1
+        raise ThrottledError(
+            f"You gave access to too many within an hour: wait {wait} seconds.", retryAfter=wait
+        )
 
 
 async def forgive_guess(broker: Broker, buckets: list[bytes]) -> None:

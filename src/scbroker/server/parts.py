@@ -76,7 +76,7 @@ async def receive(broker: Broker, call: Call, message: memoryview) -> None:
     """
     check_place(broker, call.number("index"))
     _check_size(message)
-    hashes = await asyncio.to_thread(_segment_hashes, message)
+    hashes = await asyncio.to_thread(hashes_of, message)
     upload = Upload.of(call)
     name = new_blob_name(upload.part_id)
     chunk = Chunk(upload, call.number("index"), hashes, len(message), name)
@@ -86,7 +86,8 @@ async def receive(broker: Broker, call: Call, message: memoryview) -> None:
     await broker.database.write(lambda c: keep(c, chunk, max(chunk.size, _LEAST_COUNTED)))
 
 
-def _segment_hashes(message: memoryview) -> bytes:
+def hashes_of(message: memoryview) -> bytes:
+    """The hashes of a chunk's segments, one after the other."""
     return b"".join(
         sha256(message[start : start + SEALED_SEGMENT])
         for start in range(0, len(message), SEALED_SEGMENT)
@@ -311,8 +312,26 @@ def take_over(connection: Connection, container_id: bytes, user_id: bytes, part:
     connection.execute(sql.COMMIT_PART, {"part": part.partId, "all_hashes": hashes})
 
 
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """How many parts and objects went."""
+
+    parts: int
+    blobs: int
+
+    @property
+    def more(self) -> bool:
+        """Whether there may be more."""
+        return self.parts >= _SWEPT or self.blobs >= _BLOBS_SWEPT
+
+
 async def sweep(broker: Broker) -> bool:
-    """Removes some of what nothing needs any more; gives whether there may be more.
+    """Removes some of what nothing needs any more; gives whether there may be more."""
+    return (await sweep_some(broker)).more
+
+
+async def sweep_some(broker: Broker) -> Swept:
+    """The same, and gives what went.
 
     Rows go first, in one transaction with the names of their blobs among the doomed; then the blobs;
     then the names.
@@ -350,7 +369,7 @@ async def sweep(broker: Broker) -> bool:
     if names:
         await broker.blobs.remove(names)
         await broker.database.write(lambda c: _forget(c, names))
-    return dropped >= _SWEPT or len(names) >= _BLOBS_SWEPT
+    return Swept(dropped, len(names))
 
 
 def _forget(connection: Connection, names: list[str]) -> None:

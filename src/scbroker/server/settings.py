@@ -23,6 +23,8 @@ PREFIX: Final = "SCBROKER_"
 # Names with the prefix that belong to the client or are read elsewhere.
 _OTHERS: Final = {"SERVER_URL", "APPLICATION_NAME", "OBJECT_STORE_ORIGINS", "CONFIG"}
 
+_DAY: Final = 86_400
+
 Positive = Annotated[int, Meta(ge=1)]
 
 
@@ -54,7 +56,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """... from one address for all users together."""
     reminders_address: Positive = 100
     """Reminders that one address may read in guess_seconds."""
+    registrations_address: Positive = 1000
+    """Users that one address may register in guess_seconds."""
     guess_seconds: Positive = 900
+    max_new_grants: Positive = 10_000
+    """How often one user may give somebody else access that they had not, in an hour."""
     trusted_proxies: str = ""
     """Addresses of proxies whose X-Forwarded-For is believed, comma-separated; none by default."""
     max_members: Annotated[int, Meta(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES
@@ -77,6 +83,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How long a replaced content can still be read to its end."""
     upload_seconds: Annotated[int, Meta(ge=86_400)] = 172_800
     """How long chunks are kept that no record names."""
+    event_retention_seconds: Annotated[int, Meta(ge=0)] = 0
+    """How long events are kept, a day or more; 0 is for ever."""
+
+    def __post_init__(self) -> None:
+        if 0 < self.event_retention_seconds < _DAY:
+            raise ValueError(f"`event_retention_seconds` is 0 or at least {_DAY}")
 
     def __repr__(self) -> str:
         return "Settings(…)"  # keys and a database's password stand in it

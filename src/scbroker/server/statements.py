@@ -9,15 +9,20 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from sqlalchemy import (
+    Column,
     Connection,
     Row,
+    Select,
     and_,
     bindparam,
+    case,
     delete,
     func,
     insert,
     or_,
     select,
+    text,
+    tuple_,
     union,
     update,
 )
@@ -89,6 +94,16 @@ FORGET_NONCES: Final = delete(nonces).where(nonces.c.expires_at <= b("now"))
 FIND_GUESSES: Final = select(guesses).where(guesses.c.bucket == b("key")).with_for_update()
 ADD_GUESSES: Final = insert(guesses)
 SET_GUESSES: Final = update(guesses).where(guesses.c.bucket == b("key"))
+# One more than one: of a count whose time is over, so many from now on.
+COUNT_MORE: Final = (
+    update(guesses)
+    .where(guesses.c.bucket == b("key"))
+    .values(
+        guesses=case((guesses.c.ends_at <= b("now"), 0), else_=guesses.c.guesses) + b("more"),
+        ends_at=case((guesses.c.ends_at <= b("now"), b("ends")), else_=guesses.c.ends_at),
+    )
+    .returning(guesses.c.guesses, guesses.c.ends_at)
+)
 FORGET_GUESSES: Final = delete(guesses).where(guesses.c.ends_at <= b("now"))
 
 # Containers
@@ -287,6 +302,16 @@ REPLACE_PARTS: Final = (
     .values(replaced_at=b("now"))
 )
 CHUNKS: Final = select(chunks).where(chunks.c.part_id == b("part")).order_by(chunks.c.chunk)
+CHUNKS_AFTER: Final = (
+    select(chunks)
+    .where(tuple_(chunks.c.part_id, chunks.c.chunk) > tuple_(b("part"), b("number")))
+    .order_by(chunks.c.part_id, chunks.c.chunk)
+    .limit(b("count"))
+)
+BLOBS_OF_PARTS: Final = select(chunks.c.blob).where(chunks.c.part_id.in_(b("some", expanding=True)))
+DOOMED_OF: Final = select(doomed_blobs.c.name).where(
+    doomed_blobs.c.name.in_(b("names", expanding=True))
+)
 FIND_CHUNK: Final = select(chunks).where(
     chunks.c.part_id == b("part"), chunks.c.chunk == b("number")
 )
@@ -331,8 +356,12 @@ ADD_CHECK: Final = insert(checks)
 
 # Events
 ADD_EVENTS: Final = insert(events)
-LAST_EVENT: Final = select(users.c.last_event).where(users.c.id == b("user"))
-LOCK_LAST_EVENT: Final = LAST_EVENT.with_for_update(key_share=True)
+ENDS_OF_LOG: Final = select(users.c.first_event, users.c.last_event, users.c.dropped_digest).where(
+    users.c.id == b("user")
+)
+LOCK_LOG: Final = ENDS_OF_LOG.with_for_update(key_share=True)
+# A log that somebody else is at is left to them.
+TAKE_LOG: Final = ENDS_OF_LOG.with_for_update(key_share=True, skip_locked=True)
 UNNUMBERED: Final = (
     select(events.c.row_id)
     .where(events.c.user_id == b("user"), events.c.id.is_(None))
@@ -344,6 +373,23 @@ NUMBER_EVENT: Final = (
     .where(events.c.row_id == b("row"), events.c.user_id == b("user"))
     .values(id=b("number"))
 )
+# Old events of all users, in the order of their dates; `date` and `row` are where the last page ended.
+OLD_EVENTS: Final = (
+    select(events.c.user_id, events.c.id, events.c.date, events.c.row_id)
+    .where(
+        events.c.date <= b("before"),
+        tuple_(events.c.date, events.c.row_id) > tuple_(b("date"), b("row")),
+    )
+    .order_by(events.c.date, events.c.row_id)
+    .limit(b("count"))
+)
+FIRST_EVENTS: Final = (
+    select(events)
+    .where(events.c.user_id == b("user"), events.c.id >= b("from"))
+    .order_by(events.c.id)
+    .limit(b("count"))
+)
+DROP_EVENTS: Final = delete(events).where(events.c.user_id == b("user"), events.c.id < b("to"))
 FIND_ACCESS: Final = select(accesses).where(
     accesses.c.container_id == b("container"), accesses.c.user_id == b("user")
 )
@@ -398,8 +444,84 @@ PURGE_USER: Final = (
     update(containers).where(containers.c.creator_id == b("user")).values(creator_id=None),
     update(users)
     .where(users.c.id == b("user"))
-    .values(deleted_at=b("now"), registered_at=0, last_event=0, key_file_generation=0),
+    .values(
+        deleted_at=b("now"),
+        registered_at=0,
+        last_event=0,
+        first_event=1,
+        dropped_digest=None,
+        key_file_generation=0,
+    ),
 )
+
+
+# For the operator: what is there, and whether it is whole.
+REVISION: Final = text("SELECT version_num FROM alembic_version")
+COPY_DATABASE: Final = text("VACUUM INTO :path")
+CHECK_DATABASE: Final = text("PRAGMA integrity_check(10)")
+USERS_AFTER: Final = (
+    select(users).where(users.c.id > b("last")).order_by(users.c.id).limit(b("count"))
+)
+CONTAINERS_AFTER: Final = (
+    select(containers)
+    .where(containers.c.id > b("last"))
+    .order_by(containers.c.id)
+    .limit(b("count"))
+)
+COUNTS: Final = {
+    table.name: select(func.count()).select_from(table) for table in (users, containers, chunks)
+}
+RECORDS_FROM: Final = (
+    select(records)
+    .where(records.c.container_id == b("container"), records.c.version >= b("from"))
+    .order_by(records.c.version)
+    .limit(b("count"))
+)
+PARTS_OF: Final = select(parts.c.part_id, parts.c.inline, parts.c.hashes).where(
+    parts.c.container_id == b("container"), parts.c.committed, parts.c.replaced_at.is_(None)
+)
+KEY_FILES_OF: Final = select(key_files).where(key_files.c.user_id.in_(b("some", expanding=True)))
+LOGS_OF: Final = (
+    select(
+        events.c.user_id,
+        func.count().label("count"),
+        func.min(events.c.id).label("first"),
+        func.max(events.c.id).label("last"),
+    )
+    .where(events.c.user_id.in_(b("some", expanding=True)), events.c.id.is_not(None))
+    .group_by(events.c.user_id)
+)
+
+
+def _strays(child: Column[Any], parent: Column[Any]) -> Select[Any]:
+    """Values of a column behind `last` that no row of the table has which it points to."""
+    some = (
+        select(child.label("value"))
+        .where(child > b("last"))
+        .distinct()
+        .order_by(child)
+        .limit(b("count"))
+        .subquery()
+    )
+    return (
+        select(some.c.value, parent.is_(None).label("stray"))
+        .outerjoin_from(some, parent.table, parent == some.c.value)
+        .order_by(some.c.value)
+    )
+
+
+STRAYS: Final = {
+    table.name: _strays(table.c[name], parent)
+    for table, name, parent in (
+        (records, "container_id", containers.c.id),
+        (access_lists, "container_id", containers.c.id),
+        (members, "container_id", containers.c.id),
+        (chunks, "part_id", parts.c.part_id),
+        (key_records, "user_id", users.c.id),
+        (key_files, "user_id", users.c.id),
+        (events, "user_id", users.c.id),
+    )
+}
 
 
 def one(connection: Connection, statement: Any, **values: object) -> Row[Any] | None:

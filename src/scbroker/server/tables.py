@@ -61,6 +61,8 @@ users: Final = Table(
     _number("registered_at"),
     _number("deleted_at", nullable=True),
     _number("last_event"),
+    _number("first_event"),
+    _bytes("dropped_digest", nullable=True),
     _number("key_file_generation"),
 )
 
@@ -239,6 +241,7 @@ events: Final = Table(
     sqlite_autoincrement=True,
 )
 Index("events_of_user", events.c.user_id, events.c.id, unique=True)
+Index("events_by_date", events.c.date, events.c.row_id)
 Index(
     "events_unnumbered",
     events.c.user_id,

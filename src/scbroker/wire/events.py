@@ -6,10 +6,13 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from scbroker.wire.codec import MAX_APPLICATION, Id, Message, Time, Uint
+from scbroker.crypto.verify import HASH_SIZE, labelled_hash
+from scbroker.wire.codec import MAX_APPLICATION, Hash, Id, Message, Time, Uint, encode
 from scbroker.wire.containers import TypeLabel
 
 MAX_PAGE: Final = 1000
+NO_EVENTS: Final = bytes(HASH_SIZE)
+"""The digest of no events."""
 Change = Literal["header", "content", "access", "type"]
 
 
@@ -43,3 +46,10 @@ class Events(Message, frozen=True, kw_only=True):
     events: Annotated[list[Event], Meta(max_length=MAX_PAGE)]
     firstId: Uint
     lastId: Uint
+    droppedDigest: Hash = NO_EVENTS
+    """Of the events 1 to firstId - 1, which are not kept any more."""
+
+
+def digest_with(digest: bytes, event: Event) -> bytes:
+    """The digest of a run of events from that of those before its last; both ends keep it."""
+    return labelled_hash("event", digest + encode(event))

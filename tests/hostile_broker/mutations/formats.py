@@ -259,13 +259,14 @@ SESSIONS: Final = [
 ]
 
 _SEEN: Final = "a_log_that_lost_moved_or_changed_events_is_refused_by_who_has_read_it"
+_DROPPED: Final = "what_is_kept_of_a_log_is_what_it_was_and_what_was_dropped_never_comes_back"
 _HIDDEN: Final = "what_view_type_and_view_access_hide_shows_in_no_event_and_by_no_filter"
 
 EVENT_LOG: Final = [
     against(
         37,
         "a log does not get shorter",
-        Edit(_EVENT_LOG, "    if log.last < mark.last:\n", "    if False:\n"),
+        Edit(_EVENT_LOG, "    if page.lastId < mark.last:\n", "    if False:\n"),
         tests_of("event_log", _SEEN, "a_log_that_was_rolled_back_and_grew_again_is_another"),
     ),
     against(
@@ -310,13 +311,27 @@ EVENT_LOG: Final = [
     ),
     against(
         37,
-        "a log begins with its first event",
-        Edit(_EVENT_LOG, "        if page.firstId != 1:\n", "        if False:\n"),
-        tests_of("event_log", _SEEN),
+        "what was dropped of a log never comes back",
+        Edit(_EVENT_LOG, "    if page.firstId < lowest:\n", "    if False:\n"),
+        tests_of("event_log", _DROPPED),
+    ),
+    against(
+        37,
+        "what is kept of a log goes on from the digest of what was dropped",
         Edit(
             _EVENT_LOG,
-            "            last = page.lastId\n",
-            "            last, first = page.lastId, max(first, page.firstId)\n",
+            "    comparable = log.first == log.kept and log.kept - 1 <= mark.read <= log.end\n",
+            "    comparable = log.first == log.kept == 1 and mark.read <= log.end\n",
+        ),
+        tests_of("event_log", _DROPPED),
+    ),
+    against(
+        37,
+        "who asks for events that were dropped is told so",
+        Edit(_EVENT_LOG, '            if "startId" in criteria:\n', "            if False:\n"),
+        tests_of(
+            "event_log",
+            "who_asks_for_dropped_events_is_told_so_and_that_they_were_old_is_the_brokers_word",
         ),
     ),
     against(

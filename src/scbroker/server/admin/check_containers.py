@@ -1,0 +1,216 @@
+"""Whether what is kept of a container is whole: its records in their chain, lists, members and parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row
+
+from scbroker.crypto.verify import sha256
+from scbroker.errors import IntegrityError
+from scbroker.records.access_list import AccessList, wrap_hash
+from scbroker.records.container_record import Part, Role, check_segment_hashes, type_hash
+from scbroker.records.ids import user_id_of
+from scbroker.records.judge import (
+    InForce,
+    Known,
+    check_list,
+    check_skipped,
+    governing_of,
+    judge_first,
+    judge_next,
+    verify_author,
+)
+from scbroker.records.key_record import Signed
+from scbroker.server import statements as sql
+from scbroker.server.admin.findings import Findings, named
+from scbroker.server.broker import ChainCache, now
+from scbroker.server.parts import check_sealed_size
+from scbroker.server.stored_lists import StoredList
+
+_AT_ONCE: Final = 256
+
+
+class ContainerCheck:
+    """One container, as of one moment."""
+
+    def __init__(
+        self, connection: Connection, row: Row[Any], chains: ChainCache, findings: Findings
+    ) -> None:
+        self._connection, self._row, self._chains = connection, row, chains
+        self._findings = findings
+        self.name = named("container", row.id)
+        self.records = 0
+
+    def run(self) -> None:
+        """What breaks the chain is raised as `IntegrityError`; what is wrong beside it is told."""
+        head, force = self._judge_all()
+        if head is None or force is None:
+            self._check_purged()
+            return
+        self._check_row(head, force)
+        with self._findings.of(self.name):
+            if self._row.deleted:
+                self._check_buried()
+            else:
+                self._check_type(force)
+                self._check_members(force.access)
+        with self._findings.of(self.name):
+            self._check_parts(head)
+
+    def _judge_all(self) -> tuple[Known | None, InForce | None]:
+        """Every record after the one before it: signature, hash chain, rules, list."""
+        parent: Known | None = None
+        force: InForce | None = None
+        lists: set[int] = set()
+        for row in self._rows():
+            expected = 1 if parent is None else parent.record.version + 1
+            if row.version != expected:
+                raise IntegrityError(f"Version {expected} is missing.")
+            try:
+                known = self._known(row)
+                access = self._list_of(known)
+                if access is not None:
+                    lists.add(row.version)
+                force = self._judged(known, force, access, parent)
+            except IntegrityError as error:
+                raise IntegrityError(f"version {row.version}: {error}") from None
+            parent = known
+            self.records += 1
+        if parent is not None and set(self._all(sql.LIST_VERSIONS).scalars()) != lists:
+            raise IntegrityError("There are access lists that no record names.")
+        return parent, force
+
+    def _rows(self) -> Iterator[Row[Any]]:
+        first = 0
+        while True:
+            rows = self._all(sql.RECORDS_FROM, **{"from": first, "count": _AT_ONCE}).all()
+            yield from rows
+            if len(rows) < _AT_ONCE:
+                return
+            first = rows[-1].version + 1
+
+    def _all(self, statement: Any, **values: object) -> Any:
+        return self._connection.execute(statement, {"container": self._row.id, **values})
+
+    def _known(self, row: Row[Any]) -> Known:
+        known = Known.parse(row.body)
+        record = known.record
+        if (record.containerId, record.version) != (self._row.id, row.version):
+            raise IntegrityError("It is another container's, or another version.")
+        if (record.governing is not None) != row.governing:
+            raise IntegrityError("It is listed as what it is not.")
+        author = user_id_of(record.author).bytes
+        user = sql.one(self._connection, sql.FIND_USER, id=author)
+        if user is None:
+            raise IntegrityError("Its author is not there.")
+        chain = self._chains.get(self._connection, author, user.chain_length)
+        verify_author(Signed(row.body, row.signature), record, chain)
+        return known
+
+    def _list_of(self, known: Known) -> AccessList | None:
+        if not known.record.changes_access:
+            return None
+        found = sql.one(
+            self._connection, sql.FIND_LIST, container=self._row.id, number=known.record.version
+        )
+        if found is None:
+            raise IntegrityError("Its access list is missing.")
+        access = StoredList.decode(found.entries).access
+        check_list(known.record, access)
+        if not self._row.deleted and not access.complete:
+            raise IntegrityError("Its access list lacks entries.")
+        return access
+
+    def _judged(
+        self,
+        known: Known,
+        force: InForce | None,
+        access: AccessList | None,
+        parent: Known | None,
+    ) -> InForce:
+        if force is None or parent is None:
+            if access is None:
+                raise IntegrityError("A first record says who has access (rule 1).")
+            return judge_first(known, access, now())
+        if self._row.deleted and known.record.governing is None and not known.record.tombstone:
+            # Of lists the entries of others were left alone, and they judge what governs.
+            check_skipped(known, force.known, parent, now())
+            return force
+        return judge_next(known, force, access, parent, now())
+
+    def _check_purged(self) -> None:
+        """Nothing is left of a container that went with its last user."""
+        if not self._row.deleted:
+            raise IntegrityError("Its records are missing.")
+        if any(self._all(what).first() for what in (sql.MEMBERS, sql.PARTS_OF, sql.LIST_VERSIONS)):
+            raise IntegrityError("It went with its last user, and not all of it did.")
+
+    def _check_row(self, head: Known, force: InForce) -> None:
+        row, record = self._row, head.record
+        governing = force.governing
+        found = (row.version, row.governing_version, row.access_version, row.deleted)
+        if found != (
+            record.version,
+            force.record.version,
+            governing.accessVersion,
+            record.tombstone,
+        ):
+            raise IntegrityError("Its row says something else than its records.")
+
+    def _check_type(self, force: InForce) -> None:
+        row = self._row
+        salt = row.type_salt or b""
+        if type_hash(row.id, salt, row.type) != governing_of(force.record).type:
+            raise IntegrityError("Its type is not the one that its records name.")
+
+    def _check_members(self, access: AccessList) -> None:
+        """A row of each living member as the list has it, with the wrap that the list names."""
+        rows = {row.user_id: row for row in self._all(sql.MEMBERS)}
+        for fingerprint, entry in access.entries.items():
+            user_id = user_id_of(fingerprint).bytes
+            row = rows.pop(user_id, None)
+            if row is None:
+                user = sql.one(self._connection, sql.FIND_USER, id=user_id)
+                if user is None or not user.deleted_at:
+                    raise IntegrityError("A member of its access list is missing.")
+                continue
+            if (row.permissions, row.expires_at) != (entry.permissions, entry.expiresAt):
+                raise IntegrityError("A member has other rights than its access list says.")
+            if (None if row.wrap is None else wrap_hash(row.wrap)) != entry.wrapHash:
+                raise IntegrityError("A member's wrap is not the one that its access list names.")
+        if rows:
+            raise IntegrityError("It has members whom its access list does not name.")
+
+    def _check_buried(self) -> None:
+        if any(row.wrap is not None for row in self._all(sql.MEMBERS)):
+            raise IntegrityError("It was deleted, and wraps were not.")
+        if self._row.type is not None:
+            raise IntegrityError("It was deleted, and its type was not.")
+
+    def _check_parts(self, head: Known) -> None:
+        """The head's parts are there, with the segments that its author signed, and no others."""
+        named_parts = [part for role in Role if (part := head.record.part(role)) is not None]
+        rows = {row.part_id: row for row in self._all(sql.PARTS_OF)}
+        for part in named_parts:
+            row = rows.pop(part.partId, None)
+            if row is None:
+                raise IntegrityError("A part that its record names is missing.")
+            self._check_part(part, row)
+        if rows:
+            raise IntegrityError("It has parts that its record does not name.")
+
+    def _check_part(self, part: Part, row: Row[Any]) -> None:
+        if row.inline is not None:
+            check_sealed_size(part.paddedLength, len(row.inline))
+            hashes = sha256(row.inline)
+        else:
+            chunks = self._connection.execute(sql.CHUNKS, {"part": part.partId}).all()
+            if [chunk.chunk for chunk in chunks] != list(range(len(chunks))):
+                raise IntegrityError("A chunk of its content is missing.")
+            check_sealed_size(part.paddedLength, sum(chunk.size for chunk in chunks))
+            hashes = b"".join(chunk.hashes for chunk in chunks)
+        check_segment_hashes(part, hashes)
+        if hashes != row.hashes:
+            raise IntegrityError("The hashes of a part are not those of its segments.")

@@ -1,0 +1,51 @@
+"""Whether what is kept of a user is whole: public keys, KeyFile, event log."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row
+
+from scbroker.crypto.verify import sha256
+from scbroker.errors import IntegrityError
+from scbroker.records.key_record import KeyChain
+from scbroker.server import statements as sql
+from scbroker.server.broker import now
+from scbroker.vocabulary import KeyType
+
+_MORE_THAN_ANY: Final = 100_000
+
+
+def check_user(
+    connection: Connection, user: Row[Any], key_file: Row[Any] | None, log: Row[Any] | None
+) -> None:
+    """Raises `IntegrityError` for the first thing that is wrong; `log` is of the numbered events."""
+    _check_keys(connection, user)
+    _check_log(user, log)
+    if key_file is not None:
+        if user.deleted_at:
+            raise IntegrityError("They were deleted, and their KeyFile was not.")
+        if sha256(key_file.key_file) != key_file.key_file_hash:
+            raise IntegrityError("Their KeyFile is not the one that was stored.")
+
+
+def _check_keys(connection: Connection, user: Row[Any]) -> None:
+    records = sql.key_chain(connection, user.id, 0, _MORE_THAN_ANY)
+    if len(records) != user.chain_length:
+        raise IntegrityError(f"{len(records)} of {user.chain_length} key records are there.")
+    chain = KeyChain.verify(records, now())
+    if (chain.userId.bytes, chain.fingerprint) != (user.id, user.fingerprint):
+        raise IntegrityError("Their key records are another user's.")
+    if chain.latest(KeyType.Encryption).index != user.encryption_index:
+        raise IntegrityError("Another key is named as their latest than is.")
+
+
+def _check_log(user: Row[Any], log: Row[Any] | None) -> None:
+    expected = user.last_event - user.first_event + 1
+    found = (
+        (0, user.first_event, user.last_event) if log is None else (log.count, log.first, log.last)
+    )
+    if expected < 0 or found != (expected, user.first_event, user.last_event):
+        raise IntegrityError("Their event log has a gap.")
+    if (user.dropped_digest is None) != (user.first_event == 1):
+        raise IntegrityError("The digest of their dropped events is missing.")

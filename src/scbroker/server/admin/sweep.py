@@ -1,0 +1,83 @@
+"""Removing at once what nothing needs: what the broker removes in the background, and strange objects.
+
+An object that no row names and that is not among the doomed was left by a database that was put back to
+an earlier state. No upload makes one: its name is among the doomed from before its bytes are stored until a
+row names it. It has to be an hour old all the same.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection
+
+from scbroker.server import statements as sql
+from scbroker.server.admin.opened import Place, Tell, opened
+from scbroker.server.blobs import Stored
+from scbroker.server.broker import Broker
+from scbroker.server.database import Database
+from scbroker.server.parts import sweep_some
+
+_OLD: Final = datetime.timedelta(hours=1)
+
+
+@dataclass(slots=True)
+class Sweeping:
+    """What went so far, and what was left for its age."""
+
+    parts: int = 0
+    objects: int = 0
+    strange: int = 0
+    young: int = 0
+
+    @property
+    def line(self) -> str:
+        left = (
+            f"; {self.young} strange objects are younger than an hour: left" if self.young else ""
+        )
+        return (
+            f"Removed {self.parts} contents that were replaced or not finished, {self.objects} objects "
+            f"that were waiting for it, {self.strange} objects that nothing names{left}."
+        )
+
+
+async def sweep(place: Place, tell: Tell) -> None:
+    """Removes what the background removes by now, then what nothing names."""
+    done = Sweeping()
+    async with opened(place) as found:
+        broker = Broker(place.settings, found.database, found.blobs, b"", frozenset())
+        more = True
+        while more:
+            swept = await sweep_some(broker)
+            done.parts, done.objects, more = (
+                done.parts + swept.parts,
+                done.objects + swept.blobs,
+                swept.more,
+            )
+        async for page in found.blobs.pages():
+            strange = await unnamed(found.database, page)
+            before = datetime.datetime.now(datetime.UTC) - _OLD
+            old = [stored.name for stored in strange if stored.modified <= before]
+            done.young += len(strange) - len(old)
+            if old:
+                await found.blobs.remove(old)
+                done.strange += len(old)
+    tell(done.line)
+
+
+async def unnamed(database: Database, page: list[Stored]) -> list[Stored]:
+    """Those of some listed objects that no row names. The rows are read after the listing."""
+
+    def read(connection: Connection) -> set[str]:
+        some = sorted({stored.part_id for stored in page})
+        names = [stored.name for stored in page]
+        named = connection.execute(sql.BLOBS_OF_PARTS, {"some": some}).scalars()
+        doomed = connection.execute(sql.DOOMED_OF, {"names": names}).scalars()
+        return {*named, *doomed}
+
+    if not page:
+        return []
+    known = await database.read(read, large=True)
+    return [stored for stored in page if stored.name not in known]

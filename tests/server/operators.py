@@ -1,0 +1,45 @@
+"""Commands of an operator, run as they run them: a process of its own beside the broker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.brokers import BrokerProcess, environment
+
+_ADMIN = "import sys; from scbroker.cli import main; sys.argv[1:1] = ['admin']; main()"
+_SECONDS = 120.0
+
+
+class Done(NamedTuple):
+    status: int
+    lines: list[str]
+    """What it wrote to standard output."""
+    error: str
+
+    @property
+    def last(self) -> str:
+        return self.lines[-1]
+
+    def expect(self, status: int) -> Done:
+        assert self.status == status, self
+        assert "Traceback" not in self.error, self.error
+        return self
+
+
+def admin(broker: BrokerProcess, *arguments: str | Path, at: Path | None = None) -> Done:
+    """`scbroker admin …` with a broker's settings, or on another data folder."""
+    settings = dict(broker.settings)
+    if at is not None:
+        settings["database_url"] = ""
+    command = [sys.executable, "-c", _ADMIN, *map(str, arguments)]
+    done = subprocess.run(
+        [*command, "--data-dir", str(at or broker.directory)],
+        env=environment({name: value for name, value in settings.items() if value != ""}),
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+    )
+    return Done(done.returncode, done.stdout.splitlines(), done.stderr)
