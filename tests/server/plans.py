@@ -29,6 +29,7 @@ from sqlalchemy import (
     Insert,
     LargeBinary,
     Select,
+    TextClause,
     Update,
     event,
     text,
@@ -115,7 +116,9 @@ def asked() -> dict[str, tuple[Executable, dict[str, Any]]]:
     for name, value in vars(statements).items():
         several = value if isinstance(value, tuple) else (value,)
         for number, statement in enumerate(several, start=1):
-            reads = isinstance(statement, Executable) and not isinstance(statement, Insert)
+            reads = isinstance(statement, Executable) and not isinstance(
+                statement, Insert | TextClause
+            )
             if reads and not name.startswith("_"):  # what others are made of
                 numbered = f"{name} {number}" if isinstance(value, tuple) else name
                 found[numbered] = statement, _values_of(statement)

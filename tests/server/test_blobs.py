@@ -102,7 +102,7 @@ def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
             await database.close()
 
     asyncio.run(work())
-    [file] = [path for path in root.rglob("*") if path.is_file()]
+    [file] = [path for path in (root / "parts").rglob("*") if path.is_file()]
     assert file.read_bytes() == bytes(1000)
     assert synced == ["commit", str(file), str(file.parent), "commit"]
 
@@ -139,12 +139,17 @@ def test_a_store_gives_ranges_of_what_was_put_until_it_is_removed(tmp_path: Path
         await store.put(other, b"other")
         assert bytes(await store.get(name, 0, 10)) == b"0123456789"
         assert bytes(await store.get(name, 3, 5)) == b"34"
-        assert await store.size(name) == 10
+        assert (await store.size(name), await store.size(other)) == (10, 5)
+        assert bytes(await store.whole(name) or b"") == b"0123456789"
+        listed = [stored async for page in store.pages() for stored in page]
+        assert {(stored.name, stored.size) for stored in listed} == {(name, 10), (other, 5)}
+        assert all(stored.name.count(stored.part_id.hex()) == 1 for stored in listed)
         assert await store.addresses("PUT", [name], 60) == []
         await store.remove([new_blob_name(random_bytes(16)), name, name])
+        assert (await store.size(name), await store.whole(name)) == (None, None)
+        assert [s.name async for page in store.pages() for s in page] == [other]
         with pytest.raises(LookupError):
             await store.get(name, 0, 1)
-        assert await store.size(name) is None
         assert bytes(await store.get(other, 0, 5)) == b"other"
 
     for store in _stores(tmp_path):
@@ -167,9 +172,11 @@ def test_a_store_that_cannot_be_reached_is_overloaded_whatever_is_asked_of_it() 
         for action in (
             store.put("parts/00/x", b"x"),
             store.get("parts/00/x", 0, 1),
-            store.size("parts/00/x"),
             store.remove(["parts/00/x"]),
             store.check(),
+            store.size("parts/00/x"),
+            store.whole("parts/00/x"),
+            anext(aiter(store.pages())),
         ):
             with pytest.raises(OverloadedError):
                 await action

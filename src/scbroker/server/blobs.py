@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
@@ -162,7 +163,8 @@ class Blobs:
     async def pages(self) -> AsyncIterator[list[Stored]]:
         """All objects of chunks, some hundred at a time, in no order; what else lies there is left out."""
         # In threads: what obstore does on the loop aborts a process that ends soon after.
-        pages = iter(obstore.list(self._store, _PREFIX, chunk_size=_PAGE))
+        listing = partial(obstore.list, self._store, _PREFIX, chunk_size=_PAGE)
+        pages = iter(await self._asked(listing))
         while (page := await self._asked(next, pages, None)) is not None:
             found = [Stored(meta["path"], meta["size"], meta["last_modified"]) for meta in page]
             yield [stored for stored in found if _NAME.fullmatch(stored.name)]
