@@ -63,7 +63,7 @@ flips: $(INSTALLED) ## Flip every byte that a broker keeps, read everything afte
 	$(BIN)/python -m tests.hostile_broker.flips --part 1/2 & \
 	  $(BIN)/python -m tests.hostile_broker.flips --part 2/2 && wait $$!
 
-bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (7 min)
+bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (9 min)
 	$(BIN)/python -m benchmarks --markdown docs/performance.md --plots docs/images $(BENCH)
 
 audit: $(INSTALLED) ## Ask for known flaws in the pinned dependencies (needs the advisories' server)
