@@ -65,7 +65,7 @@ flips: $(INSTALLED) ## Flip every byte that a broker keeps, read everything afte
 	$(BIN)/python -m tests.hostile_broker.flips --part 1/2 & \
 	  $(BIN)/python -m tests.hostile_broker.flips --part 2/2 && wait $$!
 
-bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (7 min)
+bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (9 min)
 	$(BIN)/python -m benchmarks --markdown docs/performance.md --plots docs/images $(BENCH)
 
 scale: $(INSTALLED) ## Measure beside a million containers, write docs/scale.md (30 min, 20 GB)

@@ -141,7 +141,7 @@ class _Job:
 class SqliteDatabase:
     """SQLite in WAL mode, synchronous=FULL: an acknowledged write survives a power cut."""
 
-    def __init__(self, path: Path, wait: float) -> None:
+    def __init__(self, path: Path, wait: float = _WAIT_SECONDS) -> None:
         self._wait = wait
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -305,7 +305,7 @@ def _reachable() -> Iterator[None]:
 class PostgresDatabase:
     """PostgreSQL through asyncpg; any number of broker processes share it."""
 
-    def __init__(self, url: str, pool_size: int, wait: float) -> None:
+    def __init__(self, url: str, pool_size: int, wait: float = _WAIT_SECONDS) -> None:
         self._url = url
         self._engine = create_async_engine(
             url,
