@@ -85,4 +85,4 @@ def _copy_package(name: str, target: Path) -> None:
         if file.parts[0] != "..":
             copy = target / file
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file.locate(), copy)  # type: ignore[arg-type] # a path, of whatever kind
+            shutil.copy2(file.locate(), copy)

@@ -118,8 +118,8 @@ class Patroni:
         """
         for each in [name] if name else list(self.members):
             if each not in self._running:
-                configuration = self._ground.folder / f"{each}.json"
-                command = [self._python.program, "-m", "patroni", configuration]
+                configuration = str(self._ground.folder / f"{each}.json")
+                command = [str(self._python.program), "-m", "patroni", configuration]
                 environment = self._python.environment
                 self._running[each] = self._ground.start(each, command, environment)
         if len(self._running) > 1:
