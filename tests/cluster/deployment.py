@@ -6,6 +6,7 @@ Started once for a test run; `Addresses` is all that a test process needs to kno
 from __future__ import annotations
 
 import asyncio
+import shutil
 import uuid
 from collections.abc import Collection
 from contextlib import ExitStack
@@ -14,12 +15,18 @@ from typing import Final, Self
 
 import asyncpg
 
+from tests.cluster import ceph, patroni, proxy
 from tests.cluster.ceph import ObjectGateway
 from tests.cluster.patroni import USER, Patroni
 from tests.cluster.proxy import Proxy
 from tests.engines import PostgresServer
 
-ENGINES: Final = ("patroni", "haproxy", "ceph")
+_PROGRAMS: Final = {
+    "patroni": ("etcd", patroni.PACKAGES),
+    "haproxy": ("haproxy", proxy.PACKAGES),
+    "ceph": ("radosgw", ceph.PACKAGES),
+}
+PARTS: Final = tuple(_PROGRAMS)
 """What can be left out where it cannot be had."""
 
 
@@ -54,7 +61,7 @@ class Deployment:
         with Deployment() as deployment:
             url = deployment.addresses.create_database()
 
-    `without` names some of ENGINES: a plain PostgreSQL takes Patroni's place, a folder Ceph's, and
+    `without` names some of PARTS: a plain PostgreSQL takes Patroni's place, a folder Ceph's, and
     brokers reach the first member without a proxy. Only with `durable=True` does everything that was
     acknowledged survive that all of it is killed.
     """
@@ -83,12 +90,28 @@ class Deployment:
         if "patroni" in self._without:
             server = stack.enter_context(PostgresServer(durable=self._durable))
             return server.createdatabase()
-        self.patroni = patroni = stack.enter_context(Patroni(durable=self._durable))
-        port = patroni.members["a"].port
+        self.patroni = stack.enter_context(Patroni(durable=self._durable))
+        port = self.patroni.members["a"].port
         if "haproxy" not in self._without:
-            ports = {member.port: member.rest_port for member in patroni.members.values()}
+            ports = {member.port: member.rest_port for member in self.patroni.members.values()}
             port = stack.enter_context(Proxy(databases=ports)).port
-        return f"postgresql+asyncpg://{USER}:{patroni.password}@127.0.0.1:{port}/{USER}"
+        return f"postgresql+asyncpg://{USER}:{self.patroni.password}@127.0.0.1:{port}/{USER}"
+
+
+def missing(without: Collection[str] = ()) -> str:
+    """What has to be installed before a deployment starts, as a sentence; empty if nothing."""
+    lacking = [
+        (part, packages)
+        for part, (program, packages) in _PROGRAMS.items()
+        if part not in without and shutil.which(program) is None
+    ]
+    if not lacking:
+        return ""
+    parts, packages = zip(*lacking, strict=True)
+    return (
+        f"The cluster lacks {', '.join(parts)}. On Debian: apt-get install --no-install-recommends "
+        f"{' '.join(packages)}. Or leave it out: make test-cluster WITHOUT='{' '.join(parts)}'."
+    )
 
 
 async def _execute(url: str, statement: str) -> None:

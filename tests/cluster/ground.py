@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -24,7 +24,7 @@ from tests.engines import give, unprivileged
 _POLL_SECONDS: Final = 0.1
 _RUN_SECONDS: Final = 60.0
 _END_SECONDS: Final = 30.0
-_LOG_TAIL: Final = 60000
+_LOG_TAIL: Final = 6000
 
 # A clean end says a word first; end of file means that the test runner died without one, in whatever
 # way. Several rounds: a process that is not dead yet may start one more.
@@ -48,6 +48,7 @@ class Ground:
     def __init__(self) -> None:
         self.identity = unprivileged()
         self._watchdog: subprocess.Popen[bytes] | None = None
+        self._started: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
         self.folder = Path(tempfile.mkdtemp(prefix="scbroker-cluster-")).resolve()
@@ -64,6 +65,8 @@ class Ground:
 
     def __exit__(self, *_: object) -> None:
         end(self.processes())
+        for process in self._started:
+            process.wait(_END_SECONDS)
         if self._watchdog is not None:
             self._watchdog.communicate(b"ended\n")
         shutil.rmtree(self.folder)
@@ -88,7 +91,7 @@ class Ground:
         """A process of this name; what it says is in `log(name)`."""
         with (self.folder / f"{name}.log").open("ab") as log:
             # A session of its own: an interrupt at the terminal is for the test runner alone.
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -98,6 +101,8 @@ class Ground:
                 start_new_session=True,
                 **self.identity,
             )
+        self._started.append(process)
+        return process
 
     def run(self, *command: str | Path, environment: Mapping[str, str] = {}) -> str:
         """Runs a command to its end; gives what it printed."""
@@ -140,10 +145,20 @@ def end(processes: Sequence[psutil.Process]) -> None:
     psutil.wait_procs(processes, _END_SECONDS)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float, complaint: Callable[[], str]) -> None:
-    """Waits for a condition; `TimeoutError` with the complaint when it takes longer."""
-    deadline = time.monotonic() + seconds
+def wait_until(
+    condition: Callable[[], bool],
+    seconds: float,
+    complaint: Callable[[], str],
+    needs: Iterable[subprocess.Popen[bytes]] = (),
+) -> None:
+    """Waits for a condition; `TimeoutError` with the complaint when it takes longer.
+
+    `RuntimeError` as soon as one of the processes that it needs has ended.
+    """
+    deadline, needed = time.monotonic() + seconds, list(needs)
     while not condition():
+        if any(process.poll() is not None for process in needed):
+            raise RuntimeError(complaint())
         if time.monotonic() > deadline:
             raise TimeoutError(complaint())
         time.sleep(_POLL_SECONDS)

@@ -21,6 +21,7 @@ from tests.cluster.ground import Ground
 from tests.engines import give
 
 _PACKAGES: Final = ("patroni", "python-etcd", "psycopg", "psycopg-binary")
+"""Patroni, and of what it takes as extras: etcd's client and PostgreSQL's."""
 _NEEDLESS: Final = ("site-packages", "test", "tests", "idlelib", "config-*")
 
 
@@ -34,6 +35,7 @@ class Interpreter:
 
 def interpreter(ground: Ground) -> Interpreter:
     """A Python that imports Patroni where the processes of this ground run."""
+    importlib.metadata.version("patroni")  # `PackageNotFoundError` where it is not installed
     ours = Interpreter(Path(sys.executable), {"PYTHONDONTWRITEBYTECODE": "1"})
     try:
         ground.run(ours.program, "-c", "import patroni", environment=ours.environment)

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,7 @@ class Patroni:
             self._start_etcd()
             self.members = {name: self._new_member(name) for name in _NAMES}
             self.start_member("a")
-            wait_until(lambda: self._is("a", "primary"), _START_SECONDS, lambda: self._log("a"))
+            self._await(lambda: self._is("a", "primary"), _START_SECONDS)
             self.start_member("b")
             self._stack = stack.pop_all()
         return self
@@ -95,7 +96,9 @@ class Patroni:
         name = self.primary
         processes = self._ground.processes(self.members[name].folder / "data")
         if node:
-            self._running.pop(name).kill()
+            patroni = self._running.pop(name)
+            patroni.kill()
+            patroni.wait()
         postmaster = int((self.members[name].folder / "data/postmaster.pid").read_text().split()[0])
         # First: it would start the others again.
         end([process for process in processes if process.pid == postmaster])
@@ -108,7 +111,7 @@ class Patroni:
         def is_there() -> bool:
             return any(self._is(n, "primary") for n in self.members if n != other_than)
 
-        wait_until(is_there, _FAILOVER_SECONDS, lambda: "".join(map(self._log, self.members)))
+        self._await(is_there, _FAILOVER_SECONDS)
         return self.primary
 
     def start_member(self, name: str = "") -> None:
@@ -135,7 +138,7 @@ class Patroni:
                 self._is(name, "synchronous") for name in self.members if name not in names
             )
 
-        wait_until(is_there, _START_SECONDS, lambda: "".join(map(self._log, self.members)))
+        self._await(is_there, _START_SECONDS)
 
     def _start_etcd(self) -> None:
         client, peer = free_port(), free_port()
@@ -150,11 +153,12 @@ class Patroni:
         ]  # fmt: skip
         if "--unsafe-no-fsync" not in self._ground.run("etcd", "--help"):
             command.remove("--unsafe-no-fsync")
-        self._ground.start("etcd", command)
+        etcd = self._ground.start("etcd", command)
         wait_until(
             lambda: _answers(f"http://{self._etcd}/health"),
             _START_SECONDS,
             lambda: f"etcd is not ready:\n{self._ground.log('etcd')}",
+            [etcd],
         )
 
     def _new_member(self, name: str) -> Member:
@@ -217,8 +221,11 @@ class Patroni:
         found = _asked(f"http://127.0.0.1:{self.members[name].rest_port}/patroni")
         return {} if found is None else json.loads(found)
 
-    def _log(self, name: str) -> str:
-        return f"Patroni {name}:\n{self._ground.log(name)}\n"
+    def _await(self, condition: Callable[[], bool], seconds: float) -> None:
+        def logs() -> str:
+            return "\n".join(f"Patroni {name}:\n{self._ground.log(name)}" for name in self.members)
+
+        wait_until(condition, seconds, logs, self._running.values())
 
 
 def _answers(url: str) -> bool:

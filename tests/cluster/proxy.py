@@ -54,14 +54,10 @@ class Proxy:
 
     def _start(self) -> None:
         process = self._ground.start("haproxy", ["haproxy", "-db", "-f", self._file])
-        wait_until(
-            lambda: process.poll() is not None or _listens(self.port), _START_SECONDS, self._log
-        )
-        if process.poll() is not None:
-            raise RuntimeError(f"HAProxy did not start:\n{self._log()}")
+        wait_until(lambda: _listens(self.port), _START_SECONDS, self._log, [process])
 
     def _log(self) -> str:
-        return self._ground.log("haproxy")
+        return f"HAProxy is not ready:\n{self._ground.log('haproxy')}"
 
     def _configuration(self) -> str:
         """That of the guide, with the addresses of here; plain HTTP, which stays on this machine."""
