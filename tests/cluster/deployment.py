@@ -115,7 +115,8 @@ def missing(without: Collection[str] = ()) -> str:
 
 
 async def _execute(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+    address = url.replace("+asyncpg", "")
+    connection = await asyncpg.connect(address, target_session_attrs="primary")
     try:
         await connection.execute(statement)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.engines import free_port
 PACKAGES: Final = "haproxy"
 _GUIDE: Final = Path(__file__).parents[2] / "docs/guide/cluster.md"
 _START_SECONDS: Final = 20.0
+_CHECK_SECONDS: Final = 1.5
 _CLIENTS: Final = "frontend clients"
 _DATABASES: Final = "listen databases"
 
@@ -55,6 +57,7 @@ class Proxy:
     def _start(self) -> None:
         process = self._ground.start("haproxy", ["haproxy", "-db", "-f", self._file])
         wait_until(lambda: _listens(self.port), _START_SECONDS, self._log, [process])
+        time.sleep(_CHECK_SECONDS)  # before their first check all servers count as there
 
     def _log(self) -> str:
         return f"HAProxy is not ready:\n{self._ground.log('haproxy')}"

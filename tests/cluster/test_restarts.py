@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from scbroker import ServerProvider
+from scbroker.errors import OverloadedError
+from scbroker.server.database import open_database
 from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import SECONDS, NewDevice
 from tests.cluster.load import Load, under_load
@@ -68,3 +72,22 @@ def test_when_a_broker_is_killed_clients_go_on_at_the_others(
         load.wait_for_more(ENOUGH)
     cluster.brokers[1].start()
     everything_is_there(load, devices)
+
+
+@pytest.mark.cluster("patroni")
+def test_a_broker_neither_writes_to_a_standby_nor_reads_from_it(cluster: Cluster) -> None:
+    """It may be behind what was acknowledged; also where a proxy leads there by mistake."""
+    primary = cluster.patroni.primary
+    [standby] = [m for m in cluster.patroni.members.values() if m.name != primary]
+    url = f"postgresql://postgres:{cluster.patroni.password}@127.0.0.1:{standby.port}/postgres"
+
+    async def attempt() -> None:
+        database = open_database(url)
+        try:
+            for work in (database.read, database.look, database.write):
+                with pytest.raises(OverloadedError):
+                    await work(lambda connection: connection.exec_driver_sql("SELECT 1"))
+        finally:
+            await database.close()
+
+    asyncio.run(attempt())
