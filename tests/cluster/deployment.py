@@ -22,9 +22,9 @@ from tests.cluster.proxy import Proxy
 from tests.engines import PostgresServer
 
 _PROGRAMS: Final = {
-    "patroni": ("etcd", patroni.PACKAGES),
-    "haproxy": ("haproxy", proxy.PACKAGES),
-    "ceph": ("radosgw", ceph.PACKAGES),
+    "patroni": (patroni.PROGRAMS, patroni.PACKAGES),
+    "haproxy": (("haproxy",), proxy.PACKAGES),
+    "ceph": (("ceph-mon", "ceph-osd", "radosgw"), ceph.PACKAGES),
 }
 PARTS: Final = tuple(_PROGRAMS)
 """What can be left out where it cannot be had."""
@@ -102,8 +102,8 @@ def missing(without: Collection[str] = ()) -> str:
     """What has to be installed before a deployment starts, as a sentence; empty if nothing."""
     lacking = [
         (part, packages)
-        for part, (program, packages) in _PROGRAMS.items()
-        if part not in without and shutil.which(program) is None
+        for part, (programs, packages) in _PROGRAMS.items()
+        if part not in without and not all(map(shutil.which, programs))
     ]
     if not lacking:
         return ""

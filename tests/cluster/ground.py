@@ -24,7 +24,7 @@ from tests.engines import give, unprivileged
 _POLL_SECONDS: Final = 0.1
 _RUN_SECONDS: Final = 60.0
 _END_SECONDS: Final = 30.0
-_LOG_TAIL: Final = 6000
+_LOG_TAIL: Final = 8000
 
 # A clean end says a word first; end of file means that the test runner died without one, in whatever
 # way. Several rounds: a process that is not dead yet may start one more.

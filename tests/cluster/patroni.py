@@ -1,7 +1,7 @@
 """PostgreSQL that survives the loss of a node: two members under Patroni, and etcd, which elects.
 
 What a client was told to be committed is on both members while both run. The binaries of PostgreSQL
-are those of tests/engines.py, etcd is Debian's, Patroni comes with the other packages.
+are those of tests/engines.py; etcd and Patroni are Debian's.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tests.cluster.ground import Ground, end, wait_until
-from tests.cluster.interpreter import interpreter
 from tests.engines import free_port, postgres_programs
 
-PACKAGES: Final = "etcd-server"
+PACKAGES: Final = "patroni python3-etcd etcd-server"
+PROGRAMS: Final = ("patroni", "etcd")
 USER: Final = "postgres"
 _NAMES: Final = ("a", "b")
 _START_SECONDS: Final = 60.0
@@ -60,14 +60,15 @@ class Patroni:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
-        if shutil.which("etcd") is None:
+        missing = [name for name in PROGRAMS if shutil.which(name) is None]
+        if missing:
             raise RuntimeError(
-                f"etcd is missing. On Debian: apt-get install --no-install-recommends {PACKAGES}"
+                f"Missing: {', '.join(missing)}. "
+                f"On Debian: apt-get install --no-install-recommends {PACKAGES}"
             )
         with ExitStack() as stack:
             self._ground = stack.enter_context(Ground())
             self._programs = postgres_programs(self._ground.folder, self._ground.identity)
-            self._python = interpreter(self._ground)
             self._start_etcd()
             self.members = {name: self._new_member(name) for name in _NAMES}
             self.start_member("a")
@@ -122,9 +123,7 @@ class Patroni:
         for each in [name] if name else list(self.members):
             if each not in self._running:
                 configuration = str(self._ground.folder / f"{each}.json")
-                command = [str(self._python.program), "-m", "patroni", configuration]
-                environment = self._python.environment
-                self._running[each] = self._ground.start(each, command, environment)
+                self._running[each] = self._ground.start(each, ["patroni", configuration])
         if len(self._running) > 1:
             self.await_standby()
 
