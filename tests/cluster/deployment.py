@@ -6,7 +6,6 @@ Started once for a test run; `Addresses` is all that a test process needs to kno
 from __future__ import annotations
 
 import asyncio
-import shutil
 import uuid
 from collections.abc import Collection
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ import asyncpg
 
 from tests.cluster import ceph, patroni, proxy
 from tests.cluster.ceph import ObjectGateway
+from tests.cluster.ground import is_installed
 from tests.cluster.patroni import USER, Patroni
 from tests.cluster.proxy import Proxy
 from tests.engines import PostgresServer
@@ -103,7 +103,7 @@ def missing(without: Collection[str] = ()) -> str:
     lacking = [
         (part, packages)
         for part, (programs, packages) in _PROGRAMS.items()
-        if part not in without and not all(map(shutil.which, programs))
+        if part not in without and not all(map(is_installed, programs))
     ]
     if not lacking:
         return ""

@@ -21,6 +21,8 @@ import psutil
 
 from tests.engines import give, unprivileged
 
+# Daemons lie where an ordinary user's shell does not look.
+_PATH: Final = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 _POLL_SECONDS: Final = 0.1
 _RUN_SECONDS: Final = 60.0
 _END_SECONDS: Final = 30.0
@@ -166,4 +168,8 @@ def wait_until(
 
 def plain_environment() -> dict[str, str]:
     """Nothing of the caller's: ETCD_NAME, PATRONI_SCOPE, PGPORT and their like would reach the programs."""
-    return {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PATH": os.environ["PATH"]}
+    return {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PATH": _PATH}
+
+
+def is_installed(program: str) -> bool:
+    return shutil.which(program, path=_PATH) is not None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import shutil
 import subprocess
 import urllib.error
 import urllib.request
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tests.cluster.ground import Ground, end, wait_until
+from tests.cluster.ground import Ground, end, is_installed, wait_until
 from tests.engines import free_port, postgres_programs
 
 PACKAGES: Final = "patroni python3-etcd etcd-server"
@@ -60,7 +59,7 @@ class Patroni:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
-        missing = [name for name in PROGRAMS if shutil.which(name) is None]
+        missing = [name for name in PROGRAMS if not is_installed(name)]
         if missing:
             raise RuntimeError(
                 f"Missing: {', '.join(missing)}. "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from tests.cluster.ground import Ground, wait_until
+from tests.cluster.ground import Ground, is_installed, wait_until
 from tests.engines import free_port
 
 PACKAGES: Final = "haproxy"
@@ -40,7 +39,7 @@ class Proxy:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        if shutil.which("haproxy") is None:
+        if not is_installed("haproxy"):
             raise RuntimeError(
                 f"HAProxy is missing. On Debian: apt-get install --no-install-recommends {PACKAGES}"
             )

@@ -91,3 +91,22 @@ def test_a_broker_neither_writes_to_a_standby_nor_reads_from_it(cluster: Cluster
             await database.close()
 
     asyncio.run(attempt())
+
+
+@pytest.mark.cluster("patroni")
+def test_a_broker_whose_url_names_all_members_finds_the_primary(cluster: Cluster) -> None:
+    patroni = cluster.patroni
+    primary = patroni.members[patroni.primary]
+    members = sorted(patroni.members.values(), key=lambda member: member == primary)
+    hosts = "&".join(f"host=127.0.0.1:{member.port}" for member in members)
+    url = f"postgresql://postgres:{patroni.password}@/postgres?{hosts}"
+
+    async def ask() -> int:
+        database = open_database(url)
+        try:
+            show = "SELECT current_setting('port')"
+            return int(await database.look(lambda c: c.exec_driver_sql(show).scalar_one()))
+        finally:
+            await database.close()
+
+    assert asyncio.run(ask()) == primary.port
