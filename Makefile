@@ -8,6 +8,13 @@ CODE := src tests $(wildcard examples benchmarks)
 
 # Arguments for pytest: make test TESTS="-k access -x"
 TESTS ?=
+# Engines that brokers of the tests stand on: make test ENGINES="sqlite cluster"; by default what
+# each test names. What cannot run on them is left out, and the last line says how much that is.
+ENGINES ?=
+# For make test-cluster: engines to do without, as WITHOUT="ceph", and which tests run on the others
+# beside those in tests/cluster.
+WITHOUT ?=
+SUITE ?= tests
 # Processes that run the tests: they wait for brokers about a third of their time.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)))
 # What the tests cover is measured where it is asked for (it takes half as long again), and in CI:
@@ -26,10 +33,10 @@ SCALE ?=
 LOCK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fuzz check format docs lock clean attacks flips audit bench scale
+.PHONY: help install demo test test-cluster fuzz check format docs lock clean attacks flips audit bench scale
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(INSTALLED) ## Set up .venv with everything pinned, and this project in it
 
@@ -37,7 +44,14 @@ demo: $(INSTALLED) ## Run a broker and the whole story on a real file
 	$(BIN)/python -m examples.demo
 
 test: $(INSTALLED) ## Run all tests
-	$(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(COVER) $(TESTS)
+	$(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(COVER) \
+	  --engines "$(ENGINES)" $(TESTS)
+
+# The second run ends engines and brokers, and starts its own: one process, one cluster.
+test-cluster: $(INSTALLED) ## Run the tests on PostgreSQL under Patroni, Ceph and HAProxy
+	$(BIN)/pytest --engines cluster --without "$(WITHOUT)" --ignore tests/cluster \
+	  --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(TESTS) $(SUITE)
+	$(BIN)/pytest --engines cluster --without "$(WITHOUT)" $(TESTS) tests/cluster
 
 fuzz: $(INSTALLED) ## Search for inputs that break a decoder or the broker, for SECONDS
 	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(TARGETS)

@@ -1,6 +1,6 @@
-"""Tests against the engines of a broker that spans machines: left out unless asked for.
+"""Tests of several brokers, and the engines under them: left out unless asked for.
 
-    pytest -m cluster tests/cluster
+    pytest --engines cluster tests/cluster
 
-They need Debian packages; which ones, each engine's module says.
+They need Debian packages; which ones, the run says where they are missing.
 """

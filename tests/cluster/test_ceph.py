@@ -33,7 +33,7 @@ def test_programs_that_are_missing_are_named_with_the_packages_that_bring_them(
     assert f"apt-get install --no-install-recommends {PACKAGES}" in str(caught.value)
 
 
-@pytest.mark.cluster
+@pytest.mark.cluster("ceph")
 def test_nothing_of_it_outlives_the_process_that_started_it() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=False

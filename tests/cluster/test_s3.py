@@ -22,7 +22,7 @@ from tests.cluster.ceph import ObjectGateway
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.server.tables import query
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.cluster("ceph")
 
 CHUNK: Final = CHUNK_SEGMENTS * SEGMENT
 SIZE: Final = 40 * SEGMENT + 12_345

@@ -31,7 +31,7 @@ from tests.conftest import StartBroker
 from tests.server.tables import query
 from tests.server.writers import OWNER, READER, Grant, Story, User, chunks_of
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.cluster("ceph")
 
 SECOND: Final = 1_000_000
 HOUR: Final = 3600 * SECOND

@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import sqlalchemy
 import tenacity
+from asyncpg.exceptions import TargetServerAttributeNotMatched
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -55,8 +56,8 @@ _SQLITE_PASSING: Final = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN,
 }
-_POSTGRES_PASSING: Final = {"08", "40", "53", "57"}
-_IDLE_IN_TRANSACTION, _LOCK_NOT_AVAILABLE = "25P03", "55P03"
+# Also a transaction that idled, a standby where a primary was until a moment ago, a lock that was not had.
+_POSTGRES_PASSING: Final = ("08", "40", "53", "57", "25P03", "25006", "55P03")
 
 
 class Database(Protocol):
@@ -285,8 +286,7 @@ def _translated(error: DBAPIError) -> BrokerError | DBAPIError:
     """A failure of the database that passes is the caller's to retry; any other is a fault."""
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     state = str(getattr(error.orig, "sqlstate", None) or "")
-    passing = code in _SQLITE_PASSING or state[:2] in _POSTGRES_PASSING
-    passing |= state in (_IDLE_IN_TRANSACTION, _LOCK_NOT_AVAILABLE)
+    passing = code in _SQLITE_PASSING or state.startswith(_POSTGRES_PASSING)
     if passing or error.connection_invalidated:
         return OverloadedError("The broker's database cannot answer just now.", retryAfter=1)
     return error
@@ -298,7 +298,7 @@ def _reachable() -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise _translated(error) from error
-    except (OSError, PoolTimeoutError) as error:
+    except (OSError, PoolTimeoutError, TargetServerAttributeNotMatched) as error:
         raise OverloadedError("The broker's database is not reachable.", retryAfter=1) from error
 
 
@@ -316,6 +316,8 @@ class PostgresDatabase:
                 "timeout": _CONNECT_SECONDS,
                 "command_timeout": _STATEMENT_SECONDS,
                 "server_settings": _SERVER_SETTINGS,
+                # A standby may be a moment behind: a client who was told of a write would not see it.
+                "target_session_attrs": "primary",
             },
             hide_parameters=True,
         )
