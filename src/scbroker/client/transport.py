@@ -1,7 +1,9 @@
 """HTTP to one broker: bounded, strict, retried where the protocol lets it. Spec: docs/spec/protocol.md.
 
-Every request may be sent again with the same bytes, so a lost answer is asked for again here. No
-redirect is followed, no cookie kept, no encoding undone; tokens go to the configured origin alone.
+Every request may be sent again with the same bytes, so a lost answer is asked for again here: for a
+minute where this broker has answered before, since one that was killed or moved comes back; four
+times where it never did, since the address may be wrong. No redirect is followed, no cookie kept, no
+encoding undone; tokens go to the configured origin alone.
 """
 
 from __future__ import annotations
@@ -40,9 +42,13 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 MAX_ANSWER: Final = 16 * 1_048_576
 _RETRIED: Final = (UnreachableError, OverloadedError)
+# Longer than a database takes to move to another machine.
+_PATIENCE: Final = 60.0
+_A_FEW_TIMES: Final = tenacity.stop_after_attempt(4)
+_WHILE_IT_MAY_RETURN: Final = tenacity.stop_all(_A_FEW_TIMES, tenacity.stop_after_delay(_PATIENCE))
 _RETRYING: Final = tenacity.AsyncRetrying(
     retry=tenacity.retry_if_exception_type(_RETRIED),
-    stop=tenacity.stop_after_attempt(4),
+    stop=_WHILE_IT_MAY_RETURN,
     wait=tenacity.wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1),
     reraise=True,
 )
@@ -109,6 +115,7 @@ class Transport:
         self._http: aiohttp.ClientSession | None = None
         self.failures: int = 0
         """Requests that were sent again: the connections of before may still be sending."""
+        self._has_answered = False
         io_thread.bound(self)
 
     def after_fork(self) -> None:
@@ -196,16 +203,22 @@ class Transport:
         if query:
             url += "?" + urllib.parse.urlencode(query, doseq=True)
         once = functools.partial(self._once, method, url, headers, body, limit, target)
+        failures: list[BrokerError] = []
         try:
             async with asyncio.timeout(self.endpoint.timeout):
-                return await self._retried(once)
+                return await self._retried(once, failures)
         except TimeoutError:
+            if failures:
+                raise failures[-1].fresh() from None
             raise UnreachableError(
                 f"No answer from {self.endpoint.origin} within {self.endpoint.timeout:g} seconds."
             ) from None
 
-    async def _retried(self, once: Callable[[], Awaitable[T]]) -> T:
-        """Again and again as `_RETRYING` says; what succeeds at once costs nothing of it."""
+    async def _retried(self, once: Callable[[], Awaitable[T]], failures: list[BrokerError]) -> T:
+        """Again and again as `_RETRYING` says; what succeeds at once costs nothing of it.
+
+        `failures` gets what went wrong, the latest last.
+        """
         try:
             return await once()
         except _RETRIED as error:
@@ -214,12 +227,19 @@ class Transport:
         async def attempt() -> T:
             nonlocal first
             failure, first = first, None
-            if failure is not None:
-                raise failure
-            return await once()
+            try:
+                if failure is not None:
+                    raise failure
+                return await once()
+            except _RETRIED as error:
+                failures[:] = [error]
+                raise
 
         self.failures += 1
-        return await _RETRYING.copy()(attempt)
+        retrying = _RETRYING.copy()
+        if not self._has_answered:
+            retrying.stop = _A_FEW_TIMES
+        return await retrying(attempt)
 
     async def _once(
         self,
@@ -243,6 +263,7 @@ class Transport:
                 proxy=self.endpoint.proxy,
             ) as response:
                 _check_version(response)
+                self._has_answered = True
                 if response.status < 300:
                     if target is not None:
                         return await _read_into(response, target)
