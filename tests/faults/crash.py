@@ -27,7 +27,7 @@ from tests.faults.crowd import Crowd
 from tests.faults.inspection import Inspection
 from tests.faults.scenes import Scene
 
-_LONGEST_LIFE: Final = 1.6
+_LONGEST_LIFE: Final = 1.2
 """Seconds from a start to the next kill, at most: also while a broker is still starting."""
 _THOROUGH: Final = 50
 
