@@ -24,7 +24,7 @@ BENCH ?=
 LOCK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fuzz check format docs lock clean attacks flips audit bench
+.PHONY: help install demo test fuzz check format docs lock clean attacks flips audit bench crash
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -62,6 +62,12 @@ attacks: $(INSTALLED) ## Take out each defence, expect its test to fail, write d
 flips: $(INSTALLED) ## Flip every byte that a broker keeps, read everything after each (1 h)
 	$(BIN)/python -m tests.hostile_broker.flips --part 1/2 & \
 	  $(BIN)/python -m tests.hostile_broker.flips --part 2/2 && wait $$!
+
+crash: $(INSTALLED) ## Kill brokers and databases under load, compare with all that was acknowledged (20 min)
+	$(BIN)/python -m tests.faults.crash --kills 200
+	$(BIN)/python -m tests.faults.crash --kills 50 --engine postgresql
+	$(BIN)/python -m tests.faults.histories --histories 20
+	$(BIN)/python -m tests.faults.histories --histories 20 --engine postgresql
 
 bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (7 min)
 	$(BIN)/python -m benchmarks --markdown docs/performance.md --plots docs/images $(BENCH)

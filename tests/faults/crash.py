@@ -27,8 +27,6 @@ from tests.faults.crowd import Crowd
 from tests.faults.inspection import Inspection
 from tests.faults.scenes import Scene
 
-_LONGEST_LIFE: Final = 1.2
-"""Seconds from a start to the next kill, at most: also while a broker is still starting."""
 _THOROUGH: Final = 50
 
 
@@ -74,7 +72,7 @@ def run(
     crowd.start()
     try:
         for number in range(1, kills + 1):
-            time.sleep(rng.uniform(0, _LONGEST_LIFE))
+            time.sleep(rng.uniform(0, scene.longest_life))
             victim = rng.choice(scene.victims)
             victim.kill()
             victim.revive()
@@ -83,10 +81,10 @@ def run(
             if number % _THOROUGH == 0:
                 report.violations += inspection.of_everything()
             if number % 10 == 0:
+                wrong = [*report.violations, *crowd.ledger.violations]
                 say(
                     f"{number} kills, {crowd.ledger.acknowledged} acknowledged, "
-                    f"{time.monotonic() - began:.0f} s, "
-                    f"{len(report.violations) + len(crowd.ledger.violations)} violations"
+                    f"{time.monotonic() - began:.0f} s, {len(wrong)} violations {wrong[:3]}"
                 )
     finally:
         crowd.stop()

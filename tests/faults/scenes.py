@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from scbroker import MemoryTrustStore, ServerProvider
 from scbroker.keys import KeyRing
@@ -19,6 +20,7 @@ from tests.faults.victims import BrokerVictim, PostgresVictim, Victim, Victims, 
 
 PATIENCE = 120.0
 """Seconds that a request may take with its retries: many times what a restart takes."""
+_START_OF_WORKERS: Final = 6.0
 
 
 @dataclass
@@ -32,6 +34,8 @@ class Scene:
     victims: Victims
     first: BrokerProcess
     """Registers users before anything dies."""
+    longest_life: float = 1.2
+    """Seconds from a start to the next kill, at most: also while a broker is still starting."""
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def device(self, ring: KeyRing, name: str, number: int = 0) -> ServerProvider:
@@ -68,12 +72,14 @@ def postgresql(folder: Path, rng: random.Random) -> Iterator[Scene]:
             WorkerVictim(broker, rng),
             PostgresVictim(server),
         ]
-        yield from _scene(broker, victims)
+        yield from _scene(broker, victims, _START_OF_WORKERS)
 
 
-def _scene(broker: BrokerProcess, victims: Victims) -> Iterator[Scene]:
+def _scene(broker: BrokerProcess, victims: Victims, longest_life: float = 1.2) -> Iterator[Scene]:
     objects = Folder(broker.directory / "objects")
-    scene = Scene(broker.api_key, [broker.url], broker.database_url, objects, victims, broker)
+    scene = Scene(
+        broker.api_key, [broker.url], broker.database_url, objects, victims, broker, longest_life
+    )
     try:
         yield scene
     finally:

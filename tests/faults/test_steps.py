@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from scbroker import BrokerError, Promise, ServerProvider
+from scbroker import BrokerError, MemoryTrustStore, Promise, ServerProvider
 from scbroker.types import SecuredContainer
 from tests.faults import scenes
+from tests.faults.quick import QuickBroker
 from tests.faults.scenes import Scene
 from tests.faults.stored import look, make_old
 from tests.faults.strace import Tampering
@@ -92,7 +93,6 @@ def test_a_broker_killed_at_any_step_has_all_of_it_or_nothing_and_the_client_goe
 
 
 FAILURES = {
-    "the object cannot be written": "write:error=ENOSPC",
     "the object cannot be renamed": "rename:error=EIO",
     "the object cannot be synced": "fsync:error=EIO",
     "the database's log cannot be written": "pwrite64:error=ENOSPC",
@@ -108,13 +108,11 @@ def test_a_disk_that_fails_is_an_error_to_try_again_and_afterwards_the_same_oper
     ring = scene.first.new_user()
     device = scene.device(ring, "the writer")
     device.createContainer(b"before").result(PATIENCE)
-    outcomes: list[str] = []
     with Tampering(scene.first.pid, tmp_path / "strace", FAILURES[failure]) as tampering:
         promise = device.createContainer(LARGE)
         threading.Event().wait(1.5)
         assert not promise.done(), "the broker said that it has what no disk took"
         assert tampering.injected > 1, "it was tried again"
-    outcomes.append(str(scene.first.pid))
     made = promise.result(PATIENCE)
     check_whole(scene, device, made)
     scene.victims[0].kill()
@@ -124,11 +122,35 @@ def test_a_disk_that_fails_is_an_error_to_try_again_and_afterwards_the_same_oper
     )
 
 
+class _FullLog(QuickBroker):
+    """Its standard error is a disk without room."""
+
+    @property
+    def _log_path(self) -> Path:
+        return Path("/dev/full")
+
+
+def test_a_log_that_cannot_be_written_fails_no_request(tmp_path: Path) -> None:
+    """The warning of a disk that fails is lost where the log lies on it; the answer is what it was."""
+    with _FullLog(tmp_path / "data") as broker:
+        ring, store = broker.new_user(), MemoryTrustStore()
+        with ServerProvider(
+            broker.api_key, broker.url, "x", trustStore=store, timeout=1.5
+        ) as device:
+            device.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
+            with Tampering(broker.pid, tmp_path / "strace", "fdatasync:error=EIO"):
+                promise = device.createContainer(b"x")
+                with pytest.raises(BrokerError.overloadedError):
+                    promise.result(PATIENCE)
+
+
 def test_whoever_does_not_wait_is_told_that_the_disk_fails_and_may_try_again(
     scene: Scene, tmp_path: Path
 ) -> None:
     ring = scene.first.new_user()
-    with ServerProvider(scene.api_key, scene.urls[0], "impatient", timeout=1.0) as device:
+    with ServerProvider(
+        scene.api_key, scene.urls[0], "impatient", trustStore=MemoryTrustStore(), timeout=1.0
+    ) as device:
         device.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
         container = device.createContainer(b"one").result(PATIENCE).id
         with Tampering(scene.first.pid, tmp_path / "strace", "fdatasync:error=EIO"):

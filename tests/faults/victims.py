@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,10 +54,11 @@ class WorkerVictim:
 
     def kill(self) -> None:
         # Beside the workers there is the tracker of Python's own multiprocessing.
-        children = psutil.Process(self.broker.pid).children()
-        workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
-        if workers:
-            self.rng.choice(workers).send_signal(signal.SIGKILL)
+        with suppress(psutil.Error):  # it was about to be replaced itself
+            children = psutil.Process(self.broker.pid).children()
+            workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+            if workers:
+                self.rng.choice(workers).send_signal(signal.SIGKILL)
 
     def revive(self) -> None:
         """Nothing to do: that is the supervisor's work."""

@@ -19,6 +19,8 @@ from scbroker.errors import InvalidArgumentError, OverloadedError
 
 _PREFIX: Final = "parts"
 _CHECK: Final = "parts/00/check"
+# The local store writes a name that is new under this one, and renames it when all is there.
+_STAGED: Final = "#1"
 
 
 def new_blob_name(part_id: bytes) -> str:
@@ -94,6 +96,20 @@ class Folder(Blobs):
             await asyncio.to_thread(_sync, path, path.parent)
         except OSError as error:
             raise OverloadedError("The broker's disk did not take it.", retryAfter=1) from error
+
+    async def remove(self, names: list[str]) -> None:
+        """Removes these, and what a broker that was killed had written of them under another name."""
+        await super().remove(names)
+        staged = [self._root / f"{name}{_STAGED}" for name in names]
+        try:
+            await asyncio.to_thread(_unlink, staged)
+        except OSError as error:
+            raise OverloadedError("The broker's disk did not remove it.", 1) from error
+
+
+def _unlink(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def _sync(*paths: Path) -> None:
