@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final, Self, TypeVar
+from typing import IO, Any, Final, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -55,17 +55,26 @@ def serve_command(*arguments: str) -> list[str]:
     return [sys.executable, "-c", _SERVE, "serve", *arguments]
 
 
-def environment(settings: Mapping[str, object] = {}) -> dict[str, str]:
-    """The environment of a broker: no setting of the caller's, these settings by their field names."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("SCBROKER_")}
-    return inherited | {f"SCBROKER_{name.upper()}": str(v) for name, v in settings.items()}
+def environment(
+    settings: Mapping[str, object] = {}, variables: Mapping[str, str] = {}
+) -> dict[str, str]:
+    """The environment of a broker: no setting of the caller's, these settings by their field names.
+
+    `variables` are set as they stand: an object store's tools look for their own.
+    """
+    found = {k: v for k, v in os.environ.items() if not k.startswith(("SCBROKER_", "AWS_"))}
+    if path := found.get("PYTHONPATH"):  # the broker may work in another folder
+        found["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))
+    found |= {f"SCBROKER_{name.upper()}": str(v) for name, v in settings.items()}
+    return found | dict(variables)
 
 
 class BrokerProcess:
     """A broker that lives as long as its `with` block.
 
     `settings` are the fields of `scbroker.server.settings.Settings`. Database and objects lie in
-    `directory`, unless `database_url` or the settings say otherwise.
+    `directory`, unless `database_url` or the settings say otherwise. `variables` are set in its
+    environment as they stand; it works in the folder `works_in`.
     """
 
     def __init__(
@@ -74,16 +83,22 @@ class BrokerProcess:
         database_url: str = "",
         *,
         workers: int = 1,
+        port: int = 0,
+        variables: Mapping[str, str] = {},
+        works_in: Path | None = None,
         **settings: object,
     ) -> None:
         self.directory = directory
         self.database_url = database_url or f"sqlite:///{directory / 'broker.sqlite'}"
         self.api_key = uuid.uuid4()
-        self.port = 0
+        self.port = port
         self.output = ""
         """What the broker wrote to standard output since its last start."""
         self.settings = {"api_key": self.api_key, "database_url": self.database_url, **settings}
+        self.api_key = uuid.UUID(str(self.settings["api_key"]))
         self._workers = workers
+        self._variables = variables
+        self._works_in = works_in
         self._process: subprocess.Popen[str] | None = None
         self._drain: threading.Thread | None = None
 
@@ -132,7 +147,8 @@ class BrokerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=environment(self.settings),
+                env=environment(self.settings, self._variables),
+                cwd=self._works_in,
                 # An interrupt at the terminal is for the test runner, which then stops the broker.
                 start_new_session=True,
             )
@@ -178,10 +194,7 @@ class BrokerProcess:
 
     def new_user(self, auth: bytes | None = None, key_file: bytes | None = None) -> KeyRing:
         """A registered user, cheaply: their KeyFile opens under no secret, but the KeyRing is here."""
-        ring = KeyRing.generate()
-        with Wire(self) as wire:
-            wire.register(ring, auth=auth, key_file=key_file).expect(201)
-        return ring
+        return new_user(self, auth, key_file)
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
@@ -196,6 +209,14 @@ class BrokerProcess:
         process.stdout.close()
         self._process = self._drain = None
         return process.returncode
+
+
+def new_user(at: Address, auth: bytes | None = None, key_file: bytes | None = None) -> KeyRing:
+    """A registered user at a broker, or at several; see `BrokerProcess.new_user`."""
+    ring = KeyRing.generate()
+    with Wire(at) as wire:
+        wire.register(ring, auth=auth, key_file=key_file).expect(201)
+    return ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +250,18 @@ class Answer:
         return codec.decode(kind, self.body, 2**25)
 
 
+class Address(Protocol):
+    """Where a broker is: a process, or a proxy before several."""
+
+    api_key: uuid.UUID
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def origin(self) -> str: ...
+
+
 @dataclass
 class Wire:
     """Requests by hand over one connection, with the headers of the protocol unless told otherwise.
@@ -236,7 +269,7 @@ class Wire:
     A header of None is left out. One `Wire` is for one thread.
     """
 
-    broker: BrokerProcess
+    broker: Address
     application: str = "tests"
     token: str | None = None
     _connection: http.client.HTTPConnection | None = field(default=None, repr=False)

@@ -6,6 +6,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +16,11 @@ from hypothesis import Phase, settings
 from scbroker import KeyRing, MemoryTrustStore, ServerProvider, keys
 from scbroker.crypto import seal
 from tests.brokers import ENGINES, BrokerProcess, Wire
+from tests.cluster.deployment import Addresses
+from tests.engine_choice import CHOICE, CLUSTER, pytest_addoption, pytest_configure
 from tests.engines import PostgresServer
+
+__all__ = ["pytest_addoption", "pytest_configure"]  # hooks
 
 settings.register_profile(
     "thorough",
@@ -50,26 +55,65 @@ def postgres_url(postgres_server: PostgresServer) -> str:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
-    """The name of each database engine in turn.
+    """The name of each engine in turn; with `--engines`, of each that was chosen.
 
-    A test that does not touch the database in a way of its own takes one of them by
-    `@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)`.
+    A test that does not touch the database in a way of its own takes one of them for the everyday run
+    by `@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)`. One that is about some engines
+    alone says so by `@pytest.mark.only_on("sqlite")`.
     """
     return str(request.param)
 
 
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """An empty database and an empty object store."""
+
+    database_url: str
+    object_store_url: str = ""
+    """Empty for the folder in which a broker keeps its contents by itself."""
+    variables: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def broker(self, folder: Path, **settings: Any) -> BrokerProcess:
+        """A broker on them, which is still to be started."""
+        if self.object_store_url:
+            settings = {"object_store_url": self.object_store_url, **settings}
+        return BrokerProcess(folder, self.database_url, variables=self.variables, **settings)
+
+
+NewStores = Callable[[str, Path], Stores]
+
+
+@pytest.fixture(scope="session")
+def new_stores(request: pytest.FixtureRequest) -> NewStores:
+    """`new_stores(engine, folder)`: new ones on this engine, in this folder if they lie in one."""
+
+    def make(engine: str, folder: Path) -> Stores:
+        if engine == "sqlite":
+            return Stores(f"sqlite:///{folder / 'test.sqlite'}")
+        if engine == CLUSTER:
+            found: Addresses = request.config.stash[CHOICE].addresses
+            return Stores(found.create_database(), found.create_store(), found.environment)
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        return Stores(server.createdatabase())
+
+    return make
+
+
 @pytest.fixture
-def database_url(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def stores(engine: str, new_stores: NewStores, tmp_path: Path) -> Stores:
+    """Stores of this test's own on each engine in turn."""
+    return new_stores(engine, tmp_path)
+
+
+@pytest.fixture
+def database_url(stores: Stores) -> str:
     """An empty database of this test's own on each engine in turn."""
-    if engine == "sqlite":
-        return f"sqlite:///{tmp_path / 'test.sqlite'}"
-    server: PostgresServer = request.getfixturevalue("postgres_server")
-    return server.createdatabase()
+    return stores.database_url
 
 
 @pytest.fixture(scope="session")
 def _shared_brokers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    new_stores: NewStores, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], BrokerProcess]]:
     """One broker for each engine, started when a test first asks for it."""
     running: dict[str, BrokerProcess] = {}
@@ -77,11 +121,8 @@ def _shared_brokers(
 
         def broker_on(engine: str) -> BrokerProcess:
             if engine not in running:
-                url = ""
-                if engine == "postgresql":
-                    server: PostgresServer = request.getfixturevalue("postgres_server")
-                    url = server.createdatabase()
-                started = BrokerProcess(tmp_path_factory.mktemp(f"broker-{engine}"), url)
+                folder = tmp_path_factory.mktemp(f"broker-{engine}")
+                started = new_stores(engine, folder).broker(folder)
                 running[engine] = stack.enter_context(started)
             return running[engine]
 
@@ -104,19 +145,19 @@ def broker(
 class StartBroker(Protocol):
     """Starts a broker of the test's own, with settings by their field names."""
 
-    def __call__(self, *, workers: int = 1, **settings: object) -> BrokerProcess: ...
+    def __call__(self, *, workers: int = 1, **settings: Any) -> BrokerProcess: ...
 
 
 @pytest.fixture
-def start_broker(database_url: str, tmp_path: Path) -> Iterator[StartBroker]:
+def start_broker(stores: Stores, tmp_path: Path) -> Iterator[StartBroker]:
     """For tests that end their broker or need other settings: on each engine in turn.
 
     A second broker of the same test works on the same data.
     """
     with ExitStack() as stack:
 
-        def start(*, workers: int = 1, **settings: object) -> BrokerProcess:
-            new = BrokerProcess(tmp_path / "data", database_url, workers=workers, **settings)
+        def start(*, workers: int = 1, **settings: Any) -> BrokerProcess:
+            new = stores.broker(tmp_path / "data", workers=workers, **settings)
             return stack.enter_context(new)
 
         yield start

@@ -51,7 +51,7 @@ rm -rf -- "$2"
 """
 
 
-class _Identity(TypedDict, total=False):
+class Identity(TypedDict, total=False):
     """Whom a child process runs as: the arguments of that name of `subprocess.Popen`."""
 
     user: int
@@ -71,7 +71,7 @@ class PostgresServer:
 
     def __init__(self, *, durable: bool = False) -> None:
         self._settings = _SETTINGS if durable else _SETTINGS + _FAST_SETTINGS
-        self._identity = _unprivileged()
+        self._identity = unprivileged()
         self._password = secrets.token_urlsafe(16)
         self._databases = 0
         self._port = 0
@@ -81,8 +81,8 @@ class PostgresServer:
     def __enter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="scbroker-postgres-"))
         try:
-            self._give(self._folder)
-            self._binaries = self._programs()
+            give(self._folder, self._identity)
+            self._binaries = postgres_programs(self._folder, self._identity)
             self._initialise_cluster()
             self.start()
         except BaseException:
@@ -116,7 +116,7 @@ class PostgresServer:
             return
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             # Somebody may take the port between the look and the start.
-            port = _free_port()
+            port = free_port()
             try:
                 self._start(port)
             except RuntimeError:
@@ -200,7 +200,7 @@ class PostgresServer:
     def _initialise_cluster(self) -> None:
         password_file = self._folder / "password"
         password_file.write_text(self._password)
-        self._give(password_file)
+        give(password_file, self._identity)
         self._run(
             self._binaries / "initdb",
             f"--pgdata={self._folder / 'data'}",
@@ -212,31 +212,6 @@ class PostgresServer:
             "--no-sync",
         )
         password_file.unlink()
-
-    def _programs(self) -> Path:
-        """The folder of the programs, copied beside the cluster if the wheel is out of reach.
-
-        It is when the tests run as root and the checkout lies in a folder that only root enters.
-        """
-        wheel = _wheel()
-        programs = Path("pginstall18", "bin")
-        try:
-            self._run(wheel / programs / "postgres", "--version")
-        except PermissionError:
-            # The programs look for lib and share beside themselves, and for the libraries that
-            # the wheel brings along beside the package (Linux) or in it (macOS).
-            for source in (
-                wheel / "pginstall18",
-                wheel / ".dylibs",
-                wheel.with_name(f"{wheel.name}.libs"),
-            ):
-                if source.exists():
-                    target = self._folder / source.relative_to(wheel.parent)
-                    shutil.copytree(source, target, ignore=shutil.ignore_patterns("include"))
-            for path in self._folder.rglob("*"):
-                self._give(path)
-            return self._folder / wheel.name / programs
-        return wheel / programs
 
     def _run(self, program: Path, *arguments: str, password: str | None = None) -> None:
         environment = _environment()
@@ -255,12 +230,49 @@ class PostgresServer:
         if finished.returncode:
             raise RuntimeError(f"{program.name} failed:\n{finished.stdout}{finished.stderr}")
 
-    def _give(self, path: Path) -> None:
-        if self._identity:
-            os.chown(path, self._identity["user"], self._identity["group"])
+
+def postgres_programs(folder: Path, identity: Identity) -> Path:
+    """The folder of PostgreSQL's programs, copied into this folder if the wheel is out of reach.
+
+    It is when the tests run as root and the checkout lies in a folder that only root enters.
+    """
+    found = _wheel()
+    programs = Path("pginstall18", "bin")
+    try:
+        subprocess.run(
+            [found / programs / "postgres", "--version"],
+            capture_output=True,
+            check=True,
+            cwd=folder,
+            env=_environment(),
+            **identity,
+        )
+    except PermissionError:
+        # The programs look for lib and share beside themselves, and for the libraries that
+        # the wheel brings along beside the package (Linux) or in it (macOS).
+        for source in (
+            found / "pginstall18",
+            found / ".dylibs",
+            found.with_name(f"{found.name}.libs"),
+        ):
+            if source.exists():
+                target = folder / source.relative_to(found.parent)
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("include"))
+                for path in (target, *target.rglob("*")):
+                    give(path, identity)
+        give(folder / found.name, identity)
+        return folder / found.name / programs
+    return found / programs
 
 
-def _unprivileged() -> _Identity:
+def give(path: Path, identity: Identity) -> None:
+    """Lets the processes of that identity own a file."""
+    if identity:
+        os.chown(path, identity["user"], identity["group"])
+
+
+def unprivileged() -> Identity:
+    """Whom PostgreSQL's processes run as: `nobody` where the tests run as root."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -279,7 +291,7 @@ def _wheel() -> Path:
     return Path(spec.origin).parent
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -105,8 +105,8 @@ def test_a_port_taken_meanwhile_is_not_used(
 ) -> None:
     """The server tries another port when somebody took the one that it had found free."""
     taken = int(postgres_url.rpartition(":")[2].partition("/")[0])
-    find_port, ports = engines._free_port, [taken]
-    monkeypatch.setattr(engines, "_free_port", lambda: ports.pop() if ports else find_port())
+    find_port, ports = engines.free_port, [taken]
+    monkeypatch.setattr(engines, "free_port", lambda: ports.pop() if ports else find_port())
 
     with PostgresServer() as second:
         assert second.pid != postgres_server.pid

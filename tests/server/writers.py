@@ -267,11 +267,15 @@ class Story:
     def tell(self, user: User, request: RecordRequest) -> RecordReceipt:
         """Sends a record that is taken, and goes on from it."""
         receipt = self.send(user, request).expect(201).message(RecordReceipt)
+        self.took(request)
+        assert receipt == RecordReceipt(version=self.head.version, hash=self.hash(self.head))
+        return receipt
+
+    def took(self, request: RecordRequest) -> None:
+        """Goes on from a record that was taken."""
         record, self.key, self.grants = self._drafts[request.record.body]
         self.records.append(record)
         self.requests.append(request)
-        assert receipt == RecordReceipt(version=record.version, hash=self.hash(record))
-        return receipt
 
     def created(self, grants: Grants | None = None, **options: Any) -> Story:
         self.tell(self.creator, self.begin(grants, **options))

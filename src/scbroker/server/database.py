@@ -31,6 +31,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import sqlalchemy
 import tenacity
+from asyncpg.exceptions import TargetServerAttributeNotMatched
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -54,7 +55,8 @@ _SQLITE_PASSING: Final = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN,
 }
-_POSTGRES_PASSING: Final = {"08", "40", "53", "57"}
+# And a standby, where a primary was until a moment ago.
+_POSTGRES_PASSING: Final = ("08", "40", "53", "57", "25006")
 
 
 class Database(Protocol):
@@ -267,7 +269,7 @@ def _translated(error: DBAPIError) -> BrokerError | DBAPIError:
     """A failure of the database that passes is the caller's to retry; any other is a fault."""
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     state = str(getattr(error.orig, "sqlstate", None) or "")
-    passing = code in _SQLITE_PASSING or state[:2] in _POSTGRES_PASSING
+    passing = code in _SQLITE_PASSING or state.startswith(_POSTGRES_PASSING)
     if passing or error.connection_invalidated:
         return OverloadedError("The broker's database cannot answer just now.", retryAfter=1)
     return error
@@ -279,7 +281,7 @@ def _reachable() -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise _translated(error) from error
-    except (OSError, PoolTimeoutError) as error:
+    except (OSError, PoolTimeoutError, TargetServerAttributeNotMatched) as error:
         raise OverloadedError("The broker's database is not reachable.", retryAfter=1) from error
 
 
@@ -292,7 +294,11 @@ class PostgresDatabase:
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=_POOL_SECONDS,
-            connect_args={"command_timeout": _STATEMENT_SECONDS},
+            connect_args={
+                "command_timeout": _STATEMENT_SECONDS,
+                # A standby may be a moment behind: a client who was told of a write would not see it.
+                "target_session_attrs": "primary",
+            },
             hide_parameters=True,
         )
         self._snapshot = self._engine.execution_options(
