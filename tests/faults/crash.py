@@ -27,6 +27,8 @@ from tests.faults.crowd import Crowd
 from tests.faults.inspection import Inspection
 from tests.faults.scenes import Scene
 
+_WHILE_STARTING: Final = 0.25
+"""Of all kills, the share that does not wait until what was killed before serves again."""
 _THOROUGH: Final = 50
 
 
@@ -76,6 +78,8 @@ def run(
             victim = rng.choice(scene.victims)
             victim.kill()
             victim.revive()
+            if rng.random() > _WHILE_STARTING:
+                scene.await_ready()
             report.kills[victim.name] += 1
             report.violations += inspection.after_a_kill()
             if number % _THOROUGH == 0:
@@ -102,7 +106,7 @@ def scene_of(engine: str, folder: Path, rng: random.Random) -> AbstractContextMa
         return scenes.sqlite(folder)
     if engine == "postgresql":
         return scenes.postgresql(folder, rng)
-    raise SystemExit(f"There is no engine {engine}.")
+    return scenes.cluster()
 
 
 def main() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import obstore
 import sqlalchemy
+import tenacity
+from obstore.store import ObjectStore, S3Store
 from sqlalchemy import Connection, Row, Table, event, select
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -47,6 +51,30 @@ class Folder:
     def read(self, name: str) -> bytes | None:
         try:
             return (self.root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """An object store with S3's interface: `url` names the bucket and a prefix in it."""
+
+    store: ObjectStore
+
+    @classmethod
+    def of(cls, url: str, environment: Mapping[str, str]) -> Bucket:
+        """The one that brokers with this environment use."""
+        config: Any = {name.lower(): value for name, value in environment.items()}
+        allow_http = config.pop("aws_allow_http", "false") == "true"
+        return cls(S3Store.from_url(url, config=config, client_options={"allow_http": allow_http}))
+
+    def names(self) -> set[str]:
+        found = {each["path"] for page in obstore.list(self.store) for each in page}
+        return {name for name in found if not name.endswith("/check")}
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return bytes(obstore.get(self.store, name).bytes())
         except FileNotFoundError:
             return None
 
@@ -89,6 +117,13 @@ def look(url: str, containers: Collection[bytes] | None = None) -> Stored:
     return on_snapshot(url, read)
 
 
+# A database that is about to be another one's has none to answer for a moment.
+@tenacity.retry(
+    retry=tenacity.retry_if_exception_type((OSError, DBAPIError)),
+    stop=tenacity.stop_after_delay(60),
+    wait=tenacity.wait_fixed(0.5),
+    reraise=True,
+)
 def on_snapshot(url: str, work: Callable[[Connection], T]) -> T:
     """Runs a reading function on one snapshot, past the broker's own code."""
     if url.startswith("sqlite"):

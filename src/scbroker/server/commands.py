@@ -115,7 +115,7 @@ async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:
     """
     database = open_database(database_url(settings))
     try:
-        key = await _WAITING.copy()(database.read, lambda c: find_key(c, settings))
+        key: bytes = await _WAITING.copy()(database.read, lambda c: find_key(c, settings))
     except BaseException:
         await database.close()
         raise
