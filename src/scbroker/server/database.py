@@ -270,6 +270,9 @@ def _translated(error: DBAPIError) -> BrokerError | DBAPIError:
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     state = str(getattr(error.orig, "sqlstate", None) or "")
     passing = code in _SQLITE_PASSING or state.startswith(_POSTGRES_PASSING)
+    # SQLAlchemy has wrapped it: while no member leads, there is none to connect to.
+    cause = error.orig.__cause__ if error.orig is not None else None
+    passing = passing or isinstance(cause, TargetServerAttributeNotMatched)
     if passing or error.connection_invalidated:
         return OverloadedError("The broker's database cannot answer just now.", retryAfter=1)
     return error
