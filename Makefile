@@ -33,7 +33,7 @@ SCALE ?=
 LOCK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-cluster fuzz check format docs lock clean attacks flips audit bench scale
+.PHONY: help install demo test test-cluster fuzz check format docs lock clean attacks flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -78,6 +78,12 @@ attacks: $(INSTALLED) ## Take out each defence, expect its test to fail, write d
 flips: $(INSTALLED) ## Flip every byte that a broker keeps, read everything after each (1 h)
 	$(BIN)/python -m tests.hostile_broker.flips --part 1/2 & \
 	  $(BIN)/python -m tests.hostile_broker.flips --part 2/2 && wait $$!
+
+crash: $(INSTALLED) ## Kill brokers and databases under load, compare with all that was acknowledged (20 min)
+	$(BIN)/python -m tests.faults.crash --kills 200
+	$(BIN)/python -m tests.faults.crash --kills 50 --engine postgresql
+	$(BIN)/python -m tests.faults.histories --histories 20
+	$(BIN)/python -m tests.faults.histories --histories 20 --engine postgresql
 
 bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (9 min)
 	$(BIN)/python -m benchmarks --markdown docs/performance.md --plots docs/images $(BENCH)

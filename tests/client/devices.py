@@ -28,6 +28,7 @@ from scbroker.keys import KeyRing
 from scbroker.records.container_record import parse_record
 from scbroker.wire.containers import ContainerView
 from tests.brokers import BrokerProcess
+from tests.client.impatience import be_impatient
 from tests.server.tables import query
 
 PATIENCE: Final = 60.0
@@ -89,6 +90,7 @@ class Post:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Transport, "_once", once)
+            be_impatient(patch)
             patch.setattr(transport._RETRYING, "wait", lambda _: self.pause)
             yield self
 

@@ -15,14 +15,13 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import pytest
-import tenacity
 
 from scbroker import BrokerError
-from scbroker.client import transport as module
 from scbroker.client.transport import Transport
 from scbroker.crypto.seal import Octets
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
+from tests.client.impatience import be_impatient
 
 
 class Request(NamedTuple):
@@ -65,7 +64,7 @@ class Network:
             return await go()
 
         self._patched.setattr(Transport, "_once", once)
-        self._patched.setattr(module._RETRYING, "wait", tenacity.wait_none())
+        be_impatient(self._patched)
         return self
 
     def __exit__(self, *_: object) -> None:

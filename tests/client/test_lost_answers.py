@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-import tenacity
 
 from scbroker import (
     AccessLevel,
@@ -15,10 +14,10 @@ from scbroker import (
     ContainerEventType,
     ServerProvider,
 )
-from scbroker.client import transport as module
 from scbroker.client.transport import Transport
 from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
 from tests.client.engines import both_engines
+from tests.client.impatience import be_impatient
 from tests.conftest import NewProvider
 
 PATIENCE = 30.0
@@ -48,7 +47,7 @@ def lossy(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
         return answer
 
     monkeypatch.setattr(Transport, "_once", once)
-    monkeypatch.setattr(module._RETRYING, "wait", tenacity.wait_none())
+    be_impatient(monkeypatch)
     return sent
 
 

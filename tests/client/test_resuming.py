@@ -19,6 +19,7 @@ from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import CHUNK_SEGMENTS
 from tests.brokers import BrokerProcess
 from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
+from tests.client.impatience import be_impatient
 from tests.client.network import Go, Network, Treatment
 from tests.client.scripts import run_script
 from tests.conftest import NewProvider, StartBroker
@@ -144,9 +145,13 @@ def test_a_client_that_was_killed_goes_on_in_another_process(
 
 
 def test_a_broker_that_was_killed_has_what_it_acknowledged(
-    start_broker: StartBroker, new_provider: NewProvider, tmp_path: Path
+    start_broker: StartBroker,
+    new_provider: NewProvider,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of six chunks, of which three are on their way at once, when the first has arrived."""
+    be_impatient(monkeypatch)
     file = tmp_path / "larger file"
     file.write_bytes(_PIECE * (5 * CHUNK // len(_PIECE)) + b"the sixth")
     broker = start_broker()

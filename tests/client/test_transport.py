@@ -13,11 +13,12 @@ import msgspec
 import pytest
 
 from scbroker import BrokerError, MemoryTrustStore, ServerProvider
-from scbroker.client import transport as module
+from scbroker.client import transport
 from scbroker.client.transport import checked_endpoint
 from scbroker.wire import codec
 from scbroker.wire.problems import MAX_PROBLEM
 from scbroker.wire.users import ReminderAnswer
+from tests.client.impatience import be_impatient
 from tests.client.tcp import PROTOCOL, Answer, BadBroker, cut, hang, http
 
 KEY = uuid.UUID("bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb")
@@ -29,9 +30,11 @@ GOOD = http(200, codec.encode(ReminderAnswer(reminder="it works")), PROTOCOL)
 @pytest.fixture(autouse=True)
 def _no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tried as often as ever, without the pauses between."""
-    import tenacity
+    be_impatient(monkeypatch)
 
-    monkeypatch.setattr(module._RETRYING, "wait", tenacity.wait_none())
+
+def device_of(broker: BadBroker, timeout: float = PATIENCE) -> ServerProvider:
+    return ServerProvider(KEY, broker.url, "x", trustStore=MemoryTrustStore(), timeout=timeout)
 
 
 def ask(*answers: Answer, timeout: float = PATIENCE) -> tuple[str, BadBroker]:
@@ -112,6 +115,42 @@ def test_a_proxys_answer_is_an_unreachable_broker_and_tried_four_times(status: i
         ask(http(status, b"Bad Gateway", b""))
     assert caught.value.__notes__ == ["4"]
     assert caught.value.retryable
+
+
+def test_a_broker_that_has_answered_is_waited_for_until_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A restart takes longer than four attempts do; the same bytes are sent again and again."""
+    monkeypatch.setattr(transport, "_PATIENCE", 60.0)
+    with BadBroker([GOOD, *[cut] * 40, GOOD]) as broker, device_of(broker) as device:
+        for _ in range(2):
+            assert device.getReminder(USER).result(PATIENCE) == "it works"
+        assert len(broker.requests) == 42
+        assert len({request.head for request in broker.requests}) == 1
+
+
+def test_a_broker_that_never_answered_is_given_up_after_four_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The address may be wrong, and whoever typed it waits."""
+    monkeypatch.setattr(transport, "_PATIENCE", 60.0)
+    with BadBroker([http(503, b"", b"")]) as broker, device_of(broker) as device:
+        with pytest.raises(BrokerError.unreachableError, match="proxy"):
+            device.getReminder(USER).result(PATIENCE)
+        assert len(broker.requests) == 4
+
+
+def test_whoever_waited_to_the_end_is_told_what_went_wrong_the_last_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A disk that stays full is no broker that does not answer."""
+    monkeypatch.setattr(transport, "_PATIENCE", 60.0)
+    full = problem("overloaded", "the disk is full", 503)
+    with BadBroker([GOOD, full]) as broker, device_of(broker, timeout=0.5) as device:
+        assert device.getReminder(USER).result(PATIENCE) == "it works"
+        with pytest.raises(BrokerError.overloadedError, match="the disk is full"):
+            device.getReminder(USER).result(PATIENCE)
+        assert len(broker.requests) > 4
 
 
 def test_an_unreachable_broker_is_named_with_what_to_check() -> None:

@@ -15,6 +15,7 @@ from scbroker import (
 from tests.brokers import BrokerProcess, Wire
 from tests.client.conftest import PASSPHRASE, drop, id_of
 from tests.client.engines import both_engines
+from tests.client.impatience import be_impatient
 from tests.client.network import Network, lost
 from tests.client.owners import (
     PATIENCE,
@@ -105,8 +106,9 @@ def test_nobody_can_begin_to_share_with_a_user_who_was_deleted(
 
 
 def test_a_deletion_that_fails_leaves_the_session_as_it_was(
-    fresh_broker: BrokerProcess, new_provider: NewProvider
+    fresh_broker: BrokerProcess, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    be_impatient(monkeypatch)
     alice = new_provider(fresh_broker.new_user(), at=fresh_broker)
     ring, made = ring_of(alice), alice.createContainer(b"x").result(PATIENCE)
     fresh_broker.stop()

@@ -14,7 +14,6 @@ from typing import Any, Final
 import msgspec
 import pydantic
 import pytest
-import tenacity
 from msgspec.structs import replace
 
 from scbroker import BrokerError, MemoryTrustStore, Promise, ServerProvider
@@ -27,6 +26,7 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Bodies, Chunks, ContainerView
 from scbroker.wire.events import Events
 from scbroker.wire.users import MAX_KEY_RECORDS, KeyRecords, UserKeyRecords
+from tests.client.impatience import be_impatient
 from tests.client.tcp import PROTOCOL, BadBroker, http
 from tests.hostile_broker.accomplices import KEYS, VIEW, device_of, editing, id_of, people
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
@@ -238,7 +238,7 @@ FRAMES: Final = {
 def test_frames_that_promise_more_than_they_hold_are_no_answer_and_take_little_memory(
     mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport._RETRYING, "wait", tenacity.wait_none())
+    be_impatient(monkeypatch)
     for answer in FRAMES.values():
         with (
             BadBroker([answer]) as broker,

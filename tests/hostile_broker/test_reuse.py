@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import tenacity
 from cryptography.cobblestone import Cobblestone256Encryptor
 
 from scbroker import AccessLevel, BrokerError, FileTrustStore, Promise, ServerProvider
-from scbroker.client import transport
 from scbroker.crypto import seal
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import WRAP_SIZE, label
 from scbroker.records.container_record import parse_record
 from scbroker.wire.containers import RecordRequest
+from tests.client.impatience import be_impatient
 from tests.hostile_broker.accomplices import RECORD, device_of, id_of, level, people
 from tests.hostile_broker.broker import PATIENCE, CutError, Exchange, HostileBroker, Rule
 from tests.hostile_broker.catalogue import attack
@@ -109,7 +108,7 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
 
     monkeypatch.setattr(seal, "Cobblestone256Encryptor", Encryptor)
     monkeypatch.setattr(seal, "_SUITE", Suite())
-    monkeypatch.setattr(transport._RETRYING, "wait", tenacity.wait_none())
+    be_impatient(monkeypatch)
     return found
 
 

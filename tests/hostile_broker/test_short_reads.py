@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tenacity
 
 from scbroker import BrokerError, Header, MemoryTrustStore
-from scbroker.client import transport
 from scbroker.records.container_record import Role
 from scbroker.wire import codec
 from scbroker.wire.containers import Chunks
+from tests.client.impatience import be_impatient
 from tests.hostile_broker.accomplices import people
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
@@ -30,7 +29,7 @@ from tests.server.writers import Story
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program asks again at once."""
-    monkeypatch.setattr(transport._RETRYING, "wait", tenacity.wait_none())
+    be_impatient(monkeypatch)
 
 
 class OneByteAtATime:

@@ -16,6 +16,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import IntegrityError, ProgrammingError
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from scbroker.errors import ConflictError, InvalidArgumentError, OverloadedError
 from scbroker.server import database as module
@@ -442,3 +443,17 @@ def test_every_acknowledged_create_is_there_after_the_broker_was_killed_under_lo
         assert [event.id for event in events] == list(range(1, len(events) + 1))
         mine = sum(story.creator is user for story in acknowledged)
         assert mine <= len(events) <= mine + 1, "at most the one under way was not acknowledged"
+
+
+def test_a_database_of_which_no_member_leads_is_overloaded(postgres_url: str) -> None:
+    """What a fail-over looks like to a connection, here from the other side: no standby is there."""
+
+    async def connect() -> None:
+        engine = create_async_engine(postgres_url, connect_args={"target_session_attrs": "standby"})
+        with module._reachable():
+            async with engine.connect():
+                pass
+
+    with pytest.raises(OverloadedError) as caught:
+        asyncio.run(connect())
+    assert caught.value.retryable

@@ -1,8 +1,10 @@
 """HTTP to one broker: bounded, strict, retried where the protocol lets it. Spec: docs/spec/protocol.md.
 
-Every request may be sent again with the same bytes, so a lost answer is asked for again here, and an
-overloaded broker once more after the time that it says, the less often the more it refuses. No redirect
-is followed, no cookie kept, no encoding undone; tokens go to the configured origin alone.
+Every request may be sent again with the same bytes, so a lost answer is asked for again here: for a
+minute where this broker has answered before, since one that was killed or moved comes back; four
+times where it never did, since the address may be wrong. One that is overloaded is asked again after the
+time that it says and then ever later, the less often the more it refuses. No redirect is followed, no
+cookie kept, no encoding undone; tokens go to the configured origin alone.
 """
 
 from __future__ import annotations
@@ -44,21 +46,28 @@ T = TypeVar("T")
 MAX_ANSWER: Final = 16 * 1_048_576
 _RETRIED: Final = (UnreachableError, OverloadedError)
 _ATTEMPTS: Final = 4
+# Longer than a database takes to move to another machine.
+_PATIENCE: Final = 60.0
 _LONGEST_WAIT: Final = 10.0
 """Seconds. A broker that says to wait for longer is not waited for here: the caller is told."""
 _CONNECTIONS: Final = 32
-_SPARE_RETRIES: Final = 32.0
+_SPARE_RETRIES: Final = 128.0
 _EARNED: Final = 1 / 8
-"""A retry is earned by eight answers: refusals make an eighth more requests, not four times as many."""
-_PIECE: Final = 262_144
+"""A retry is earned by eight answers: refusals make an eighth more requests, not many times as many."""
 _GROWING: Final = tenacity.wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1)
 
 
-def _wait(state: tenacity.RetryCallState) -> float:
-    """As long as the broker says and up to half as long again, so that not all come back at once."""
+def _told(state: tenacity.RetryCallState) -> float:
+    """How many seconds the broker said to wait, if it did."""
     error = state.outcome.exception() if state.outcome is not None else None
-    told = error.retryAfter or 0.0 if isinstance(error, OverloadedError) else 0.0
-    return max(_GROWING(state), told * (1 + secrets.randbelow(1001) / 2000))
+    return (error.retryAfter or 0.0) if isinstance(error, OverloadedError) else 0.0
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    """What the broker says, twice that the next time, and up to half as long again: not all come at once."""
+    told = _told(state)
+    longer = max(told, min(told * 2.0 ** (state.attempt_number - 1), _LONGEST_WAIT))
+    return max(_GROWING(state), longer * (1 + secrets.randbelow(1001) / 2000))
 
 
 _RETRYING: Final = tenacity.AsyncRetrying(
@@ -134,6 +143,7 @@ class Transport:
         self.failures: int = 0
         """Requests that were sent again: the connections of before may still be sending."""
         self._spare = _SPARE_RETRIES
+        self._has_answered = False
         io_thread.bound(self)
 
     @property
@@ -227,16 +237,22 @@ class Transport:
         if query:
             url += "?" + urllib.parse.urlencode(query, doseq=True)
         once = functools.partial(self._once, method, url, headers, body, limit, target)
+        failures: list[BrokerError] = []
         try:
             async with asyncio.timeout(self.endpoint.timeout):
-                return await self._retried(once)
+                return await self._retried(once, failures)
         except TimeoutError:
+            if failures:
+                raise failures[-1].fresh() from None
             raise UnreachableError(
                 f"No answer from {self.endpoint.origin} within {self.endpoint.timeout:g} seconds."
             ) from None
 
-    async def _retried(self, once: Callable[[], Awaitable[T]]) -> T:
-        """Again and again as `_RETRYING` says; what succeeds at once costs nothing of it."""
+    async def _retried(self, once: Callable[[], Awaitable[T]], failures: list[BrokerError]) -> T:
+        """Again and again as `_RETRYING` says; what succeeds at once costs nothing of it.
+
+        `failures` gets what went wrong, the latest last.
+        """
         try:
             answer = await once()
         except _RETRIED as error:
@@ -249,18 +265,24 @@ class Transport:
         async def attempt() -> T:
             nonlocal first
             failure, first = first, None
-            if failure is not None:
-                raise failure
-            return await once()
+            try:
+                if failure is not None:
+                    raise failure
+                return await once()
+            except _RETRIED as error:
+                failures[:] = [error]
+                raise
 
         self.failures += 1
         return await _RETRYING.copy(stop=self._gives_up)(attempt)
 
     def _gives_up(self, state: tenacity.RetryCallState) -> bool:
         """Whether the caller is told now: it was tried enough, or there is no time or no retry left."""
-        wait, passed = state.upcoming_sleep, state.seconds_since_start or 0.0
-        late = wait > _LONGEST_WAIT or passed + wait > self.endpoint.timeout
-        if late or state.attempt_number >= _ATTEMPTS:
+        passed = max(state.idle_for, state.seconds_since_start or 0.0) + state.upcoming_sleep
+        if _told(state) > _LONGEST_WAIT or passed > self.endpoint.timeout:
+            return True
+        impatient = not self._has_answered or passed > _PATIENCE
+        if impatient and state.attempt_number >= _ATTEMPTS:
             return True
         error = state.outcome.exception() if state.outcome is not None else None
         if not isinstance(error, OverloadedError):
@@ -292,6 +314,7 @@ class Transport:
                 proxy=self.endpoint.proxy,
             ) as response:
                 _check_version(response)
+                self._has_answered = True
                 if response.status < 300:
                     if target is not None:
                         return await read_into(response, target)

@@ -49,6 +49,8 @@ _TRIES: Final[RetryConfig] = {
         "base": 2,
     },
 }
+# The local store writes a name that is new under this one, and renames it when all is there.
+_STAGED: Final = "#1"
 
 
 class Stored(NamedTuple):
@@ -238,13 +240,18 @@ class Folder(Blobs):
             yield
 
     async def remove(self, names: list[str]) -> None:
+        """Removes these, and what a broker that was killed had written of them under another name."""
+        staged = [self._root / f"{name}{_STAGED}" for name in names]
         try:
             with self._locked(fcntl.LOCK_SH | fcntl.LOCK_NB):
                 await super().remove(names)
+                await asyncio.to_thread(_unlink, staged)
         except BlockingIOError:
             raise OverloadedError(
                 "A backup is being taken: nothing is removed until it is through.", retryAfter=60
             ) from None
+        except OSError as error:
+            raise OverloadedError("The broker's disk did not remove it.", 1) from error
 
     @contextlib.contextmanager
     def _locked(self, operation: int) -> Iterator[None]:
@@ -262,6 +269,11 @@ class Folder(Blobs):
             await asyncio.to_thread(_sync, path, path.parent)
         except OSError as error:
             raise OverloadedError("The broker's disk did not take it.", retryAfter=1) from error
+
+
+def _unlink(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def _sync(*paths: Path) -> None:

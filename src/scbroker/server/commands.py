@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import os
 import socket
 import sys
@@ -14,13 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
+import tenacity
 import uvicorn
 from sqlalchemy import Connection
 from starlette.applications import Starlette
 from uvicorn.supervisors import Multiprocess
 
 from scbroker.crypto.verify import sha256
-from scbroker.errors import InvalidArgumentError
+from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.records.ids import parse_uuid
 from scbroker.server import connections
 from scbroker.server import statements as sql
@@ -41,6 +44,24 @@ from scbroker.wire.origin import canonical_origin
 _GRACE_SECONDS: Final = 10
 _BACKLOG: Final = 2048
 _LISTENERS: Final = 16
+# Longer than a database takes to start again, or to move to another machine.
+_WAIT_SECONDS: Final = 120
+
+
+def _say_that_it_waits(state: tenacity.RetryCallState) -> None:
+    cause = state.outcome.exception() if state.outcome is not None else None
+    structlog.get_logger("scbroker.server").warning(
+        "waiting for the database", cause=repr(getattr(cause, "__cause__", None))
+    )
+
+
+_WAITING: Final = tenacity.AsyncRetrying(
+    retry=tenacity.retry_if_exception_type(BrokerUnavailableError),
+    stop=tenacity.stop_after_delay(_WAIT_SECONDS),
+    wait=tenacity.wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1),
+    before_sleep=_say_that_it_waits,
+    reraise=True,
+)
 
 
 def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
@@ -97,12 +118,16 @@ def _configuration(settings: Settings, app: Any, **options: Any) -> uvicorn.Conf
 
 
 async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:
-    """A broker on its database and object store, both brought to this version before."""
+    """A broker on its database and object store, both brought to this version before.
+
+    Where the database is away for the moment, it is waited for: a worker that does not start ends all
+    the others.
+    """
     database = open_database(
         database_url(settings), settings.database_connections, settings.database_wait_seconds
     )
     try:
-        key = await database.read(lambda c: find_key(c, settings))
+        key: bytes = await _WAITING.copy()(database.read, lambda c: find_key(c, settings))
     except BaseException:
         await database.close()
         raise
@@ -225,6 +250,19 @@ def _listeners(bound: socket.socket) -> list[socket.socket]:
     return [bound, *copies]
 
 
+class _StandardError(io.RawIOBase):
+    """Where the log goes. A line that cannot be written is lost, and fails no request: the disk that
+    is full for the log is often the one that is full for everything."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with contextlib.suppress(OSError):
+            os.write(sys.stderr.fileno(), data)
+        return len(data)
+
+
 def _configure_logs() -> None:
     structlog.configure(
         processors=[
@@ -233,7 +271,9 @@ def _configure_logs() -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(
+            io.TextIOWrapper(io.BufferedWriter(_StandardError()), "utf-8", "backslashreplace")
+        ),
     )
 
 

@@ -4,6 +4,14 @@ The rest of the broker hands a plain function over a `Connection` to `read` or `
 result. `write` runs it in a transaction that is durable when the call returns, and may run it
 more than once: it must be pure but for the connection. `read` gives it one snapshot.
 
+When the disk fails: SQLite's WAL makes it safe to go on after an fsync that failed. The frames of a
+commit are written and synced before any reader sees them, a commit whose sync failed is taken back,
+and the next one writes all of its own frames anew at the same place; a checkpoint copies from the
+log again until its own sync has succeeded. Nothing relies on a page that the kernel marked clean
+without writing it. A commit that failed so may still be found by a restart: for the client it is
+one without an answer, and the same record again is the same record. So the broker answers 503,
+and works again when the disk does. (PostgreSQL ends itself instead, and recovers from its log.)
+
 SQLite: one writer thread commits what has queued up as one transaction, a SAVEPOINT each (group
 commit); a job that waited too long for its turn is refused, and not done. PostgreSQL: asyncpg;
 serialisation failures and deadlocks are retried; the server ends what takes too long.
@@ -287,6 +295,9 @@ def _translated(error: DBAPIError) -> BrokerError | DBAPIError:
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     state = str(getattr(error.orig, "sqlstate", None) or "")
     passing = code in _SQLITE_PASSING or state.startswith(_POSTGRES_PASSING)
+    # SQLAlchemy has wrapped it: while no member leads, there is none to connect to.
+    cause = error.orig.__cause__ if error.orig is not None else None
+    passing = passing or isinstance(cause, TargetServerAttributeNotMatched)
     if passing or error.connection_invalidated:
         return OverloadedError("The broker's database cannot answer just now.", retryAfter=1)
     return error

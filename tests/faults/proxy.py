@@ -1,0 +1,151 @@
+"""A link that can be cut: TCP, passed on byte for byte until a test says otherwise.
+
+    with Link(broker.port) as link:
+        link.cut_once(b"PUT /v1/containers", answered=True)
+
+Stands between clients and a broker, or between a broker and PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeVar
+
+T = TypeVar("T")
+_PIECE: Final = 65_536
+_SECONDS: Final = 20.0
+
+
+@dataclass
+class _Cut:
+    """Cuts a connection on which `seen` goes by: instead of it, or instead of its answer."""
+
+    seen: bytes
+    answered: bool
+    times: int
+
+
+class Link:
+    """Listens on `port`, and passes everything on to another port of this machine."""
+
+    def __init__(self, to: int) -> None:
+        self.to = to
+        self.port = 0
+        self.cuts = 0
+        """Connections that were cut because of `cut_once`."""
+        self._is_cut = False
+        self._frozen = False
+        self._rules: list[_Cut] = []
+        self._open: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="link")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._server = self._run(asyncio.start_server(self._pass_on, "127.0.0.1", 0))
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_SECONDS)
+        self._loop.close()
+
+    def cut(self) -> None:
+        """Resets all connections, and every new one, until `heal`."""
+        self._is_cut = True
+        self._run(self._reset_all())
+
+    def freeze(self) -> None:
+        """Lets nothing through either way and says nothing, until `heal`: half-open connections."""
+        self._frozen = True
+
+    def heal(self) -> None:
+        """Carries on. What was held up by `freeze` is lost, with its connections."""
+        self._run(self._reset_all())
+        self._is_cut = self._frozen = False
+
+    def cut_once(self, seen: bytes, *, answered: bool, times: int = 1) -> None:
+        """Resets the next connections on which `seen` is sent: before it passes, or after, when the
+        answer to it comes back, which then does not pass."""
+        self._rules.append(_Cut(seen, answered, times))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_SECONDS)
+
+    async def _end(self) -> None:
+        self._server.close()
+        await self._reset_all()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _reset_all(self) -> None:
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_cut:
+            writer.transport.abort()
+            return
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self.to)
+        except OSError:
+            writer.transport.abort()
+            return
+        both = {writer, back}
+        self._open |= both
+        condemned = asyncio.Event()
+        try:
+            await asyncio.gather(
+                self._forward(reader, back, condemned, asking=True),
+                self._forward(there, writer, condemned, asking=False),
+            )
+        finally:
+            self._open -= both
+            for each in both:
+                each.transport.abort()
+
+    async def _forward(
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        condemned: asyncio.Event,
+        *,
+        asking: bool,
+    ) -> None:
+        with suppress(OSError):
+            while data := await source.read(_PIECE):
+                while self._frozen:  # noqa: ASYNC110 - set from another thread
+                    await asyncio.sleep(0.01)
+                if condemned.is_set() and not asking:
+                    break
+                if asking and (rule := self._rule(data)) is not None:
+                    self.cuts += 1
+                    if not rule.answered:
+                        break
+                    condemned.set()
+                target.write(data)
+                await target.drain()
+        # What one side ended is ended for both: neither HTTP nor PostgreSQL closes halfway.
+        await self._finish(target, reset=condemned.is_set())
+
+    async def _finish(self, target: asyncio.StreamWriter, *, reset: bool) -> None:
+        with suppress(OSError):
+            if reset:
+                target.transport.abort()
+            else:
+                target.close()
+
+    def _rule(self, data: bytes) -> _Cut | None:
+        for rule in self._rules:
+            if rule.times and rule.seen in data:
+                rule.times -= 1
+                return rule
+        return None

@@ -1,0 +1,76 @@
+"""Faults in the kernel's own answers: a broker under `strace`, which injects them.
+
+`inject` is strace's expression: `fsync:error=EIO:when=2` fails the second fsync of each thread,
+`rename:signal=KILL:when=1` kills the process where it would rename for the first time.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+import psutil
+
+PROGRAM: Final = shutil.which("strace")
+_DETACH_SECONDS: Final = 5.0
+
+
+class Tampering:
+    """Attached to a running process for as long as its `with` block, or as the process lives."""
+
+    def __init__(self, pid: int, log: Path, *injections: str) -> None:
+        assert PROGRAM is not None, "strace is not installed: apt-get install strace"
+        names = ",".join(injection.partition(":")[0] for injection in injections)
+        options = [f"--inject={injection}" for injection in injections]
+        self._log = log
+        self._command = [PROGRAM, "-f", "-q", "-o", str(log), f"--trace={names}", *options]
+        self._command += ["-p", str(pid)]
+        self._pid = pid
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        _wait_until_traced(self._pid)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Takes strace away. Of a process whose main thread was killed it would never notice the end."""
+        if _is_alive(self._pid):
+            self._process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_DETACH_SECONDS)
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def injected(self) -> int:
+        """How often it did."""
+        return len(
+            re.findall(r"\(INJECTED|killed by SIGKILL", self._log.read_text("utf-8", "replace"))
+        )
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _wait_until_traced(pid: int) -> None:
+    """Until every thread has strace's process as its tracer."""
+    for _ in range(1000):
+        threads = [Path(f"/proc/{pid}/task/{t.id}/status") for t in psutil.Process(pid).threads()]
+        if all("TracerPid:\t0" not in each.read_text() for each in threads):
+            return
+        psutil.Process(pid).cpu_percent(0.01)
+    raise TimeoutError("strace did not attach")
