@@ -16,8 +16,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 WHOLE = {
     "ANY_API_KEY": "it counts the API keys, of which a broker has a few, to see the database answer"
 }
-
-
+# Made for each table, for an operator who asks whether everything is whole: they read all there is.
+OF_ALL = ("COUNTS", "STRAYS")
 Found = dict[str, dict[str, Plan]]
 
 
@@ -47,7 +47,7 @@ def test_every_statement_that_reads_or_changes_rows_is_asked_for() -> None:
         and "insert(" not in line
         and "text(" not in line
     }
-    assert named == (written - {"LATEST"}) | {"events_page"}
+    assert named == (written - {"LATEST", *OF_ALL}) | {"events_page"}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
