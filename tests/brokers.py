@@ -104,7 +104,7 @@ class BrokerProcess:
         }
         self.api_key = uuid.UUID(str(self.settings["api_key"]))
         self._workers = workers
-        self._variables = variables
+        self.variables = variables
         self._works_in = works_in
         self._process: subprocess.Popen[str] | None = None
         self._drain: threading.Thread | None = None
@@ -154,7 +154,7 @@ class BrokerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=environment(self.settings, self._variables),
+                env=environment(self.settings, self.variables),
                 cwd=self._works_in,
                 # An interrupt at the terminal is for the test runner, which then stops the broker.
                 start_new_session=True,
@@ -266,6 +266,9 @@ class Address(Protocol):
 
     @property
     def port(self) -> int: ...
+
+    @property
+    def url(self) -> str: ...
 
     @property
     def origin(self) -> str: ...

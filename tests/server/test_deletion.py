@@ -27,6 +27,7 @@ from scbroker.wire.containers import RecordRequest
 from scbroker.wire.orders import Authorization
 from tests.brokers import Answer, BrokerProcess, Wire, clock
 from tests.server.conftest import NewUser, Unchanged
+from tests.server.objects import objects
 from tests.server.tables import added, dump, gone, query
 from tests.server.writers import (
     OWNER,
@@ -94,9 +95,8 @@ def _assert_forgotten(url: str, user: User, shared: set[bytes]) -> None:
 
 
 def _objects(broker: BrokerProcess, *stories: Story) -> set[bytes]:
-    """The parts of these containers of which an object is in the folder."""
-    folder = broker.directory / "objects"
-    names = {path.name.partition("-")[0] for path in folder.rglob("*") if path.is_file()}
+    """The parts of these containers of which an object is in the store."""
+    names = {name.rpartition("/")[2].partition("-")[0] for name in objects(broker)}
     return {part for story in stories for part in story.parts if part.hex() in names}
 
 

@@ -321,7 +321,9 @@ Faults = Mapping[str, Callable[[Scene], Authorization]]
 def _nonce(user: User, expires_in: int) -> bytes:
     """A nonce that the broker could have made."""
     fresh = random_bytes(16) + (clock() + expires_in).to_bytes(8, "big")
-    key = (user.wire.broker.directory / "broker.key").read_bytes()
+    broker = user.wire.broker
+    assert isinstance(broker, BrokerProcess)
+    key = (broker.directory / "broker.key").read_bytes()
     return fresh + keyed_hash(key, "nonce", fresh)[:24]
 
 

@@ -1,0 +1,71 @@
+"""Which tests a run takes, and that it says what it leaves out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SECONDS = 120
+
+
+def collected(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist"]
+    return subprocess.run(
+        [*command, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=SECONDS,
+    )
+
+
+def test_every_test_of_a_broker_is_taken_on_the_engine_that_was_chosen() -> None:
+    """Also one that the everyday run takes on another; nothing is started for it."""
+    files = ["test_large", "test_sessions"]
+    run = collected(*(f"tests/server/{file}.py" for file in files), "--engines", "cluster",
+                    "--without", "patroni,haproxy,ceph")  # fmt: skip
+    found = [line for line in run.stdout.splitlines() if "::" in line]
+    assert all(any(file in line for line in found) for file in files)
+    assert all("[cluster" in line or "-cluster" in line for line in found)
+    assert run.stdout.splitlines()[-1].endswith("without patroni, haproxy, ceph.")
+
+
+def test_what_is_left_out_is_counted_in_the_last_line() -> None:
+    run = collected("tests/server/test_blobs.py", "tests/server/test_events.py",
+                    "--engines", "sqlite")  # fmt: skip
+    last = run.stdout.splitlines()[-1]
+    assert last.startswith("Left out: ")
+    assert "about other engines" in last
+    assert "start no broker" in last
+
+
+def test_the_everyday_run_says_that_it_leaves_out_the_cluster() -> None:
+    run = collected("tests/cluster")
+    assert run.stdout.splitlines()[-1].endswith("need a cluster (make test-cluster).")
+
+
+def test_what_cannot_be_had_fails_the_run_and_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import shutil\nshutil.which = lambda *a, **k: None\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT / 'src'}")
+    run = collected("tests/cluster", "--engines", "cluster", "--without", "ceph")
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR
+    last = run.stderr.strip().splitlines()[-1]
+    assert "lacks patroni, haproxy" in last
+    assert "apt-get install" in last
+    assert "ceph" not in last
+
+
+@pytest.mark.parametrize("option", ["--engines", "--without"])
+def test_an_engine_that_nobody_knows_is_refused(option: str) -> None:
+    run = collected("tests/server/test_blobs.py", option, "oracle")
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "and not oracle" in run.stderr
