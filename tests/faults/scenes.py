@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from scbroker import MemoryTrustStore, ServerProvider
 from scbroker.keys import KeyRing
@@ -61,7 +60,7 @@ class Scene:
         return provider
 
     def await_ready(self) -> None:
-        """Waits until somebody serves again."""
+        """Waits until the first broker serves again. A proxy before it passes no question of health on."""
         deadline = time.monotonic() + PATIENCE
         while not self._is_ready():
             if time.monotonic() > deadline:
@@ -69,8 +68,7 @@ class Scene:
             time.sleep(0.05)
 
     def _is_ready(self) -> bool:
-        address = urlsplit(self.urls[0])
-        link = http.client.HTTPConnection("127.0.0.1", address.port or 0, timeout=10)
+        link = http.client.HTTPConnection("127.0.0.1", self.first.port, timeout=10)
         with closing(link), suppress(OSError, http.client.HTTPException):
             link.request("GET", "/health/ready")
             return link.getresponse().status == 200
