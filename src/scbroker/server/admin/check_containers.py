@@ -40,8 +40,8 @@ class ContainerCheck:
     ) -> None:
         self._connection, self._row, self._chains = connection, row, chains
         self._findings = findings
-        self.name = named("container", row.id)
-        self.records = 0
+        self.name: str = named("container", row.id)
+        self.records: int = 0
 
     def run(self) -> None:
         """What breaks the chain is raised as `IntegrityError`; what is wrong beside it is told."""

@@ -18,7 +18,7 @@ class Findings:
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
-        self.wrong = 0
+        self.wrong: int = 0
         self.seen: Counter[str] = Counter()
 
     def add(self, what: str) -> None:
