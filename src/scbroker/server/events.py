@@ -303,7 +303,7 @@ def _number(connection: Connection, user_id: bytes) -> bool:
 
 def _page(connection: Connection, user_id: bytes, query: EventQuery) -> Events:
     last = connection.execute(sql.LAST_EVENT, {"user": user_id}).scalar_one()
-    found = [_event(row) for row in connection.execute(events_page(user_id, query))]
+    found = [_event(row) for row in connection.execute(*events_page(user_id, query))]
     return Events(events=found, firstId=1, lastId=last)
 
 
