@@ -28,7 +28,6 @@ from sqlalchemy import (
     Executable,
     Insert,
     LargeBinary,
-    Select,
     TextClause,
     Update,
     event,
@@ -66,7 +65,7 @@ _COLUMNS: Final = {
     "access_version": "n % 3 + 1",
     "committed": "false",
     "container_id": _CONTAINER,
-    "container_type": "CASE WHEN n % 20 = 0 THEN 'rare' ELSE 'letter' END",
+    "container_type": "'letter'",
     "containers.id": "decode(md5('container' || n), 'hex')",
     "chunk": "n % 3",
     "creator_id": _USER,
@@ -122,7 +121,7 @@ def asked() -> dict[str, tuple[Executable, dict[str, Any]]]:
             if reads and not name.startswith("_"):  # what others are made of
                 numbered = f"{name} {number}" if isinstance(value, tuple) else name
                 found[numbered] = statement, _values_of(statement)
-    return found | {name: (page, {}) for name, page in _pages()}
+    return found | dict(_pages())
 
 
 def _values_of(statement: Any) -> dict[str, Any]:
@@ -136,7 +135,7 @@ def _values_of(statement: Any) -> dict[str, Any]:
     return values
 
 
-def _pages() -> Iterator[tuple[str, Select[Any]]]:
+def _pages() -> Iterator[tuple[str, tuple[Executable, dict[str, Any]]]]:
     """A page of events by every criterion, alone and together."""
     criteria: dict[str, Any] = {
         "containerId": "00000000-0000-0000-0000-000000000000",
@@ -165,8 +164,35 @@ def plans(database_url: str, *works: Callable[[Connection], object]) -> dict[str
     return asyncio.run(ask())
 
 
+_GENERIC: Final = """
+CREATE FUNCTION pg_temp.generic(statement text) RETURNS json LANGUAGE plpgsql AS $f$
+DECLARE answer json;
+BEGIN
+  EXECUTE 'EXPLAIN (GENERIC_PLAN, FORMAT JSON) ' || statement INTO answer;
+  RETURN answer;
+END $f$
+"""
+
+
 class _Undone(Exception):  # noqa: N818
     """What was done is taken back."""
+
+
+def plans_for_any(database_url: str) -> dict[str, Plan]:
+    """PostgreSQL's plans for whatever parameters: what it may go over to for a statement asked often."""
+    found: dict[str, Plan] = {}
+
+    def ask(connection: Connection) -> None:
+        connection.exec_driver_sql(_GENERIC)
+        for name, each in asked().items():
+            stopped = _stopped(partial(connection.execute, *each))
+            answer = connection.execute(
+                text("SELECT pg_temp.generic(:statement)"), {"statement": stopped.statement}
+            )
+            found[name] = _read(answer.scalar_one())
+
+    plans(database_url, ask)
+    return found
 
 
 def plans_without(database_url: str, index: str) -> dict[str, Plan]:
@@ -240,7 +266,10 @@ def _stopped(execute: Any) -> _Stopped:
 
 def _of_postgresql(connection: Connection, stopped: _Stopped) -> Plan:
     explain = f"EXPLAIN (FORMAT JSON) {stopped.statement}"
-    answer = connection.exec_driver_sql(explain, stopped.parameters).scalar_one()
+    return _read(connection.exec_driver_sql(explain, stopped.parameters).scalar_one())
+
+
+def _read(answer: Any) -> Plan:
     [root] = msgspec.json.decode(answer) if isinstance(answer, str) else answer
     plan = Plan()
     for node in _nodes(root["Plan"]):

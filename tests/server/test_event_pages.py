@@ -90,7 +90,7 @@ def test_every_combination_of_criteria_finds_what_matches_in_order(database_url:
         upgrade(connection)
         connection.execute(sql.ADD_EVENTS, rows)
         return [
-            [row.id for row in connection.execute(events_page(USERS[0], query))]
+            [row.id for row in connection.execute(*events_page(USERS[0], query))]
             for query in queries
         ]
 

@@ -9,7 +9,17 @@ import pytest
 from scbroker.server import statements
 from tests.engines import PostgresServer
 from tests.server import plans as asking
-from tests.server.plans import ENGINES, NAME, Plan, asked, plans, plans_without, prepare, table
+from tests.server.plans import (
+    ENGINES,
+    NAME,
+    Plan,
+    asked,
+    plans,
+    plans_for_any,
+    plans_without,
+    prepare,
+    table,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 # Who may read a table as a whole, and why.
@@ -58,14 +68,26 @@ def test_every_statement_is_served_by_an_index(engine: str, found: Found) -> Non
     assert served == asked().keys() - WHOLE.keys()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_page_of_events_is_found_by_the_index_of_its_criterion(engine: str, found: Found) -> None:
+def _check_pages(found: dict[str, Plan]) -> None:
     pages = {name.removeprefix("events_page by "): set(plan.indexes)
-             for name, plan in found[engine].items() if name.startswith("events_page")}  # fmt: skip
+             for name, plan in found.items() if name.startswith("events_page")}  # fmt: skip
+    assert len(pages) == 16
     for criteria, indexes in pages.items():
         names = ("containerId", "container"), ("containerType", "type"), ("eventType", "kind")
         first = next((index for name, index in names if name in criteria), "user")
         assert indexes == {f"events_of_{first}"}, criteria
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_page_of_events_is_found_by_the_index_of_its_criterion(engine: str, found: Found) -> None:
+    _check_pages(found[engine])
+
+
+def test_so_it_is_where_postgresql_plans_for_any_parameters(
+    found: Found, urls: dict[str, str]
+) -> None:
+    assert found
+    _check_pages(plans_for_any(urls["postgresql"]))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -317,7 +317,7 @@ def _number(connection: Connection, user_id: bytes) -> bool:
 def _page(connection: Connection, user_id: bytes, query: EventQuery) -> Events:
     log = sql.the(connection, sql.ENDS_OF_LOG, user=user_id)
     return Events(
-        events=[event_of(row) for row in connection.execute(events_page(user_id, query))],
+        events=[event_of(row) for row in connection.execute(*events_page(user_id, query))],
         firstId=log.first_event,
         lastId=log.last_event,
         droppedDigest=log.dropped_digest or NO_EVENTS,

@@ -249,19 +249,20 @@ Index(
     sqlite_where=text("id IS NULL"),
     postgresql_where=text("id IS NULL"),
 )
-# For the criteria of a page, and in its order. Numbered once, an event stays as it is.
-for _name, _columns in {
-    "events_of_container": [events.c.container_id],
-    "events_of_type": [events.c.container_type, events.c.event_type],
-    "events_of_kind": [events.c.event_type],
-}.items():
+# For the criteria of a page, and in its order. Numbered once, an event stays as it is. Each condition is what
+# the queries say that the index is for: kinds of a type are not looked for among all types.
+for _name, _columns, _numbered in (
+    ("events_of_container", [events.c.container_id], "id IS NOT NULL"),
+    ("events_of_type", [events.c.container_type, events.c.event_type], "id IS NOT NULL"),
+    ("events_of_kind", [events.c.event_type], "id > 0"),
+):
     Index(
         _name,
         events.c.user_id,
         *_columns,
         events.c.id,
-        sqlite_where=text("id IS NOT NULL"),
-        postgresql_where=text("id IS NOT NULL"),
+        sqlite_where=text(_numbered),
+        postgresql_where=text(_numbered),
     )
 
 accesses: Final = Table(

@@ -10,19 +10,17 @@ down_revision = "0003"
 branch_labels = None
 depends_on = None
 
-_NUMBERED = sa.text("id IS NOT NULL")
-
 
 def upgrade() -> None:
-    for name, columns in {
-        "events_of_container": ["container_id"],
-        "events_of_type": ["container_type", "event_type"],
-        "events_of_kind": ["event_type"],
-    }.items():
+    for name, columns, numbered in (
+        ("events_of_container", ["container_id"], "id IS NOT NULL"),
+        ("events_of_type", ["container_type", "event_type"], "id IS NOT NULL"),
+        ("events_of_kind", ["event_type"], "id > 0"),
+    ):
         op.create_index(
             name,
             "events",
             ["user_id", *columns, "id"],
-            sqlite_where=_NUMBERED,
-            postgresql_where=_NUMBERED,
+            sqlite_where=sa.text(numbered),
+            postgresql_where=sa.text(numbered),
         )
