@@ -25,7 +25,6 @@ from obstore.store import LocalStore, ObjectStore, from_url
 from scbroker.errors import InvalidArgumentError, OverloadedError
 
 _PREFIX: Final = "parts"
-_LOCK: Final = "removing"
 _CHECK: Final = "parts/00/check"
 _NAME: Final = re.compile(r"parts/([0-9a-f]{2})/(\1[0-9a-f]{30})-[0-9a-f]{32}")
 _PAGE: Final = 500
@@ -141,7 +140,6 @@ class Folder(Blobs):
     def __init__(self, root: Path) -> None:
         for number in range(256):
             (root / _PREFIX / f"{number:02x}").mkdir(parents=True, exist_ok=True)
-        (root / _LOCK).touch(0o600)
         _sync(root / _PREFIX)
         _sync(root)
         self._root = root
@@ -164,7 +162,7 @@ class Folder(Blobs):
 
     @contextlib.contextmanager
     def _locked(self, operation: int) -> Iterator[None]:
-        descriptor = os.open(self._root / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(self._root / _PREFIX, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, operation)
             yield
