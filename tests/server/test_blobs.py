@@ -102,7 +102,7 @@ def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
             await database.close()
 
     asyncio.run(work())
-    [file] = [path for path in (root / "parts").rglob("*") if path.is_file()]
+    [file] = [path for path in root.rglob("*") if path.is_file()]
     assert file.read_bytes() == bytes(1000)
     assert synced == ["commit", str(file), str(file.parent), "commit"]
 

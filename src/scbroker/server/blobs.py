@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _REMOTE: Final = ("s3", "gs", "az")
 _PREFIX: Final = "parts"
-_LOCK: Final = "removing"
 _PAGE: Final = 500
 _NAME: Final = re.compile(r"parts/([0-9a-f]{2})/(\1[0-9a-f]{30})-[0-9a-f]{32}(-[0-9]{1,20})?\Z")
 _CHECK: Final = "parts/00/check"
@@ -227,7 +226,6 @@ class Folder(Blobs):
     def __init__(self, root: Path) -> None:
         for number in range(256):
             (root / _PREFIX / f"{number:02x}").mkdir(parents=True, exist_ok=True)
-        (root / _LOCK).touch(0o600)
         _sync(root / _PREFIX)
         _sync(root)
         self._root = root
@@ -255,7 +253,7 @@ class Folder(Blobs):
 
     @contextlib.contextmanager
     def _locked(self, operation: int) -> Iterator[None]:
-        descriptor = os.open(self._root / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(self._root / _PREFIX, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, operation)
             yield
