@@ -37,7 +37,7 @@ _REGION: Final = "us-east-1"
 _START_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.02
 _ATTEMPTS: Final = 3
-_MEMORY: Final = 2**30
+_MEMORY: Final = 4 * 2**30
 _DISK: Final = 4 * 2**30
 
 # Every path lies in the folder; nothing listens but on loopback.
