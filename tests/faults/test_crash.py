@@ -159,7 +159,7 @@ def test_the_inspection_finds_objects_that_are_missing_changed_or_nobodys(
     inspection, root = Inspection(scene, crowd), scene.first.directory / "objects"
     stored = look(scene.database_url)
     committed = {row.part_id for row in stored.rows["parts"] if row.committed}
-    name = next(row.blob for row in stored.rows["chunks"] if row.part_id in committed)
+    name: str = next(row.blob for row in stored.rows["chunks"] if row.part_id in committed)
     data = (root / name).read_bytes()
     for harm in (
         lambda: (root / name).unlink(),
