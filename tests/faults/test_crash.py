@@ -17,7 +17,7 @@ from tests.faults.crash import run
 from tests.faults.crowd import Crowd
 from tests.faults.inspection import Inspection
 from tests.faults.scenes import Scene
-from tests.faults.stored import damage
+from tests.faults.stored import damage, look
 from tests.faults.victims import WorkerVictim
 
 KILLS = 4
@@ -74,8 +74,12 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, Cro
         crowd = Crowd(scene, 5, writers=3, readers=2)
         crowd.start()
         while crowd.ledger.acknowledged < 150:
-            pass
+            time.sleep(0.01)
         crowd.stop()
+        # One with an object, whatever the crowd happened to make.
+        device = scene.device(crowd.rings[0], "writer 0")
+        made = device.createContainer(bytes(100_000)).result(60)
+        crowd.ledger.wrote(0, "writer 0", {}, made)
         yield scene, crowd
 
 
@@ -153,7 +157,9 @@ def test_the_inspection_finds_objects_that_are_missing_changed_or_nobodys(
 ) -> None:
     scene, crowd = lived
     inspection, root = Inspection(scene, crowd), scene.first.directory / "objects"
-    name = sorted(scene.objects.names())[0]
+    stored = look(scene.database_url)
+    committed = {row.part_id for row in stored.rows["parts"] if row.committed}
+    name: str = next(row.blob for row in stored.rows["chunks"] if row.part_id in committed)
     data = (root / name).read_bytes()
     for harm in (
         lambda: (root / name).unlink(),
