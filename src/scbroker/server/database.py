@@ -47,8 +47,7 @@ _SQLITE_PASSING: Final = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN,
 }
-# And a standby, where a primary was until a moment ago.
-_POSTGRES_PASSING: Final = ("08", "40", "53", "57", "25006")
+_POSTGRES_PASSING: Final = {"08", "40", "53", "57"}
 
 
 class Database(Protocol):
@@ -261,8 +260,9 @@ def _translated(error: DBAPIError) -> BrokerError | DBAPIError:
     """A failure of the database that passes is the caller's to retry; any other is a fault."""
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     state = str(getattr(error.orig, "sqlstate", None) or "")
-    passing = code in _SQLITE_PASSING or state.startswith(_POSTGRES_PASSING)
-    if passing or error.connection_invalidated:
+    passing = code in _SQLITE_PASSING or state[:2] in _POSTGRES_PASSING
+    standby = isinstance(getattr(error.orig, "__cause__", None), TargetServerAttributeNotMatched)
+    if passing or standby or error.connection_invalidated:
         return OverloadedError("The broker's database cannot answer just now.", retryAfter=1)
     return error
 
@@ -273,7 +273,7 @@ def _reachable() -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise _translated(error) from error
-    except (OSError, PoolTimeoutError, TargetServerAttributeNotMatched) as error:
+    except (OSError, PoolTimeoutError) as error:
         raise OverloadedError("The broker's database is not reachable.", retryAfter=1) from error
 
 
