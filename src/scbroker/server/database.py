@@ -295,10 +295,8 @@ def _translated(error: DBAPIError) -> BrokerError | DBAPIError:
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     state = str(getattr(error.orig, "sqlstate", None) or "")
     passing = code in _SQLITE_PASSING or state.startswith(_POSTGRES_PASSING)
-    # SQLAlchemy has wrapped it: while no member leads, there is none to connect to.
-    cause = error.orig.__cause__ if error.orig is not None else None
-    passing = passing or isinstance(cause, TargetServerAttributeNotMatched)
-    if passing or error.connection_invalidated:
+    standby = isinstance(getattr(error.orig, "__cause__", None), TargetServerAttributeNotMatched)
+    if passing or standby or error.connection_invalidated:
         return OverloadedError("The broker's database cannot answer just now.", retryAfter=1)
     return error
 
@@ -309,7 +307,7 @@ def _reachable() -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise _translated(error) from error
-    except (OSError, PoolTimeoutError, TargetServerAttributeNotMatched) as error:
+    except (OSError, PoolTimeoutError) as error:
         raise OverloadedError("The broker's database is not reachable.", retryAfter=1) from error
 
 
