@@ -49,6 +49,7 @@ from tests.client.owners import PATIENCE, change, ring_of, shared_by
 from tests.client.tcp import BadBroker, http
 from tests.client.test_lying_broker import flipped, lying
 from tests.conftest import NewProvider
+from tests.server.ageing import age, drop_old_events
 from tests.test_errors import KINDS
 
 CONTENT = b"CANARY " * 30_000
@@ -199,6 +200,16 @@ def a_container_that_was_deleted(scene: Scene) -> Iterator[Attempt]:
     made = alice.createContainer(b"x").result(PATIENCE)
     alice.deleteContainer(made.id).result(PATIENCE)
     yield lambda **style: alice.getContainer(made.id, **style)
+
+
+@case(e.EventsExpiredError, "events-expired", "go on with getEvents(startId=2)")
+def events_that_were_dropped(scene: Scene) -> Iterator[Attempt]:
+    alice, broker = scene.new_provider(True), scene.broker("broker")
+    alice.createContainer(b"x").result(PATIENCE)
+    alice.getEvents().result(PATIENCE)
+    age(broker, id_of(alice))
+    drop_old_events(broker)
+    yield lambda **style: alice.getEvents(startId=1, **style)
 
 
 @case(e.ConflictError, "conflict", "at version 2, not 1")

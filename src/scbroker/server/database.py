@@ -64,8 +64,8 @@ _SQLITE_PASSING: Final = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN,
 }
-# Also a transaction that idled, a standby where a primary was until a moment ago, a lock that was not had.
-_POSTGRES_PASSING: Final = ("08", "40", "53", "57", "25P03", "25006", "55P03")
+# Also a transaction that idled, and a lock that was not had.
+_POSTGRES_PASSING: Final = ("08", "40", "53", "57", "25P03", "55P03")
 
 
 class Database(Protocol):
