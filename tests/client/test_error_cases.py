@@ -202,7 +202,7 @@ def a_container_that_was_deleted(scene: Scene) -> Iterator[Attempt]:
     yield lambda **style: alice.getContainer(made.id, **style)
 
 
-@case(e.EventsExpiredError, "events-expired", "go on with getEvents(startId=2)")
+@case(e.EventsExpiredError, "events-expired", "no events below 2 any more")
 def events_that_were_dropped(scene: Scene) -> Iterator[Attempt]:
     alice, broker = scene.new_provider(True), scene.broker("broker")
     alice.createContainer(b"x").result(PATIENCE)
