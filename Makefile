@@ -33,7 +33,7 @@ SCALE ?=
 LOCK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-cluster fuzz check format docs lock clean attacks flips audit bench crash scale
+.PHONY: help install demo test test-long test-cluster fuzz check format docs lock clean attacks flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +48,9 @@ test: $(INSTALLED) ## Run all tests
 	  --engines "$(ENGINES)" $(TESTS)
 
 # The second run ends engines and brokers, and starts its own: one process, one cluster.
+test-long: $(INSTALLED) ## Run the tests that take long: kills, faults, histories, backups under load (3 min)
+	$(BIN)/pytest --long -m long --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(TESTS)
+
 test-cluster: $(INSTALLED) ## Run the tests on PostgreSQL under Patroni, Ceph and HAProxy
 	$(BIN)/pytest --engines cluster --without "$(WITHOUT)" --ignore tests/cluster \
 	  --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(TESTS) $(SUITE)

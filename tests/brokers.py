@@ -34,6 +34,7 @@ from scbroker.wire import codec
 from scbroker.wire import users as u
 from scbroker.wire.codec import Message, SignedObject
 from scbroker.wire.origin import canonical_origin
+from tests.nursery import Forked, is_available, nursery
 
 T = TypeVar("T")
 ENGINES: Final = ("sqlite", "postgresql")
@@ -106,7 +107,7 @@ class BrokerProcess:
         self._workers = workers
         self.variables = variables
         self._works_in = works_in
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | Forked | None = None
         self._drain: threading.Thread | None = None
 
     def __enter__(self) -> Self:
@@ -148,17 +149,7 @@ class BrokerProcess:
         options = ["--port", str(self.port), "--data-dir", str(self.directory)]
         options += ["--workers", str(self._workers)]
         with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                serve_command(*options),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=environment(self.settings, self.variables),
-                cwd=self._works_in,
-                # An interrupt at the terminal is for the test runner, which then stops the broker.
-                start_new_session=True,
-            )
+            self._process = self._launch(options, log)
         assert self._process.stdout is not None
         first = self._process.stdout.readline()
         if not first.startswith("scbroker serves http://"):
@@ -170,6 +161,22 @@ class BrokerProcess:
         self.output = first
         self._drain = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._drain.start()
+
+    def _launch(self, options: list[str], log: IO[bytes]) -> subprocess.Popen[str] | Forked:
+        variables = environment(self.settings, self.variables)
+        if is_available() and self._workers == 1:
+            return nursery().start(["serve", *options], variables, self._works_in, log)
+        return subprocess.Popen(
+            serve_command(*options),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=variables,
+            cwd=self._works_in,
+            # An interrupt at the terminal is for the test runner, which then stops the broker.
+            start_new_session=True,
+        )
 
     def _read(self, stdout: IO[str]) -> None:
         for line in stdout:
@@ -205,7 +212,7 @@ class BrokerProcess:
         """A registered user, cheaply: their KeyFile opens under no secret, but the KeyRing is here."""
         return new_user(self, auth, key_file)
 
-    def _running(self) -> subprocess.Popen[str]:
+    def _running(self) -> subprocess.Popen[str] | Forked:
         if self._process is None:
             raise RuntimeError("The broker is not running")
         return self._process
@@ -217,7 +224,7 @@ class BrokerProcess:
         assert process.stdout is not None
         process.stdout.close()
         self._process = self._drain = None
-        return process.returncode
+        return process.wait()
 
 
 def new_user(at: Address, auth: bytes | None = None, key_file: bytes | None = None) -> KeyRing:

@@ -28,6 +28,7 @@ CHOICES: Final = (*ENGINES, CLUSTER)
 _ELSEWHERE: Final = "are about other engines"
 _UNTOUCHED: Final = "start no broker that could stand on them"
 _OF_CLUSTER: Final = "need a cluster (make test-cluster)"
+_LONG: Final = "take long (make test-long)"
 _OF_PART: Final = "need what was left out"
 
 
@@ -94,6 +95,8 @@ class Choice:
 
     def _reason(self, item: pytest.Item) -> str:
         """Why a test is left out; an empty text if it is not."""
+        if item.get_closest_marker("long") and not self._config.getoption("--long"):
+            return _LONG
         parts = [mark.args or PARTS for mark in item.iter_markers(CLUSTER)]
         if parts:
             if CLUSTER not in self.engines:
@@ -145,6 +148,7 @@ CHOICE: Final = pytest.StashKey[Choice]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("scbroker")
     group.addoption("--engines", default="", help=f"of {', '.join(CHOICES)}: with commas between")
+    group.addoption("--long", action="store_true", help="those that take long as well")
     group.addoption("--without", default="", help=f"of the cluster's {', '.join(PARTS)}: left out")
 
 

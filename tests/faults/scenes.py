@@ -17,7 +17,6 @@ from scbroker.keys import KeyRing
 from tests.brokers import BrokerProcess
 from tests.cluster.cluster import Cluster
 from tests.engines import PostgresServer
-from tests.faults.quick import QuickBroker
 from tests.faults.stored import Bucket, Folder, Objects
 from tests.faults.victims import (
     BrokerVictim,
@@ -82,7 +81,7 @@ class Scene:
 @contextmanager
 def sqlite(folder: Path) -> Iterator[Scene]:
     """One broker on SQLite and a folder, with every fsync real."""
-    with QuickBroker(folder) as broker:
+    with BrokerProcess(folder) as broker:
         yield from _scene(broker, [BrokerVictim(broker)])
 
 

@@ -20,6 +20,8 @@ from tests.faults.scenes import Scene
 from tests.faults.stored import damage, look
 from tests.faults.victims import WorkerVictim
 
+pytestmark = pytest.mark.long
+
 KILLS = 4
 
 

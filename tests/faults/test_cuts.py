@@ -21,6 +21,8 @@ from tests.faults.proxy import Link
 from tests.faults.stored import look
 from tests.faults.wholeness import check_numbers, check_rows
 
+pytestmark = pytest.mark.long
+
 PATIENCE = 60.0
 LARGE = b"large" * 40_000
 RECORD = b"PUT /v1/containers"

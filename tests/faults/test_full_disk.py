@@ -18,6 +18,8 @@ from tests.faults import scenes
 from tests.faults.stored import look
 from tests.faults.wholeness import check_numbers, check_objects, check_rows
 
+pytestmark = pytest.mark.long
+
 PATIENCE = 60.0
 LARGE = bytes(range(256)) * 4000
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.faults.histories import run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 def test_what_clients_were_told_under_cuts_and_kills_has_an_order(

@@ -16,12 +16,14 @@ import pytest
 
 from scbroker import BrokerError, MemoryTrustStore, Promise, ServerProvider
 from scbroker.types import SecuredContainer
+from tests.brokers import BrokerProcess
 from tests.faults import scenes
-from tests.faults.quick import QuickBroker
 from tests.faults.scenes import Scene
 from tests.faults.stored import look, make_old
 from tests.faults.strace import Tampering
 from tests.faults.wholeness import check_numbers, check_objects, check_rows
+
+pytestmark = pytest.mark.long
 
 PATIENCE = 60.0
 LARGE = bytes(range(256)) * 1000
@@ -122,7 +124,7 @@ def test_a_disk_that_fails_is_an_error_to_try_again_and_afterwards_the_same_oper
     )
 
 
-class _FullLog(QuickBroker):
+class _FullLog(BrokerProcess):
     """Its standard error is a disk without room."""
 
     @property

@@ -113,6 +113,7 @@ def copy_of(backup: Path) -> Path:
     return target
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [[], ["--link"]], ids=["copies", "links"])
 def test_a_backup_that_is_taken_under_load_is_whole_and_holds_up_nobody(
     served: BrokerProcess, new_provider: NewProvider, tmp_path: Path, options: list[str]
