@@ -1,7 +1,7 @@
-"""Processes of brokers that start in a moment: forked from one that has imported everything.
+"""Processes of `scbroker` that start in a moment: forked from one that has imported everything.
 
 Of the second that a start takes, nearly all is Python reading modules, and a test run starts hundreds.
-What runs in the fork is `scbroker serve`, all of it, with nothing shared but what was imported.
+What runs in the fork is the command, all of it, with nothing shared but what was imported.
 
     python -m tests.nursery FD
 
@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -57,7 +58,7 @@ class Forked:
         if self.returncode is None:
             ended, _, _ = select.select([self._pidfd], [], [], timeout)
             if not ended:
-                raise subprocess.TimeoutExpired("scbroker serve", timeout or 0.0)
+                raise subprocess.TimeoutExpired("scbroker", timeout or 0.0)
             self.returncode = self._nursery.reap(self.pid)
             os.close(self._pidfd)
         return self.returncode
@@ -121,15 +122,33 @@ def nursery() -> Nursery:
     return _nurseries[pid]
 
 
+def run(options: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[int, str, str]:
+    """Runs `scbroker` with these options to its end; gives exit status, standard output and error."""
+    if not is_available():
+        command = [sys.executable, "-c", "from scbroker.cli import main; main()", *options]
+        done = subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+    with tempfile.TemporaryFile() as stderr:
+        process = nursery().start(options, env, None, stderr)
+        with process.stdout:
+            output = process.stdout.read()
+        status = process.wait(timeout)
+        stderr.seek(0)
+        return status, output, stderr.read().decode()
+
+
 def _import_everything() -> None:
     import uvicorn.lifespan.on
     import uvicorn.loops.auto
     import uvicorn.protocols.http.auto  # noqa: F401 - what uvicorn imports when it begins to serve
 
+    import scbroker.cli.commands
     import scbroker.server.commands  # noqa: F401
 
 
-def _become_broker(
+def _become_scbroker(
     options: list[str], env: dict[str, str], cwd: str, stdout: int, stderr: int
 ) -> int:
     os.setsid()
@@ -170,7 +189,7 @@ def _serve(link: socket.socket) -> None:
             link.close()
             status = 1
             try:
-                status = _become_broker(*order, *descriptors)
+                status = _become_scbroker(*order, *descriptors)
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import BrokerProcess
+from tests.client.engines import postgresql_when_long
 from tests.conftest import NewProvider
 from tests.test_docs import Page, Stage, new_stage  # noqa: F401 - the fixture `stage`
 
@@ -36,6 +37,7 @@ def test_every_link_to_a_file_of_the_project_leads_somewhere(page: Path) -> None
     assert missing == []
 
 
+@postgresql_when_long
 def test_eight_writers_at_once_create_two_hundred_containers_and_none_fails(
     new_provider: NewProvider,
 ) -> None:

@@ -350,7 +350,11 @@ def _regions(maps: str) -> Iterator[tuple[int, int]]:
             yield int(match[1], 16), int(match[2], 16)
 
 
-each_end = pytest.mark.parametrize("end", ENDS)
+# These begin a process each, in which all memory is searched.
+_EVERYDAY: Final = ("logout", "a failed logIn whose promise is kept")
+each_end = pytest.mark.parametrize(
+    "end", [pytest.param(end, marks=() if end in _EVERYDAY else pytest.mark.long) for end in ENDS]
+)
 
 
 @each_end

@@ -44,7 +44,7 @@ from tests.client.devices import (
     outcome,
     revive,
 )
-from tests.client.engines import both_engines
+from tests.client.engines import postgresql_when_long
 from tests.client.model import Change, Field, Grant, Members, State, farewell
 from tests.conftest import StartBroker
 
@@ -559,7 +559,7 @@ def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-@both_engines
+@postgresql_when_long
 def test_whatever_devices_do_at_once_nothing_is_lost_doubled_or_shown_to_strangers(
     start_broker: StartBroker, engine: str
 ) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.brokers import BrokerProcess, environment
+from tests.nursery import run
 
-_ADMIN = "import sys; from scbroker.cli import main; sys.argv[1:1] = ['admin']; main()"
 _SECONDS = 120.0
 
 
@@ -34,12 +32,7 @@ def admin(broker: BrokerProcess, *arguments: str | Path, at: Path | None = None)
     settings = dict(broker.settings)
     if at is not None:
         settings["database_url"] = ""
-    command = [sys.executable, "-c", _ADMIN, *map(str, arguments)]
-    done = subprocess.run(
-        [*command, "--data-dir", str(at or broker.directory)],
-        env=environment({name: value for name, value in settings.items() if value != ""}),
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-    )
-    return Done(done.returncode, done.stdout.splitlines(), done.stderr)
+    options = ["admin", *map(str, arguments), "--data-dir", str(at or broker.directory)]
+    variables = environment({name: value for name, value in settings.items() if value != ""})
+    status, output, error = run(options, variables, _SECONDS)
+    return Done(status, output.splitlines(), error)

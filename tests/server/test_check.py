@@ -16,6 +16,7 @@ from scbroker.records.container_record import SEGMENT, Role
 from scbroker.server import commands
 from scbroker.server.settings import Settings
 from tests.brokers import BrokerProcess, Wire, clock
+from tests.client.engines import postgresql_when_long
 from tests.conftest import StartBroker
 from tests.server.operators import admin
 from tests.server.tables import dump, query
@@ -120,6 +121,7 @@ LINE = re.compile(
 
 
 @pytest.mark.parametrize("options", [[], ["--quick"]], ids=["whole", "quick"])
+@postgresql_when_long
 def test_of_a_whole_broker_it_says_how_much_there_is_and_changes_nothing(
     kept: Kept, options: list[str]
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from scbroker.records.container_record import Role
 from tests.brokers import BrokerProcess, Wire, clock
+from tests.client.engines import postgresql_when_long
 from tests.conftest import StartBroker
 from tests.server.operators import admin
 from tests.server.tables import dump, query
@@ -60,6 +61,7 @@ def planted(broker: BrokerProcess, hours: float, *, doomed: float | None = None)
     return name
 
 
+@postgresql_when_long
 def test_it_removes_exactly_what_nothing_needs_and_says_how_much(start_broker: StartBroker) -> None:
     broker = start_broker()
     url = broker.database_url
