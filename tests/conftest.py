@@ -19,6 +19,7 @@ from tests.brokers import ENGINES, BrokerProcess, Wire
 from tests.cluster.deployment import Addresses
 from tests.engine_choice import CHOICE, CLUSTER, pytest_addoption, pytest_configure
 from tests.engines import PostgresServer
+from tests.nursery import want_it
 
 __all__ = ["pytest_addoption", "pytest_configure"]  # hooks
 
@@ -30,6 +31,8 @@ settings.register_profile(
     phases=set(Phase) - {Phase.shrink, Phase.explain},
 )
 """For `--hypothesis-profile`: minutes where the everyday run takes seconds."""
+
+want_it()
 
 
 @pytest.fixture(autouse=True, scope="session")

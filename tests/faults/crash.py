@@ -26,6 +26,7 @@ from tests.faults import scenes
 from tests.faults.crowd import Crowd
 from tests.faults.inspection import Inspection
 from tests.faults.scenes import Scene
+from tests.nursery import want_it
 
 _WHILE_STARTING: Final = 0.25
 """Of all kills, the share that does not wait until what was killed before serves again."""
@@ -110,6 +111,7 @@ def scene_of(engine: str, folder: Path, rng: random.Random) -> AbstractContextMa
 
 
 def main() -> None:
+    want_it()
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--engine", choices=["sqlite", "postgresql", "cluster"], default="sqlite")

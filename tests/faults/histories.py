@@ -38,6 +38,7 @@ from tests.faults.history import FOREVER, Operation, Value, check
 from tests.faults.proxy import Link
 from tests.faults.stored import look
 from tests.faults.wholeness import check_numbers, check_rows
+from tests.nursery import want_it
 
 CLIENTS: Final = 6
 CONTAINERS: Final = 3
@@ -297,6 +298,7 @@ def run(engine: str, count: int, seed: int, folder: Path, seconds: float = 8.0) 
 
 
 def main() -> None:
+    want_it()
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--histories", type=int, default=10, help="rounds, of three containers each"
