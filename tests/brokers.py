@@ -15,7 +15,6 @@ import http.client
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 import urllib.parse
@@ -34,11 +33,10 @@ from scbroker.wire import codec
 from scbroker.wire import users as u
 from scbroker.wire.codec import Message, SignedObject
 from scbroker.wire.origin import canonical_origin
-from tests.nursery import Forked, is_available, nursery
+from tests.nursery import Forked, command, is_available, nursery
 
 T = TypeVar("T")
 ENGINES: Final = ("sqlite", "postgresql")
-_SERVE: Final = "from scbroker.cli import main; main()"
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 30.0
 _TIMEOUT: Final = 60.0
@@ -53,7 +51,7 @@ def clock() -> int:
 
 def serve_command(*arguments: str) -> list[str]:
     """The command line `scbroker serve`, whatever PATH says."""
-    return [sys.executable, "-c", _SERVE, "serve", *arguments]
+    return command("serve", *arguments)
 
 
 def environment(

@@ -131,12 +131,16 @@ def nursery() -> Nursery:
     return _nurseries[pid]
 
 
+def command(*options: str) -> list[str]:
+    """The command line `scbroker` with these options, whatever PATH says."""
+    return [sys.executable, "-c", "from scbroker.cli import main; main()", *options]
+
+
 def run(options: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[int, str, str]:
     """Runs `scbroker` with these options to its end; gives exit status, standard output and error."""
     if not is_available():
-        command = [sys.executable, "-c", "from scbroker.cli import main; main()", *options]
         done = subprocess.run(
-            command, env=env, capture_output=True, text=True, timeout=timeout, check=False
+            command(*options), env=env, capture_output=True, text=True, timeout=timeout, check=False
         )
         return done.returncode, done.stdout, done.stderr
     with tempfile.TemporaryFile() as stderr:

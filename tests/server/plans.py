@@ -314,7 +314,9 @@ def _index(words: list[str]) -> str:
 def table(by_engine: Mapping[str, Mapping[str, Plan]]) -> str:
     """As a Markdown table."""
     lines = [f"| statement | {' | '.join(ENGINES.values())} |", "|---|---|---|"]
-    for name in (each for each in asked() if each not in _EITHER):
+    for name in asked():
+        if name in _EITHER:
+            continue
         cells = [_cell(by_engine[engine][name]) for engine in ENGINES]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -226,8 +226,8 @@ class Folder(Blobs):
     def __init__(self, root: Path) -> None:
         for number in range(256):
             (root / _PREFIX / f"{number:02x}").mkdir(parents=True, exist_ok=True)
-        _sync(root / _PREFIX)
-        _sync(root)
+        sync(root / _PREFIX)
+        sync(root)
         self._root = root
         super().__init__(LocalStore(root))
 
@@ -264,7 +264,7 @@ class Folder(Blobs):
         await super().put(name, data)
         path = self._root / name
         try:
-            await asyncio.to_thread(_sync, path, path.parent)
+            await asyncio.to_thread(sync, path, path.parent)
         except OSError as error:
             raise OverloadedError("The broker's disk did not take it.", retryAfter=1) from error
 
@@ -274,7 +274,8 @@ def _unlink(paths: list[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sync(*paths: Path) -> None:
+def sync(*paths: Path) -> None:
+    """What is in these files or folders survives a power cut."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -28,7 +28,7 @@ from scbroker.server.admin import manifest as m
 from scbroker.server.admin.check import octets_problem, size_problem
 from scbroker.server.admin.findings import named
 from scbroker.server.admin.opened import Place, Progress, Tell, opened
-from scbroker.server.blobs import Folder
+from scbroker.server.blobs import Folder, sync
 
 _KEY_MISSING: Final = (
     "The broker's key is no file in the data folder: keep it from where it is set."
@@ -58,7 +58,7 @@ async def backup(
     if with_key:
         m.copy(key, target / m.KEY)
     (target / m.DATABASE).chmod(0o600)
-    m.sync(target / m.DATABASE)
+    sync(target / m.DATABASE)
     m.sync_folders(target)
     done = m.Manifest(
         created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -25,6 +25,7 @@ from sqlalchemy import Connection, Row
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.server import statements as sql
+from scbroker.server.blobs import sync
 
 MANIFEST: Final = "manifest.json"
 DATABASE: Final = "broker.sqlite"
@@ -108,15 +109,6 @@ def copy(source: Path, target: Path) -> None:
             file.write(piece)
         file.flush()
         os.fsync(file.fileno())
-
-
-def sync(*paths: Path) -> None:
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def sync_folders(root: Path) -> None:

@@ -16,6 +16,7 @@ from scbroker.server.admin import manifest as m
 from scbroker.server.admin.check import octets_problem
 from scbroker.server.admin.findings import named
 from scbroker.server.admin.opened import Place, Progress, Tell
+from scbroker.server.blobs import sync
 
 UNFINISHED: Final = "restoring"
 
@@ -96,6 +97,6 @@ def _move(new: Path, directory: Path) -> None:
     for name in (m.OBJECTS, m.KEY, m.DATABASE):
         if (new / name).exists() and not (directory / name).exists():
             (new / name).rename(directory / name)
-            m.sync(directory)
+            sync(directory)
     shutil.rmtree(new)
-    m.sync(directory)
+    sync(directory)
