@@ -7,7 +7,6 @@ broker on SQLite and a folder.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,7 +111,9 @@ def test_a_disk_that_fails_is_an_error_to_try_again_and_afterwards_the_same_oper
     device.createContainer(b"before").result(PATIENCE)
     with Tampering(scene.first.pid, tmp_path / "strace", FAILURES[failure]) as tampering:
         promise = device.createContainer(LARGE)
-        threading.Event().wait(1.5)
+        deadline = time.monotonic() + PATIENCE
+        while tampering.injected < 2 and not promise.done() and time.monotonic() < deadline:
+            time.sleep(0.05)
         assert not promise.done(), "the broker said that it has what no disk took"
         assert tampering.injected > 1, "it was tried again"
     made = promise.result(PATIENCE)
