@@ -187,7 +187,7 @@ class Scene:
                 batch = [self.story.follow(user, header=b"{}"), Story(user).begin()]
                 message = RecordsRequest(records=batch)
             case "TransfersRequest":
-                message = {"chunks": [0, 3]}
+                message, path = {"chunks": [0, 3]}, {"partId": str(uuid.uuid4())}
             case "SentChunks":
                 one = {"index": 0, "name": new_blob_name(self.part), "hashes": self._hashes()}
                 message = {"chunks": [one]}

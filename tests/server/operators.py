@@ -33,6 +33,7 @@ def admin(broker: BrokerProcess, *arguments: str | Path, at: Path | None = None)
     if at is not None:
         settings["database_url"] = ""
     options = ["admin", *map(str, arguments), "--data-dir", str(at or broker.directory)]
-    variables = environment({name: value for name, value in settings.items() if value != ""})
+    given = {name: value for name, value in settings.items() if value != ""}
+    variables = environment(given, broker.variables)
     status, output, error = run(options, variables, _SECONDS)
     return Done(status, output.splitlines(), error)

@@ -444,6 +444,7 @@ def test_a_store_that_does_not_take_a_chunk_is_overloaded_and_keeps_nothing(
     assert _segments(alice, story, part, 0, 1).expect(200).body == sealed
 
 
+@pytest.mark.only_on(*ENGINES)
 def test_a_folder_has_no_addresses_and_takes_no_word_for_what_is_there(
     new_user: NewUser, unchanged: Unchanged
 ) -> None:

@@ -60,6 +60,7 @@ def test_every_statement_that_reads_or_changes_rows_is_asked_for() -> None:
     assert named == (written - {"LATEST", *OF_ALL}) | {"events_page"}
 
 
+@pytest.mark.only_on(*ENGINES)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_statement_is_served_by_an_index(engine: str, found: Found) -> None:
     scans = {name: plan.scans for name, plan in found[engine].items() if plan.scans}
@@ -78,6 +79,7 @@ def _check_pages(found: dict[str, Plan]) -> None:
         assert indexes == {f"events_of_{first}"}, criteria
 
 
+@pytest.mark.only_on(*ENGINES)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_page_of_events_is_found_by_the_index_of_its_criterion(engine: str, found: Found) -> None:
     _check_pages(found[engine])
@@ -90,6 +92,7 @@ def test_so_it_is_where_postgresql_plans_for_any_parameters(
     _check_pages(plans_for_any(urls["postgresql"]))
 
 
+@pytest.mark.only_on(*ENGINES)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_statement_without_its_index_is_noticed(
     engine: str, found: Found, urls: dict[str, str]

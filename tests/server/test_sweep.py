@@ -9,10 +9,14 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
+import obstore
+import pytest
+
 from scbroker.records.container_record import Role
-from tests.brokers import BrokerProcess, Wire, clock
+from tests.brokers import ENGINES, BrokerProcess, Wire, clock
 from tests.client.engines import postgresql_when_long
 from tests.conftest import StartBroker
+from tests.server import objects as stored
 from tests.server.operators import admin
 from tests.server.tables import dump, query
 from tests.server.writers import Story, User
@@ -61,6 +65,7 @@ def planted(broker: BrokerProcess, hours: float, *, doomed: float | None = None)
     return name
 
 
+@pytest.mark.only_on(*ENGINES)  # an S3 dates its objects itself
 @postgresql_when_long
 def test_it_removes_exactly_what_nothing_needs_and_says_how_much(start_broker: StartBroker) -> None:
     broker = start_broker()
@@ -102,4 +107,42 @@ def test_it_removes_exactly_what_nothing_needs_and_says_how_much(start_broker: S
         assert ", 0 objects that were waiting for it, 0 objects" in again.last
         assert objects(broker) == kept | {young, arriving}
         Path(broker.directory / "objects" / young).unlink()
+        admin(broker, "check").expect(0)
+
+
+@pytest.mark.cluster("ceph")
+@pytest.mark.only_on("cluster")
+def test_in_an_s3_it_removes_the_same_and_leaves_what_came_lately(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    url, store = broker.database_url, stored.store_of(broker)
+    with Wire(broker) as wire:
+        ring = broker.new_user()
+        alice = User(ring, wire.log_in(ring))
+        needed, replaced, sending, given_up = (
+            large(alice),
+            large(alice),
+            pending(alice),
+            pending(alice),
+        )
+        replaced.tell(alice, replaced.follow(alice, content=b"small"))
+        query(url, "UPDATE parts SET replaced_at = 1 WHERE replaced_at > 0 AND container_id = ?",
+              replaced.id)  # fmt: skip
+        query(url, "UPDATE parts SET touched_at = 1 WHERE container_id = ?", given_up.id)
+        kept = {name for story in (needed, sending) for name in names(broker, story)}
+        part = uuid.uuid4().hex
+        young, doomed = (f"parts/{part[:2]}/{part}-{uuid.uuid4().hex}" for _ in range(2))
+        for name in (young, doomed):
+            obstore.put(store, name, b"left over")
+        since = clock() - 2 * HOUR
+        query(url, "INSERT INTO doomed_blobs VALUES (?, ?)", doomed, since)
+
+        done = admin(broker, "sweep").expect(0)
+        assert done.lines == [
+            "Removed 2 contents that were replaced or not finished, 3 objects that were waiting for it, "
+            "0 objects that nothing names; 1 strange objects are younger than an hour: left."
+        ]
+        assert stored.objects(broker).keys() == kept | {young}
+        obstore.delete(store, young)
         admin(broker, "check").expect(0)

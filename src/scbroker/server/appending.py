@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -121,11 +122,13 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
         return []
     if len(items) > 1:
         return await broker.database.write(lambda c: _Batch(c, broker, items, chain_length).store())
-    item = items[0]
+    item, runs = items[0], itertools.count()
 
     def store_one(connection: Connection) -> bool:
-        new = NewRows()
-        is_new = store(connection, item, locked(connection, item), chain_length, new)
+        """At first as if container and parts were new: if they are not, the tables refuse them."""
+        new, hopeful = NewRows(), next(runs) == 0
+        container = None if hopeful and item.is_first else locked(connection, item)
+        is_new = store(connection, item, container, chain_length, new, hopeful=hopeful)
         if is_new:
             guesses.count_grants(connection, broker, item.user.id, new)
             new.write(connection)

@@ -55,12 +55,14 @@ def store(
     chain_length: int,
     new: NewRows,
     held: members.Users | None = None,
+    *,
+    hopeful: bool = False,
 ) -> bool:
     """Under the lock of the container's row; gives whether the record is new.
 
     `new` gets the rows that it adds, if it is new, which are to be written before anything of this
     container is read.
-    `held` are users who are held already.
+    `held` are users who are held already. Who is `hopeful` has the tables say whether a part is new.
     """
     if _is_stored(connection, incoming, container):
         return False
@@ -86,7 +88,7 @@ def store(
     if incoming.access is not None:
         members.store_access(connection, incoming, incoming.access, users, moment, new)
     try:
-        _store_parts(connection, incoming, parent, new)
+        _store_parts(connection, incoming, parent, new, hopeful=hopeful)
     except RejectedError:
         # A part that is taken may be this very one: somebody created the container meanwhile.
         meanwhile = None if container is not None else locked(connection, incoming)
@@ -108,7 +110,7 @@ def _is_stored(connection: Connection, incoming: Incoming, container: Row[Any] |
     """Whether this very record is there already; raises what else the stored chain says to it."""
     record = incoming.known.record
     if container is None:
-        if record.version == 1:
+        if incoming.is_first:
             return False
         raise NotFoundError(_UNKNOWN)
     member = sql.one(
@@ -117,7 +119,7 @@ def _is_stored(connection: Connection, incoming: Incoming, container: Row[Any] |
     if record.version <= container.version:
         if stored_body(connection, incoming) == incoming.signed.body:
             return True
-        if record.version == 1:
+        if incoming.is_first:
             raise AlreadyExistsError("This container id is taken.")
     if member is None or (member.expires_at is not None and member.expires_at <= now()):
         raise NotFoundError(_UNKNOWN)
@@ -196,7 +198,12 @@ def _check_renewed(incoming: Incoming, before: InForce | None, parent: Known | N
 
 
 def _store_parts(
-    connection: Connection, incoming: Incoming, parent: Known | None, new: NewRows
+    connection: Connection,
+    incoming: Incoming,
+    parent: Known | None,
+    new: NewRows,
+    *,
+    hopeful: bool,
 ) -> None:
     """Takes over new parts, inline or sent before in chunks, and lets go of replaced ones."""
     record, message = incoming.known.record, incoming.message
@@ -217,10 +224,10 @@ def _store_parts(
             raise InvalidArgumentError("A content of more than 65,536 bytes is sent in chunks.")
         else:
             parts.take_over(connection, incoming.container_id, incoming.user.id, part)
-    if rows:
-        if connection.execute(sql.PARTS_TAKEN, {"some": [row["part_id"] for row in rows]}).first():
-            raise RejectedError("A part id is used a second time.")
-        new.add(sql.ADD_PART, rows)
+    some = [row["part_id"] for row in rows]
+    if rows and not hopeful and connection.execute(sql.PARTS_TAKEN, {"some": some}).first():
+        raise RejectedError("A part id is used a second time.")
+    new.add(sql.ADD_PART, rows)
     if replaced:
         connection.execute(sql.REPLACE_PARTS, {"replaced": replaced, "now": now()})
 

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import sqlalchemy
 import tenacity
@@ -40,7 +40,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool, QueuePool, StaticPool
 
-from scbroker.errors import BrokerError, InvalidArgumentError, OverloadedError
+from scbroker.errors import InvalidArgumentError, OverloadedError
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -76,7 +76,10 @@ class Database(Protocol):
         ...
 
     async def write(self, work: Work[T]) -> T:
-        """Runs a writing function in a transaction; durable when this returns."""
+        """Runs a writing function in a transaction; durable when this returns.
+
+        Once more if it adds a row that is there already: it may hope that there is none, and look then.
+        """
         ...
 
     async def change(self, work: Work[T]) -> T:
@@ -126,13 +129,14 @@ class _Job:
             return
         try:
             # By hand: `begin_nested` names each of them anew, and compiles a statement for the name.
-            connection.exec_driver_sql("SAVEPOINT job")
+            driver = _driver(connection)
+            driver.execute("SAVEPOINT job")
             try:
                 self.outcome = self.work(connection)
             except Exception as error:
                 self.error = error
-                connection.exec_driver_sql("ROLLBACK TO job")
-            connection.exec_driver_sql("RELEASE job")
+                driver.execute("ROLLBACK TO job")
+            driver.execute("RELEASE job")
         except Exception as error:
             # Out of space SQLite has dropped the savepoint too: going back to it fails as well, and
             # only the first error says what to do.
@@ -180,20 +184,26 @@ class SqliteDatabase:
             raise _translated(error) from error
 
     async def write(self, work: Work[T]) -> T:
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(work, future, time.monotonic() + self._wait))
+        until = time.monotonic() + self._wait
         try:
-            return await future
-        except DBAPIError as error:
+            try:
+                return await self._queued(work, until)
+            except IntegrityError:
+                return await self._queued(work, until)
+        except (DBAPIError, sqlite3.Error) as error:
             raise _translated(error) from error
+
+    def _queued(self, work: Work[T], until: float) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.put(_Job(work, future, until))
+        return future
 
     async def change(self, work: Work[T]) -> T:
         return await self.write(work)
 
     def version(self) -> int | None:
-        driver: Any = self._reader.connection.driver_connection
         try:
-            return int(driver.execute("PRAGMA data_version").fetchone()[0])
+            return int(_driver(self._reader).execute("PRAGMA data_version").fetchone()[0])
         except sqlite3.Error:  # what is wrong, the next read tells
             return None
 
@@ -236,7 +246,7 @@ class SqliteDatabase:
             with self._writing.connect() as connection, connection.begin():
                 for job in batch:
                     job.run(connection)
-                    if not _in_transaction(connection):
+                    if not _driver(connection).in_transaction:
                         # Out of space, SQLite rolled everything back; what follows would commit alone.
                         raise job.error or sqlite3.OperationalError("the transaction is gone")
         except Exception as error:
@@ -252,9 +262,8 @@ def _settle(batch: list[_Job]) -> None:
         job.settle()
 
 
-def _in_transaction(connection: Connection) -> bool:
-    driver = connection.connection.driver_connection
-    return isinstance(driver, sqlite3.Connection) and driver.in_transaction
+def _driver(connection: Connection) -> sqlite3.Connection:
+    return cast(sqlite3.Connection, connection.connection.driver_connection)
 
 
 def _sqlite_engine(path: Path, begin: str | None, pool: type[QueuePool | StaticPool]) -> Engine:
@@ -290,13 +299,15 @@ def _read(engine: Engine, work: Work[T]) -> T:
         raise _translated(error) from error
 
 
-def _translated(error: DBAPIError) -> BrokerError | DBAPIError:
+def _translated(error: DBAPIError | sqlite3.Error) -> Exception:
     """A failure of the database that passes is the caller's to retry; any other is a fault."""
-    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
-    state = str(getattr(error.orig, "sqlstate", None) or "")
+    cause: Any = error.orig if isinstance(error, DBAPIError) else error
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+    state = str(getattr(cause, "sqlstate", None) or "")
     passing = code in _SQLITE_PASSING or state.startswith(_POSTGRES_PASSING)
-    standby = isinstance(getattr(error.orig, "__cause__", None), TargetServerAttributeNotMatched)
-    if passing or standby or error.connection_invalidated:
+    standby = isinstance(getattr(cause, "__cause__", None), TargetServerAttributeNotMatched)
+    invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
+    if passing or standby or invalidated:
         return OverloadedError("The broker's database cannot answer just now.", retryAfter=1)
     return error
 

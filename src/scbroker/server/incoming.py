@@ -37,6 +37,10 @@ class Incoming:
         return self.known.record.containerId
 
     @property
+    def is_first(self) -> bool:
+        return self.known.record.version == 1
+
+    @property
     def receipt(self) -> RecordReceipt:
         return RecordReceipt(version=self.known.record.version, hash=self.known.hash)
 

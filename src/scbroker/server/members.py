@@ -124,7 +124,7 @@ def store_access(
             }
         ],
     )
-    if incoming.known.record.version > 1:
+    if not incoming.is_first:
         connection.execute(sql.DROP_MEMBERS, {"container": container_id})
     rows = [
         {
