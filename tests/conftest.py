@@ -78,9 +78,10 @@ class Stores:
 
     def broker(self, folder: Path, **settings: Any) -> BrokerProcess:
         """A broker on them, which is still to be started."""
+        given: dict[str, Any] = {"variables": self.variables}
         if self.object_store_url:
-            settings = {"object_store_url": self.object_store_url, **settings}
-        return BrokerProcess(folder, self.database_url, variables=self.variables, **settings)
+            given["object_store_url"] = self.object_store_url
+        return BrokerProcess(folder, self.database_url, **(given | settings))
 
 
 NewStores = Callable[[str, Path], Stores]

@@ -20,10 +20,8 @@ SECONDS = 120.0
 
 @pytest.fixture(scope="session")
 def gateway() -> Iterator[ObjectGateway]:
-    """An S3 of this test process, and what a broker needs of it in the environment."""
-    with ObjectGateway() as found, pytest.MonkeyPatch.context() as patched:
-        for name, value in found.environment.items():
-            patched.setenv(name, value)
+    """An S3 of this test process."""
+    with ObjectGateway() as found:
         yield found
 
 

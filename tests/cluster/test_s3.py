@@ -44,7 +44,9 @@ class Scene:
         bucket = gateway.new_bucket()
         self.bucket = gateway.store(bucket)
         url = f"s3://{bucket}/prefix"
-        self.broker = HostileBroker(folder, object_store_url=url, **settings)
+        self.broker = HostileBroker(
+            folder, object_store_url=url, variables=gateway.environment, **settings
+        )
 
     def device(self, *, origins: bool = True, **options: Any) -> ServerProvider:
         """A new user's, or without a user if there is a trust store."""
@@ -315,11 +317,9 @@ def test_what_is_put_again_after_a_deletion_is_swept_too(scene: Scene, file: Pat
 
 
 def test_what_the_store_acknowledged_is_there_after_its_disk_process_was_killed(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path
 ) -> None:
     with ObjectGateway(durable=True) as gateway:
-        for name, value in gateway.environment.items():
-            monkeypatch.setenv(name, value)
         scene = Scene(gateway, tmp_path)
         with scene.broker, scene.broker.scene():
             alice = scene.device()

@@ -43,11 +43,12 @@ class Scene:
     def __init__(self, gateway: ObjectGateway, start: StartBroker, stack: ExitStack) -> None:
         bucket = gateway.new_bucket()
         self.bucket = gateway.store(bucket)
-        self._url, self._start, self._stack = f"s3://{bucket}", start, stack
+        self._url, self._variables = f"s3://{bucket}", gateway.environment
+        self._start, self._stack = start, stack
         self.broker: BrokerProcess
 
     def begin(self, **settings: Any) -> Scene:
-        self.broker = self._start(object_store_url=self._url, **settings)
+        self.broker = self._start(object_store_url=self._url, variables=self._variables, **settings)
         return self
 
     def user(self) -> User:

@@ -200,7 +200,7 @@ def test_an_api_key_that_was_just_made_opens_every_broker(cluster: Cluster) -> N
     command = [sys.executable, "-c", "from scbroker.cli import main; main()", "admin"]
     made = subprocess.run(
         [*command, "create-api-key", "second", "--data-dir", str(broker.directory)],
-        env=environment(broker.settings),
+        env=environment(broker.settings, broker.variables),
         capture_output=True,
         text=True,
         check=True,
