@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from scbroker.server import connections
 from scbroker.server.admission import Gate, Kind
-from scbroker.server.connections import Admitted, Connection
+from scbroker.server.connections import Connection
 from scbroker.server.large import LargeAnswer
 
 PATIENCE = 20.0
@@ -40,7 +40,7 @@ class Server:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         config = uvicorn.Config(
-            _with_state(Admitted(self), self.gate), http=Connection, ws="none", log_config=None
+            _with_state(self, self.gate), http=Connection, ws="none", log_config=None
         )
         bound = socket.create_server(("127.0.0.1", 0))
         self.port = bound.getsockname()[1]
@@ -319,18 +319,118 @@ def test_beyond_so_many_connections_each_is_answered_and_closed() -> None:
     run(work, Server(hello, gate(max_connections=3)))
 
 
-def test_a_request_that_is_no_http_takes_no_room() -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\0\1\2",
+        b"GET http://[ HTTP/1.1",
+        b"GET ::: HTTP/1.1",
+        b"GET http://example.com HTTP/1.1",
+        b"GET http://example.com?x=1 HTTP/1.1",
+        b"POST http://example.com HTTP/1.1",
+        b"GET / HTTP/9.9",
+        b"GET /\xc3\xa9 HTTP/1.1",
+        b"GET ?x HTTP/1.1",
+        b"GET # HTTP/1.1",
+        b"OPTIONS * HTTP/1.1",
+        b"CONNECT example.com:443 HTTP/1.1",
+        b"PRI * HTTP/2.0",
+    ],
+)
+@pytest.mark.parametrize("before", [b"", GET], ids=["alone", "behind another"])
+def test_a_request_that_is_no_http_takes_no_room(line: bytes, before: bytes) -> None:
     async def work(server: Server) -> None:
-        for junk in (
-            b"\0\1\2\r\n\r\n",
-            b"GET http://[ HTTP/1.1\r\n\r\n",
-            b"GET ::: HTTP/1.1\r\n\r\n",
-        ):
-            reader, _ = await server.open(junk)
+        for _ in range(3):
+            reader, writer = await server.open(before + line + b"\r\nConnection: close\r\n\r\n")
+            writer.write_eof()
             await ends(reader)
+        await served(server)
+
+    run(work, Server(hello, gate(max_requests=1)))
+
+
+async def served(server: Server) -> None:
+    """A broker that takes on one request takes it on."""
+    reader, _ = await server.open(GET)
+    assert (await answer(reader)).startswith(b"HTTP/1.1 200")
+    assert (server.gate.present, server.gate.aside) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        GET.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"),
+        GET.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n") + GET,
+        PUT.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n12345"),
+        GET * 7 + PUT,
+        GET + b"rubbish\r\n\r\n",
+        PUT,
+        PUT.replace(b"5", b"chunked").replace(b"Content-Length", b"Transfer-Encoding") + b"rubbish",
+        PUT.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"),
+    ],
+    ids=["websocket", "h2c", "h2c with a body", "ahead", "no second", "no body", "rubbish body", "expect"],
+)  # fmt: skip
+def test_a_connection_that_is_lost_meanwhile_leaves_no_room_taken(sent: bytes) -> None:
+    async def read(receive: Receive) -> Response:
+        while (await receive()).get("more_body"):
+            pass
+        return Response(b"done")
+
+    async def work(server: Server) -> None:
+        _, writer = await server.open(sent)
+        while not server.asked:  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+        while server.gate.connections:  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0.01)
+        await served(server)
+
+    run(work, Server(read, gate(max_requests=1)))
+
+
+def test_an_application_that_fails_leaves_no_room_taken() -> None:
+    async def fail(_: Receive) -> Response:
+        raise RuntimeError
+
+    async def work(server: Server) -> None:
+        for _ in range(3):
+            reader, _ = await server.open(GET)
+            assert (await answer(reader)).startswith(b"HTTP/1.1 500")
         assert server.gate.present == 0
 
-    run(work, Server(hello, gate()))
+    run(work, Server(fail, gate(max_requests=1)))
+
+
+@pytest.mark.parametrize("ahead", [2, 3])
+def test_who_does_not_read_an_answer_stands_aside_and_keeps_no_room_from_others(ahead: int) -> None:
+    async def some(_: Receive) -> Response:
+        return Response(bytes(4 * MIB))
+
+    async def work(server: Server) -> None:
+        await server.open(GET * ahead)
+        while server.gate.aside < 1:  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0.01)
+        assert server.gate.present == 0
+        reader, _ = await server.open(GET)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+
+    run(work, Server(some, gate(max_requests=1)))
+
+
+def test_of_what_is_refused_behind_an_unread_answer_nobody_stands_aside() -> None:
+    async def some(_: Receive) -> Response:
+        return Response(bytes(4 * MIB))
+
+    async def work(server: Server) -> None:
+        await server.open(GET * 3)
+        while server.asked < 1:  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0)
+        assert server.gate.enter(Kind.Reading)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert (server.gate.present, server.gate.aside) == (1, 0)
+
+    run(work, Server(some, gate(max_requests=1)))
 
 
 def test_who_waits_for_a_client_stands_aside_and_makes_room() -> None:

@@ -19,7 +19,6 @@ import msgspec
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -57,7 +56,6 @@ from scbroker.server.admission import ADMITTED, Gate
 from scbroker.server.answers import HEADERS, answer, problem
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.buffers import Received
-from scbroker.server.connections import Admitted
 from scbroker.server.large import PIECE, LargeAnswer, takes_a_place
 from scbroker.server.openapi import document
 from scbroker.server.operation import Operation
@@ -201,7 +199,6 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(Admitted)],
         exception_handlers={HTTPException: _no_such_path, Exception: _fault},
     )
     app.router.redirect_slashes = False  # no client may follow one

@@ -11,8 +11,8 @@ import itertools
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
-import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from scbroker.server.admission import ADMITTED, Gate, Kind, overloaded
@@ -31,6 +31,23 @@ _VARIANTS: Final = 16
 _REFUSED: Final = cast(Any, SimpleNamespace(response_complete=True, message_event=asyncio.Event()))
 
 
+class Flow(FlowControl):
+    """Uvicorn's: an answer waits here for who does not read. Its request stands aside meanwhile."""
+
+    def __init__(self, transport: asyncio.Transport, gate: Gate) -> None:
+        super().__init__(transport)
+        self._gate = gate
+        self.kind: Kind | None = None
+        """As which the connection's present request was let in; None if it was refused."""
+
+    async def drain(self) -> None:
+        if self.kind is None:
+            await super().drain()
+            return
+        with self._gate.waiting_for_client(self.kind):
+            await super().drain()
+
+
 class Connection(HttpToolsProtocol):
     """One connection of the broker's."""
 
@@ -44,6 +61,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type] # uvicorn narrows it as well
+        self.flow = flow = Flow(self.transport, self._gate)
+        self.app = cast(Any, Admitted(cast(ASGIApp, self.app), self._gate, flow))
         self._gate.connections.add(self)
         count, most = len(self._gate.connections), self._gate.max_connections
         self._surplus = count > most  # served for what is reserved, and closed
@@ -82,7 +101,9 @@ class Connection(HttpToolsProtocol):
         cast(Any, self.scope)[ADMITTED] = kind
         try:
             super().on_headers_complete()
-        except httptools.HttpParserError:
+        except (
+            BaseException
+        ):  # of a line without a path, uvicorn fails with whatever it stumbles over
             self._gate.leave(kind)
             raise
 
@@ -137,23 +158,25 @@ _REFUSALS: Final = {
 
 
 class Admitted:
-    """The application, for requests that were let in; one that waited behind another is asked here."""
+    """What a connection asks: the application, for a request that was let in, until its answer is over.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    It stands around all else, so that nothing that fails keeps its room. A request that waited behind
+    another on its connection is let in, or refused, here.
+    """
+
+    def __init__(self, app: ASGIApp, gate: Gate, flow: Flow) -> None:
+        self._app, self._gate, self._flow = app, gate, flow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        gate: Gate = scope["state"]["gate"]
         if ADMITTED not in scope:
             kind = Kind.of(scope["method"].encode(), scope["path"].encode())
-            if not gate.enter(kind):
+            if not self._gate.enter(kind):
+                self._flow.kind = None
                 await problem(overloaded())(scope, receive, send)
                 return
             scope[ADMITTED] = kind
+        self._flow.kind = scope[ADMITTED]
         try:
             await self._app(scope, receive, send)
         finally:
-            gate.leave(scope[ADMITTED])
+            self._gate.leave(scope[ADMITTED])

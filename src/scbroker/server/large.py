@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from scbroker.server.admission import ADMITTED, Gate
 from scbroker.server.operation import Operation
 from scbroker.server.places import Release
 from scbroker.wire.codec import MAX_SMALL_MESSAGE
@@ -40,15 +39,13 @@ class LargeAnswer(Response):
         self._release = release
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del receive
+        del scope, receive
         start = {"type": "http.response.start", "status": self.status_code}
-        gate: Gate = scope["state"]["gate"]
         try:
-            with gate.waiting_for_client(scope[ADMITTED]):
-                await send({**start, "headers": self.raw_headers})
-                for at in range(0, len(self.body), PIECE):
-                    piece = self.body[at : at + PIECE]
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send({**start, "headers": self.raw_headers})
+            for at in range(0, len(self.body), PIECE):
+                piece = self.body[at : at + PIECE]
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._release()
