@@ -297,9 +297,20 @@ def test_writes_leave_room_for_reads_and_all_leave_room_for_what_is_reserved() -
         for _ in range(2):
             assert server.gate.enter(Kind.Reading)
         assert not server.gate.enter(Kind.Reading)
-        for path in (b"/health/live", b"/metrics", b"/v1/sessions/current"):
-            reader, _ = await server.open(GET.replace(b"/v1/x", path))
+        for asked in (b"GET /health/live", b"GET /metrics", b"DELETE /v1/sessions/current"):
+            reader, _ = await server.open(GET.replace(b"GET /v1/x", asked))
             assert (await answer(reader)).startswith(b"HTTP/1.1 200")
+
+    run(work, Server(hello, gate()))
+
+
+def test_log_outs_however_many_leave_room_for_the_operators_questions() -> None:
+    async def work(server: Server) -> None:
+        log_out = Kind.of(b"DELETE", b"/v1/sessions/current")
+        while server.gate.enter(log_out):
+            pass
+        reader, _ = await server.open(GET.replace(b"/v1/x", b"/health/ready"))
+        assert (await answer(reader)).startswith(b"HTTP/1.1 200")
 
     run(work, Server(hello, gate()))
 
@@ -311,8 +322,9 @@ def test_beyond_so_many_connections_each_is_answered_and_closed() -> None:
             assert (await answer(reader)).endswith(b"hello")
         reader, _ = await server.open(GET)
         assert (await ends(reader)).startswith(b"HTTP/1.1 503")
-        reader, _ = await server.open(GET.replace(b"/v1/x", b"/health/live"))
-        assert (await ends(reader)).endswith(b"hello")
+        for asked in (b"GET /health/live", b"DELETE /v1/sessions/current"):
+            reader, _ = await server.open(GET.replace(b"GET /v1/x", asked))
+            assert (await ends(reader)).endswith(b"hello")
         kept[0][1].write(GET)
         assert (await answer(kept[0][0])).endswith(b"hello")
 

@@ -7,11 +7,13 @@ import re
 import socket
 import sqlite3
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from starlette.requests import Request
 from starlette.types import Message
@@ -111,6 +113,25 @@ def test_it_is_refused_before_its_body_has_come_and_its_session_was_looked_up(
         answer = raw.recv(65_536)
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert f"{codec.PROTOCOL_HEADER}: {codec.PROTOCOL}".lower().encode() in answer.lower()
+
+
+@pytest.mark.parametrize("announced", ["Content-Length: 1", "Transfer-Encoding: chunked"])
+def test_a_body_that_nobody_asked_for_is_refused_and_not_waited_for(
+    small: BrokerProcess, new_user: NewUser, announced: str
+) -> None:
+    alice = new_user(at=small)
+    bodiless = [operation for operation in app.OPERATIONS if operation.message is None]
+    assert {operation.method for operation in bodiless} == {"GET", "DELETE"}
+    name, _, value = announced.partition(": ")
+    for operation in bodiless:
+        path = re.sub(r"{\w+Id}", str(uuid.uuid4()), operation.path)
+        needed = [f for f in msgspec.structs.fields(operation.query) if f.required]
+        path += "?" + "&".join(f"{field.encode_name}=1" for field in needed)
+        with Wire(small, token=alice.wire.token) as wire:
+            answer = wire.send(operation.method, path, headers={name: value})
+            assert "has no body" in answer.expect(400, "invalid").problem["detail"]
+    assert not present(small)
+    alice.wire.send("DELETE", "/v1/sessions/current", headers={"Content-Length": "0"}).expect(204)
 
 
 def test_while_writes_wait_reads_and_the_operators_questions_are_answered(

@@ -26,22 +26,29 @@ _RESERVED: Final = 8
 _ASIDE: Final = 4
 """So many times the present ones may stand aside."""
 _RETRY_SECONDS: Final = 3
-_RESERVED_PATHS: Final = (b"/health/", b"/metrics", b"/v1/sessions/current")
+_RESERVED_PATHS: Final = (b"/health/", b"/metrics")
+_LOG_OUT: Final = b"/v1/sessions/current"
 
 
 class Kind(IntEnum):
-    """What is counted apart: reads, all that may write, and what gets through when all else is full."""
+    """What is counted apart: reads, all that may write, and what gets through when all else is full.
+
+    That is the operator's own, and log-outs: apart from it, for any user sends those.
+    """
 
     Reading = 0
     Writing = 1
     Reserved = 2
+    LogOut = 3
 
     @classmethod
     def of(cls, method: bytes, path: bytes) -> Kind:
         """By what stands in the first line of a request."""
         if path.startswith(_RESERVED_PATHS):
             return cls.Reserved
-        return cls.Reading if method == b"GET" else cls.Writing
+        if method == b"GET":
+            return cls.Reading
+        return cls.LogOut if path == _LOG_OUT else cls.Writing
 
 
 class Watched(Protocol):
@@ -71,13 +78,12 @@ class Gate:
 
     def enter(self, kind: Kind) -> bool:
         """Lets a request in, or refuses it; who is let in leaves again."""
-        if kind is Kind.Reserved:
+        # Writes that wait for the disk leave room for reads, and a flood of reads some for writes.
+        free = self.present < self._most and self._aside < _ASIDE * self._most
+        if kind is Kind.Writing:
+            free = free and self._present[kind] < self._most_writing
+        elif kind is not Kind.Reading:
             free = self._present[kind] < _RESERVED
-        else:
-            # Writes that wait for the disk leave room for reads, and a flood of reads some for writes.
-            free = self.present < self._most and self._aside < _ASIDE * self._most
-            if kind is Kind.Writing:
-                free = free and self._present[kind] < self._most_writing
         if free:
             self._present[kind] += 1
         else:

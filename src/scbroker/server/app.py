@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -70,7 +71,6 @@ from scbroker.wire.query import parse_number, parse_query
 
 _log: Final = structlog.get_logger("scbroker.server")
 _APPLICATIONS: Final = 256
-_BODY_HEADERS: Final = ("Content-Length", "Transfer-Encoding")
 _BODY_SECONDS: Final = 30.0
 _SLOWEST: Final = 16_384
 """Bytes of a body a second, beside those seconds."""
@@ -315,9 +315,7 @@ def _application(quoted: str) -> str:
 async def _message(operation: Operation, request: Request) -> Any:
     """The body, never more of it than the operation takes, as the operation's message."""
     if operation.message is None:
-        if any(name in request.headers for name in _BODY_HEADERS):
-            async for _ in _body(request, 0):
-                pass
+        _check_bodiless(request.headers)
         return None
     _check_content_type(request, codec.MESSAGE)
     body = bytearray()
@@ -333,6 +331,12 @@ async def _receive(operation: Operation, request: Request, received: Received) -
     with _gate(request).waiting_for_client(request.scope[ADMITTED]):
         async for piece in _body(request, operation.limit):
             received.add(piece)
+
+
+def _check_bodiless(headers: Headers) -> None:
+    """Nobody waits for a body that nobody asked for."""
+    if headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in headers:
+        raise InvalidArgumentError("A request of this kind has no body.")
 
 
 def _gate(request: Request) -> Gate:

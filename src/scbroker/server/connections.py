@@ -65,7 +65,7 @@ class Connection(HttpToolsProtocol):
         self.app = cast(Any, Admitted(cast(ASGIApp, self.app), self._gate, flow))
         self._gate.connections.add(self)
         count, most = len(self._gate.connections), self._gate.max_connections
-        self._surplus = count > most  # served for what is reserved, and closed
+        self._surplus = count > most  # served for what has room of its own, and closed
         if count > most + _SPARE:
             self.transport.abort()
 
@@ -95,15 +95,13 @@ class Connection(HttpToolsProtocol):
                 self.transport.abort()
             return
         kind = Kind.of(self.parser.get_method(), self.url)
-        if (self._surplus and kind is not Kind.Reserved) or not self._gate.enter(kind):
+        if (self._surplus and kind < Kind.Reserved) or not self._gate.enter(kind):
             self._refuse()
             return
         cast(Any, self.scope)[ADMITTED] = kind
         try:
             super().on_headers_complete()
-        except (
-            BaseException
-        ):  # of a line without a path, uvicorn fails with whatever it stumbles over
+        except BaseException:  # whatever uvicorn stumbles over, a URL without a path for one
             self._gate.leave(kind)
             raise
 
