@@ -97,7 +97,7 @@ OPERATIONS: Final = (
               u.SessionRequest, u.Session, session=False, status=201),
     Operation("DELETE", "/v1/sessions/current", sessions.log_out, "End the session", status=204),
     Operation("POST", _USER + "/deletion", deletion.delete_user, "Delete a user for ever",
-              o.Deletion, session=False, status=204),
+              o.Deletion, session=False, status=204, turn=False),
     Operation("POST", _USER + "/key-file/open", key_files.open_key_file, "Get a KeyFile",
               u.KeyFileOpening, u.KeyFileAnswer, session=False),
     Operation("GET", "/v1/key-file", key_files.state, "Ask which KeyFile is stored",
@@ -111,7 +111,7 @@ OPERATIONS: Final = (
     Operation("POST", "/v1/key-records", accounts.read_key_records, "Read users' key records",
               u.KeyRecordsRequest, u.KeyRecords),
     Operation("PUT", _CONTAINER + "/records/{version}", _append, "Append a record",
-              c.RecordRequest, c.RecordReceipt, status=201, limit=codec.MAX_MESSAGE),
+              c.RecordRequest, c.RecordReceipt, status=201, limit=codec.MAX_MESSAGE, turn=False),
     Operation("GET", _CONTAINER, views.view, "Read a container", None, c.ContainerView, c.ViewQuery),
     Operation("GET", _CONTAINER + "/governing", views.governing_page, "Read governing records",
               None, c.GoverningPage, c.GoverningQuery),
@@ -126,13 +126,13 @@ OPERATIONS: Final = (
     Operation("GET", _PART + "/transfers", transfers.to_read, "Get addresses to get chunks from",
               None, c.Transfers, c.TransfersQuery),
     Operation("POST", _PART + "/chunks", transfers.sent, "Say which chunks were put there",
-              c.SentChunks, status=204),
+              c.SentChunks, status=204, large=True, turn=False),
     Operation("GET", _PART + "/hashes", parts.segment_hashes, "Read the segments' hashes",
               None, bytes),
     Operation("GET", _PART + "/segments", parts.segments, "Read sealed segments",
-              None, bytes, c.SegmentsQuery),
+              None, bytes, c.SegmentsQuery, turn=False),
     Operation("POST", "/v1/batches/records", batches.append_records, "Append several records",
-              b.RecordsRequest, b.RecordsAnswer, limit=codec.MAX_MESSAGE),
+              b.RecordsRequest, b.RecordsAnswer, limit=codec.MAX_MESSAGE, turn=False),
     Operation("POST", "/v1/batches/views", batches.read_views, "Read several containers",
               b.ViewsRequest, b.ViewsAnswer, large=True),
     Operation("GET", "/v1/events", events.list_events, "List events", None, e.Events, e.EventQuery),
@@ -250,7 +250,10 @@ async def _answered(broker: Broker, call: Call, operation: Operation, request: R
             found = await operation.handler(broker, call, received.octets)
     else:
         message = await _message(operation, request)
-        async with broker.gate:
+        if operation.turn:
+            async with broker.gate:
+                found = await operation.handler(broker, call, message)
+        else:
             found = await operation.handler(broker, call, message)
     if isinstance(found, Response):
         return found

@@ -23,13 +23,14 @@ from scbroker.errors import (
 )
 from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain
-from scbroker.server import guesses, members, parts
+from scbroker.server import guesses, members
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import locked, store, stored_body
 from scbroker.server.incoming import Incoming, parse_incoming
 from scbroker.server.members import KeysChangedError
 from scbroker.server.new_rows import NewRows
+from scbroker.server.sweeping import sweep_at_once
 from scbroker.wire.containers import RecordReceipt, RecordRequest
 
 _ATTEMPTS: Final = 4
@@ -40,8 +41,10 @@ Outcome = bool | BrokerError
 
 async def append(broker: Broker, call: Call, message: RecordRequest) -> tuple[RecordReceipt, bool]:
     """Appends a record, or finds that it was appended before. Second: whether it is new."""
-    incoming = parse_incoming(broker.settings, call, message)
-    [outcome] = await append_each(broker, [incoming])
+    async with broker.gate:
+        incoming = parse_incoming(broker.settings, call, message)
+        [outcome] = await append_each(broker, [incoming])
+    await sweep_after(broker, [incoming])
     if isinstance(outcome, BrokerError):
         raise outcome
     return incoming.receipt, outcome
@@ -52,17 +55,17 @@ async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome
     length = items[0].user.chain_length
     for _ in range(_ATTEMPTS):
         try:
-            outcomes = await _append_once(broker, items, length)
+            return await _append_once(broker, items, length)
         except KeysChangedError as changed:  # nothing was stored: all of them again
             length = changed.length
-            continue
-        if any(item.known.record.tombstone for item in items):
-            with contextlib.suppress(
-                BrokerError
-            ):  # the record is durable: what fails is swept later
-                await parts.sweep(broker)
-        return outcomes
     raise OverloadedError("Your keys were changed again and again meanwhile.", retryAfter=1)
+
+
+async def sweep_after(broker: Broker, items: Sequence[Incoming]) -> None:
+    """What a tombstone among these leaves of its container goes at once. Not part of a turn."""
+    if any(item.known.record.tombstone for item in items):
+        with contextlib.suppress(BrokerError):  # the record is durable: what fails is swept later
+            await sweep_at_once(broker)
 
 
 async def _append_once(

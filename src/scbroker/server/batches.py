@@ -16,7 +16,7 @@ from scbroker.records.container_record import Role
 from scbroker.records.ids import parse_uuid
 from scbroker.server import events, views
 from scbroker.server import statements as sql
-from scbroker.server.appending import append_each
+from scbroker.server.appending import append_each, sweep_after
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.incoming import Incoming, parse_incoming
 from scbroker.wire.batches import (
@@ -50,9 +50,11 @@ async def append_records(broker: Broker, call: Call, message: RecordsRequest) ->
                 found.append(error)
         return found
 
-    parsed = await asyncio.to_thread(parse)
-    good = [item for item in parsed if isinstance(item, Incoming)]
-    outcomes = iter(await append_each(broker, good) if good else ())
+    async with broker.gate:
+        parsed = await asyncio.to_thread(parse)
+        good = [item for item in parsed if isinstance(item, Incoming)]
+        outcomes = iter(await append_each(broker, good) if good else ())
+    await sweep_after(broker, good)
     answers = []
     for item in parsed:
         outcome = next(outcomes) if isinstance(item, Incoming) else item

@@ -6,6 +6,7 @@ processes can serve one database.
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections import OrderedDict
@@ -148,6 +149,8 @@ class Broker:
     places: Places = field(init=False)
     api_keys: set[bytes] = field(default_factory=set)
     """Hashes of API keys that were found lately; forgotten every minute."""
+    sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by a request that sweeps."""
     accesses: dict[tuple[bytes, bytes], str] = field(default_factory=dict)
     """Fetches that are still to be told of: (container, reader) to the reader's application."""
 

@@ -15,9 +15,10 @@ from sqlalchemy import Connection, Row
 
 from scbroker.errors import BrokerError, ChallengeError
 from scbroker.records.key_record import KeyChain
-from scbroker.server import challenges, events, parts
+from scbroker.server import challenges, events
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, now
+from scbroker.server.sweeping import sweep_at_once
 from scbroker.wire.orders import NO_DIGEST, Deletion
 
 _BATCH: Final = 500
@@ -43,7 +44,8 @@ async def delete_user(broker: Broker, call: Call, message: Deletion) -> None:
         return user, broker.chains.get(connection, user_id, user.chain_length)
 
     # What anybody can send is verified before it may take the writer's time.
-    found, chain = await broker.database.read(find, large=True)
+    async with broker.gate:
+        found, chain = await broker.database.read(find, large=True)
     challenges.check_ordered(found, chain, message.authorization, "delete-user", NO_DIGEST)
     if found.deleted_at:
         return
@@ -60,10 +62,11 @@ async def delete_user(broker: Broker, call: Call, message: Deletion) -> None:
         locked |= _lock(connection, _containers(connection, user_id) - locked)
         _purge(connection, user_id, locked, user.last_event)
 
-    await broker.database.write(write)
+    async with broker.gate:
+        await broker.database.write(write)
     with contextlib.suppress(BrokerError):  # what fails here is swept later
         deadline = time.monotonic() + _SWEEP_SECONDS
-        while await parts.sweep(broker) and time.monotonic() < deadline:
+        while await sweep_at_once(broker) and time.monotonic() < deadline:
             pass
 
 

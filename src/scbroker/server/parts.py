@@ -275,7 +275,8 @@ async def segments(broker: Broker, call: Call, message: None) -> bytes | memoryv
         numbers = range(first // CHUNK_SEGMENTS, (first + count - 1) // CHUNK_SEGMENTS + 1)
         return [sql.the(connection, sql.FIND_CHUNK, part=part.part_id, number=n) for n in numbers]
 
-    found = await broker.database.read(read)
+    async with broker.gate:
+        found = await broker.database.read(read)
     events.note_access(broker, call, call.uuid("containerId"))
     if isinstance(found, bytes):
         return found

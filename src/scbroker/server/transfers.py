@@ -7,7 +7,6 @@ A name is doomed from before its address is given until the sender says that the
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final, Literal
 
 from sqlalchemy import Connection
@@ -75,14 +74,17 @@ async def sent(broker: Broker, call: Call, message: SentChunks) -> None:
         parts.check_place(broker, chunk.index)
         if not is_name_of(chunk.name, upload.part_id) or len(chunk.hashes) % HASH_SIZE:
             raise InvalidArgumentError("A chunk has the name that came with its address.")
-    missing = await broker.database.write(lambda c: _missing(c, upload, message.chunks))
-    sizes = await asyncio.gather(*(broker.blobs.size(chunk.name) for chunk in missing))
+    async with broker.gate:
+        missing = await broker.database.write(lambda c: _missing(c, upload, message.chunks))
+    sizes = await broker.blobs.sizes([chunk.name for chunk in missing])
     found = [_stored(upload, chunk, size) for chunk, size in zip(missing, sizes, strict=True)]
     if found:
-        await broker.database.write(lambda c: _keep(c, found))
+        async with broker.gate:
+            await broker.database.write(lambda c: _keep(c, found))
 
 
 def _missing(connection: Connection, upload: Upload, sent: list[SentChunk]) -> list[SentChunk]:
+    """Those that have no row yet. The store is asked for none whose address was not given."""
     part = parts.begun(connection, upload)
     missing = [
         chunk
@@ -91,7 +93,17 @@ def _missing(connection: Connection, upload: Upload, sent: list[SentChunk]) -> l
     ]
     if missing and part is not None and part.committed:
         raise AlreadyExistsError("A record names this part already.")
+    for chunk in missing:
+        _check_given(connection, chunk.index, chunk.name)
     return missing
+
+
+def _check_given(connection: Connection, number: int, name: str) -> None:
+    doomed = sql.one(connection, sql.FIND_DOOMED, blob=name)
+    if doomed is None or doomed.since <= now() - _TAKEN_AFTER:
+        raise IncompleteUploadError(
+            f"The address of chunk {number} is used or has run out: ask for another."
+        )
 
 
 def _stored(upload: Upload, chunk: SentChunk, size: int | None) -> Chunk:
@@ -108,11 +120,7 @@ def _keep(connection: Connection, chunks: list[Chunk]) -> None:
         parts.locked(connection, chunk.upload)
         if parts.is_here(connection, chunk):
             continue
-        doomed = sql.one(connection, sql.FIND_DOOMED, blob=chunk.blob)
-        if doomed is None or doomed.since <= now() - _TAKEN_AFTER:
-            raise IncompleteUploadError(
-                f"The address of chunk {chunk.number} is used or has run out: ask for another."
-            )
+        _check_given(connection, chunk.number, chunk.blob)
         parts.keep(connection, chunk, 0)
 
 
