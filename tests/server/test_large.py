@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import socket
 import uuid
 from contextlib import ExitStack
 
 import pytest
+from starlette.applications import Starlette
+from starlette.types import Message
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import SEGMENT, Role
-from tests.brokers import BrokerProcess, Wire
+from scbroker.server import places
+from scbroker.server.admission import ADMITTED, Kind
+from scbroker.server.app import create_app
+from scbroker.server.commands import open_broker
+from scbroker.server.settings import load_settings
+from tests.brokers import BrokerProcess, Wire, environment
 from tests.server.conftest import NewUser
 from tests.server.writers import OWNER, READER, Story, User, chunks_of
 
@@ -78,3 +87,66 @@ def test_a_refused_request_gives_its_place_back(shared: Shared) -> None:
     for _ in range(3 * PLACES):
         bob.wire.call("GET", f"{path_of(story)}8").expect(400, "invalid")
     assert len(bob.wire.call("GET", path_of(story)).expect(200).body) > 8 * SEGMENT
+
+
+class Reader:
+    """Asks an application of this process for a path, and reads the answer's head and no more."""
+
+    def __init__(self, app: Starlette, state: object, user: User, path: str) -> None:
+        self.status = 0
+        self._known = asyncio.Event()
+        headers = [(k.lower().encode(), v.encode()) for k, v in user.wire.headers().items()]
+        where, _, query = path.partition("?")
+        scope = {
+            "type": "http", "http_version": "1.1", "method": "GET", "path": where,
+            "query_string": query.encode(), "headers": headers, "client": ("127.0.0.1", 1),
+            "state": state, ADMITTED: Kind.Reading,
+        }  # fmt: skip
+        self._task = asyncio.ensure_future(app(scope, self._nothing, self._take))
+
+    async def _nothing(self) -> Message:
+        return {"type": "http.disconnect"}
+
+    async def _take(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self._known.set()
+        else:
+            await asyncio.Event().wait()
+
+    async def answer(self) -> int:
+        await self._known.wait()
+        return self.status
+
+    async def give_up(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+def test_whoever_does_not_read_other_long_answers_has_few_of_them_and_others_have_theirs(
+    monkeypatch: pytest.MonkeyPatch, fresh_broker: BrokerProcess, new_user: NewUser
+) -> None:
+    monkeypatch.setattr(places, "_GOING_OF_A_USER", 2**20)
+    alice, bob = (new_user(at=fresh_broker) for _ in range(2))
+    story = Story(alice).created({alice: OWNER, bob: READER}, header=bytes(262_144))
+    fresh_broker.stop()
+    settings = load_settings(
+        environment(fresh_broker.settings), data_dir=str(fresh_broker.directory)
+    )
+    path = f"{story.path}?header=1"
+
+    async def work() -> None:
+        app = create_app(lambda: open_broker(settings, frozenset()))
+        async with app.router.lifespan_context(app) as state:
+            asked = [Reader(app, state, alice, path) for _ in range(5)]
+            assert sorted([await one.answer() for one in asked]) == [200, 200, 200, 503, 503]
+            assert await Reader(app, state, bob, path).answer() == 200
+            assert await Reader(app, state, alice, story.path).answer() == 200
+            for one in asked:
+                await one.give_up()
+            assert await Reader(app, state, alice, path).answer() == 200
+
+    try:
+        asyncio.run(work())
+    finally:
+        gc.unfreeze()  # what a broker's start froze is looked through again in other tests

@@ -30,6 +30,7 @@ from tests.server.writers import Story, User
 MOST = 8
 WRITES = 6
 PATIENCE = 30.0
+MIB = 1_048_576
 
 
 @pytest.fixture
@@ -231,8 +232,31 @@ def test_of_one_user_no_more_wait_than_so_many() -> None:
 
 def test_answers_that_are_being_read_are_bounded_in_bytes() -> None:
     process = Places(1)
-    release = process.note_going(100 * 1_048_576)
+    releases = [process.note_going(bytes([user]), 16 * MIB) for user in range(8)]
     with pytest.raises(OverloadedError):
-        process.note_going(29 * 1_048_576)
+        process.note_going(b"another", 1)
+    releases[3]()
+    process.note_going(b"another", 16 * MIB)
+
+
+def test_of_one_user_few_bytes_of_answers_are_being_read_and_of_others_as_many() -> None:
+    process = Places(1)
+    release = process.note_going(b"a", 10 * MIB)
+    for _ in range(3):
+        with pytest.raises(OverloadedError, match="read it"):
+            process.note_going(b"a", 7 * MIB)
+    others = [process.note_going(b"b", 8 * MIB), process.note_going(b"b", 8 * MIB)]
     release()
-    process.note_going(29 * 1_048_576)
+    process.note_going(b"a", 7 * MIB)
+    for other in others:
+        other()
+    process.note_going(b"b", 16 * MIB)
+
+
+def test_one_answer_goes_however_large_it_is() -> None:
+    process = Places(1)
+    release = process.note_going(b"a", 20 * MIB)
+    with pytest.raises(OverloadedError):
+        process.note_going(b"a", 1)
+    release()
+    process.note_going(b"a", 20 * MIB)

@@ -233,7 +233,8 @@ async def _perform(operation: Operation, request: Request) -> Response:
         found = await _answered(broker, call, operation, request)
         if len(found.body) <= PIECE:
             return found
-        return LargeAnswer(found, broker.places.note_going(len(found.body)))
+        user_id = b"" if user is None else user.id
+        return LargeAnswer(found, broker.places.note_going(user_id, len(found.body)))
     with broker.gate.waiting_for_client(request.scope[ADMITTED]):
         release = await broker.places.take(call.session.id)
     try:

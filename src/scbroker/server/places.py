@@ -17,15 +17,17 @@ _PLACES_OF_A_USER: Final = 4
 _WAITING_OF_A_USER: Final = 64
 _WAIT_SECONDS: Final = 30.0
 _MOST_GOING: Final = 128 * 1_048_576
+_GOING_OF_A_USER: Final = 16 * 1_048_576
 Release = Callable[[], None]
 
 
 class _Own:
-    """A user's places, for as long as one of them is taken or waited for."""
+    """A user's places, for as long as one of them is taken or waited for, and what goes to them."""
 
     def __init__(self) -> None:
         self.places = asyncio.Semaphore(_PLACES_OF_A_USER)
         self.waiting = 0
+        self.going = 0
 
 
 class Places:
@@ -56,16 +58,21 @@ class Places:
             own.waiting -= 1
         return functools.partial(self._give_back, own)
 
-    def note_going(self, size: int) -> Release:
+    def note_going(self, user_id: bytes, size: int) -> Release:
         """Counts an answer that is larger than it was expected to be, until it was read."""
+        own = self._of.setdefault(user_id, _Own())
+        if own.going and own.going + size > _GOING_OF_A_USER:
+            raise overloaded("Too much goes to you that you do not read: read it, or ask for less.")
         if self._going + size > _MOST_GOING:
             raise overloaded()
         self._going += size
-        return functools.partial(self._gone, size)
+        own.going += size
+        return functools.partial(self._gone, own, size)
 
     def _give_back(self, own: _Own) -> None:
         own.places.release()
         self._all.release()
 
-    def _gone(self, size: int) -> None:
+    def _gone(self, own: _Own, size: int) -> None:
         self._going -= size
+        own.going -= size
