@@ -14,9 +14,11 @@ import psutil
 import pytest
 
 from scbroker import AccessLevel, BrokerError, FileTrustStore, KeyRing, ServerProvider
+from scbroker.client import uploads
 from scbroker.records.container_record import SEGMENT
 from scbroker.vocabulary import ContainerAccessLevel
-from scbroker.wire.containers import CHUNK_SEGMENTS
+from scbroker.wire.codec import decode, encode
+from scbroker.wire.containers import CHUNK_SEGMENTS, Chunks
 from tests.brokers import BrokerProcess
 from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
 from tests.client.impatience import be_impatient
@@ -212,6 +214,25 @@ def test_what_the_broker_dropped_meanwhile_is_sent_again(
 async def _no_chunks(go: Go) -> bytes:
     del go
     return b"\x81\xa6chunks\x90"
+
+
+def test_of_very_many_chunks_the_broker_is_asked_for_some_and_then_for_the_others(
+    device: ServerProvider, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "MAX_LISTED", 1)
+    cut_off(device, file, 2)
+
+    async def one(go: Go) -> bytes:
+        """A broker that lists one at once."""
+        found = decode(Chunks, bytes(await go()), 1000).chunks
+        return encode(Chunks(chunks=found[:1]))
+
+    with Network() as network:
+        for end in ("/chunks", "/chunks?first=1", "/chunks?first=2"):
+            network.treat("GET", end, one)
+        made = begin(device, file)
+        assert len(chunks_of(network)) == 1
+    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
 def test_a_broker_that_claims_a_chunk_it_does_not_have_cannot_make_another_of_it(

@@ -158,6 +158,7 @@ def _queries() -> list[bytes]:
     queries = {
         "NoQuery": b"", "ViewQuery": b"since=1&header=1&content=0", "GoverningQuery": b"from=1&to=2",
         "BodiesQuery": b"from=3&count=1000", "SegmentsQuery": b"first=0&count=8",
+        "ChunksQuery": b"first=4096",
         "EventQuery": b"eventType=Added&eventType=Deleted&containerType=%C3%A4&limit=7&startId=0",
     }  # fmt: skip
     return [name.encode() + b"\n" + query for name, query in queries.items()]

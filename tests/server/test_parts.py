@@ -109,6 +109,34 @@ def test_what_has_arrived_is_listed_for_its_sender_until_a_record_names_it(
     assert _chunk_list(alice, story, part) == []
 
 
+def test_of_very_many_chunks_so_many_are_listed_at_once_from_any_on(
+    new_user: NewUser, broker: BrokerProcess
+) -> None:
+    alice, most = new_user(), 4096
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, b"x" * 1000, story.key)
+    for index in (0, 2 * most + 1):
+        story.chunk(alice, part, index, sealed).expect(204)
+    between = """
+        INSERT INTO chunks (part_id, chunk, size, chunk_hash, blob, hashes)
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 8192)
+        SELECT part_id, i, size, chunk_hash, blob, hashes FROM n, chunks WHERE part_id = ? AND chunk = 0
+    """
+    query(broker.database_url, between, part.partId)
+
+    def listed(first: int) -> list[int]:
+        answer = alice.wire.call("GET", _part_path(story, part, f"chunks?first={first}"))
+        return [chunk.index for chunk in answer.expect(200).message(Chunks).chunks]
+
+    assert [chunk.index for chunk in _chunk_list(alice, story, part)] == list(range(most))
+    assert listed(1) == list(range(1, most + 1))
+    assert listed(most) == list(range(most, 2 * most))
+    assert listed(2 * most) == [2 * most, 2 * most + 1]
+    assert listed(2**17 - 1) == []
+    for text in (f"first={2**17}", "first=-1", "count=1", "first=0&first=0"):
+        alice.wire.call("GET", _part_path(story, part, f"chunks?{text}")).expect(400, "invalid")
+
+
 def test_a_chunk_is_replaced_until_a_record_names_its_part_and_never_after(
     new_user: NewUser, unchanged: Unchanged
 ) -> None:

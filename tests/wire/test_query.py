@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.wire.codec import Message
-from scbroker.wire.containers import BodiesQuery, GoverningQuery, SegmentsQuery, ViewQuery
+from scbroker.wire.containers import (
+    BodiesQuery,
+    ChunksQuery,
+    GoverningQuery,
+    SegmentsQuery,
+    ViewQuery,
+)
 from scbroker.wire.events import EventQuery
 from scbroker.wire.query import NoQuery, parse_number, parse_query
 
@@ -88,6 +94,9 @@ REFUSED: list[tuple[type[Message], list[tuple[str, str]]]] = [
     (SegmentsQuery, [("first", "0"), ("count", "9")]),
     (SegmentsQuery, [("first", "0"), ("count", "0")]),
     (SegmentsQuery, [("first", str(2**20)), ("count", "1")]),
+    (ChunksQuery, [("first", str(2**17))]),
+    (ChunksQuery, [("first", "-1")]),
+    (ChunksQuery, [("count", "1")]),
     (EventQuery, [("eventType", "added")]),
     (EventQuery, [("eventType", "Added"), ("eventType", "")]),
     (EventQuery, [("containerId", ID.upper())]),
@@ -115,7 +124,9 @@ def test_a_query_that_the_protocol_does_not_define_is_refused(
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.sampled_from([ViewQuery, GoverningQuery, BodiesQuery, SegmentsQuery, EventQuery, NoQuery]),
+    st.sampled_from([
+        ViewQuery, GoverningQuery, BodiesQuery, SegmentsQuery, ChunksQuery, EventQuery, NoQuery,
+    ]),
     st.lists(st.tuples(
         st.sampled_from(["since", "header", "from", "to", "count", "first", "limit", "eventType",
                          "containerId", "containerType"]) | st.text(max_size=5),

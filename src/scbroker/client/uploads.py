@@ -26,7 +26,7 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.records.container_record import SEGMENT, Role
 from scbroker.records.ids import container_id_of
-from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_CHUNK, Chunks
+from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_CHUNK, MAX_LISTED, Chunks
 
 _AT_ONCE: Final = 3
 _CHUNK: Final = CHUNK_SEGMENTS * SEGMENT
@@ -94,7 +94,7 @@ async def _resume(session: Session, journal: Journal | None) -> Upload | None:
     found = None if journal is None else _remembered(session, journal)
     if found is None:
         return None
-    there = await _chunks_there(session, found.part)
+    there = await _chunks_there(session, found.part, max(found.sent, default=-1) + 1)
     found.sent = {
         chunk: hashes for chunk, hashes in found.sent.items() if there.get(chunk) == sha256(hashes)
     }
@@ -125,9 +125,14 @@ def _remembered(session: Session, journal: Journal) -> Upload | None:
     return Upload(part, begun.nonce, journal, {item.chunk: item.hashes for item in sent})
 
 
-async def _chunks_there(session: Session, part: NewPart) -> dict[int, bytes]:
-    found = await session.call("GET", f"{_path(part)}/chunks", Chunks)
-    return {chunk.index: chunk.hash for chunk in found.chunks}
+async def _chunks_there(session: Session, part: NewPart, end: int) -> dict[int, bytes]:
+    """The hashes of chunks that the broker says it has, of those before `end`."""
+    there: dict[int, bytes] = {}
+    for first in range(0, end, MAX_LISTED):
+        query = f"?first={first}" if first else ""
+        found = await session.call("GET", f"{_path(part)}/chunks{query}", Chunks)
+        there |= {chunk.index: chunk.hash for chunk in found.chunks}
+    return there
 
 
 def _path(part: NewPart) -> str:

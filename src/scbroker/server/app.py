@@ -120,7 +120,7 @@ OPERATIONS: Final = (
     Operation("PUT", _PART + "/chunks/{index}", parts.receive, "Send a chunk of a content",
               bytes, status=204, limit=c.MAX_CHUNK),
     Operation("GET", _PART + "/chunks", parts.list_chunks, "List the chunks that have arrived",
-              None, c.Chunks),
+              None, c.Chunks, c.ChunksQuery),
     Operation("POST", _PART + "/transfers", transfers.to_send, "Get addresses to put chunks to",
               c.TransfersRequest, c.Transfers),
     Operation("GET", _PART + "/transfers", transfers.to_read, "Get addresses to get chunks from",

@@ -45,7 +45,9 @@ from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import (
     CHUNK_SEGMENTS,
     MAX_CHUNK,
+    MAX_LISTED,
     Chunks,
+    ChunksQuery,
     ChunkState,
     SegmentsQuery,
 )
@@ -235,17 +237,19 @@ def touch(connection: Connection, part_id: bytes, more: int) -> None:
 
 
 async def list_chunks(broker: Broker, call: Call, message: None) -> Chunks:
-    """What is there of a part that the session's user began to send and no record names."""
+    """What is there, of some chunks, of a part that the session's user began to send and no record names."""
     del message
     part_id, user_id = call.uuid("partId"), call.session.id
+    first = call.query_as(ChunksQuery).first
 
     def read(connection: Connection) -> list[Row[Any]]:
         part = sql.one(connection, sql.FIND_PART, part=part_id)
         if part is None or part.user_id != user_id or part.committed:
             return []
-        return list(connection.execute(sql.CHUNKS, {"part": part_id}))
+        values = {"part": part_id, "first": first, "end": first + MAX_LISTED}
+        return list(connection.execute(sql.CHUNK_HASHES, values))
 
-    rows = await broker.database.read(read)
+    rows = await broker.database.read(read, large=True)
     return Chunks(chunks=[ChunkState(index=row.chunk, hash=row.chunk_hash) for row in rows])
 
 

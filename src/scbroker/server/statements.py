@@ -320,6 +320,11 @@ CHUNK_BLOBS: Final = (
     .where(chunks.c.part_id == b("part"), chunks.c.chunk >= b("first"), chunks.c.chunk < b("end"))
     .order_by(chunks.c.chunk)
 )
+CHUNK_HASHES: Final = (
+    select(chunks.c.chunk, chunks.c.chunk_hash)
+    .where(chunks.c.part_id == b("part"), chunks.c.chunk >= b("first"), chunks.c.chunk < b("end"))
+    .order_by(chunks.c.chunk)
+)
 ADD_CHUNK: Final = insert(chunks)
 DROP_CHUNK: Final = delete(chunks).where(
     chunks.c.part_id == b("part"), chunks.c.chunk == b("number")

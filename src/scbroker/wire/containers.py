@@ -26,6 +26,7 @@ PAGE_BYTES: Final = 2 * 1_048_576
 _SEALED_SLACK: Final = 8192
 MAX_CHUNK: Final = CHUNK_SEGMENTS * SEALED_SEGMENT
 MAX_CHUNKS: Final = MAX_SEGMENTS // CHUNK_SEGMENTS
+MAX_LISTED: Final = 4096
 MAX_TRANSFERS: Final = 64
 _HASH: Final = 32
 
@@ -148,13 +149,17 @@ class ChunkState(Message, frozen=True, kw_only=True):
 
 
 class Chunks(Message, frozen=True, kw_only=True):
-    chunks: list[ChunkState]
+    chunks: Annotated[list[ChunkState], Meta(max_length=MAX_LISTED)]
 
 
 ChunkNumber = Annotated[int, Meta(ge=0, lt=MAX_CHUNKS)]
 ObjectName = Annotated[Text, Meta(min_length=1, max_length=128)]
 Address = Annotated[str, Meta(min_length=1, max_length=8192)]
 SegmentHashes = Annotated[bytes, Meta(min_length=_HASH, max_length=_HASH * CHUNK_SEGMENTS)]
+
+
+class ChunksQuery(Message, frozen=True, kw_only=True):
+    first: ChunkNumber = 0
 
 
 class TransfersRequest(Message, frozen=True, kw_only=True):
