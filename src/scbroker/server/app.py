@@ -339,7 +339,8 @@ async def _receive(operation: Operation, request: Request, received: Received) -
 
 def _check_bodiless(headers: Headers) -> None:
     """Nobody waits for a body that nobody asked for."""
-    if headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in headers:
+    announced = "Content-Length" in headers and headers["Content-Length"] != "0"
+    if announced or "Transfer-Encoding" in headers:
         raise InvalidArgumentError("A request of this kind has no body.")
 
 

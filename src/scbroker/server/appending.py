@@ -25,12 +25,12 @@ from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain
 from scbroker.server import guesses, members
 from scbroker.server import statements as sql
+from scbroker.server.at_once import sweep_at_once
 from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import locked, store, stored_body
 from scbroker.server.incoming import Incoming, parse_incoming
 from scbroker.server.members import KeysChangedError
 from scbroker.server.new_rows import NewRows
-from scbroker.server.sweeping import sweep_at_once
 from scbroker.wire.containers import RecordReceipt, RecordRequest
 
 _ATTEMPTS: Final = 4

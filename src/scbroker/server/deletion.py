@@ -17,8 +17,8 @@ from scbroker.errors import BrokerError, ChallengeError
 from scbroker.records.key_record import KeyChain
 from scbroker.server import challenges, events
 from scbroker.server import statements as sql
+from scbroker.server.at_once import sweep_at_once
 from scbroker.server.broker import Broker, Call, now
-from scbroker.server.sweeping import sweep_at_once
 from scbroker.wire.orders import NO_DIGEST, Deletion
 
 _BATCH: Final = 500
