@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import time
@@ -17,7 +18,12 @@ import pytest
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import Part, Role
-from scbroker.server.blobs import new_blob_name
+from scbroker.server import parts
+from scbroker.server.at_once import sweep_at_once
+from scbroker.server.blobs import Folder, new_blob_name
+from scbroker.server.broker import Broker
+from scbroker.server.database import open_database
+from scbroker.server.settings import Settings
 from scbroker.wire.batches import RecordsAnswer, RecordsRequest
 from scbroker.wire.containers import (
     MAX_TRANSFERS,
@@ -31,7 +37,7 @@ from tests.server.conftest import NewUser
 from tests.server.tables import query
 from tests.server.writers import OWNER, READER, Story, User
 
-pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+pytestmark = pytest.mark.only_on("sqlite")
 PATIENCE = 30.0
 TURNS = 16
 PLACES = 4
@@ -119,6 +125,36 @@ def as_user(
 ) -> Answer:
     with Wire(broker, token=user.wire.token) as wire:
         return wire.call(method, path, message)
+
+
+def test_whoever_comes_while_another_sweeps_is_swept_for_and_does_not_wait(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    goes_on, rounds = asyncio.Event(), [0]
+
+    async def sweep(_: Broker) -> bool:
+        rounds[0] += 1
+        await goes_on.wait()
+        return False
+
+    monkeypatch.setattr(parts, "sweep", sweep)
+
+    async def work() -> None:
+        database = open_database(f"sqlite:///{tmp_path / 'broker.sqlite'}")
+        broker = Broker(Settings(), database, Folder(tmp_path), b"", frozenset())
+        first = asyncio.ensure_future(sweep_at_once(broker))
+        await asyncio.sleep(0)
+        for _ in range(3):
+            assert not await sweep_at_once(broker)
+        assert (rounds, first.done()) == ([1], False)
+        goes_on.set()
+        await first
+        assert rounds == [2]
+        await sweep_at_once(broker)
+        assert rounds == [3]
+        await database.close()
+
+    asyncio.run(work())
 
 
 def path_of(story: Story, part: Part, what: str) -> str:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import time
+from typing import Final
+
 from scbroker.server import parts
 from scbroker.server.broker import Broker
+
+_SECONDS: Final = 10.0
 
 
 async def sweep_at_once(broker: Broker) -> bool:
     """Removes some of what nothing needs any more; gives whether there may be more. Not part of a turn.
 
-    For one request of a process at a time. Whoever finds another at it leaves the rest to the background: a
-    store that hangs holds up one of them, and no more.
+    One request of a process sweeps, for those as well that come meanwhile, and they go: a store that hangs
+    holds up one of them, and no more. What it does not come to is the background's.
     """
+    broker.unswept = True
     if broker.sweeping.locked():
         return False
+    more, until = False, time.monotonic() + _SECONDS
     async with broker.sweeping:
-        return await parts.sweep(broker)
+        while broker.unswept and time.monotonic() < until:
+            broker.unswept = False
+            more = await parts.sweep(broker)
+    return more

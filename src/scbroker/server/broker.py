@@ -151,6 +151,8 @@ class Broker:
     """Hashes of API keys that were found lately; forgotten every minute."""
     sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by a request that sweeps."""
+    unswept: bool = False
+    """Whether there is something to sweep that came since it began."""
     accesses: dict[tuple[bytes, bytes], str] = field(default_factory=dict)
     """Fetches that are still to be told of: (container, reader) to the reader's application."""
 
