@@ -37,7 +37,7 @@ from tests.server.conftest import NewUser
 from tests.server.tables import query
 from tests.server.writers import OWNER, READER, Story, User
 
-pytestmark = pytest.mark.only_on("sqlite")
+on_one_engine = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 PATIENCE = 30.0
 TURNS = 16
 PLACES = 4
@@ -161,6 +161,7 @@ def path_of(story: Story, part: Part, what: str) -> str:
     return f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/{what}"
 
 
+@on_one_engine
 def test_readers_of_a_store_that_hangs_hold_up_nobody_else(
     slow: BrokerProcess, store: Store, new_user: NewUser
 ) -> None:
@@ -178,6 +179,7 @@ def test_readers_of_a_store_that_hangs_hold_up_nobody_else(
     assert {one.result().expect(503).code for one in sent} == {"overloaded"}
 
 
+@on_one_engine
 def test_who_reports_chunks_to_a_store_that_hangs_holds_up_nobody_else(
     slow: BrokerProcess, store: Store, new_user: NewUser
 ) -> None:
@@ -202,6 +204,7 @@ def test_who_reports_chunks_to_a_store_that_hangs_holds_up_nobody_else(
     assert {one.result().expect(503).code for one in sent} == {"overloaded"}
 
 
+@on_one_engine
 def test_of_a_name_that_was_never_given_the_store_is_not_asked(
     slow: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -214,6 +217,7 @@ def test_of_a_name_that_was_never_given_the_store_is_not_asked(
     answer.expect(422, "incomplete")
 
 
+@on_one_engine
 def test_deletions_while_the_store_hangs_hold_up_one_request_and_no_more(
     slow: BrokerProcess, store: Store, new_user: NewUser
 ) -> None:
