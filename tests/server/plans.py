@@ -56,7 +56,7 @@ _VALUES: Final[Mapping[str, Any]] = {
     "hash": _HASH, "id": _ID, "ids": [_ID] * 10, "kept": _HASH, "key": _HASH, "last": _ID, "later": NOW,
     "more": 1, "names": ["name"] * 10, "now": NOW, "number": 1, "one": _ID, "other": _ID,
     "part": _ID, "replaced": [_ID] * 2, "row": 1, "some": [_ID] * 10, "to": 2**53,
-    "token_hash": _HASH, "user": _USUAL, "user_id": _USUAL,
+    "token_hash": _HASH, "user": _USUAL, "user_id": _USUAL, "wanted": True,
 }  # fmt: skip
 # Rows as there are many: a container has three records, a user many containers, a heavy user a tenth.
 _CONTAINER: Final = "decode(md5('container' || n / 3), 'hex')"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from sqlalchemy import (
+    Boolean,
     Column,
     Connection,
     Row,
@@ -192,9 +193,25 @@ _WITH_MEMBER: Final = (
     )
 )
 _GOVERNING_HEAD: Final = records.alias("governing")
+_CREATOR: Final = users.alias("creator")
+_ONE_PART: Final = parts.alias("one_part")
+_OTHER_PART: Final = parts.alias("other_part")
+
+
+def _in_force(first: Any) -> Any:
+    """The id of one of the parts that the container's head names; none unless they are `wanted`."""
+    found = select(parts.c.part_id).where(
+        parts.c.container_id == b("container"),
+        parts.c.committed,
+        parts.c.replaced_at.is_(None),
+        b("wanted", type_=Boolean()),
+    )
+    return found.order_by(first).limit(1).scalar_subquery()
+
+
 _LITTLE_LIST: Final = 65_536
-# All that a reader at the head is judged by: the governing record where it is another, its list if that
-# is short, and how far the reader's own keys go.
+# All that a reader at the head is served: the governing record where it is another, its list if that is
+# short, how far the keys of reader and creator go, and the two parts if they are small.
 CONTAINER_AT_ONCE: Final = (
     _WITH_MEMBER.add_columns(
         _GOVERNING_HEAD.c.body.label("governing_body"),
@@ -204,7 +221,16 @@ CONTAINER_AT_ONCE: Final = (
         .where(users.c.id == b("user"))
         .scalar_subquery()
         .label("chain_length"),
+        _CREATOR.c.fingerprint.label("creator"),
+        _CREATOR.c.chain_length.label("creator_chain_length"),
+        _ONE_PART.c.part_id.label("one"),
+        _ONE_PART.c.inline.label("one_inline"),
+        _OTHER_PART.c.part_id.label("other"),
+        _OTHER_PART.c.inline.label("other_inline"),
     )
+    .outerjoin(_CREATOR, _CREATOR.c.id == containers.c.creator_id)
+    .outerjoin(_ONE_PART, _ONE_PART.c.part_id == _in_force(parts.c.part_id))
+    .outerjoin(_OTHER_PART, _OTHER_PART.c.part_id == _in_force(parts.c.part_id.desc()))
     .outerjoin(
         _GOVERNING_HEAD,
         and_(
@@ -276,10 +302,6 @@ LOCK_PART: Final = _PART.with_for_update()
 PARTS_TAKEN: Final = select(parts.c.part_id).where(parts.c.part_id.in_(b("some", expanding=True)))
 PARTS_INLINE: Final = select(parts.c.part_id, parts.c.inline).where(
     parts.c.part_id.in_(b("some", expanding=True))
-)
-# The same for one or two of them: quicker than any number.
-TWO_PARTS_INLINE: Final = select(parts.c.part_id, parts.c.inline).where(
-    parts.c.part_id.in_((b("one"), b("other")))
 )
 PART_HASHES: Final = select(parts.c.hashes).where(parts.c.part_id == b("part"))
 PENDING: Final = select(

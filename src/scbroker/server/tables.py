@@ -186,6 +186,13 @@ parts: Final = Table(
     Index("parts_replaced", "replaced_at"),
 )
 Index(
+    "parts_in_force",
+    parts.c.container_id,
+    parts.c.part_id,
+    sqlite_where=text("committed = 1 AND replaced_at IS NULL"),
+    postgresql_where=text("committed AND replaced_at IS NULL"),
+)
+Index(
     "parts_pending",
     parts.c.user_id,
     sqlite_where=text("committed = 0"),
