@@ -39,6 +39,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool, QueuePool, StaticPool
+from sqlalchemy.util import greenlet_spawn
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
 
@@ -293,10 +294,19 @@ def _sqlite_engine(path: Path, begin: str | None, pool: type[QueuePool | StaticP
 
 def _read(engine: Engine, work: Work[T]) -> T:
     try:
-        with engine.connect() as connection, connection.begin():
-            return work(connection)
+        return _run(engine, work)
     except DBAPIError as error:
         raise _translated(error) from error
+
+
+def _run(engine: Engine, work: Work[T]) -> T:
+    with engine.connect() as connection, connection.begin():
+        return work(connection)
+
+
+def _look(engine: Engine, work: Work[T]) -> T:
+    with engine.connect() as connection:
+        return work(connection)
 
 
 def _translated(error: DBAPIError | sqlite3.Error) -> Exception:
@@ -349,13 +359,11 @@ class PostgresDatabase:
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         del large  # asyncpg does not block the loop
         with _reachable():
-            async with self._snapshot.connect() as connection, connection.begin():
-                return await connection.run_sync(work)
+            return await greenlet_spawn(_run, self._snapshot.sync_engine, work)
 
     async def look(self, work: Work[T]) -> T:
         with _reachable():
-            async with self._single.connect() as connection:
-                return await connection.run_sync(work)
+            return await greenlet_spawn(_look, self._single.sync_engine, work)
 
     async def write(self, work: Work[T]) -> T:
         with _reachable():
@@ -375,8 +383,7 @@ class PostgresDatabase:
 
 
 async def _write_once(engine: AsyncEngine, work: Work[T]) -> T:
-    async with engine.connect() as connection, connection.begin():
-        return await connection.run_sync(work)
+    return await greenlet_spawn(_run, engine.sync_engine, work)
 
 
 def _passes(error: BaseException) -> bool:
