@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from scbroker.server import statements as sql
+from scbroker.server.admin import statements as own
 from scbroker.server.admin.opened import Place, Tell, opened
 from scbroker.server.blobs import Stored
 from scbroker.server.broker import Broker
@@ -73,8 +73,8 @@ async def unnamed(database: Database, page: list[Stored]) -> list[Stored]:
     def read(connection: Connection) -> set[str]:
         some = sorted({stored.part_id for stored in page})
         names = [stored.name for stored in page]
-        named = connection.execute(sql.BLOBS_OF_PARTS, {"some": some}).scalars()
-        doomed = connection.execute(sql.DOOMED_OF, {"names": names}).scalars()
+        named = connection.execute(own.BLOBS_OF_PARTS, {"some": some}).scalars()
+        doomed = connection.execute(own.DOOMED_OF, {"names": names}).scalars()
         return {*named, *doomed}
 
     if not page:
