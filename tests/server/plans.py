@@ -84,6 +84,7 @@ _COLUMNS: Final = {
     "sequence": "n % 3",
     "key_records.user_id": "decode(md5('user' || n / 3), 'hex')",
     "key_files.user_id": "decode(md5('user' || n), 'hex')",
+    "doomed_users.user_id": "decode(md5('user' || n), 'hex')",
     "since": f"{NOW} + n",
     "touched_at": f"{NOW} + n",
     "user_id": _USER,

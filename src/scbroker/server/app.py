@@ -178,6 +178,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
             asyncio.create_task(_repeat(_SWEEP, lambda: _tidy(broker))),
             asyncio.create_task(_repeat(_CHECK, broker.gate.check)),
             asyncio.create_task(_repeat(_SWEEP, lambda: retention.drop_old(broker))),
+            asyncio.create_task(_repeat(_SWEEP, lambda: deletion.finish(broker))),
         ]
         try:
             yield {"gate": broker.gate}

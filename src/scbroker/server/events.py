@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 from sqlalchemy import Connection, Row
 
-from scbroker.errors import OverloadedError
+from scbroker.errors import NotAuthenticatedError, OverloadedError
 from scbroker.records.access_list import Entry
 from scbroker.records.container_record import ContainerRecord
 from scbroker.records.ids import user_id_of
@@ -316,6 +316,8 @@ def _number(connection: Connection, user_id: bytes) -> bool:
 
 def _page(connection: Connection, user_id: bytes, query: EventQuery) -> Events:
     log = sql.the(connection, sql.ENDS_OF_LOG, user=user_id)
+    if log.deleted_at:  # since the session was found
+        raise NotAuthenticatedError("The account was deleted.")
     return Events(
         events=[event_of(row) for row in connection.execute(*events_page(user_id, query))],
         firstId=log.first_event,

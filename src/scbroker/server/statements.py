@@ -20,7 +20,6 @@ from sqlalchemy import (
     or_,
     select,
     tuple_,
-    union,
     update,
 )
 
@@ -33,6 +32,7 @@ from scbroker.server.tables import (
     chunks,
     containers,
     doomed_blobs,
+    doomed_users,
     events,
     guesses,
     key_files,
@@ -343,9 +343,9 @@ ADD_CHECK: Final = insert(checks)
 
 # Events
 ADD_EVENTS: Final = insert(events)
-ENDS_OF_LOG: Final = select(users.c.first_event, users.c.last_event, users.c.dropped_digest).where(
-    users.c.id == b("user")
-)
+ENDS_OF_LOG: Final = select(
+    users.c.first_event, users.c.last_event, users.c.dropped_digest, users.c.deleted_at
+).where(users.c.id == b("user"))
 LOCK_LOG: Final = ENDS_OF_LOG.with_for_update(key_share=True)
 # A log that somebody else is at is left to them.
 TAKE_LOG: Final = ENDS_OF_LOG.with_for_update(key_share=True, skip_locked=True)
@@ -385,13 +385,29 @@ SET_ACCESS: Final = update(accesses).where(
     accesses.c.container_id == b("container"), accesses.c.user_id == b("user")
 )
 
-# The end of a user: what is theirs alone goes. `some` are containers.
-CONTAINERS_OF_USER: Final = union(
-    select(members.c.container_id).where(members.c.user_id == b("user")),
-    select(containers.c.id).where(containers.c.creator_id == b("user")),
+# The end of a user: what is theirs alone goes, some of it in one transaction. `some` are containers.
+END_USER: Final = (
+    *(delete(table).where(table.c.user_id == b("user")) for table in (key_files, sessions)),
+    update(parts).where(parts.c.user_id == b("user"), ~parts.c.committed).values(touched_at=0),
+)
+DOOM_USER: Final = insert(doomed_users)
+FIND_DOOMED_USER: Final = select(doomed_users).where(doomed_users.c.user_id == b("user"))
+LOCK_DOOMED_USER: Final = FIND_DOOMED_USER.with_for_update()
+DOOMED_USERS: Final = (
+    select(doomed_users.c.user_id)
+    .where(doomed_users.c.user_id > b("last"))
+    .order_by(doomed_users.c.user_id)
+    .limit(b("count"))
+)
+FORGET_USER: Final = delete(doomed_users).where(doomed_users.c.user_id == b("user"))
+CONTAINERS_OF_MEMBER: Final = (
+    select(members.c.container_id).where(members.c.user_id == b("user")).limit(b("count"))
+)
+CONTAINERS_OF_CREATOR: Final = (
+    select(containers.c.id).where(containers.c.creator_id == b("user")).limit(b("count"))
 )
 LOCK_CONTAINERS: Final = (
-    select(containers.c.id)
+    select(containers.c.id, containers.c.version, containers.c.creator_id)
     .where(containers.c.id.in_(b("some", expanding=True)))
     .order_by(containers.c.id)
     .with_for_update(key_share=True)
@@ -420,26 +436,23 @@ PURGE_CONTAINERS: Final = (
     .where(containers.c.id.in_(b("some", expanding=True)))
     .values(deleted=True, type=None, type_salt=None),
 )
-# A part of a long log: no statement may take for ever.
-PURGE_EVENTS: Final = delete(events).where(events.c.user_id == b("user"), events.c.id <= b("to"))
-PURGE_USER: Final = (
-    *(
-        delete(table).where(table.c.user_id == b("user"))
-        for table in (key_files, sessions, events, members, accesses)
-    ),
-    update(parts).where(parts.c.user_id == b("user"), ~parts.c.committed).values(touched_at=0),
-    update(containers).where(containers.c.creator_id == b("user")).values(creator_id=None),
-    update(users)
-    .where(users.c.id == b("user"))
-    .values(
-        deleted_at=b("now"),
-        registered_at=0,
-        last_event=0,
-        first_event=1,
-        dropped_digest=None,
-        key_file_generation=0,
-    ),
+FORGET_CREATOR: Final = (
+    update(containers).where(containers.c.id.in_(b("some", expanding=True))).values(creator_id=None)
 )
+# One row each: of many in one statement, all that the user has would be read to find them.
+DROP_MEMBER: Final = delete(members).where(
+    members.c.container_id == b("container"), members.c.user_id == b("user")
+)
+ACCESSES_OF_USER: Final = (
+    select(accesses.c.container_id).where(accesses.c.user_id == b("user")).limit(b("count"))
+)
+DROP_ACCESS: Final = delete(accesses).where(
+    accesses.c.container_id == b("container"), accesses.c.user_id == b("user")
+)
+EVENTS_OF_USER: Final = (
+    select(events.c.row_id).where(events.c.user_id == b("user")).limit(b("count"))
+)
+DROP_EVENT: Final = delete(events).where(events.c.row_id == b("row"), events.c.user_id == b("user"))
 
 
 def one(connection: Connection, statement: Any, **values: object) -> Row[Any] | None:

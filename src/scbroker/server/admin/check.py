@@ -96,9 +96,11 @@ class _Check:
         some = {"some": [row.id for row in rows]}
         key_files = {row.user_id: row for row in connection.execute(own.KEY_FILES_OF, some)}
         logs = {row.user_id: row for row in connection.execute(own.LOGS_OF, some)}
+        doomed = {*connection.execute(own.DOOMED_OF_USERS, some).scalars()}
         for row in rows:
             with self._findings.of(named("user", row.id)):
-                check_user(connection, row, key_files.get(row.id), logs.get(row.id))
+                log, is_doomed = logs.get(row.id), row.id in doomed
+                check_user(connection, row, key_files.get(row.id), log, doomed=is_doomed)
 
     def _check_containers(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
         for row in rows:

@@ -14,6 +14,7 @@ from scbroker.server.tables import (
     chunks,
     containers,
     doomed_blobs,
+    doomed_users,
     events,
     key_files,
     key_records,
@@ -59,6 +60,9 @@ BLOBS_OF_PARTS: Final = select(chunks.c.blob).where(chunks.c.part_id.in_(b("some
 DOOMED_OF: Final = select(doomed_blobs.c.name).where(
     doomed_blobs.c.name.in_(b("names", expanding=True))
 )
+DOOMED_OF_USERS: Final = select(doomed_users.c.user_id).where(
+    doomed_users.c.user_id.in_(b("some", expanding=True))
+)
 KEY_FILES_OF: Final = select(key_files).where(key_files.c.user_id.in_(b("some", expanding=True)))
 LOGS_OF: Final = (
     select(
@@ -99,5 +103,6 @@ STRAYS: Final = {
         (key_records, "user_id", users.c.id),
         (key_files, "user_id", users.c.id),
         (events, "user_id", users.c.id),
+        (doomed_users, "user_id", users.c.id),
     )
 }
