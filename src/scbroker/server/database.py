@@ -35,7 +35,7 @@ import sqlalchemy
 import tenacity
 from asyncpg.exceptions import TargetServerAttributeNotMatched
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool, QueuePool, StaticPool
@@ -67,6 +67,8 @@ _SQLITE_PASSING: Final = {
 }
 # Also a transaction that idled, and a lock that was not had.
 _POSTGRES_PASSING: Final = ("08", "40", "53", "57", "25P03", "55P03")
+# What it was given is no such value, or breaks a constraint.
+_REFUSED: Final = ("22", "23")
 
 
 class Database(Protocol):
@@ -320,6 +322,14 @@ def _translated(error: DBAPIError | sqlite3.Error) -> Exception:
     if passing or standby or invalidated:
         return OverloadedError("The broker's database cannot answer just now.", retryAfter=1)
     return error
+
+
+def is_of_database(error: Exception) -> bool:
+    """Whether the database failed, and does not merely refuse what it was given: later it may go well."""
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, OSError | sqlite3.Error | OverloadedError)
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    return not (isinstance(error, IntegrityError | DataError) or state.startswith(_REFUSED))
 
 
 @contextlib.contextmanager

@@ -66,6 +66,9 @@ users: Final = Table(
     _number("key_file_generation"),
 )
 
+# Who is deleted, and of whom not everything has gone yet.
+doomed_users: Final = Table("doomed_users", metadata, _id("user_id", primary_key=True))
+
 key_records: Final = Table(
     "key_records",
     metadata,
