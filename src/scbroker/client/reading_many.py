@@ -20,7 +20,8 @@ from scbroker.client.batches import (
     shown,
 )
 from scbroker.client.change import no_progress
-from scbroker.client.fetching import KIND, NO_TOMBSTONE, Evidence, Fetched, Opened
+from scbroker.client.evidence import Evidence, authors_of, collect, since_of
+from scbroker.client.fetching import KIND, NO_TOMBSTONE, Fetched, Opened
 from scbroker.client.reading import Mark
 from scbroker.client.session import Session
 from scbroker.errors import BrokerError, BrokerFaultError, DeletedError, IntegrityError
@@ -79,7 +80,7 @@ async def _fetch_some(session: Session, ids: list[uuid.UUID], found: Found) -> l
     evidence: dict[uuid.UUID, Evidence] = {}
     for each, view in views.items():
         try:
-            evidence[each] = await fetching.collect(session, each, marks[each], view)
+            evidence[each] = await collect(session, each, marks[each], view)
         except BrokerError as error:
             found[each] = error
     states = await each_in_pool(Evidence.state, list(evidence.values()))
@@ -117,7 +118,7 @@ async def _views(session: Session, marks: Marks, found: Found) -> dict[uuid.UUID
 
 
 def _request(container_id: uuid.UUID, mark: Mark | None) -> ViewRequest:
-    since = fetching.since_of(mark)
+    since = since_of(mark)
     return ViewRequest(containerId=str(container_id), since=since, header=True, content=True)
 
 
@@ -138,7 +139,7 @@ async def _look_at_authors(
     authors: dict[uuid.UUID, int] = {}
     for each, view in views.items():
         with contextlib.suppress(BrokerError):
-            for user, sequence in fetching.authors_of(view, view.governing, marks[each]).items():
+            for user, sequence in authors_of(view, view.governing, marks[each]).items():
                 authors[user] = max(sequence, authors.get(user, 0))
     try:
         await session.directory.at_least(authors)
