@@ -41,12 +41,13 @@ def head_at(story: Story, signer: User, version: int) -> SignedObject:
 def bodies(story: Story, head: ContainerRecord, *, governing: bool) -> Iterator[bytes]:
     """What might lead to this head, linked by hashes; if `governing`, each changes the type."""
     record, old = story.head, story.governing
+    assert old.governing is not None
+    digests = (replace(old.governing, type=n.to_bytes(32)) for n in itertools.count())
     for version in range(story.head.version + 1, head.version):
         link = Link(old.version, story.hash(old))
         record = replace(head, version=version, parent=story.hash(record), link=link)
         if governing:
-            record = replace(record, governing=replace(old.governing, type=version.to_bytes(32)))
-            old = record
+            record = old = replace(record, governing=next(digests))
         yield encode_object(record)
 
 
