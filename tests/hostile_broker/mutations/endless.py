@@ -7,6 +7,8 @@ from typing import Final
 from tests.hostile_broker.mutations.edits import Edit, Mutation, against, tests_of
 
 _EVIDENCE: Final = "src/scbroker/client/evidence.py"
+_EVENT_LOG: Final = "src/scbroker/client/event_log.py"
+_EVENTS: Final = "src/scbroker/wire/events.py"
 _READING: Final = "src/scbroker/client/reading.py"
 
 ENDLESS: Final[list[Mutation]] = [
@@ -57,5 +59,20 @@ ENDLESS: Final[list[Mutation]] = [
             "endless_answers",
             "pages_of_fewer_bodies_than_there_are_do_not_make_more_requests_of_it",
         ),
+    ),
+    against(
+        40,
+        "events count that were dropped while they were read",
+        Edit(_EVENT_LOG, "        count += len(ids)", "        count = len(found)"),
+        tests_of(
+            "log_ends",
+            "events_that_are_dropped_as_fast_as_they_are_read_are_too_many_in_the_end",
+        ),
+    ),
+    against(
+        40,
+        "an event names each change once at most",
+        Edit(_EVENTS, "Meta(max_length=_MAX_CHANGES)", "Meta(max_length=2**24)"),
+        tests_of("log_ends", "an_event_names_no_more_changes_than_there_are"),
     ),
 ]
