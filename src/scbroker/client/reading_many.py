@@ -67,6 +67,8 @@ async def _get_some(
             if content is None:  # a large one comes by itself
                 content = await contents.read(session, part, no_progress)
             found[each.container_id] = fetching.container(shown, content, header)
+        except EVERYTHING:
+            raise
         except BrokerError as error:
             found[each.container_id] = error
 
@@ -81,6 +83,8 @@ async def _fetch_some(session: Session, ids: list[uuid.UUID], found: Found) -> l
     for each, view in views.items():
         try:
             evidence[each] = await collect(session, each, marks[each], view)
+        except EVERYTHING:
+            raise
         except BrokerError as error:
             found[each] = error
     states = await each_in_pool(Evidence.state, list(evidence.values()))
@@ -94,6 +98,8 @@ async def _fetch_some(session: Session, ids: list[uuid.UUID], found: Found) -> l
                 fetched.append(Fetched(state, views[each]))
             else:  # somebody else who keeps these marks was quicker
                 fetched.append(await fetching.fetch(session, each, header=True, content=True))
+        except EVERYTHING:
+            raise
         except BrokerError as error:
             found[each] = error
     return fetched
