@@ -85,7 +85,8 @@ def keep_mark(session: Session, stored: bytes | None, state: State) -> bool:
 async def keep_own(session: Session, before: State | None, own: State) -> None:
     """Raises the mark to a record of one's own that was stored after `before`.
 
-    What was seen meanwhile, by whoever shares the marks, has to follow from that record.
+    What was seen meanwhile, by whoever shares the marks, has to follow from that record. Raises
+    `ConflictError` where that cannot be told, although the record is stored.
     """
     old = None if before is None else before.mark.encode()
     for _ in range(_ROUNDS):
@@ -101,7 +102,8 @@ async def keep_own(session: Session, before: State | None, own: State) -> None:
                 session, container_id, own.mark, header=False, content=False
             )
             if now_there.state.record.version > seen.version:
-                await fetch(session, container_id)  # and from what was seen to the same head
+                with contextlib.suppress(ConflictError, DeletedError):  # it goes on, or ended there
+                    await fetch(session, container_id)  # and from what was seen to the same head
                 continue
             same = now_there.state.head.hash == seen.hash
         else:
