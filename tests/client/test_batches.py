@@ -27,7 +27,7 @@ from scbroker.client.trust_store import MemoryTrustStore
 from scbroker.wire.batches import RecordsAnswer, ViewsAnswer
 from scbroker.wire.problems import ItemProblem
 from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of
-from tests.client.network import Network, lost, refused
+from tests.client.network import HeldAnswer, Network, lost, refused
 from tests.client.test_lying_broker import lying
 from tests.conftest import NewProvider
 
@@ -299,6 +299,72 @@ def test_without_an_answer_the_whole_fails(alice: ServerProvider, network: Netwo
         create(alice, notes(2))
     with pytest.raises(BrokerError.unreachableError):
         get(alice, made)
+
+
+DOWN = {
+    "no answer": BrokerError.unreachableError("No broker answers."),
+    "no capacity": BrokerError.overloadedError("Too much to do."),
+    "logged out": BrokerError.notAuthenticatedError("Log in again."),
+}
+
+
+@pytest.mark.parametrize("why", DOWN)
+@pytest.mark.parametrize("end", ["/segments", "/hashes"])
+def test_without_an_answer_for_what_comes_by_itself_the_whole_fails_as_well(
+    alice: ServerProvider, network: Network, why: str, end: str
+) -> None:
+    """A large content of one of them: the others would fare alike."""
+    made = ids(alice, [NewContainer(b"x" * 3_000_000), *notes(1)])
+    network.treat("GET", end, refused(DOWN[why]))
+    with pytest.raises(type(DOWN[why])):
+        get(alice, made)
+
+
+@pytest.mark.parametrize("why", DOWN)
+def test_without_an_answer_for_what_is_sent_ahead_the_whole_fails_and_none_is_made(
+    alice: ServerProvider, network: Network, why: str
+) -> None:
+    network.treat("PUT", "/chunks/0", refused(DOWN[why]))
+    with pytest.raises(type(DOWN[why])):
+        create(alice, [NewContainer(b"x" * 3_000_000), *notes(1)])
+    assert not network.those("POST", RECORDS)
+
+
+@pytest.mark.parametrize("why", DOWN)
+def test_without_an_answer_for_further_pages_of_one_the_whole_fails(
+    alice: ServerProvider, bob: ServerProvider, network: Network, why: str
+) -> None:
+    made = ids(alice, notes(2, alice, bob))
+    get(bob, made)
+    for number in range(3):
+        alice.updateContainerContent(made[0], b"%d" % number).result(PATIENCE)
+
+    def none(answer: Any) -> Any:
+        views = [replace(item, view=replace(item.view, skipped=[])) for item in answer.views]
+        return replace(answer, views=views)
+
+    network.treat("GET", "/records", refused(DOWN[why]))
+    with lying(none, (ViewsAnswer,)), pytest.raises(type(DOWN[why])):
+        get(bob, made)
+
+
+@pytest.mark.parametrize("why", DOWN)
+def test_without_an_answer_for_one_that_was_read_meanwhile_the_whole_fails(
+    alice: ServerProvider, bob: ServerProvider, network: Network, why: str
+) -> None:
+    """Another reading raised its mark while the batch was under way: it is read again by itself."""
+    made = ids(alice, notes(2, alice, bob))
+    held = HeldAnswer()
+    network.treat("POST", VIEWS, held.hold)
+    batch = bob.getContainers(made)
+    assert held.arrived.wait(PATIENCE)
+    assert bob.getContainerContent(made[0]).result(PATIENCE) == b"0"
+    alice.updateContainerContent(made[0], b"new").result(PATIENCE)
+    assert bob.getContainerContent(made[0]).result(PATIENCE) == b"new"
+    network.treat("GET", str(made[0]), refused(DOWN[why]))
+    held.release.set()
+    with pytest.raises(type(DOWN[why])):
+        batch.result(PATIENCE)
 
 
 def test_what_cannot_be_read_stands_in_its_place_and_the_others_are_read(

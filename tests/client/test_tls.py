@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import ssl
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -15,8 +16,12 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from yarl import URL
 
 from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider
+from scbroker.client.io_thread import io_thread
+from scbroker.client.object_store import ObjectStore
+from scbroker.client.transport import checked_endpoint
 from tests.brokers import BrokerProcess
 
 PATIENCE = 30.0
@@ -150,3 +155,40 @@ def test_a_certificate_that_does_not_verify_is_named_and_nothing_is_sent(
     with pytest.raises(BrokerError.unreachableError, match=rf"certificate .*refused: {why}"):
         provider.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
     assert terminator.heard == b""
+
+
+def test_a_store_that_asks_for_a_certificate_is_shown_the_one_that_is_for_the_broker(
+    tmp_path: Path,
+) -> None:
+    """The limit: whoever has none in `ssl` stays unknown to the store."""
+    pem, own = certificate(tmp_path), certificate(tmp_path, "client")
+    asking = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(own))
+    asking.verify_mode = ssl.CERT_OPTIONAL
+    asking.load_cert_chain(pem)
+    seen: list[object] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        seen.append(writer.get_extra_info("peercert"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def put(with_certificate: bool) -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=asking)
+        url = f"https://localhost:{server.sockets[0].getsockname()[1]}"
+        context = ssl.create_default_context(cafile=pem)
+        if with_certificate:
+            context.load_cert_chain(own)
+        endpoint = checked_endpoint(uuid.uuid4(), url, "tls", context, None, PATIENCE, [url])
+        store = ObjectStore(endpoint)
+        await store.put(URL(f"{url}/it"), memoryview(b"sealed"))
+        await store.close()
+        server.close()
+
+    for with_certificate in (False, True):
+        io_thread.submit("put", put(with_certificate)).result(PATIENCE)
+    nobody, somebody = seen
+    assert not nobody
+    assert isinstance(somebody, dict)
+    assert somebody["subject"] == ((("commonName", "client"),),)

@@ -22,6 +22,7 @@ from scbroker.errors import (
     IntegrityError,
     KeySubstitutionError,
     RollbackError,
+    TooLargeError,
 )
 from scbroker.records.access_list import list_hash
 from scbroker.records.canonical import encode_object
@@ -234,6 +235,7 @@ TARGETS: Final = (
         (
             IntegrityError,
             ClockError,
+            TooLargeError,
             RollbackError,
             ForkError,
             KeySubstitutionError,

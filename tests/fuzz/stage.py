@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from scbroker import keys
-from scbroker.client import directory, fetching
+from scbroker.client import directory, evidence
 from scbroker.client.io_thread import IOThread
 from scbroker.crypto import verify
 from scbroker.crypto.verify import SIGNATURE_SIZE, SIGNING_KEY_SIZE, VerifyingKey
@@ -83,7 +83,7 @@ def fixed_clock(now: Callable[[], int]) -> Iterator[None]:
         return work(*arguments)
 
     with pytest.MonkeyPatch.context() as patched:
-        for module in (directory, fetching):
+        for module in (directory, evidence):
             patched.setattr(module, "now", now)
         patched.setattr(IOThread, "in_pool", inline)
         yield

@@ -5,7 +5,7 @@ Attack 21 of `catalogue`, and of 12 and 19 what a member or the broker can do to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from tests.server.tables import query
 from tests.server.writers import READER, WRITER
 
 FORK = BrokerError.forkError
+Work = Callable[[], Awaitable[object]]
 
 
 def swallow(exchange: Exchange) -> None:
@@ -97,6 +98,83 @@ def test_what_followed_ones_own_write_and_was_read_meanwhile_is_no_fork(
     assert device.updateContainerHeader(it, "Alice's").result(PATIENCE).version == 2
     found = device.getContainer(it).result(PATIENCE)
     assert (found.version, found.content) == (4, b"Bob's second")
+
+
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, device: ServerProvider, once: Work, each: Work
+) -> None:
+    """Others do `once` as soon as a record was taken, and `each` before every reading from then on."""
+    session: Any = device._current
+    honest, taken, busy = session.call, list[object](), list[object]()
+
+    async def call(method: str, path: str, *rest: Any, **options: Any) -> Any:
+        if method == "GET" and taken and not busy:
+            await each()
+        answer = await honest(method, path, *rest, **options)
+        if method == "PUT" and not taken:
+            taken.append(path)
+            busy.append(path)
+            await once()
+            busy.clear()
+        return answer
+
+    monkeypatch.setattr(session, "call", call)
+
+
+@attack(21, "rollback and fork")
+def test_a_change_that_is_stored_is_not_said_to_be_somebody_elses_however_busy_others_are(
+    mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = people(mallory, 2)
+    his, device = device_of(mallory, bob), device_of(mallory, alice)
+    made = device.createContainer(b"one", accessLevels=[level(alice), level(bob, WRITER)])
+    it = made.result(PATIENCE).id
+
+    async def write() -> None:
+        await his.updateContainerContent(it, b"Bob's")
+
+    async def write_and_read() -> None:
+        await write()
+        await fetching.fetch(device._current, it)  # type: ignore[arg-type]
+
+    meanwhile(monkeypatch, device, write_and_read, write)
+    sent = len(mallory.heard)
+    with pytest.raises(BrokerError.conflictError, match="The change is stored"):
+        device.updateContainerHeader(it, "Alice's").result(PATIENCE)
+    headers = [
+        exchange.message.header for exchange in mallory.heard[sent:] if exchange.name == RECORD
+    ]
+    assert [header is not None for header in headers].count(True) == 1, "it was sent once"
+    monkeypatch.undo()
+    header = device.getContainerHeader(it).result(PATIENCE)
+    assert header is not None
+    assert header.customHeaderObject == "Alice's"
+
+
+@attack(21, "rollback and fork")
+def test_a_change_that_is_stored_has_succeeded_although_the_container_is_deleted_behind_it(
+    mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = people(mallory, 2)
+    his, device = device_of(mallory, bob), device_of(mallory, alice)
+    made = device.createContainer(b"one", accessLevels=[level(alice), level(bob)])
+    it, deleted = made.result(PATIENCE).id, list[object]()
+
+    async def write_and_read() -> None:
+        await his.updateContainerContent(it, b"Bob's")
+        await fetching.fetch(device._current, it)  # type: ignore[arg-type]
+
+    async def delete() -> None:
+        if not deleted:
+            deleted.append(it)
+            await his.deleteContainer(it)
+
+    meanwhile(monkeypatch, device, write_and_read, delete)
+    assert device.updateContainerHeader(it, "Alice's").result(PATIENCE).version == 2
+    assert deleted
+    monkeypatch.undo()
+    with pytest.raises(BrokerError.deletedError):
+        device.getContainer(it).result(PATIENCE)
 
 
 @attack(19, "parts spliced")

@@ -10,6 +10,7 @@ import gzip
 import logging
 import socket
 import traceback
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -17,10 +18,13 @@ from typing import Any, Final
 import pytest
 
 from scbroker import BrokerError, ServerProvider
+from scbroker.client.io_thread import io_thread
+from scbroker.client.transfers import Addresses
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import BrokerError as Error
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
-from scbroker.wire.containers import Transfer, Transfers
+from scbroker.wire import codec
+from scbroker.wire.containers import CHUNK_SEGMENTS, Transfer, Transfers
 from tests.client.tcp import Answer, BadBroker, cut, hang, http
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
@@ -295,3 +299,62 @@ def test_a_name_that_an_honest_broker_did_not_give_is_refused(mallory: HostileBr
             alice.createContainer(CONTENT).result(PATIENCE)
         assert mallory.since(count).count(SENT) == 1
         assert len(store.requests) == 1
+
+
+def addresses_of(alice: ServerProvider, count: int | None) -> Addresses:
+    session: Any = alice._current
+    part = f"/v1/containers/{uuid.uuid4()}/parts/{uuid.uuid4()}"
+    return Addresses(session, part, count)
+
+
+@contextmanager
+def giving(mallory: HostileBroker, url: str, seconds: int) -> Iterator[list[list[int]]]:
+    """Has the broker give addresses for whatever it is asked; gives the chunks of each request."""
+    asked: list[list[int]] = []
+
+    def give(exchange: Exchange) -> None:
+        if exchange.method == "POST":
+            asked.append(exchange.message.chunks)
+        else:
+            query = dict(pair.split("=") for pair in exchange.query.split("&"))
+            first = int(query["first"])
+            asked.append(list(range(first, first + int(query["count"]))))
+        transfers = [Transfer(index=n, name="parts/x", url=f"{url}/{n}") for n in asked[-1]]
+        exchange.status = 200
+        exchange.answer_headers = {"content-type": codec.MESSAGE}
+        exchange.answer = Transfers(transfers=transfers, seconds=seconds)
+
+    with mallory.meddling(TO_SEND, before=give), mallory.meddling(TO_READ, before=give):
+        yield asked
+
+
+def test_of_what_was_sent_no_address_is_kept_nor_asked_for_again(mallory: HostileBroker) -> None:
+    async def send(addresses: Addresses, chunks: range) -> None:
+        for chunk in chunks:
+            assert await addresses.put(chunk, memoryview(b"sealed"), bytes(32))
+
+    with BadBroker([http(200)]) as store, giving(mallory, store.url, 900) as asked:
+        addresses = addresses_of(device_at(mallory, store), 40)
+        with believing(mallory):
+            io_thread.submit("send", send(addresses, range(1, 20))).result(PATIENCE)
+            assert sorted(addresses._known) == list(range(20, 33))
+            io_thread.submit("send", send(addresses, range(1))).result(PATIENCE)
+            io_thread.submit("send", send(addresses, range(20, 40))).result(PATIENCE)
+        assert addresses._known == {}
+        assert asked == [list(range(1, 17)), list(range(17, 33)), [0], list(range(33, 40))]
+
+
+@pytest.mark.parametrize("seconds", [0, 900], ids=["run out", "good"])
+def test_of_what_is_read_few_addresses_are_kept(mallory: HostileBroker, seconds: int) -> None:
+    async def read(addresses: Addresses) -> list[int]:
+        sizes = []
+        for chunk in range(400):
+            await addresses.get(chunk * CHUNK_SEGMENTS, 1, memoryview(bytearray(SEALED_SEGMENT)))
+            sizes.append(len(addresses._known))
+        return sizes
+
+    with BadBroker([http(206, b"sealed")]) as store, giving(mallory, store.url, seconds) as asked:
+        addresses = addresses_of(device_at(mallory, store), 1000)
+        sizes = io_thread.submit("read", read(addresses)).result(PATIENCE)
+    assert max(sizes) == (80 if seconds else 16)
+    assert len(asked) == (25 if seconds else 400)

@@ -1,6 +1,6 @@
 """Which index serves which statement, by the word of the database itself.
 
-Every SELECT, UPDATE and DELETE of `statements` is asked for its plan, over the broker's own connection
+Every SELECT, UPDATE and DELETE of `MODULES` is asked for its plan, over the broker's own connection
 and with the parameters that it would be executed with: against tables with rows enough for the planner
 to have a choice, of which no setting deprives it.
 
@@ -36,12 +36,14 @@ from sqlalchemy import (
 from sqlalchemy.sql.visitors import iterate
 
 from scbroker.server import statements
+from scbroker.server.admin import statements as operators
 from scbroker.server.database import open_database
 from scbroker.server.event_pages import events_page
 from scbroker.server.migrations.upgrade import upgrade
 from scbroker.server.tables import metadata
 from scbroker.wire.events import EventQuery
 
+MODULES: Final = (statements, operators)
 ROWS: Final = 5_000
 NAME: Final = "plans"
 NOW: Final = 1_800_000_000_000_000
@@ -56,7 +58,7 @@ _VALUES: Final[Mapping[str, Any]] = {
     "hash": _HASH, "id": _ID, "ids": [_ID] * 10, "kept": _HASH, "key": _HASH, "last": _ID, "later": NOW,
     "more": 1, "names": ["name"] * 10, "now": NOW, "number": 1, "one": _ID, "other": _ID,
     "part": _ID, "replaced": [_ID] * 2, "row": 1, "some": [_ID] * 10, "to": 2**53,
-    "token_hash": _HASH, "user": _USUAL, "user_id": _USUAL,
+    "token_hash": _HASH, "user": _USUAL, "user_id": _USUAL, "wanted": True,
 }  # fmt: skip
 # Rows as there are many: a container has three records, a user many containers, a heavy user a tenth.
 _CONTAINER: Final = "decode(md5('container' || n / 3), 'hex')"
@@ -82,6 +84,7 @@ _COLUMNS: Final = {
     "sequence": "n % 3",
     "key_records.user_id": "decode(md5('user' || n / 3), 'hex')",
     "key_files.user_id": "decode(md5('user' || n), 'hex')",
+    "doomed_users.user_id": "decode(md5('user' || n), 'hex')",
     "since": f"{NOW} + n",
     "touched_at": f"{NOW} + n",
     "user_id": _USER,
@@ -114,7 +117,7 @@ class Plan:
 def asked() -> dict[str, tuple[Executable, dict[str, Any]]]:
     """Every statement with its parameters, by name; those of a tuple are numbered."""
     found = {}
-    for name, value in vars(statements).items():
+    for name, value in itertools.chain(*(vars(module).items() for module in MODULES)):
         several = value if isinstance(value, tuple) else (value,)
         for number, statement in enumerate(several, start=1):
             reads = isinstance(statement, Executable) and not isinstance(

@@ -323,6 +323,13 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
         _sql("UPDATE users SET dropped_digest = fingerprint WHERE id = ?", _alice),
         ALICE, "digest", True,
     ),
+    "a user who is to go and was not deleted": (
+        _sql("INSERT INTO doomed_users VALUES (?)", _bob), BOB, "not deleted", True,
+    ),
+    "a user who is to go and is not there": (
+        lambda k: k.run("INSERT INTO doomed_users VALUES (?)", b"x" * 16),
+        "doomed_users ", "not there", True,
+    ),
     "a deleted container has its type still": (
         lambda k: k.run("UPDATE containers SET type = 'x' WHERE id = ?", k.deleted.id),
         "deleted", "type", True,

@@ -83,6 +83,6 @@ def test_what_belongs_to_a_user_is_looked_for_in_one_part_alone(
         for name, plan in plans(database_url).items()
         if "events" in {table.partition("_")[0] for table in plan.tables}
     }
-    assert {"UNNUMBERED", "NUMBER_EVENT", "events_page by id", "PURGE_USER 3"} <= found.keys()
+    assert {"UNNUMBERED", "NUMBER_EVENT", "events_page by id", "DROP_EVENT"} <= found.keys()
     assert len(found.pop("OLD_EVENTS")) > 1  # of all users, for retention
     assert {name: len(tables) for name, tables in found.items()} == dict.fromkeys(found, 1)

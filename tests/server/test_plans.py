@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from scbroker.server import statements
 from tests.engines import PostgresServer
 from tests.server import plans as asking
 from tests.server.plans import (
     ENGINES,
+    MODULES,
     NAME,
     Plan,
     asked,
@@ -48,10 +48,10 @@ def found(urls: dict[str, str]) -> Found:
 
 def test_every_statement_that_reads_or_changes_rows_is_asked_for() -> None:
     named = {name.partition(" ")[0] for name in asked()}
-    text_of = Path(statements.__file__).read_text("utf-8")
     written = {
         line.partition(":")[0]
-        for line in text_of.splitlines()
+        for module in MODULES
+        for line in Path(str(module.__file__)).read_text("utf-8").splitlines()
         if ": Final = " in line
         and line[0].isupper()
         and "insert(" not in line

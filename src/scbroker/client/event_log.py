@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -20,6 +21,7 @@ from scbroker.client.fetching import moment
 from scbroker.client.session import Session
 from scbroker.errors import (
     BrokerFaultError,
+    ConflictError,
     EventsExpiredError,
     ForkError,
     IntegrityError,
@@ -35,6 +37,7 @@ Criteria = dict[str, str | list[str]]
 _KIND: Final = "events"
 _MAX_ID: Final = 2**53 - 1
 _MOST: Final = 1_000_000
+_ROUNDS: Final = 5
 _FILTERS: Final = {"eventType", "containerId", "containerType"}
 
 
@@ -47,20 +50,25 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
     first: int = 1
 
 
+@dataclass(slots=True)
+class _Told:
+    """The lowest id that is kept and the highest one, as far as a broker has told of them."""
+
+    first: int
+    last: int
+
+
 class _Log(msgspec.Struct, frozen=True):
     """What was answered: all events that match, of the ids from `first` to `end`.
 
-    The broker keeps those from `kept` to `last`; `dropped` is the digest of those before. At the last
-    page it kept those from `lowest` on.
+    The broker keeps those from `kept` on; `dropped` is the digest of those before.
     """
 
     events: list[Event]
     first: int
     end: int
-    last: int
     kept: int
     dropped: bytes
-    lowest: int
 
     @property
     def before(self) -> Mark:
@@ -102,34 +110,55 @@ def checked_criteria(
 
 async def events(session: Session, criteria: Criteria) -> list[ContainerEvent]:
     """All events that match, up to what the log held at the first page."""
-    mark, whole = _mark(session), not _FILTERS & criteria.keys()
+    mark = _mark(session)[1]
+    told = _Told(mark.first, mark.last)
     try:
-        log = await _fetch(session, criteria, mark)
-    except EventsExpiredError as error:
-        _keep(session, msgspec.structs.replace(mark, first=error.firstId))
+        log = await _fetch(session, criteria, told)
+        if not _FILTERS & criteria.keys():
+            log = await _follow(session, criteria, told, mark, log)
+    except (EventsExpiredError, TooLargeError):
+        _keep_ends(session, told)
         raise
-    if whole:
-        _check_whole(log, mark)
-    _keep(session, _advanced(mark, log, whole=whole))
+    _keep_ends(session, told)
     return [_event(event) for event in log.events]
 
 
-async def _fetch(session: Session, criteria: Criteria, mark: Mark) -> _Log:
+async def _follow(
+    session: Session, criteria: Criteria, told: _Told, begun: Mark, log: _Log
+) -> _Log:
+    """Checks a log without gaps against the mark, and raises that to its end.
+
+    Others who share the marks may have read meanwhile: what they were shown has to be the same log. Where
+    they read further than this one goes, it is read again.
+    """
+    wanted = int(str(criteria.get("endId", _MAX_ID)))
+    for _ in range(_ROUNDS):
+        stored, mark = _mark(session)
+        told.first, told.last = max(told.first, mark.first), max(told.last, mark.last)
+        if log.end < mark.read <= wanted:
+            log = await _fetch(session, criteria, told)
+        _check_whole(log, begun, mark)
+        new = _advanced(mark, log, told)
+        if new == mark or session.marks.swap(_KIND, b"", stored, msgspec.msgpack.encode(new)):
+            return log
+    raise ConflictError("The event log is read by others faster than it can be judged: try again.")
+
+
+async def _fetch(session: Session, criteria: Criteria, told: _Told) -> _Log:
     """Page by page. Where the next event is dropped meanwhile, it begins anew with what is kept."""
     found: list[Event] = []
     query = dict(criteria)
     first = expected = int(str(criteria.get("startId", 0))) or 1
     end = int(str(criteria.get("endId", _MAX_ID)))
     begun: Events | None = None
-    lowest, last = mark.first, None
+    last, count = None, 0
     while True:
         page = await session.call("GET", "/v1/events", Events, query=query)
-        _check_ends(page, lowest, mark)
-        lowest = page.firstId
-        if lowest > expected:
+        _check_ends(page, told)
+        if page.firstId > expected:
             if "startId" in criteria:
-                raise _expired(lowest)
-            found, begun, first, expected = [], None, lowest, lowest
+                raise _expired(page.firstId)
+            found, begun, first, expected = [], None, page.firstId, page.firstId
         begun = begun or page
         if last is None:
             last = page.lastId
@@ -137,14 +166,15 @@ async def _fetch(session: Session, criteria: Criteria, mark: Mark) -> _Log:
         ids = [event.id for event in page.events]
         _check_order(ids, expected)
         found += page.events
-        if len(found) > _MOST:
+        count += len(ids)  # also of what was dropped meanwhile, or it would never end
+        if count > _MOST:
             raise TooLargeError(
                 f"More than {_MOST} events: ask for a range with startId and endId."
             )
         if len(ids) < MAX_PAGE or ids[-1] >= end:
             # What came in between is for the next time.
             some = [event for event in found if event.id <= end]
-            return _Log(some, first, end, last, begun.firstId, begun.droppedDigest, lowest)
+            return _Log(some, first, end, begun.firstId, begun.droppedDigest)
         expected = ids[-1] + 1
         query |= {"startId": str(expected), "endId": str(end)}
 
@@ -157,16 +187,17 @@ def _expired(first: int) -> EventsExpiredError:
     )
 
 
-def _check_ends(page: Events, lowest: int, mark: Mark) -> None:
+def _check_ends(page: Events, told: _Told) -> None:
     """A log loses its oldest events and gets new ones; it never gets back what it lost."""
     if not 1 <= page.firstId <= page.lastId + 1:
         raise IntegrityError("The broker withholds events: its log begins behind its end.")
     if page.firstId == 1 and page.droppedDigest != NO_EVENTS:
         raise BrokerFaultError("The broker names a digest of dropped events, and none was dropped.")
-    if page.lastId < mark.last:
+    if page.lastId < told.last:
         raise RollbackError("The broker's event log is shorter than this device has seen it.")
-    if page.firstId < lowest:
+    if page.firstId < told.first:
         raise RollbackError("The broker's event log has events again that it had dropped.")
+    told.first, told.last = page.firstId, page.lastId
 
 
 def _check_order(ids: Sequence[int], first: int) -> None:
@@ -174,15 +205,21 @@ def _check_order(ids: Sequence[int], first: int) -> None:
         raise BrokerFaultError("The broker's events are out of order.")
 
 
-def _check_whole(log: _Log, mark: Mark) -> None:
-    """Where nothing is filtered nothing may be missing, and what was read once stays what it was."""
+def _check_whole(log: _Log, begun: Mark, mark: Mark) -> None:
+    """Where nothing is filtered nothing may be missing, and what was read once stays what it was.
+
+    `begun` is the mark as it was when the reading began: others may have raised it since.
+    """
     ids = range(log.first, log.end + 1)  # as many as a broker says: never made into a list
     if len(log.events) != len(ids) or any(e.id != n for e, n in zip(log.events, ids, strict=True)):
         raise IntegrityError("The broker withholds events.")
+    if mark.read > log.end:
+        return
     # A digest is that of one run: what was dropped, and what is kept of it, or it is another log.
-    comparable = log.first == log.kept and log.kept - 1 <= mark.read <= log.end
-    if comparable and _digest(log.before, log, mark.read) != mark.digest:
-        raise ForkError("The broker's event log is another than this device has seen.")
+    for start in (log.before, begun):
+        comparable = log.first - 1 <= start.read <= mark.read
+        if comparable and _digest(start, log, mark.read) != mark.digest:
+            raise ForkError("The broker's event log is another than this device has seen.")
 
 
 def _digest(start: Mark, log: _Log, end: int) -> bytes:
@@ -194,29 +231,31 @@ def _digest(start: Mark, log: _Log, end: int) -> bytes:
     return digest
 
 
-def _advanced(mark: Mark, log: _Log, *, whole: bool) -> Mark:
-    last = max(mark.last, log.last)
+def _advanced(mark: Mark, log: _Log, told: _Told) -> Mark:
+    ends = _with_ends(mark, told)
     # Where more was dropped than this device has read, its run begins anew behind that.
     start = mark if mark.read >= log.kept - 1 else log.before
-    if not whole or not log.first <= start.read + 1 <= log.end:
-        return Mark(last, mark.read, mark.digest, log.lowest)
-    return Mark(last, log.end, _digest(start, log, log.end), log.lowest)
+    if not log.first <= start.read + 1 <= log.end:
+        return ends
+    return Mark(ends.last, log.end, _digest(start, log, log.end), ends.first)
 
 
-def _mark(session: Session) -> Mark:
+def _with_ends(mark: Mark, told: _Told) -> Mark:
+    return Mark(max(mark.last, told.last), mark.read, mark.digest, max(mark.first, told.first))
+
+
+def _mark(session: Session) -> tuple[bytes | None, Mark]:
+    """As it is kept, and what that says."""
     stored = session.marks.get(_KIND, b"")
-    return Mark() if stored is None else msgspec.msgpack.decode(stored, type=Mark)
+    return stored, Mark() if stored is None else msgspec.msgpack.decode(stored, type=Mark)
 
 
-def _keep(session: Session, new: Mark) -> None:
-    """Raises the mark as far as another reading has not raised it meanwhile."""
+def _keep_ends(session: Session, told: _Told) -> None:
+    """Raises what the mark says of the log's ends."""
     while True:
-        stored = session.marks.get(_KIND, b"")
-        known = Mark() if stored is None else msgspec.msgpack.decode(stored, type=Mark)
-        best = new if new.read >= known.read else known
-        ends = max(new.last, known.last), max(new.first, known.first)
-        kept = Mark(ends[0], best.read, best.digest, ends[1])
-        if kept == known or session.marks.swap(_KIND, b"", stored, msgspec.msgpack.encode(kept)):
+        stored, mark = _mark(session)
+        new = _with_ends(mark, told)
+        if new == mark or session.marks.swap(_KIND, b"", stored, msgspec.msgpack.encode(new)):
             return
 
 

@@ -1,6 +1,6 @@
-"""Reading a container: what to ask the broker for, until everything is there that judging needs.
+"""Reading a container: it is fetched until it is as of now, judged, opened, and its mark is kept.
 
-The decisions are `reading`'s; this fetches, and keeps the mark.
+The decisions are `reading`'s, and what they need is `evidence`'s to fetch.
 """
 
 from __future__ import annotations
@@ -8,17 +8,14 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import uuid
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from scbroker.client.directory import now
+from scbroker.client.evidence import MANY_VIEWS, collect, since_of
 from scbroker.client.io_thread import io_thread
 from scbroker.client.reading import (
     Mark,
     State,
-    Walk,
-    judge_view,
     open_container_key,
     open_type,
 )
@@ -31,32 +28,19 @@ from scbroker.errors import (
     DeletedError,
     ForkError,
     IntegrityError,
-    NotFoundError,
-    TooLargeError,
 )
 from scbroker.records.container_record import (
     Role,
     check_segment_hashes,
-    parse_record,
 )
 from scbroker.records.ids import user_id_of
 from scbroker.records.judge import verify_author
-from scbroker.records.key_record import KeyChain, Signed
 from scbroker.types import Container, Header, Metadata, SecuredContainer
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
-from scbroker.wire.containers import (
-    MAX_INLINE,
-    MAX_SKIPPED,
-    Bodies,
-    ContainerView,
-    GoverningPage,
-    GoverningView,
-)
+from scbroker.wire.containers import MAX_INLINE, ContainerView
 
 KIND: Final = "container"
 _ROUNDS: Final = 5
-_MANY_VIEWS: Final = 32
-_MAX_GOVERNING: Final = 256 * 1_048_576
 NO_TOMBSTONE: Final = "The broker says that a container was deleted, and shows no tombstone."
 
 
@@ -101,7 +85,8 @@ def keep_mark(session: Session, stored: bytes | None, state: State) -> bool:
 async def keep_own(session: Session, before: State | None, own: State) -> None:
     """Raises the mark to a record of one's own that was stored after `before`.
 
-    What was seen meanwhile, by whoever shares the marks, has to follow from that record.
+    What was seen meanwhile, by whoever shares the marks, has to follow from that record. Raises
+    `ConflictError` where that cannot be told, although the record is stored.
     """
     old = None if before is None else before.mark.encode()
     for _ in range(_ROUNDS):
@@ -117,7 +102,8 @@ async def keep_own(session: Session, before: State | None, own: State) -> None:
                 session, container_id, own.mark, header=False, content=False
             )
             if now_there.state.record.version > seen.version:
-                await fetch(session, container_id)  # and from what was seen to the same head
+                with contextlib.suppress(ConflictError, DeletedError):  # it goes on, or ended there
+                    await fetch(session, container_id)  # and from what was seen to the same head
                 continue
             same = now_there.state.head.hash == seen.hash
         else:
@@ -143,136 +129,9 @@ async def _fetch_once(
     except DeletedError:
         raise IntegrityError(NO_TOMBSTONE) from None
     judged = await collect(session, container_id, mark, view)
-    if len(judged.views) > _MANY_VIEWS:
+    if len(judged.views) > MANY_VIEWS:
         return Fetched(await io_thread.in_pool(judged.state), view)
     return Fetched(judged.state(), view)
-
-
-def since_of(mark: Mark | None) -> int | None:
-    """From which version on a reader with this mark has to be told."""
-    return mark.version if mark is not None and mark.complete else None
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Everything that was served of a container, ready to be judged."""
-
-    container_id: bytes
-    reader: bytes
-    views: list[GoverningView]
-    head: Signed | None
-    walk: Walk | None
-    chains: dict[bytes, KeyChain]
-    mark: Mark | None
-    now: int
-
-    def state(self) -> State:
-        """What may be believed of it."""
-        return judge_view(
-            self.container_id, self.reader, self.views, self.head, self.walk, self.chains,
-            self.mark, self.now,
-        )  # fmt: skip
-
-
-async def collect(
-    session: Session, container_id: uuid.UUID, mark: Mark | None, view: ContainerView
-) -> Evidence:
-    """What a view leaves to be fetched: further pages, and the keys of authors."""
-    views = await _all_governing(session, container_id, view)
-    head = view.head.signed if view.head is not None else None
-    walk = await _walk(session, container_id, view, views, mark)
-    chains = await _chains(session, authors_of(view, views, mark))
-    return Evidence(
-        container_id.bytes, session.fingerprint, views, head, walk, chains, mark, now()
-    )  # fmt: skip
-
-
-async def _all_governing(
-    session: Session, container_id: uuid.UUID, view: ContainerView
-) -> list[GoverningView]:
-    views = list(view.governing)
-    to = view.lastGoverning if view.head is None else parse_record(view.head.body).version
-    size = 0
-    while (last := _version(views[-1])) < view.lastGoverning:
-        page = await session.call(
-            "GET",
-            f"/v1/containers/{container_id}/governing",
-            GoverningPage,
-            query={"from": str(last + 1), "to": str(to)},
-        )
-        if not page.governing or _version(page.governing[-1]) <= last:
-            raise IntegrityError("The broker withholds governing records.")
-        views += page.governing
-        size += sum(_size(item) for item in page.governing)
-        if size > _MAX_GOVERNING:
-            raise TooLargeError("The container's access was changed more often than can be judged.")
-    return views
-
-
-def _size(view: GoverningView) -> int:
-    shown = view.accessList
-    lists = 0 if shown is None else len(shown.entryHashes) + 256 * len(shown.disclosed)
-    return len(view.record.body) + len(view.record.signature) + lists
-
-
-def _version(view: GoverningView) -> int:
-    return parse_record(view.record.body).version
-
-
-async def _walk(
-    session: Session,
-    container_id: uuid.UUID,
-    view: ContainerView,
-    views: list[GoverningView],
-    mark: Mark | None,
-) -> Walk | None:
-    """Every body from the mark's record to the head, from what was served and from further pages."""
-    last = view.head.body if view.head is not None else views[-1].record.body
-    head = parse_record(last).version
-    if mark is None or head <= mark.version:
-        return None
-    bodies = [item.record.body for item in views] + list(view.skipped) + [last]
-    served = {parse_record(body).version: body for body in bodies}
-    walk = Walk(mark, views, head, now())
-    while walk.next_version <= head:
-        if walk.next_version in served:
-            walk.step(served[walk.next_version])
-            continue
-        page = await session.call(
-            "GET",
-            f"/v1/containers/{container_id}/records",
-            Bodies,
-            query={"from": str(walk.next_version), "count": str(MAX_SKIPPED)},
-        )
-        if not page.bodies or parse_record(page.bodies[0]).version != walk.next_version:
-            raise ForkError(
-                "The broker withholds what leads from the version seen before to this one."
-            )
-        for body in page.bodies:
-            if walk.next_version <= head:
-                walk.step(body)
-    return walk
-
-
-def authors_of(
-    view: ContainerView, views: Sequence[GoverningView], mark: Mark | None
-) -> dict[uuid.UUID, int]:
-    """The authors that have to be judged, and up to where the broker says that their keys go."""
-    resumed = since_of(mark) is not None
-    judged = [parse_record(item.record.body) for item in views[1 if resumed else 0 :]]
-    if view.head is not None:
-        judged.append(parse_record(view.head.body))
-    known = {item.userId: item.sequence for item in view.keyChains}
-    authors = {user_id_of(record.author) for record in judged}
-    return {user: known.get(str(user), 0) for user in authors}
-
-
-async def _chains(session: Session, authors: Mapping[uuid.UUID, int]) -> dict[bytes, KeyChain]:
-    try:
-        chains = await session.directory.at_least(authors)
-    except NotFoundError:
-        raise IntegrityError("A record is served whose author the broker does not know.") from None
-    return {chain.fingerprint: chain for chain in chains.values()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 An address is the broker's word: it is used only where its origin is one that the caller allows. Whatever is
 there learns the sealed bytes and the address, and nothing of the session: requests carry no cookie and no
-header of ours, no redirect is followed, and no more is read than was asked for.
+header of ours, no redirect is followed, and no more is read than was asked for. A certificate that the caller
+gives for the broker goes to a store as well, if that asks for one.
 """
 
 from __future__ import annotations

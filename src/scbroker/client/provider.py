@@ -671,7 +671,8 @@ class BrokerProvider(Protocol):
 
         Each is verified as `getContainer` verifies it, and each by itself: what could not be read, or
         must not be believed, is there as its `BrokerError`. `headerType` is that of every header. An id
-        may stand there twice. Where a request has no answer the operation fails as a whole."""
+        may stand there twice. Where a request has no answer, also one for a large content of one of them,
+        the operation fails as a whole."""
 
     @overload
     def getContainerHeader(

@@ -37,6 +37,7 @@ from scbroker.wire.containers import GoverningView, ListView, TypeText
 
 Unwrap = Callable[[int, bytes, bytes], bytes]
 """Opens, with the reader's encryption key of this index, a wrap that was made with this info."""
+_AS_IF_NONE: Final = "A governing record was served as if it were none."
 _OTHER_HISTORY: Final = "Another history of this container was seen before on this device."
 
 
@@ -118,10 +119,31 @@ def judge_view(
     `reader` is the reader's fingerprint. `views` begin with the first governing record, or with the
     mark's where the mark is complete; `walk` has gone from the mark's record to the head.
     """
+    parents = None if walk is None else walk.parents
+    state = judge_signed(container_id, views, head, parents, chains, mark, now)
+    if mark is not None:
+        _check_mark(state, views, walk, mark)
+    _check_disclosed(state, reader, [view.accessList for view in views])
+    return state
+
+
+def judge_signed(
+    container_id: bytes,
+    views: Sequence[GoverningView],
+    head: Signed | None,
+    parents: Mapping[int, Known] | None,
+    chains: Mapping[bytes, KeyChain],
+    mark: Mark | None,
+    now: int,
+) -> State:
+    """Judges what was signed, each by whoever had the right to; that it follows from the mark is left.
+
+    `parents` are the records before those judged, by version; None where no walk has met them yet.
+    """
     if mark is not None and parse_record((head or views[-1].record).body).version < mark.version:
         raise RollbackError("A newer version of this container was seen before on this device.")
     resumed = mark is not None and mark.complete
-    parents = _parents(views) if walk is None else walk.parents
+    parents = _parents(views) if parents is None else parents
     judged: InForce | None = None
     complete = True
     for view in views:
@@ -148,15 +170,11 @@ def judge_view(
             _verify(head, known, chains)
         after = judge_next(known, judged, None, parents.get(known.record.version - 1), now)
         if after is not judged:
-            raise IntegrityError("A governing record was served as if it were none.")
+            raise IntegrityError(_AS_IF_NONE)
     first = parse_record(views[0].record.body)
     created = (mark.createdBy, mark.createdAt) if mark else (first.author, first.time)
     complete = complete and (mark.complete if mark and resumed else True)
-    state = State(known, signed, judged, complete, *created)
-    if mark is not None:
-        _check_mark(state, views, walk, mark)
-    _check_disclosed(state, reader, [view.accessList for view in views])
-    return state
+    return State(known, signed, judged, complete, *created)
 
 
 def _check_disclosed(state: State, reader: bytes, lists: Sequence[ListView | None]) -> None:
@@ -246,7 +264,7 @@ class Walk:
         if mark.governingVersion not in served:
             raise ForkError(_OTHER_HISTORY)
         self._in_force = served[mark.governingVersion]
-        self._judged = {*served, head}
+        self._served, self._judged = served.keys(), {*served, head}
         self._last: Known | None = None
         self.governing: dict[int, bytes] = {}
         self.parents: dict[int, Known] = {}
@@ -269,6 +287,8 @@ class Walk:
         else:
             check_skipped(known, self._in_force, self._last, self._now)
             if known.record.governing is not None:
+                if known.record.version not in self._served:
+                    raise IntegrityError(_AS_IF_NONE)
                 self.governing[known.record.version] = known.hash
                 self._in_force = known
         self._last = known
@@ -288,4 +308,4 @@ def _check_mark(
         raise ForkError("The broker withholds what leads from the version seen before to this one.")
     judged = {v: known.hash for v, known in _parents(views).items() if v > mark.version}
     if judged != walk.governing:
-        raise IntegrityError("A governing record was served as if it were none.")
+        raise IntegrityError(_AS_IF_NONE)

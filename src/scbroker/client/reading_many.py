@@ -20,7 +20,8 @@ from scbroker.client.batches import (
     shown,
 )
 from scbroker.client.change import no_progress
-from scbroker.client.fetching import KIND, NO_TOMBSTONE, Evidence, Fetched, Opened
+from scbroker.client.evidence import Evidence, authors_of, collect, since_of
+from scbroker.client.fetching import KIND, NO_TOMBSTONE, Fetched, Opened
 from scbroker.client.reading import Mark
 from scbroker.client.session import Session
 from scbroker.errors import BrokerError, BrokerFaultError, DeletedError, IntegrityError
@@ -66,6 +67,8 @@ async def _get_some(
             if content is None:  # a large one comes by itself
                 content = await contents.read(session, part, no_progress)
             found[each.container_id] = fetching.container(shown, content, header)
+        except EVERYTHING:
+            raise
         except BrokerError as error:
             found[each.container_id] = error
 
@@ -79,7 +82,9 @@ async def _fetch_some(session: Session, ids: list[uuid.UUID], found: Found) -> l
     evidence: dict[uuid.UUID, Evidence] = {}
     for each, view in views.items():
         try:
-            evidence[each] = await fetching.collect(session, each, marks[each], view)
+            evidence[each] = await collect(session, each, marks[each], view)
+        except EVERYTHING:
+            raise
         except BrokerError as error:
             found[each] = error
     states = await each_in_pool(Evidence.state, list(evidence.values()))
@@ -93,6 +98,8 @@ async def _fetch_some(session: Session, ids: list[uuid.UUID], found: Found) -> l
                 fetched.append(Fetched(state, views[each]))
             else:  # somebody else who keeps these marks was quicker
                 fetched.append(await fetching.fetch(session, each, header=True, content=True))
+        except EVERYTHING:
+            raise
         except BrokerError as error:
             found[each] = error
     return fetched
@@ -117,7 +124,7 @@ async def _views(session: Session, marks: Marks, found: Found) -> dict[uuid.UUID
 
 
 def _request(container_id: uuid.UUID, mark: Mark | None) -> ViewRequest:
-    since = fetching.since_of(mark)
+    since = since_of(mark)
     return ViewRequest(containerId=str(container_id), since=since, header=True, content=True)
 
 
@@ -138,7 +145,7 @@ async def _look_at_authors(
     authors: dict[uuid.UUID, int] = {}
     for each, view in views.items():
         with contextlib.suppress(BrokerError):
-            for user, sequence in fetching.authors_of(view, view.governing, marks[each]).items():
+            for user, sequence in authors_of(view, view.governing, marks[each]).items():
                 authors[user] = max(sequence, authors.get(user, 0))
     try:
         await session.directory.at_least(authors)

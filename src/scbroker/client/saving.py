@@ -149,6 +149,7 @@ class _Partial:
 
     def keep(self, run: int, plaintext: memoryview) -> None:
         """Writes the plaintext of a run, and remembers it; nothing once it was closed."""
+        mac = b"" if self._journal is None else checksum(self._key, run, plaintext)
         with self._lock:
             if self._file.closed:
                 return
@@ -160,7 +161,6 @@ class _Partial:
             except OSError as error:
                 raise _not_written(self._target, error) from None
             if self._journal is not None:
-                mac = checksum(self._key, run, plaintext)
                 self._journal.append(msgspec.msgpack.encode(_Saved(run, mac)))
 
     def finish(self, length: int) -> None:

@@ -46,7 +46,7 @@ class ServerProvider(BaseProvider):
     `trustStore` keeps what this device has seen (default: files in the platform's state folder);
     `secretValidator` says what is wrong with a password or passphrase, or None; `timeout` is the
     seconds that one request may take, with its retries (default: 120; a broker that has answered before
-    is waited for up to a minute of them, one that never did about a second); `ssl` and `proxy` are for the
+    is waited for up to a minute of them, one that never did about a second); `ssl` and `proxy` are for all
     connections. Large contents go past the broker, straight to and from its object store, where that is at
     one of `objectStoreOrigins`, as `https://s3.example` (default: at none, all goes through the broker).
     Usable as `with` and `async with`.

@@ -18,6 +18,7 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from scbroker.client.directory import Directory
 from scbroker.client.io_thread import io_thread
+from scbroker.client.tasks import Shared
 from scbroker.client.transport import Transport
 from scbroker.client.trust_store import Marks
 from scbroker.crypto.seal import Octets
@@ -83,7 +84,7 @@ class Session:
         self._token: str | None = None
         self._expires = 0.0
         self._begun = False
-        self._renewal: asyncio.Lock | None = None
+        self._renewal: Shared | None = None
         self._changing: asyncio.Lock | None = None
         self._held = 0
         self._left = False
@@ -168,13 +169,21 @@ class Session:
             self.ring = ring
 
     async def token(self) -> str:
-        """A token that is good for now; a new one where the old one has run out."""
-        if self._renewal is None:
-            self._renewal = asyncio.Lock()
-        async with self._renewal:
-            if self._token is None or time.time() > self._expires - _EARLY_SECONDS:
-                await self._renew() if self._begun else await self._begin()
-            return self._token or ""
+        """A token that is good for now; a new one where the old one has run out.
+
+        One request for it is for all who need it meanwhile, also if it fails: a broker that does not
+        answer is waited for once.
+        """
+        if self._token is None or time.time() > self._expires - _EARLY_SECONDS:
+            if self._renewal is None or self._renewal.is_over:
+                self._renewal = Shared(self._renew() if self._begun else self._begin())
+            renewal = self._renewal
+            try:
+                await renewal.wait()
+            finally:
+                if renewal.is_over and renewal is self._renewal:
+                    self._renewal = None  # with the frames of what failed
+        return self._token or ""
 
     async def renew(self, token: str) -> str:
         """Another token than one that the broker refused."""

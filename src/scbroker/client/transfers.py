@@ -38,6 +38,7 @@ T = TypeVar("T")
 _ASKED: Final = 16
 # Of what is sent from a stream nobody knows how much will come: only what is on the wire at once.
 _ASKED_BLINDLY: Final = 2
+_KEPT: Final = 64
 _GOOD_PART: Final = 0.9
 _RETRYING: Final = tenacity.AsyncRetrying(
     retry=tenacity.retry_if_exception_type(StoreError),
@@ -48,7 +49,7 @@ _RETRYING: Final = tenacity.AsyncRetrying(
 
 
 class Addresses:
-    """Of one part's chunks, while they are good."""
+    """Of one part's chunks, while they are good and of use: a part may have a hundred thousand."""
 
     def __init__(
         self, session: Session, path: str, count: int | None, skip: Collection[int] = ()
@@ -56,7 +57,7 @@ class Addresses:
         self._store, self._session = session.transport.store, session
         self._timeout = session.transport.endpoint.timeout
         self._path = path
-        self._count, self._skip = count, skip
+        self._count, self._sent = count, set(skip)
         self._known: dict[int, tuple[Transfer, URL, float]] = {}
         self._through_broker = not self._store.origins
         self._asking = asyncio.Lock()
@@ -79,7 +80,11 @@ class Addresses:
                 raise StoreError("the chunk is not there", missing=True) from None
             return True
 
-        return await self._use(chunk, self._to_send, send) or False
+        sent = await self._use(chunk, self._to_send, send) or False
+        if sent:
+            self._sent.add(chunk)
+            self._known.pop(chunk, None)
+        return sent
 
     async def get(self, first: int, count: int, target: memoryview) -> int | None:
         """Gets segments into a buffer; gives their size, or None if they have to come through the broker."""
@@ -151,10 +156,16 @@ class Addresses:
                 return None
             found = self._known.get(chunk)
             if found is None or found[2] < time.monotonic():
-                self._known.pop(chunk, None)
+                self._forget(chunk)
                 await self._learn(self._next(chunk), ask)
                 found = self._known.get(chunk)
             return None if found is None else found[:2]
+
+    def _forget(self, chunk: int) -> None:
+        """This one, those that are good no more, and of the others the oldest where they are many."""
+        now = time.monotonic()
+        good = [n for n, (_, _, until) in self._known.items() if until >= now and n != chunk]
+        self._known = {n: self._known[n] for n in good[-_KEPT:]}
 
     def _next(self, chunk: int) -> list[int]:
         """This chunk and those after it, as far as nothing is known of them and one run goes."""
@@ -162,7 +173,7 @@ class Addresses:
         end = chunk + ahead if self._count is None else min(chunk + ahead, self._count)
         chunks = [chunk]
         while chunks[-1] + 1 < end and chunks[-1] + 1 not in self._known:
-            if chunks[-1] + 1 in self._skip:
+            if chunks[-1] + 1 in self._sent:
                 break
             chunks.append(chunks[-1] + 1)
         return chunks

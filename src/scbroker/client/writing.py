@@ -22,7 +22,7 @@ from scbroker.client.fetching import (
 from scbroker.client.io_thread import io_thread
 from scbroker.client.reading import State, open_type
 from scbroker.client.sealing import Grant, NewAccess, make_access, make_type
-from scbroker.client.sending import Draft, finish, prepare
+from scbroker.client.sending import Draft, Prepared, finish, prepare
 from scbroker.client.session import Session
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
 from scbroker.crypto.verify import HASH_SIZE
@@ -75,10 +75,12 @@ async def _create(session: Session, change: Change) -> SecuredContainer:
         else:
             draft = draft_first(*first, signing_key)
         try:
-            return await _commit(session, change, draft, None)
+            sent = await _commit(session, change, draft, None)
         except (StaleKeysError, RejectedError) as error:
             if attempt == RETRIES - 1 or not await _is_outdated(session, draft, error):
                 raise
+        else:
+            return await finish(session, *sent)
     raise AssertionError("unreachable")
 
 
@@ -114,13 +116,15 @@ async def _update(
         await seal_parts(session, change, container_id.bytes, commitment, recipients)
         draft = await _draft_next(session, change, open_or_without(session, fetched))
         try:
-            return await _commit(session, change, draft, fetched)
+            sent = await _commit(session, change, draft, fetched)
         except (StaleKeysError, RejectedError) as error:
             if attempt == RETRIES or not await _is_outdated(session, draft, error):
                 raise
         except ConflictError:
             if attempt == RETRIES or change.grants is not KEEP or if_version is not None:
                 raise
+        else:  # it is stored: what fails from here on is not tried again
+            return await finish(session, *sent)
     raise AssertionError("unreachable")
 
 
@@ -350,8 +354,8 @@ def _part(
 
 async def _commit(
     session: Session, change: Change, draft: Draft, fetched: Fetched | None
-) -> SecuredContainer:
-    """Signs, judges as a reader would, sends, and marks."""
+) -> tuple[Prepared, RecordReceipt]:
+    """Signs, judges as a reader would, and sends; gives what is left to be checked and marked."""
     prepared = prepare(session, change, draft, fetched)
     record = draft.record
     change.end_upload()
@@ -361,4 +365,4 @@ async def _commit(
         RecordReceipt,
         message=prepared.request,
     )
-    return await finish(session, prepared, receipt)
+    return prepared, receipt

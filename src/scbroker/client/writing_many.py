@@ -109,6 +109,8 @@ async def _create_some(session: Session, items: list[_New], *, is_last: bool) ->
     for item in large:
         try:  # the recipients' keys were verified: nothing is asked for anew
             await seal_parts(session, item.change, item.container_id, None, ())
+        except EVERYTHING:
+            raise
         except BrokerError as error:
             item.outcome = error
     if large:

@@ -6,9 +6,9 @@ under a key that is not in the database, and the reminder.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from scbroker.errors import (
     AlreadyExistsError,
@@ -19,7 +19,7 @@ from scbroker.errors import (
     RejectedError,
 )
 from scbroker.records.ids import parse_uuid
-from scbroker.records.key_record import CLOCK_TOLERANCE, MAX_KEYS, KeyChain, Signed
+from scbroker.records.key_record import CLOCK_TOLERANCE, KeyChain, Signed
 from scbroker.server import guesses
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, now
@@ -29,14 +29,13 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.users import (
     MAX_KEY_RECORDS,
     KeyRecords,
+    KeyRecordsFrom,
     KeyRecordsRequest,
     Registered,
     Registration,
     ReminderAnswer,
     UserKeyRecords,
 )
-
-_MAX_CHAIN: Final = 4 * MAX_KEYS  # introduced and retired, of both types (K7)
 
 
 async def register(broker: Broker, call: Call, message: Registration) -> Registered:
@@ -89,21 +88,40 @@ async def read_key_records(broker: Broker, call: Call, message: KeyRecordsReques
     if len({asked.userId for asked in message.users}) < len(message.users):
         raise InvalidArgumentError("A user is asked for twice.")
 
+    wanted = {parse_uuid(asked.userId).bytes: asked for asked in message.users}
+
+    def users(connection: Connection) -> list[tuple[KeyRecordsFrom, Row[Any]]]:
+        rows = connection.execute(sql.FIND_USERS, {"ids": list(wanted)})
+        found = {row.id: row for row in rows}
+        for user_id, asked in wanted.items():
+            if user_id not in found:
+                raise NotFoundError(f"The broker knows no user {asked.userId}.")
+        return [(asked, found[user_id]) for user_id, asked in wanted.items()]
+
     def read(connection: Connection) -> list[UserKeyRecords]:
         room, answers = MAX_KEY_RECORDS, []
-        for asked in message.users:
-            user_id = parse_uuid(asked.userId).bytes
-            user = sql.one(connection, sql.FIND_USER, id=user_id)
-            if user is None:
-                raise NotFoundError(f"The broker knows no user {asked.userId}.")
-            found = sql.key_chain(connection, user_id, min(asked.from_, _MAX_CHAIN), room)
+        for asked, user in users(connection):
+            found = (
+                sql.key_chain(connection, user.id, asked.from_, room) if _news(asked, user) else []
+            )
             room -= len(found)
-            records = [SignedObject.of(signed) for signed in found]
-            deleted = user.deleted_at is not None
-            answers.append(UserKeyRecords(userId=asked.userId, keyRecords=records, deleted=deleted))
+            answers.append(_key_records(asked, user, found))
         return answers
 
+    known = await broker.database.look(users)
+    if not any(_news(asked, user) for asked, user in known):  # as it mostly is
+        return KeyRecords(users=[_key_records(asked, user, []) for asked, user in known])
     return KeyRecords(users=await broker.database.read(read, large=True))
+
+
+def _news(asked: KeyRecordsFrom, user: Row[Any]) -> bool:
+    return asked.from_ < int(user.chain_length)
+
+
+def _key_records(asked: KeyRecordsFrom, user: Row[Any], found: list[Signed]) -> UserKeyRecords:
+    records = [SignedObject.of(signed) for signed in found]
+    deleted = user.deleted_at is not None
+    return UserKeyRecords(userId=asked.userId, keyRecords=records, deleted=deleted)
 
 
 def _verified(records: list[Signed]) -> KeyChain:

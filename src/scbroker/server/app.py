@@ -176,6 +176,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
             asyncio.create_task(_repeat(_SWEEP, lambda: _tidy(broker))),
             asyncio.create_task(_repeat(_CHECK, broker.gate.check)),
             asyncio.create_task(_repeat(_SWEEP, lambda: retention.drop_old(broker))),
+            asyncio.create_task(_repeat(_SWEEP, lambda: deletion.finish(broker))),
         ]
         try:
             yield {"gate": broker.gate}
@@ -183,8 +184,11 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
-            with contextlib.suppress(BrokerError):
+            try:
                 await events.tell_accesses(broker)
+            except Exception as error:
+                count = len(broker.accesses)
+                _log.warning("fetches were not told of", count=count, error=repr(error))
             await broker.database.close()
 
     # They are tried one after the other: what is asked for most comes first.

@@ -31,6 +31,8 @@ from scbroker.wire.containers import MAX_CHUNK
 _CACHED_RECORDS: Final = 10_000  # about 8.5 kB each
 _CACHED_SESSIONS: Final = 10_000  # about 1.3 kB each
 M = TypeVar("M", bound=Message)
+Access = tuple[bytes, bytes]
+"""A container, and who fetched of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +155,8 @@ class Broker:
     """Held by a request that sweeps."""
     unswept: bool = False
     """Whether there is something to sweep that came since it began."""
-    accesses: dict[tuple[bytes, bytes], str] = field(default_factory=dict)
-    """Fetches that are still to be told of: (container, reader) to the reader's application."""
+    accesses: dict[Access, str] = field(default_factory=dict)
+    """Fetches that are still to be told of, with the reader's application."""
 
     def __post_init__(self) -> None:
         self.gate = Gate(self.settings.max_requests, self.settings.max_connections)

@@ -35,10 +35,11 @@ import sqlalchemy
 import tenacity
 from asyncpg.exceptions import TargetServerAttributeNotMatched
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool, QueuePool, StaticPool
+from sqlalchemy.util import greenlet_spawn
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
 
@@ -66,6 +67,8 @@ _SQLITE_PASSING: Final = {
 }
 # Also a transaction that idled, and a lock that was not had.
 _POSTGRES_PASSING: Final = ("08", "40", "53", "57", "25P03", "55P03")
+# What it was given is no such value, or breaks a constraint.
+_REFUSED: Final = ("22", "23")
 
 
 class Database(Protocol):
@@ -293,10 +296,19 @@ def _sqlite_engine(path: Path, begin: str | None, pool: type[QueuePool | StaticP
 
 def _read(engine: Engine, work: Work[T]) -> T:
     try:
-        with engine.connect() as connection, connection.begin():
-            return work(connection)
+        return _run(engine, work)
     except DBAPIError as error:
         raise _translated(error) from error
+
+
+def _run(engine: Engine, work: Work[T]) -> T:
+    with engine.connect() as connection, connection.begin():
+        return work(connection)
+
+
+def _look(engine: Engine, work: Work[T]) -> T:
+    with engine.connect() as connection:
+        return work(connection)
 
 
 def _translated(error: DBAPIError | sqlite3.Error) -> Exception:
@@ -310,6 +322,14 @@ def _translated(error: DBAPIError | sqlite3.Error) -> Exception:
     if passing or standby or invalidated:
         return OverloadedError("The broker's database cannot answer just now.", retryAfter=1)
     return error
+
+
+def is_of_database(error: Exception) -> bool:
+    """Whether the database failed, and does not merely refuse what it was given: later it may go well."""
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, OSError | sqlite3.Error | OverloadedError)
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    return not (isinstance(error, IntegrityError | DataError) or state.startswith(_REFUSED))
 
 
 @contextlib.contextmanager
@@ -349,13 +369,11 @@ class PostgresDatabase:
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         del large  # asyncpg does not block the loop
         with _reachable():
-            async with self._snapshot.connect() as connection, connection.begin():
-                return await connection.run_sync(work)
+            return await greenlet_spawn(_run, self._snapshot.sync_engine, work)
 
     async def look(self, work: Work[T]) -> T:
         with _reachable():
-            async with self._single.connect() as connection:
-                return await connection.run_sync(work)
+            return await greenlet_spawn(_look, self._single.sync_engine, work)
 
     async def write(self, work: Work[T]) -> T:
         with _reachable():
@@ -375,8 +393,7 @@ class PostgresDatabase:
 
 
 async def _write_once(engine: AsyncEngine, work: Work[T]) -> T:
-    async with engine.connect() as connection, connection.begin():
-        return await connection.run_sync(work)
+    return await greenlet_spawn(_run, engine.sync_engine, work)
 
 
 def _passes(error: BaseException) -> bool:

@@ -7,22 +7,23 @@ smaller id than one already listed. Spec: docs/spec/protocol.md, section 5.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import structlog
 from sqlalchemy import Connection, Row
 
-from scbroker.errors import OverloadedError
+from scbroker.errors import NotAuthenticatedError, OverloadedError
 from scbroker.records.access_list import Entry
 from scbroker.records.container_record import ContainerRecord
 from scbroker.records.ids import user_id_of
 from scbroker.records.judge import InForce
 from scbroker.server import statements as sql
-from scbroker.server.broker import Broker, Call, now
+from scbroker.server.broker import Access, Broker, Call, now
+from scbroker.server.database import is_of_database
 from scbroker.server.event_pages import events_page
 from scbroker.server.incoming import Incoming
 from scbroker.server.new_rows import NewRows
@@ -38,6 +39,7 @@ _EXPIRIES_AT_ONCE: Final = 500
 _ACCESS_INTERVAL: Final = 3_600_000_000
 _NOTED: Final = 100_000  # about 0.2 kB each
 _TOLD_AT_ONCE: Final = 256
+Noted = tuple[Access, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,42 +238,59 @@ def note_access(broker: Broker, call: Call, container_id: bytes) -> None:
 
 
 async def tell_accesses(broker: Broker) -> None:
-    """Writes the fetches noted since the last time, some in one transaction: others write as well."""
-    noted, broker.accesses = sorted(broker.accesses.items()), {}
-    for at in range(0, len(noted), _TOLD_AT_ONCE):
-        try:
-            await _tell(broker, dict(noted[at : at + _TOLD_AT_ONCE]))
-        except (asyncio.CancelledError, OverloadedError):
-            # The broker ends, and calls this once more, or it has no time just now. What was written
-            # after all is not told again.
-            broker.accesses = dict(noted[at:]) | broker.accesses
-            raise
+    """Writes the fetches noted since the last time, some in one transaction: others write as well.
 
-
-async def _tell(broker: Broker, noted: dict[tuple[bytes, bytes], str]) -> None:
-    def write(connection: Connection) -> None:
-        for (container_id, reader_id), application in noted.items():
-            tell_of_access(connection, container_id, reader_id, application)
-
+    What could not be written, since the broker ends or the database is away, stays noted for the next time;
+    what was written after all is not told again.
+    """
+    noted, broker.accesses = broker.accesses, {}
     try:
-        await broker.database.write(write)
+        while noted:
+            await _tell_some(broker, noted)
+    finally:
+        kept = {**noted, **broker.accesses}
+        broker.accesses = dict(islice(kept.items(), _NOTED))
+
+
+async def _tell_some(broker: Broker, noted: dict[Access, str]) -> None:
+    """Writes some of them, and takes out what is done."""
+    some = sorted(islice(noted.items(), _TOLD_AT_ONCE))
+    try:
+        await _tell(broker, some)
     except OverloadedError:
         raise
-    except Exception as error:
+    except Exception:
         # One that cannot be written must not take the others with it.
-        for (container_id, reader_id), application in noted.items():
-            await _tell_alone(broker, container_id, reader_id, application, error)
+        await _tell_each(broker, noted, some)
+    else:
+        for access, _ in some:
+            del noted[access]
 
 
-async def _tell_alone(
-    broker: Broker, container_id: bytes, reader_id: bytes, application: str, cause: Exception
-) -> None:
-    try:
-        await broker.database.write(
-            lambda c: tell_of_access(c, container_id, reader_id, application)
-        )
-    except Exception as error:
-        _log.warning("a fetch was not told of", error=repr(error), first_error=repr(cause))
+async def _tell_each(broker: Broker, noted: dict[Access, str], some: list[Noted]) -> None:
+    """The same one by one. What fails with the database goes behind all others, any other is given up."""
+    failed: Exception | None = None
+    for access, application in some:
+        try:
+            await _tell(broker, [(access, application)])
+        except OverloadedError:
+            raise
+        except Exception as error:
+            if is_of_database(error):
+                failed, noted[access] = error, noted.pop(access)
+                continue
+            _log.warning("a fetch was not told of", error=repr(error))
+        del noted[access]
+    if failed is not None:
+        raise failed
+
+
+async def _tell(broker: Broker, some: list[Noted]) -> None:
+    def write(connection: Connection) -> None:
+        for (container_id, reader_id), application in some:
+            tell_of_access(connection, container_id, reader_id, application)
+
+    await broker.database.write(write)
 
 
 async def list_events(broker: Broker, call: Call, message: None) -> Events:
@@ -316,6 +335,8 @@ def _number(connection: Connection, user_id: bytes) -> bool:
 
 def _page(connection: Connection, user_id: bytes, query: EventQuery) -> Events:
     log = sql.the(connection, sql.ENDS_OF_LOG, user=user_id)
+    if log.deleted_at:  # since the session was found
+        raise NotAuthenticatedError("The account was deleted.")
     return Events(
         events=[event_of(row) for row in connection.execute(*events_page(user_id, query))],
         firstId=log.first_event,

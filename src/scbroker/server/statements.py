@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from sqlalchemy import (
-    Column,
+    Boolean,
     Connection,
     Row,
-    Select,
     and_,
     bindparam,
     case,
@@ -21,9 +20,7 @@ from sqlalchemy import (
     insert,
     or_,
     select,
-    text,
     tuple_,
-    union,
     update,
 )
 
@@ -36,6 +33,7 @@ from scbroker.server.tables import (
     chunks,
     containers,
     doomed_blobs,
+    doomed_users,
     events,
     guesses,
     key_files,
@@ -192,9 +190,25 @@ _WITH_MEMBER: Final = (
     )
 )
 _GOVERNING_HEAD: Final = records.alias("governing")
+_CREATOR: Final = users.alias("creator")
+_ONE_PART: Final = parts.alias("one_part")
+_OTHER_PART: Final = parts.alias("other_part")
+
+
+def _in_force(first: Any) -> Any:
+    """The id of one of the parts that the container's head names; none unless they are `wanted`."""
+    found = select(parts.c.part_id).where(
+        parts.c.container_id == b("container"),
+        parts.c.committed,
+        parts.c.replaced_at.is_(None),
+        b("wanted", type_=Boolean()),
+    )
+    return found.order_by(first).limit(1).scalar_subquery()
+
+
 _LITTLE_LIST: Final = 65_536
-# All that a reader at the head is judged by: the governing record where it is another, its list if that
-# is short, and how far the reader's own keys go.
+# All that a reader at the head is served: the governing record where it is another, its list if that is
+# short, how far the keys of reader and creator go, and the two parts if they are small.
 CONTAINER_AT_ONCE: Final = (
     _WITH_MEMBER.add_columns(
         _GOVERNING_HEAD.c.body.label("governing_body"),
@@ -204,7 +218,16 @@ CONTAINER_AT_ONCE: Final = (
         .where(users.c.id == b("user"))
         .scalar_subquery()
         .label("chain_length"),
+        _CREATOR.c.fingerprint.label("creator"),
+        _CREATOR.c.chain_length.label("creator_chain_length"),
+        _ONE_PART.c.part_id.label("one"),
+        _ONE_PART.c.inline.label("one_inline"),
+        _OTHER_PART.c.part_id.label("other"),
+        _OTHER_PART.c.inline.label("other_inline"),
     )
+    .outerjoin(_CREATOR, _CREATOR.c.id == containers.c.creator_id)
+    .outerjoin(_ONE_PART, _ONE_PART.c.part_id == _in_force(parts.c.part_id))
+    .outerjoin(_OTHER_PART, _OTHER_PART.c.part_id == _in_force(parts.c.part_id.desc()))
     .outerjoin(
         _GOVERNING_HEAD,
         and_(
@@ -277,10 +300,6 @@ PARTS_TAKEN: Final = select(parts.c.part_id).where(parts.c.part_id.in_(b("some",
 PARTS_INLINE: Final = select(parts.c.part_id, parts.c.inline).where(
     parts.c.part_id.in_(b("some", expanding=True))
 )
-# The same for one or two of them: quicker than any number.
-TWO_PARTS_INLINE: Final = select(parts.c.part_id, parts.c.inline).where(
-    parts.c.part_id.in_((b("one"), b("other")))
-)
 PART_HASHES: Final = select(parts.c.hashes).where(parts.c.part_id == b("part"))
 PENDING: Final = select(
     func.count().label("parts"), func.coalesce(func.sum(parts.c.received), 0).label("received")
@@ -302,16 +321,6 @@ REPLACE_PARTS: Final = (
     .values(replaced_at=b("now"))
 )
 CHUNKS: Final = select(chunks).where(chunks.c.part_id == b("part")).order_by(chunks.c.chunk)
-CHUNKS_AFTER: Final = (
-    select(chunks)
-    .where(tuple_(chunks.c.part_id, chunks.c.chunk) > tuple_(b("part"), b("number")))
-    .order_by(chunks.c.part_id, chunks.c.chunk)
-    .limit(b("count"))
-)
-BLOBS_OF_PARTS: Final = select(chunks.c.blob).where(chunks.c.part_id.in_(b("some", expanding=True)))
-DOOMED_OF: Final = select(doomed_blobs.c.name).where(
-    doomed_blobs.c.name.in_(b("names", expanding=True))
-)
 FIND_CHUNK: Final = select(chunks).where(
     chunks.c.part_id == b("part"), chunks.c.chunk == b("number")
 )
@@ -361,9 +370,9 @@ ADD_CHECK: Final = insert(checks)
 
 # Events
 ADD_EVENTS: Final = insert(events)
-ENDS_OF_LOG: Final = select(users.c.first_event, users.c.last_event, users.c.dropped_digest).where(
-    users.c.id == b("user")
-)
+ENDS_OF_LOG: Final = select(
+    users.c.first_event, users.c.last_event, users.c.dropped_digest, users.c.deleted_at
+).where(users.c.id == b("user"))
 LOCK_LOG: Final = ENDS_OF_LOG.with_for_update(key_share=True)
 # A log that somebody else is at is left to them.
 TAKE_LOG: Final = ENDS_OF_LOG.with_for_update(key_share=True, skip_locked=True)
@@ -403,13 +412,29 @@ SET_ACCESS: Final = update(accesses).where(
     accesses.c.container_id == b("container"), accesses.c.user_id == b("user")
 )
 
-# The end of a user: what is theirs alone goes. `some` are containers.
-CONTAINERS_OF_USER: Final = union(
-    select(members.c.container_id).where(members.c.user_id == b("user")),
-    select(containers.c.id).where(containers.c.creator_id == b("user")),
+# The end of a user: what is theirs alone goes, some of it in one transaction. `some` are containers.
+END_USER: Final = (
+    *(delete(table).where(table.c.user_id == b("user")) for table in (key_files, sessions)),
+    update(parts).where(parts.c.user_id == b("user"), ~parts.c.committed).values(touched_at=0),
+)
+DOOM_USER: Final = insert(doomed_users)
+FIND_DOOMED_USER: Final = select(doomed_users).where(doomed_users.c.user_id == b("user"))
+LOCK_DOOMED_USER: Final = FIND_DOOMED_USER.with_for_update()
+DOOMED_USERS: Final = (
+    select(doomed_users.c.user_id)
+    .where(doomed_users.c.user_id > b("last"))
+    .order_by(doomed_users.c.user_id)
+    .limit(b("count"))
+)
+FORGET_USER: Final = delete(doomed_users).where(doomed_users.c.user_id == b("user"))
+CONTAINERS_OF_MEMBER: Final = (
+    select(members.c.container_id).where(members.c.user_id == b("user")).limit(b("count"))
+)
+CONTAINERS_OF_CREATOR: Final = (
+    select(containers.c.id).where(containers.c.creator_id == b("user")).limit(b("count"))
 )
 LOCK_CONTAINERS: Final = (
-    select(containers.c.id)
+    select(containers.c.id, containers.c.version, containers.c.creator_id)
     .where(containers.c.id.in_(b("some", expanding=True)))
     .order_by(containers.c.id)
     .with_for_update(key_share=True)
@@ -438,95 +463,23 @@ PURGE_CONTAINERS: Final = (
     .where(containers.c.id.in_(b("some", expanding=True)))
     .values(deleted=True, type=None, type_salt=None),
 )
-# A part of a long log: no statement may take for ever.
-PURGE_EVENTS: Final = delete(events).where(events.c.user_id == b("user"), events.c.id <= b("to"))
-PURGE_USER: Final = (
-    *(
-        delete(table).where(table.c.user_id == b("user"))
-        for table in (key_files, sessions, events, members, accesses)
-    ),
-    update(parts).where(parts.c.user_id == b("user"), ~parts.c.committed).values(touched_at=0),
-    update(containers).where(containers.c.creator_id == b("user")).values(creator_id=None),
-    update(users)
-    .where(users.c.id == b("user"))
-    .values(
-        deleted_at=b("now"),
-        registered_at=0,
-        last_event=0,
-        first_event=1,
-        dropped_digest=None,
-        key_file_generation=0,
-    ),
+FORGET_CREATOR: Final = (
+    update(containers).where(containers.c.id.in_(b("some", expanding=True))).values(creator_id=None)
 )
-
-
-# For the operator: what is there, and whether it is whole.
-REVISION: Final = text("SELECT version_num FROM alembic_version")
-COPY_DATABASE: Final = text("VACUUM INTO :path")
-CHECK_DATABASE: Final = text("PRAGMA integrity_check(10)")
-USERS_AFTER: Final = (
-    select(users).where(users.c.id > b("last")).order_by(users.c.id).limit(b("count"))
+# One row each: of many in one statement, all that the user has would be read to find them.
+DROP_MEMBER: Final = delete(members).where(
+    members.c.container_id == b("container"), members.c.user_id == b("user")
 )
-CONTAINERS_AFTER: Final = (
-    select(containers)
-    .where(containers.c.id > b("last"))
-    .order_by(containers.c.id)
-    .limit(b("count"))
+ACCESSES_OF_USER: Final = (
+    select(accesses.c.container_id).where(accesses.c.user_id == b("user")).limit(b("count"))
 )
-COUNTS: Final = {
-    table.name: select(func.count()).select_from(table) for table in (users, containers, chunks)
-}
-RECORDS_FROM: Final = (
-    select(records)
-    .where(records.c.container_id == b("container"), records.c.version >= b("from"))
-    .order_by(records.c.version)
-    .limit(b("count"))
+DROP_ACCESS: Final = delete(accesses).where(
+    accesses.c.container_id == b("container"), accesses.c.user_id == b("user")
 )
-PARTS_OF: Final = select(parts.c.part_id, parts.c.inline, parts.c.hashes).where(
-    parts.c.container_id == b("container"), parts.c.committed, parts.c.replaced_at.is_(None)
+EVENTS_OF_USER: Final = (
+    select(events.c.row_id).where(events.c.user_id == b("user")).limit(b("count"))
 )
-KEY_FILES_OF: Final = select(key_files).where(key_files.c.user_id.in_(b("some", expanding=True)))
-LOGS_OF: Final = (
-    select(
-        events.c.user_id,
-        func.count().label("count"),
-        func.min(events.c.id).label("first"),
-        func.max(events.c.id).label("last"),
-    )
-    .where(events.c.user_id.in_(b("some", expanding=True)), events.c.id.is_not(None))
-    .group_by(events.c.user_id)
-)
-
-
-def _strays(child: Column[Any], parent: Column[Any]) -> Select[Any]:
-    """Values of a column behind `last` that no row of the table has which it points to."""
-    some = (
-        select(child.label("value"))
-        .where(child > b("last"))
-        .distinct()
-        .order_by(child)
-        .limit(b("count"))
-        .subquery()
-    )
-    return (
-        select(some.c.value, parent.is_(None).label("stray"))
-        .outerjoin_from(some, parent.table, parent == some.c.value)
-        .order_by(some.c.value)
-    )
-
-
-STRAYS: Final = {
-    table.name: _strays(table.c[name], parent)
-    for table, name, parent in (
-        (records, "container_id", containers.c.id),
-        (access_lists, "container_id", containers.c.id),
-        (members, "container_id", containers.c.id),
-        (chunks, "part_id", parts.c.part_id),
-        (key_records, "user_id", users.c.id),
-        (key_files, "user_id", users.c.id),
-        (events, "user_id", users.c.id),
-    )
-}
+DROP_EVENT: Final = delete(events).where(events.c.row_id == b("row"), events.c.user_id == b("user"))
 
 
 def one(connection: Connection, statement: Any, **values: object) -> Row[Any] | None:

@@ -66,6 +66,9 @@ users: Final = Table(
     _number("key_file_generation"),
 )
 
+# Who is deleted, and of whom not everything has gone yet.
+doomed_users: Final = Table("doomed_users", metadata, _id("user_id", primary_key=True))
+
 key_records: Final = Table(
     "key_records",
     metadata,
@@ -184,6 +187,13 @@ parts: Final = Table(
     _bytes("hashes", nullable=True),
     Index("parts_of_container", "container_id"),
     Index("parts_replaced", "replaced_at"),
+)
+Index(
+    "parts_in_force",
+    parts.c.container_id,
+    parts.c.part_id,
+    sqlite_where=text("committed = 1 AND replaced_at IS NULL"),
+    postgresql_where=text("committed AND replaced_at IS NULL"),
 )
 Index(
     "parts_pending",

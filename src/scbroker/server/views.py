@@ -59,6 +59,10 @@ class Ahead:
     governing: Signed | None = None
     """The governing record in force, where the head is another."""
 
+    def note_chain(self, fingerprint: bytes, length: int) -> None:
+        user_id = str(user_id_of(fingerprint))
+        self.chains[fingerprint] = KeyChainState(userId=user_id, sequence=length - 1)
+
 
 async def view(broker: Broker, call: Call, message: None) -> ContainerView:
     """The container as its reader may see it, from the beginning or from the reader's mark."""
@@ -96,9 +100,8 @@ def _view_at_once(
     since: int | None,
     wanted: set[Role],
 ) -> ContainerView | None:
-    """The view where one statement has all that can change: the parts that the head names stay as they
-    are, and keys are only added. None where it takes more, and so a snapshot."""
-    values = {"container": container_id, "user": user.id}
+    """The view where one statement has all of it. None where it takes more, and so a snapshot."""
+    values = {"container": container_id, "user": user.id, "wanted": bool(wanted)}
     container = check_readable(sql.one(connection, sql.CONTAINER_AT_ONCE, **values))
     first_is_in_force = since is None and container.governing_version == 1
     if container.entries is None or not (first_is_in_force or since == container.version):
@@ -106,16 +109,10 @@ def _view_at_once(
     ahead = Ahead(lists={(container_id, container.access_version): container.entries})
     if container.governing_body is not None:
         ahead.governing = Signed(container.governing_body, container.governing_signature)
-    own = KeyChainState(
-        userId=str(user_id_of(user.fingerprint)), sequence=container.chain_length - 1
-    )
-    ahead.chains[user.fingerprint] = own
-    if parts := parts_to_serve(container, wanted):
-        ids = {"one": min(parts), "other": max(parts)}
-        rows = connection.execute(sql.TWO_PARTS_INLINE, ids)
-        ahead.inline = {row.part_id: row.inline for row in rows}
-        if len(ahead.inline) < len(parts):  # the container was deleted in between
-            return None
+    ahead.note_chain(user.fingerprint, container.chain_length)
+    if container.creator is not None:
+        ahead.note_chain(container.creator, container.creator_chain_length)
+    ahead.inline = {container.one: container.one_inline, container.other: container.other_inline}
     return view_of(connection, container, user, since, wanted, ahead)
 
 
@@ -362,9 +359,7 @@ def _chains(connection: Connection, authors: set[bytes], ahead: Ahead) -> list[K
     if missing := authors - ahead.chains.keys():
         ids = [user_id_of(author).bytes for author in missing]
         for row in connection.execute(sql.FIND_USERS, {"ids": ids}):
-            user_id = str(user_id_of(row.fingerprint))
-            state = KeyChainState(userId=user_id, sequence=row.chain_length - 1)
-            ahead.chains[row.fingerprint] = state
+            ahead.note_chain(row.fingerprint, row.chain_length)
     return [ahead.chains[author] for author in sorted(authors) if author in ahead.chains]
 
 

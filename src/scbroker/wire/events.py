@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta
 
@@ -14,6 +14,7 @@ MAX_PAGE: Final = 1000
 NO_EVENTS: Final = bytes(HASH_SIZE)
 """The digest of no events."""
 Change = Literal["header", "content", "access", "type"]
+_MAX_CHANGES: Final = len(get_args(Change))
 
 
 EventType = Literal["Added", "Updated", "Accessed", "Deleted"]
@@ -39,7 +40,7 @@ class Event(Message, frozen=True, kw_only=True):
     version: Uint
     relatedUserId: Id | None
     applicationName: Annotated[str, Meta(max_length=MAX_APPLICATION)]
-    changes: list[Change]
+    changes: Annotated[list[Change], Meta(max_length=_MAX_CHANGES)]
 
 
 class Events(Message, frozen=True, kw_only=True):

@@ -11,7 +11,8 @@ from typing import Final
 from tests.hostile_broker.mutations.content import CONTENT
 from tests.hostile_broker.mutations.credentials import CREDENTIALS
 from tests.hostile_broker.mutations.edits import Mutation
+from tests.hostile_broker.mutations.endless import ENDLESS
 from tests.hostile_broker.mutations.formats import FORMATS
 from tests.hostile_broker.mutations.keys_and_sharing import KEYS_AND_SHARING
 
-MUTATIONS: Final[list[Mutation]] = [*KEYS_AND_SHARING, *CONTENT, *CREDENTIALS, *FORMATS]
+MUTATIONS: Final[list[Mutation]] = [*KEYS_AND_SHARING, *CONTENT, *CREDENTIALS, *FORMATS, *ENDLESS]

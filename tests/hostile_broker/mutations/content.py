@@ -9,6 +9,7 @@ from tests.hostile_broker.mutations.edits import Edit, Mutation, against, tests_
 _DOWNLOADS: Final = "src/scbroker/client/downloads.py"
 _SEALING: Final = "src/scbroker/client/sealing.py"
 _FETCHING: Final = "src/scbroker/client/fetching.py"
+_EVIDENCE: Final = "src/scbroker/client/evidence.py"
 _CONTENT: Final = "src/scbroker/client/content.py"
 _SEAL: Final = "src/scbroker/crypto/seal.py"
 _READING: Final = "src/scbroker/client/reading.py"
@@ -217,7 +218,7 @@ METADATA: Final = [
         20,
         "an author whom the broker does not know is no reason to find no container",
         Edit(
-            _FETCHING,
+            _EVIDENCE,
             "    except NotFoundError:\n        raise IntegrityError(",
             "    except ZeroDivisionError:\n        raise IntegrityError(",
         ),
@@ -366,8 +367,8 @@ ROLLBACK: Final = [
         "each container of a batch is judged by its own mark",
         Edit(
             _READING_MANY,
-            "await fetching.collect(session, each, marks[each], view)",
-            "await fetching.collect(session, each, None, view)",
+            "await collect(session, each, marks[each], view)",
+            "await collect(session, each, None, view)",
         ),
         tests_of(
             "batches",

@@ -260,13 +260,14 @@ SESSIONS: Final = [
 
 _SEEN: Final = "a_log_that_lost_moved_or_changed_events_is_refused_by_who_has_read_it"
 _DROPPED: Final = "what_is_kept_of_a_log_is_what_it_was_and_what_was_dropped_never_comes_back"
+_OVERLAPPING: Final = "of_two_readings_at_once_that_are_told_two_logs_the_later_is_refused"
 _HIDDEN: Final = "what_view_type_and_view_access_hide_shows_in_no_event_and_by_no_filter"
 
 EVENT_LOG: Final = [
     against(
         37,
         "a log does not get shorter",
-        Edit(_EVENT_LOG, "    if page.lastId < mark.last:\n", "    if False:\n"),
+        Edit(_EVENT_LOG, "    if page.lastId < told.last:\n", "    if False:\n"),
         tests_of("event_log", _SEEN, "a_log_that_was_rolled_back_and_grew_again_is_another"),
     ),
     against(
@@ -289,8 +290,8 @@ EVENT_LOG: Final = [
         "what was read once stays what it was",
         Edit(
             _EVENT_LOG,
-            '        raise ForkError("The broker\'s event log is another than this device has seen.")\n',
-            "        pass\n",
+            '            raise ForkError("The broker\'s event log is another than this device has seen.")\n',
+            "            pass\n",
         ),
         tests_of(
             "event_log",
@@ -312,7 +313,7 @@ EVENT_LOG: Final = [
     against(
         37,
         "what was dropped of a log never comes back",
-        Edit(_EVENT_LOG, "    if page.firstId < lowest:\n", "    if False:\n"),
+        Edit(_EVENT_LOG, "    if page.firstId < told.first:\n", "    if False:\n"),
         tests_of("event_log", _DROPPED),
     ),
     against(
@@ -320,8 +321,8 @@ EVENT_LOG: Final = [
         "what is kept of a log goes on from the digest of what was dropped",
         Edit(
             _EVENT_LOG,
-            "    comparable = log.first == log.kept and log.kept - 1 <= mark.read <= log.end\n",
-            "    comparable = log.first == log.kept == 1 and mark.read <= log.end\n",
+            "    for start in (log.before, begun):\n",
+            "    for start in [log.before] if log.kept == 1 else []:\n",
         ),
         tests_of("event_log", _DROPPED),
     ),
@@ -333,6 +334,69 @@ EVENT_LOG: Final = [
             "event_log",
             "who_asks_for_dropped_events_is_told_so_and_that_they_were_old_is_the_brokers_word",
         ),
+    ),
+    against(
+        37,
+        "readings that share a mark read one log",
+        Edit(
+            _EVENT_LOG,
+            "    for start in (log.before, begun):\n",
+            "    for start in (log.before,) if begun == mark else ():\n",
+        ),
+        tests_of("log_ends", _OVERLAPPING),
+    ),
+    against(
+        37,
+        "a reading from the middle goes on from where it began",
+        Edit(
+            _EVENT_LOG,
+            "    for start in (log.before, begun):\n",
+            "    for start in (log.before,):\n",
+        ),
+        tests_of("log_ends", _OVERLAPPING),
+    ),
+    against(
+        37,
+        "a mark is raised from where it was judged",
+        Edit(
+            _EVENT_LOG,
+            '        if new == mark or session.marks.swap(_KIND, b"", stored, '
+            "msgspec.msgpack.encode(new)):\n            return log\n",
+            '        if session.marks.swap(_KIND, b"", session.marks.get(_KIND, b""), '
+            "msgspec.msgpack.encode(new)):\n            return log\n",
+        ),
+        tests_of("log_ends", _OVERLAPPING),
+        Edit(
+            _EVENT_LOG,
+            "        stored, mark = _mark(session)\n        told.",
+            "        mark = begun\n        told.",
+        ),
+    ),
+    against(
+        37,
+        "who was overtaken reads again",
+        Edit(_EVENT_LOG, "        if log.end < mark.read <= wanted:\n", "        if False:\n"),
+        tests_of("log_ends", "a_reading_that_another_overtook_is_told_the_same_log_or_refused"),
+    ),
+    against(
+        37,
+        "what a refusal told of a log is kept",
+        Edit(
+            _EVENT_LOG,
+            "        _keep_ends(session, told)\n        raise\n",
+            "        raise\n",
+        ),
+        tests_of("log_ends", "a_log_that_was_told_of_by_a_refusal_is_no_shorter_afterwards"),
+    ),
+    against(
+        37,
+        "each page counts for how long a log is",
+        Edit(
+            _EVENT_LOG,
+            "    told.first, told.last = page.firstId, page.lastId\n",
+            "    told.first, told.last = page.firstId, told.last or page.lastId\n",
+        ),
+        tests_of("log_ends", "a_log_is_no_shorter_than_any_page_of_it_said"),
     ),
     against(
         37,

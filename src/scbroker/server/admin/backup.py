@@ -23,8 +23,8 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.server import statements as sql
 from scbroker.server.admin import manifest as m
+from scbroker.server.admin import statements as own
 from scbroker.server.admin.check import octets_problem, size_problem
 from scbroker.server.admin.findings import named
 from scbroker.server.admin.opened import Place, Progress, Tell, opened
@@ -51,7 +51,7 @@ async def backup(
     with objects.keeping():
         async with opened(place) as found:
             values = {"path": str(target / m.DATABASE)}
-            await found.database.look(lambda c: c.execute(sql.COPY_DATABASE, values))
+            await found.database.look(lambda c: c.execute(own.COPY_DATABASE, values))
         with m.snapshot(target / m.DATABASE) as connection:
             copying = _Copying(place.objects, target / m.OBJECTS, tell, progress, link)
             copying.run(connection)
@@ -88,7 +88,7 @@ class _Copying:
         self.objects = self.bytes = self.wrong = 0
 
     def run(self, connection: Connection) -> None:
-        total = connection.execute(sql.COUNTS["chunks"]).scalar_one()
+        total = connection.execute(own.COUNTS["chunks"]).scalar_one()
         self._target.mkdir(mode=0o700)
         for row in m.chunks_of(connection):
             problem = self._take(row)

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import sha256
 from scbroker.server import statements as sql
+from scbroker.server.admin import statements as own
 from scbroker.server.admin.check_containers import ContainerCheck
 from scbroker.server.admin.check_users import check_user
 from scbroker.server.admin.findings import Findings, named
@@ -50,11 +51,11 @@ class _Check:
         totals = await self._database.read(_totals, large=True)
         if not self._quick and self._database.version() is not None:
             await self._check_file()
-        await self._each("users", sql.USERS_AFTER, totals["users"], self._check_users)
+        await self._each("users", own.USERS_AFTER, totals["users"], self._check_users)
         await self._each(
-            "containers", sql.CONTAINERS_AFTER, totals["containers"], self._check_containers
+            "containers", own.CONTAINERS_AFTER, totals["containers"], self._check_containers
         )
-        for name, statement in sql.STRAYS.items():
+        for name, statement in own.STRAYS.items():
             await self._check_strays(name, statement)
         await self._check_chunks(totals["chunks"])
         await self._check_objects(totals["chunks"])
@@ -63,7 +64,7 @@ class _Check:
         """The database's own check: pages, and indexes against their tables."""
 
         def read(connection: Connection) -> list[str]:
-            return [str(line) for line in connection.execute(sql.CHECK_DATABASE).scalars()]
+            return [str(line) for line in connection.execute(own.CHECK_DATABASE).scalars()]
 
         self._progress("database", 0, 1)
         for line in await self._database.read(read, large=True):
@@ -93,11 +94,13 @@ class _Check:
 
     def _check_users(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
         some = {"some": [row.id for row in rows]}
-        key_files = {row.user_id: row for row in connection.execute(sql.KEY_FILES_OF, some)}
-        logs = {row.user_id: row for row in connection.execute(sql.LOGS_OF, some)}
+        key_files = {row.user_id: row for row in connection.execute(own.KEY_FILES_OF, some)}
+        logs = {row.user_id: row for row in connection.execute(own.LOGS_OF, some)}
+        doomed = {*connection.execute(own.DOOMED_OF_USERS, some).scalars()}
         for row in rows:
             with self._findings.of(named("user", row.id)):
-                check_user(connection, row, key_files.get(row.id), logs.get(row.id))
+                log, is_doomed = logs.get(row.id), row.id in doomed
+                check_user(connection, row, key_files.get(row.id), log, doomed=is_doomed)
 
     def _check_containers(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
         for row in rows:
@@ -125,7 +128,7 @@ class _Check:
         last = {"part": _FIRST, "number": -1}
 
         def read(connection: Connection) -> list[Row[Any]]:
-            return list(connection.execute(sql.CHUNKS_AFTER, {**last, "count": _AT_ONCE}))
+            return list(connection.execute(own.CHUNKS_AFTER, {**last, "count": _AT_ONCE}))
 
         while rows := await self._database.read(read, large=True):
             for row in rows:
@@ -179,5 +182,5 @@ def octets_problem(octets: memoryview | None, row: Row[Any]) -> str | None:
 
 def _totals(connection: Connection) -> dict[str, int]:
     return {
-        name: connection.execute(statement).scalar_one() for name, statement in sql.COUNTS.items()
+        name: connection.execute(statement).scalar_one() for name, statement in own.COUNTS.items()
     }

@@ -24,6 +24,7 @@ from scbroker.records.judge import (
 )
 from scbroker.records.key_record import Signed
 from scbroker.server import statements as sql
+from scbroker.server.admin import statements as own
 from scbroker.server.admin.findings import Findings, named
 from scbroker.server.broker import ChainCache, now
 from scbroker.server.parts import check_sealed_size
@@ -85,7 +86,7 @@ class ContainerCheck:
     def _rows(self) -> Iterator[Row[Any]]:
         first = 0
         while True:
-            rows = self._all(sql.RECORDS_FROM, **{"from": first, "count": _AT_ONCE}).all()
+            rows = self._all(own.RECORDS_FROM, **{"from": first, "count": _AT_ONCE}).all()
             yield from rows
             if len(rows) < _AT_ONCE:
                 return
@@ -144,7 +145,7 @@ class ContainerCheck:
         """Nothing is left of a container that went with its last user."""
         if not self._row.deleted:
             raise IntegrityError("Its records are missing.")
-        if any(self._all(what).first() for what in (sql.MEMBERS, sql.PARTS_OF, sql.LIST_VERSIONS)):
+        if any(self._all(what).first() for what in (sql.MEMBERS, own.PARTS_OF, sql.LIST_VERSIONS)):
             raise IntegrityError("It went with its last user, and not all of it did.")
 
     def _check_row(self, head: Known, force: InForce) -> None:
@@ -192,7 +193,7 @@ class ContainerCheck:
     def _check_parts(self, head: Known) -> None:
         """The head's parts are there, with the segments that its author signed, and no others."""
         named_parts = [part for role in Role if (part := head.record.part(role)) is not None]
-        rows = {row.part_id: row for row in self._all(sql.PARTS_OF)}
+        rows = {row.part_id: row for row in self._all(own.PARTS_OF)}
         for part in named_parts:
             row = rows.pop(part.partId, None)
             if row is None:

@@ -17,11 +17,22 @@ _MORE_THAN_ANY: Final = 100_000
 
 
 def check_user(
-    connection: Connection, user: Row[Any], key_file: Row[Any] | None, log: Row[Any] | None
+    connection: Connection,
+    user: Row[Any],
+    key_file: Row[Any] | None,
+    log: Row[Any] | None,
+    *,
+    doomed: bool,
 ) -> None:
-    """Raises `IntegrityError` for the first thing that is wrong; `log` is of the numbered events."""
+    """Raises `IntegrityError` for the first thing that is wrong; `log` is of the numbered events.
+
+    Of who is `doomed` it is going: a broker, or a sweep, removes what is left.
+    """
     _check_keys(connection, user)
-    _check_log(user, log)
+    if not doomed:
+        _check_log(user, log)
+    elif not user.deleted_at:
+        raise IntegrityError("What is theirs is to go, and they were not deleted.")
     if key_file is not None:
         if user.deleted_at:
             raise IntegrityError("They were deleted, and their KeyFile was not.")

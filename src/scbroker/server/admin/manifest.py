@@ -24,7 +24,7 @@ from msgspec import Meta
 from sqlalchemy import Connection, Row
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.server import statements as sql
+from scbroker.server.admin import statements as own
 from scbroker.server.blobs import sync
 
 MANIFEST: Final = "manifest.json"
@@ -86,7 +86,7 @@ def snapshot(path: Path) -> Iterator[Connection]:
 def chunks_of(connection: Connection) -> Iterator[Row[Any]]:
     """All rows of chunks, a page of them in memory."""
     last = {"part": b"", "number": -1}
-    while rows := connection.execute(sql.CHUNKS_AFTER, {**last, "count": _AT_ONCE}).all():
+    while rows := connection.execute(own.CHUNKS_AFTER, {**last, "count": _AT_ONCE}).all():
         yield from rows
         last = {"part": rows[-1].part_id, "number": rows[-1].chunk}
 

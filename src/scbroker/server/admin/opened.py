@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.server import statements as sql
+from scbroker.server.admin import statements as own
 from scbroker.server.blobs import Blobs, open_blobs, path_of
 from scbroker.server.database import Database, open_database
 from scbroker.server.migrations.upgrade import newest
@@ -82,7 +82,7 @@ async def opened(place: Place) -> AsyncIterator[Opened]:
 
 async def _check_revision(database: Database) -> None:
     def read(connection: Connection) -> str:
-        return str(connection.execute(sql.REVISION).scalar_one())
+        return str(connection.execute(own.REVISION).scalar_one())
 
     try:
         found = await database.read(read)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.server import statements as sql
 from scbroker.server.admin import manifest as m
+from scbroker.server.admin import statements as own
 from scbroker.server.admin.check import octets_problem
 from scbroker.server.admin.findings import named
 from scbroker.server.admin.opened import Place, Progress, Tell
@@ -65,7 +65,7 @@ def _verify(source: Path, found: m.Manifest, tell: Tell, progress: Progress) -> 
             raise InvalidArgumentError(f"{path} is missing or damaged: take another backup.")
     wrong = 0
     with m.snapshot(source / m.DATABASE) as connection:
-        total = connection.execute(sql.COUNTS["chunks"]).scalar_one()
+        total = connection.execute(own.COUNTS["chunks"]).scalar_one()
         for seen, row in enumerate(m.chunks_of(connection), start=1):
             path = source / m.OBJECTS / row.blob
             octets = memoryview(path.read_bytes()) if path.is_file() else None
@@ -80,7 +80,7 @@ def _verify(source: Path, found: m.Manifest, tell: Tell, progress: Progress) -> 
 def _copy(source: Path, new: Path, found: m.Manifest, progress: Progress) -> None:
     (new / m.OBJECTS).mkdir(mode=0o700)
     with m.snapshot(source / m.DATABASE) as connection:
-        total = connection.execute(sql.COUNTS["chunks"]).scalar_one()
+        total = connection.execute(own.COUNTS["chunks"]).scalar_one()
         for seen, row in enumerate(m.chunks_of(connection), start=1):
             path = source / m.OBJECTS / row.blob
             if path.is_file():

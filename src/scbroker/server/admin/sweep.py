@@ -13,11 +13,12 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from scbroker.server import statements as sql
+from scbroker.server.admin import statements as own
 from scbroker.server.admin.opened import Place, Tell, opened
 from scbroker.server.blobs import Stored
 from scbroker.server.broker import Broker
 from scbroker.server.database import Database
+from scbroker.server.deletion import finish
 from scbroker.server.parts import sweep_some
 
 _OLD: Final = datetime.timedelta(hours=1)
@@ -27,6 +28,7 @@ _OLD: Final = datetime.timedelta(hours=1)
 class Sweeping:
     """What went so far, and what was left for its age."""
 
+    users: int = 0
     parts: int = 0
     objects: int = 0
     strange: int = 0
@@ -37,9 +39,10 @@ class Sweeping:
         left = (
             f"; {self.young} strange objects are younger than an hour: left" if self.young else ""
         )
+        ended = f", and what was left of {self.users} deleted users" if self.users else ""
         return (
             f"Removed {self.parts} contents that were replaced or not finished, {self.objects} objects "
-            f"that were waiting for it, {self.strange} objects that nothing names{left}."
+            f"that were waiting for it, {self.strange} objects that nothing names{ended}{left}."
         )
 
 
@@ -48,6 +51,7 @@ async def sweep(place: Place, tell: Tell) -> None:
     done = Sweeping()
     async with opened(place) as found:
         broker = Broker(place.settings, found.database, found.blobs, b"", frozenset())
+        done.users = await finish(broker)
         more = True
         while more:
             swept = await sweep_some(broker)
@@ -73,8 +77,8 @@ async def unnamed(database: Database, page: list[Stored]) -> list[Stored]:
     def read(connection: Connection) -> set[str]:
         some = sorted({stored.part_id for stored in page})
         names = [stored.name for stored in page]
-        named = connection.execute(sql.BLOBS_OF_PARTS, {"some": some}).scalars()
-        doomed = connection.execute(sql.DOOMED_OF, {"names": names}).scalars()
+        named = connection.execute(own.BLOBS_OF_PARTS, {"some": some}).scalars()
+        doomed = connection.execute(own.DOOMED_OF, {"names": names}).scalars()
         return {*named, *doomed}
 
     if not page:

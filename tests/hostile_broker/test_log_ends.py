@@ -1,0 +1,227 @@
+"""What a broker tells of the ends of an event log, and two readings at once, which are told two logs.
+
+Attack 37 of `catalogue`. A device keeps what it was told at any page and by any refusal; readings that share
+its marks agree on one log, whichever ends first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker import BrokerError, FileTrustStore, ServerProvider
+from scbroker.client import event_log
+from scbroker.client.session import Session
+from scbroker.wire.events import Event, Events
+from tests.hostile_broker.accomplices import device_of, editing, people
+from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.conftest import marks, refused
+from tests.hostile_broker.test_event_log import (
+    EVENTS,
+    FAULT,
+    FORK,
+    PAGE,
+    ROLLBACK,
+    Lie,
+    log_of_five,
+    reads,
+    told_otherwise,
+    write_rows,
+)
+
+FORKED: Final = told_otherwise(5, version=77)
+
+
+# Two at once.
+
+
+class Held:
+    """An answer about events that is on its way."""
+
+    def __init__(self) -> None:
+        self.arrived, self.release = threading.Event(), threading.Event()
+
+
+@contextmanager
+def held(lie: Lie) -> Iterator[Held]:
+    """The next answer about events is `lie(answer)`, and comes when the test lets it."""
+    honest, answer_to = Session.call, Held()
+
+    async def call(self: Session, method: str, path: str, answer: Any, **options: Any) -> Any:
+        found = await honest(self, method, path, answer, **options)
+        if not isinstance(found, Events) or answer_to.arrived.is_set():
+            return found
+        answer_to.arrived.set()
+        while not answer_to.release.is_set():  # noqa: ASYNC110 - the test is on another thread
+            await asyncio.sleep(0.005)
+        return lie(found)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Session, "call", call)
+        yield answer_to
+        answer_to.release.set()
+
+
+def honest(log: Events) -> Events:
+    return log
+
+
+def another(mallory: HostileBroker, device: ServerProvider, how: str) -> ServerProvider:
+    """Who reads at the same time with the same marks: the same program, or another one."""
+    if how == "one program":
+        return device
+    store = device._trust_store
+    assert isinstance(store, FileTrustStore)
+    return mallory.device(device.getKeyRing().result(PATIENCE), FileTrustStore(store.directory))
+
+
+@attack(37, "event log changed")
+@pytest.mark.parametrize("how", ["one program", "two programs"])
+@pytest.mark.parametrize("slow, quick", [(FORKED, honest), (honest, FORKED)])
+@pytest.mark.parametrize(
+    "known, criteria",
+    [(0, {}), (3, {}), (3, {"startId": 4})],
+    ids=["fresh", "known in part", "from the next"],
+)
+def test_of_two_readings_at_once_that_are_told_two_logs_the_later_is_refused(
+    mallory: HostileBroker, tmp_path: Path, how: str, slow: Lie, quick: Lie, known: int,
+    criteria: dict[str, Any],
+) -> None:  # fmt: skip
+    alice, _ = log_of_five(mallory)
+    device = device_of(mallory, alice, store=FileTrustStore(tmp_path))
+    other = another(mallory, device, how)
+    if known:
+        assert reads(device, endId=known) == [1, 2, 3]
+    with held(slow) as answer:
+        first = device.getEvents(**criteria)
+        assert answer.arrived.wait(PATIENCE)
+        with mallory.lying(EVENTS, quick):
+            assert reads(other, **criteria)[-1] == 5
+        before = marks(device)
+        answer.release.set()
+        with pytest.raises(FORK):
+            first.result(PATIENCE)
+        assert marks(device) == before
+
+
+@attack(37, "event log changed")
+@pytest.mark.parametrize("persistent", [False, True], ids=["once", "persistent"])
+def test_a_reading_that_another_overtook_is_told_the_same_log_or_refused(
+    mallory: HostileBroker, persistent: bool
+) -> None:
+    alice, story = log_of_five(mallory)
+    device = device_of(mallory, alice)
+    with held(FORKED) as answer:
+        first = device.getEvents()
+        assert answer.arrived.wait(PATIENCE)
+        story.tell(alice, story.follow(alice, content=b"6"))
+        assert reads(device) == [1, 2, 3, 4, 5, 6]
+        with mallory.lying(EVENTS, FORKED if persistent else honest):
+            answer.release.set()
+            if persistent:
+                with pytest.raises(FORK):
+                    first.result(PATIENCE)
+            else:
+                versions = [event.version for event in first.result(PATIENCE)]
+                assert versions == [1, 2, 3, 4, 5, 6], "it was read again"
+
+
+# What was told.
+
+
+def told(first: int, last: int, events: list[Event] | None = None) -> Lie:
+    return lambda _: Events(
+        events=events or [], firstId=first, lastId=last, droppedDigest=b"d" * 32
+    )
+
+
+@attack(37, "event log changed")
+def test_a_log_that_was_told_of_by_a_refusal_is_no_shorter_afterwards(
+    mallory: HostileBroker, tmp_path: Path
+) -> None:
+    """Also by a program that was started again."""
+    alice, _ = log_of_five(mallory)
+    device = device_of(mallory, alice, store=FileTrustStore(tmp_path))
+    with (
+        mallory.lying(EVENTS, told(900, 1000)),
+        pytest.raises(BrokerError.eventsExpiredError) as expired,
+    ):
+        reads(device, startId=1)
+    assert expired.value.firstId == 900
+    device.close()
+    device = mallory.device(alice.ring, FileTrustStore(tmp_path))
+    for first, last in ((900, 899), (900, 999), (899, 1000)):
+        with (
+            mallory.lying(EVENTS, told(first, last)),
+            refused(mallory, device, ROLLBACK) as attempt,
+        ):
+            attempt(device.getEvents(startId=last + 1))
+            attempt(device.getEvents())
+
+
+@attack(37, "event log changed")
+def test_a_log_is_no_shorter_than_any_page_of_it_said(mallory: HostileBroker) -> None:
+    [alice] = people(mallory, 1)
+    write_rows(mallory, alice, PAGE + 5)
+    device = device_of(mallory, alice)
+
+    def growing(log: Events) -> Events:
+        return replace(log, lastId=PAGE + 9) if log.events[0].id > PAGE else log
+
+    def shrinking(log: Events) -> Events:
+        return replace(log, lastId=PAGE + 4) if log.events[0].id > PAGE else log
+
+    with mallory.lying(EVENTS, shrinking), refused(mallory, device, ROLLBACK) as attempt:
+        attempt(device.getEvents())
+    with mallory.lying(EVENTS, growing):
+        assert len(reads(device)) == PAGE + 5
+    with refused(mallory, device, ROLLBACK) as attempt:
+        attempt(device.getEvents(startId=PAGE + 5))
+
+
+# How much of it.
+
+
+@attack(40, "parser ambiguity and bombs")
+def test_events_that_are_dropped_as_fast_as_they_are_read_are_too_many_in_the_end(
+    mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million; of five thousand the same is shown."""
+    monkeypatch.setattr(event_log, "_MOST", 5 * PAGE)
+    alice, _ = log_of_five(mallory)
+    [event, *_], pages = alice.events(), list[int]()
+
+    def dropping(log: Events) -> Events:
+        if len(pages) == 10:  # so that no test is endless
+            return log
+        first = 2 * PAGE * len(pages) + 1
+        pages.append(first)
+        shown = [replace(event, id=first + n) for n in range(PAGE)]
+        digest = log.droppedDigest if first == 1 else b"d" * 32
+        return Events(events=shown, firstId=first, lastId=2**53 - 1, droppedDigest=digest)
+
+    device = device_of(mallory, alice)
+    with mallory.lying(EVENTS, dropping), pytest.raises(BrokerError) as caught:
+        reads(device)
+    assert (len(pages), type(caught.value)) == (6, BrokerError.tooLargeError)
+
+
+@attack(40, "parser ambiguity and bombs")
+def test_an_event_names_no_more_changes_than_there_are(mallory: HostileBroker) -> None:
+    alice, _ = log_of_five(mallory)
+    device = device_of(mallory, alice)
+
+    def many(log: Any) -> None:
+        log["events"][1]["changes"] = ["content"] * 5
+
+    with editing(mallory, EVENTS, many), refused(mallory, device, FAULT) as attempt:
+        attempt(device.getEvents())
+    assert reads(device) == [1, 2, 3, 4, 5]
