@@ -23,7 +23,7 @@ from scbroker.errors import (
 )
 from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain
-from scbroker.server import guesses, members, parts
+from scbroker.server import guesses, members, sweeping
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import locked, store, stored_body
@@ -60,7 +60,7 @@ async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome
             with contextlib.suppress(
                 BrokerError
             ):  # the record is durable: what fails is swept later
-                await parts.sweep(broker)
+                await sweeping.sweep(broker)
         return outcomes
     raise OverloadedError("Your keys were changed again and again meanwhile.", retryAfter=1)
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row
 
 from scbroker.errors import BrokerError, ChallengeError
 from scbroker.records.key_record import KeyChain
-from scbroker.server import challenges, events, parts
+from scbroker.server import challenges, events, sweeping
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, now
 from scbroker.wire.orders import NO_DIGEST, Deletion
@@ -63,7 +63,7 @@ async def delete_user(broker: Broker, call: Call, message: Deletion) -> None:
     await broker.database.write(write)
     with contextlib.suppress(BrokerError):  # what fails here is swept later
         deadline = time.monotonic() + _SWEEP_SECONDS
-        while await parts.sweep(broker) and time.monotonic() < deadline:
+        while await sweeping.sweep(broker) and time.monotonic() < deadline:
             pass
 
 

@@ -18,7 +18,7 @@ from scbroker.server.admin.opened import Place, Tell, opened
 from scbroker.server.blobs import Stored
 from scbroker.server.broker import Broker
 from scbroker.server.database import Database
-from scbroker.server.parts import sweep_some
+from scbroker.server.sweeping import sweep_some
 
 _OLD: Final = datetime.timedelta(hours=1)
 
@@ -31,15 +31,17 @@ class Sweeping:
     objects: int = 0
     strange: int = 0
     young: int = 0
+    stuck: int = 0
 
     @property
     def line(self) -> str:
         left = (
             f"; {self.young} strange objects are younger than an hour: left" if self.young else ""
         )
+        stuck = f"; {self.stuck} could not be removed" if self.stuck else ""
         return (
             f"Removed {self.parts} contents that were replaced or not finished, {self.objects} objects "
-            f"that were waiting for it, {self.strange} objects that nothing names{left}."
+            f"that were waiting for it, {self.strange} objects that nothing names{left}{stuck}."
         )
 
 
@@ -51,6 +53,7 @@ async def sweep(place: Place, tell: Tell) -> None:
         more = True
         while more:
             swept = await sweep_some(broker)
+            done.stuck += swept.stuck
             done.parts, done.objects, more = (
                 done.parts + swept.parts,
                 done.objects + swept.blobs,
@@ -62,8 +65,9 @@ async def sweep(place: Place, tell: Tell) -> None:
             old = [stored.name for stored in strange if stored.modified <= before]
             done.young += len(strange) - len(old)
             if old:
-                await found.blobs.remove(old)
-                done.strange += len(old)
+                tried = await found.blobs.remove(old)
+                done.strange += sum(tried.values())
+                done.stuck += len(old) - sum(tried.values())
     tell(done.line)
 
 
