@@ -49,11 +49,29 @@ def _refusal(
     "name, value",
     [("gueses", "3"), ("guesses", "0"), ("guesses", "many"), ("session_seconds", "-1"),
      ("max_members", "1025"), ("upload_seconds", "60"), ("transfer_seconds", "0"),
-     ("transfer_seconds", "3601"), ("direct_transfer", "perhaps"), ("CONFIG", "/nonexistent/scbroker.toml")],
+     ("transfer_seconds", "3601"), ("direct_transfer", "perhaps"), ("CONFIG", "/nonexistent/scbroker.toml"),
+     *(("object_store_url", url) for url in ("memory:///", "http://127.0.0.1/x", "s3a://bucket", "s3:bucket",
+                                             "file://relative", "objects")),
+     *(("trusted_proxies", some) for some in ("nonsense", "10.0.0.1,", "10.0.0.1/8", "::1/200", "*,::1")),
+     *((f"{kind}_seconds", "315360001")
+       for kind in ("session", "guess", "database_wait", "part_grace", "upload", "event_retention")),
+     ("session_seconds", "99999999999999999999")],
 )  # fmt: skip
 def test_a_setting_that_is_not_understood_is_named_and_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidArgumentError, match=value if name == "CONFIG" else name):
         load_settings({f"SCBROKER_{name.upper()}": value})
+
+
+@pytest.mark.parametrize("proxies", ["", "*", "10.0.0.5", "10.0.0.5, 192.168.0.0/16,::1,fd00::/8"])
+def test_proxies_are_addresses_and_networks(proxies: str) -> None:
+    assert load_settings({"SCBROKER_TRUSTED_PROXIES": proxies}).trusted_proxies == proxies
+
+
+@pytest.mark.parametrize(
+    "url", ["", "s3://bucket/prefix", "gs://bucket", "az://box", "file:///a%20b"]
+)
+def test_an_object_store_is_one_that_keeps_what_it_took(url: str) -> None:
+    assert load_settings({"SCBROKER_OBJECT_STORE_URL": url}).object_store_url == url
 
 
 @pytest.mark.parametrize(
@@ -62,6 +80,7 @@ def test_a_setting_that_is_not_understood_is_named_and_refused(name: str, value:
         ("gueses", "3", "gueses"),
         ("database_url", "mysql://nobody@localhost/x", "database_url"),
         ("object_store_url", "ftp://localhost/x", "object_store_url"),
+        ("object_store_url", "memory:///", "object_store_url"),
         ("origins", "http://broker.example", "https"),
         ("broker_key", "00", "SCBROKER_BROKER_KEY"),
         ("broker_key", "x" * 64, "SCBROKER_BROKER_KEY"),
