@@ -9,7 +9,9 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Final
 
 import pytest
@@ -17,6 +19,7 @@ import pytest
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.settings import Settings, load_settings
 from tests.brokers import BrokerProcess, Wire, environment, serve_command
+from tests.engines import PostgresServer
 from tests.server.conftest import NewUser
 from tests.server.writers import Story
 
@@ -190,14 +193,61 @@ def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert str(folder) in _refusal(folder, command=[sys.executable, "-c", AS_OTHERS])
 
 
-def test_a_postgresql_that_is_not_there_is_an_error_in_words(tmp_path: Path) -> None:
+# As `serve` is, with a shorter wait.
+IMPATIENT: Final = """
+import sys, tenacity
+from scbroker.server import commands
+commands._WAITING.stop = tenacity.stop_after_delay(1)
+sys.argv[1:1] = ["serve"]
+from scbroker.cli import main
+main()
+"""
+
+
+def test_a_postgresql_that_is_not_there_is_waited_for_and_an_error_in_words_then(
+    tmp_path: Path,
+) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
         url = f"postgresql://x:secret@127.0.0.1:{port}/x"
-        said = _refusal(tmp_path, settings={"database_url": url})
+        finished = subprocess.run(
+            [sys.executable, "-c", IMPATIENT, "--port", "0", "--data-dir", str(tmp_path)],
+            env=environment({"database_url": url}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (finished.returncode, finished.stdout) == (1, ""), finished
+    *waited, said = finished.stderr.splitlines()
+    assert waited
+    assert all("waiting for the database" in line for line in waited)
+    assert said.startswith("scbroker: ")
     assert "database" in said
-    assert "secret" not in said
+    assert "secret" not in finished.stderr
+
+
+def test_a_broker_that_starts_before_its_postgresql_waits_and_serves_when_that_is_there(
+    tmp_path: Path,
+) -> None:
+    with PostgresServer(durable=True) as server, ThreadPoolExecutor(1) as beside:
+        broker = BrokerProcess(tmp_path, server.createdatabase())
+        server.crash()
+        started = beside.submit(broker.start)
+        try:
+            deadline = monotonic() + 60
+            log = tmp_path / "stderr"
+            while not log.exists() or "waiting for the database" not in broker.log:
+                assert monotonic() < deadline
+                sleep(0.05)
+            server.start()
+            started.result(60)
+            with Wire(broker) as wire:
+                wire.call("GET", "/health/ready").expect(200)
+        finally:
+            broker.stop()
 
 
 def test_what_a_broker_keeps_is_for_its_operators_eyes_alone(tmp_path: Path) -> None:

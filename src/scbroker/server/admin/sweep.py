@@ -11,13 +11,9 @@ import datetime
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection
-
-from scbroker.server import statements as sql
 from scbroker.server.admin.opened import Place, Tell, opened
-from scbroker.server.blobs import Stored
+from scbroker.server.admin.owner import unnamed
 from scbroker.server.broker import Broker
-from scbroker.server.database import Database
 from scbroker.server.sweeping import sweep_some
 
 _OLD: Final = datetime.timedelta(hours=1)
@@ -69,19 +65,3 @@ async def sweep(place: Place, tell: Tell) -> None:
                 done.strange += sum(tried.values())
                 done.stuck += len(old) - sum(tried.values())
     tell(done.line)
-
-
-async def unnamed(database: Database, page: list[Stored]) -> list[Stored]:
-    """Those of some listed objects that no row names. The rows are read after the listing."""
-
-    def read(connection: Connection) -> set[str]:
-        some = sorted({stored.part_id for stored in page})
-        names = [stored.name for stored in page]
-        named = connection.execute(sql.BLOBS_OF_PARTS, {"some": some}).scalars()
-        doomed = connection.execute(sql.DOOMED_OF, {"names": names}).scalars()
-        return {*named, *doomed}
-
-    if not page:
-        return []
-    known = await database.read(read, large=True)
-    return [stored for stored in page if stored.name not in known]
