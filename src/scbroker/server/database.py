@@ -66,6 +66,8 @@ _SQLITE_PASSING: Final = {
 }
 # Also a transaction that idled, and a lock that was not had.
 _POSTGRES_PASSING: Final = ("08", "40", "53", "57", "25P03", "55P03")
+# Of who writes: the primary became a standby, or takes no writes for now. Of who reads it is a fault.
+_WRITER_PASSING: Final = (*_POSTGRES_PASSING, "25006")
 
 
 class Database(Protocol):
@@ -299,12 +301,14 @@ def _read(engine: Engine, work: Work[T]) -> T:
         raise _translated(error) from error
 
 
-def _translated(error: DBAPIError | sqlite3.Error) -> Exception:
+def _translated(
+    error: DBAPIError | sqlite3.Error, states: tuple[str, ...] = _POSTGRES_PASSING
+) -> Exception:
     """A failure of the database that passes is the caller's to retry; any other is a fault."""
     cause: Any = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
     state = str(getattr(cause, "sqlstate", None) or "")
-    passing = code in _SQLITE_PASSING or state.startswith(_POSTGRES_PASSING)
+    passing = code in _SQLITE_PASSING or state.startswith(states)
     standby = isinstance(getattr(cause, "__cause__", None), TargetServerAttributeNotMatched)
     invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
     if passing or standby or invalidated:
@@ -313,13 +317,18 @@ def _translated(error: DBAPIError | sqlite3.Error) -> Exception:
 
 
 @contextlib.contextmanager
-def _reachable() -> Iterator[None]:
+def _reachable(states: tuple[str, ...] = _POSTGRES_PASSING) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise _translated(error) from error
+        raise _translated(error, states) from error
     except (OSError, PoolTimeoutError) as error:
         raise OverloadedError("The broker's database is not reachable.", retryAfter=1) from error
+
+
+def _connecting() -> dict[str, Any]:
+    """To the primary alone: on a standby, a moment behind, who was told of a write would not see it."""
+    return {"timeout": _CONNECT_SECONDS, "target_session_attrs": "primary"}
 
 
 class PostgresDatabase:
@@ -333,11 +342,9 @@ class PostgresDatabase:
             max_overflow=0,
             pool_timeout=wait,
             connect_args={
-                "timeout": _CONNECT_SECONDS,
+                **_connecting(),
                 "command_timeout": _STATEMENT_SECONDS,
                 "server_settings": _SERVER_SETTINGS,
-                # A standby may be a moment behind: a client who was told of a write would not see it.
-                "target_session_attrs": "primary",
             },
             hide_parameters=True,
         )
@@ -358,13 +365,15 @@ class PostgresDatabase:
                 return await connection.run_sync(work)
 
     async def write(self, work: Work[T]) -> T:
-        with _reachable():
+        with _reachable(_WRITER_PASSING):
             return await _RETRYING.copy()(_write_once, self._engine, work)
 
     async def change(self, work: Work[T]) -> T:
         """Over a connection of its own: an index of a large table takes longer than any statement may."""
-        engine = create_async_engine(self._url, poolclass=NullPool, hide_parameters=True)
-        with _reachable():
+        engine = create_async_engine(
+            self._url, poolclass=NullPool, connect_args=_connecting(), hide_parameters=True
+        )
+        with _reachable(_WRITER_PASSING):
             return await _RETRYING.copy()(_write_once, engine, work)
 
     def version(self) -> int | None:
