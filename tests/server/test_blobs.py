@@ -58,6 +58,9 @@ class _Watched:
     async def change(self, work: Callable[[Any], T]) -> T:
         return await self._database.change(work)
 
+    async def build(self, work: Callable[[Any], T]) -> T:
+        return await self._database.build(work)
+
     def version(self) -> int | None:
         return self._database.version()
 

@@ -38,7 +38,7 @@ from scbroker.server.blobs import open_blobs
 from scbroker.server.broker import Broker, now
 from scbroker.server.broker_key import find_key, provision_key
 from scbroker.server.database import Database, open_database
-from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.settings import Settings, load_settings
 from scbroker.wire.origin import canonical_origin
 
@@ -156,7 +156,7 @@ async def create_api_key(settings: Settings, name: str) -> uuid.UUID:
     prepare(settings)
     database = open_database(database_url(settings))
     try:
-        await database.change(upgrade)
+        await bring_up(database)
         return await _add_key(database, uuid.uuid4(), name)
     finally:
         await database.close()
@@ -210,7 +210,7 @@ async def _provision_once(settings: Settings, new_key: uuid.UUID) -> bool:
     """Whether the new API key is the broker's first, and is to be shown."""
     database = open_database(database_url(settings))
     try:
-        await database.change(upgrade)
+        await bring_up(database)
         await database.write(lambda c: provision_key(c, settings))
         await _bind(settings, database)
         if settings.api_key:

@@ -88,6 +88,10 @@ class Database(Protocol):
         """Runs what changes tables, in a transaction, however long it takes."""
         ...
 
+    async def build(self, work: Work[T]) -> T:
+        """Runs what changes tables beside writers: on PostgreSQL in no transaction, however long it takes."""
+        ...
+
     async def look(self, work: Work[T]) -> T:
         """Reads where each statement stands for itself, and needs no transaction around it."""
         ...
@@ -201,6 +205,9 @@ class SqliteDatabase:
         return future
 
     async def change(self, work: Work[T]) -> T:
+        return await self.write(work)
+
+    async def build(self, work: Work[T]) -> T:
         return await self.write(work)
 
     def version(self) -> int | None:
@@ -361,8 +368,7 @@ class PostgresDatabase:
 
     async def look(self, work: Work[T]) -> T:
         with _reachable():
-            async with self._single.connect() as connection:
-                return await connection.run_sync(work)
+            return await _run(self._single, work)
 
     async def write(self, work: Work[T]) -> T:
         with _reachable(_WRITER_PASSING):
@@ -370,17 +376,32 @@ class PostgresDatabase:
 
     async def change(self, work: Work[T]) -> T:
         """Over a connection of its own: an index of a large table takes longer than any statement may."""
-        engine = create_async_engine(
-            self._url, poolclass=NullPool, connect_args=_connecting(), hide_parameters=True
-        )
         with _reachable(_WRITER_PASSING):
-            return await _RETRYING.copy()(_write_once, engine, work)
+            return await _RETRYING.copy()(_write_once, self._patient(), work)
+
+    async def build(self, work: Work[T]) -> T:
+        with _reachable(_WRITER_PASSING):
+            return await _RETRYING.copy()(_run, self._patient(isolation_level="AUTOCOMMIT"), work)
+
+    def _patient(self, **options: Any) -> AsyncEngine:
+        return create_async_engine(
+            self._url,
+            poolclass=NullPool,
+            connect_args=_connecting(),
+            hide_parameters=True,
+            **options,
+        )
 
     def version(self) -> int | None:
         return None
 
     async def close(self) -> None:
         await self._engine.dispose()
+
+
+async def _run(engine: AsyncEngine, work: Work[T]) -> T:
+    async with engine.connect() as connection:
+        return await connection.run_sync(work)
 
 
 async def _write_once(engine: AsyncEngine, work: Work[T]) -> T:
