@@ -28,6 +28,8 @@ _LOCK_TIMEOUT: Final = "3s"
 _BESIDE_WRITERS: Final = {
     "events_by_date", "events_of_container", "events_of_type", "events_of_kind",
 }  # fmt: skip
+# Of a table that an operator has parted by user no index can be built so.
+_IS_PARTED: Final = text("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass('events')")
 _IS_WHOLE: Final = text("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(:name)")
 
 
@@ -78,6 +80,8 @@ def _build_indexes(connection: Connection) -> None:
 def _missing(connection: Connection) -> list[Index]:
     """Of tables that are there already."""
     if MigrationContext.configure(connection).get_current_revision() is None:
+        return []
+    if connection.execute(_IS_PARTED).scalar_one():
         return []
     return [
         index
