@@ -248,8 +248,8 @@ def test_objects_that_cannot_be_removed_stop_no_other_and_are_tried_again_later(
 
     async def work() -> None:
         async with scene.open() as (broker, _):
-            stuck = [scene.doom(since, stuck=True) for since in (0, 0, 0, 1)]
             others = [scene.doom(since) for since in (2, 3, 4)]
+            stuck = [scene.doom(since, stuck=True) for since in (0, 0, 0, 1)]
             with pytest.raises(OverloadedError):
                 await sweeping.sweep(broker)
             found = await sweeping.sweep_some(broker)
