@@ -19,7 +19,8 @@ from scbroker.server.broker import Broker, now
 
 _SECOND: Final = 1_000_000
 _PARTS: Final = 32
-_CHUNKS: Final = 5_000
+# About a twentieth of a second of SQLite.
+_CHUNKS: Final = 2_000
 _BLOBS: Final = 256
 # Longer than storing a chunk may take.
 _DOOMED_AFTER: Final = 3_600 * _SECOND
