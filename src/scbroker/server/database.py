@@ -384,13 +384,8 @@ class PostgresDatabase:
             return await _RETRYING.copy()(_run, self._patient(isolation_level="AUTOCOMMIT"), work)
 
     def _patient(self, **options: Any) -> AsyncEngine:
-        return create_async_engine(
-            self._url,
-            poolclass=NullPool,
-            connect_args=_connecting(),
-            hide_parameters=True,
-            **options,
-        )
+        given = {"connect_args": _connecting(), "hide_parameters": True, **options}
+        return create_async_engine(self._url, poolclass=NullPool, **given)
 
     def version(self) -> int | None:
         return None
