@@ -128,6 +128,12 @@ class PostgresServer:
                 self._port = port
                 return
 
+    def become_standby(self) -> None:
+        """From the next start on the server is one that waits for a primary, and only reads."""
+        signal_file = self._folder / "data" / "standby.signal"
+        signal_file.touch()
+        give(signal_file, self._identity)
+
     def stop(self) -> None:
         """Shut the server down in order, if it runs."""
         if self._process is None:

@@ -84,7 +84,7 @@ def test_a_broker_neither_writes_to_a_standby_nor_reads_from_it(cluster: Cluster
     async def attempt() -> None:
         database = open_database(url)
         try:
-            for work in (database.read, database.look, database.write):
+            for work in (database.read, database.look, database.write, database.change):
                 with pytest.raises(OverloadedError):
                     await work(lambda connection: connection.exec_driver_sql("SELECT 1"))
         finally:

@@ -45,7 +45,7 @@ class Folder:
         return {
             str(path.relative_to(self.root))
             for path in self.root.rglob("*")
-            if not path.is_dir() and path.name != "check"
+            if not path.is_dir() and path.name not in {"check", "owner"}
         }
 
     def read(self, name: str) -> bytes | None:
@@ -70,7 +70,7 @@ class Bucket:
 
     def names(self) -> set[str]:
         found = {each["path"] for page in obstore.list(self.store) for each in page}
-        return {name for name in found if not name.endswith("/check")}
+        return {name for name in found if not name.endswith(("/check", "/owner"))}
 
     def read(self, name: str) -> bytes | None:
         try:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import obstore
 import pytest
 
 from scbroker.crypto.seal import random_bytes
@@ -31,6 +34,7 @@ from scbroker.server.settings import Settings
 from scbroker.wire.query import NoQuery
 
 T = TypeVar("T")
+WROTE, READ = "put parts/00/check", "get parts/00/check"
 
 
 class _Watched:
@@ -53,6 +57,9 @@ class _Watched:
 
     async def change(self, work: Callable[[Any], T]) -> T:
         return await self._database.change(work)
+
+    async def build(self, work: Callable[[Any], T]) -> T:
+        return await self._database.build(work)
 
     def version(self) -> int | None:
         return self._database.version()
@@ -156,6 +163,90 @@ def test_a_store_gives_ranges_of_what_was_put_until_it_is_removed(tmp_path: Path
         asyncio.run(work(store))
 
 
+def test_an_object_that_cannot_be_removed_keeps_no_other(tmp_path: Path) -> None:
+    async def work() -> None:
+        store = Folder(tmp_path / "objects")
+        first, stuck, missing, last = sorted(new_blob_name(random_bytes(16)) for _ in range(4))
+        for name in (first, last):
+            await store.put(name, b"x")
+        (tmp_path / "objects" / stuck / "folder").mkdir(parents=True)
+        tried = await store.remove([first, stuck, missing, last])
+        assert tried == {first: True, stuck: False, missing: True, last: True}
+        assert [await store.size(name) for name in (first, last)] == [None, None]
+
+    asyncio.run(work())
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was stored and read, in order."""
+    found: list[str] = []
+
+    def listen(kind: str) -> None:
+        real = getattr(obstore, kind)
+
+        async def heard(store: Any, name: str, *arguments: Any, **options: Any) -> Any:
+            found.append(f"{kind.partition('_')[0]} {name}")
+            return await real(store, name, *arguments, **options)
+
+        monkeypatch.setattr(obstore, kind, heard)
+
+    listen("put_async")
+    listen("get_range_async")
+    return found
+
+
+def _after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """What the clock says that the store goes by."""
+    moment = time.monotonic() + seconds
+    monkeypatch.setattr("scbroker.server.blobs.time.monotonic", lambda: moment)
+
+
+def test_a_store_that_is_asked_whether_it_is_there_writes_once_a_minute_and_reads_once_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+) -> None:
+    async def work() -> None:
+        store = Folder(tmp_path / "objects")
+        monkeypatch.setattr("scbroker.server.blobs.time", SimpleNamespace(monotonic=time.monotonic))
+        _after(monkeypatch, 0)
+        await asyncio.gather(*(store.check() for _ in range(5)))
+        assert asked == [WROTE, READ]
+        for seconds in (2, 30, 58):
+            _after(monkeypatch, seconds)
+            await store.check()
+            await store.check()
+        assert asked == [WROTE, READ, READ, READ, READ]
+        _after(monkeypatch, 62)
+        await store.check()
+        assert asked[5:] == [WROTE, READ]
+
+    asyncio.run(work())
+
+
+def test_after_something_was_not_stored_the_next_look_writes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+) -> None:
+    async def work() -> None:
+        store = Folder(tmp_path / "objects")
+        monkeypatch.setattr("scbroker.server.blobs.time", SimpleNamespace(monotonic=time.monotonic))
+        _after(monkeypatch, 0)
+        await store.check()
+        (tmp_path / "objects" / "parts" / "01" / "file").write_bytes(b"")
+        with pytest.raises(OverloadedError):
+            await store.put("parts/01/file/x", b"x")
+        asked.clear()
+        _after(monkeypatch, 2)
+        await store.check()
+        assert asked == [WROTE, READ]
+        (tmp_path / "objects" / "parts" / "00" / "check").unlink()
+        asked.clear()
+        _after(monkeypatch, 4)
+        await store.check()
+        assert asked == [READ, WROTE]
+
+    asyncio.run(work())
+
+
 def test_names_are_never_used_twice() -> None:
     part = random_bytes(16)
     assert len({new_blob_name(part) for _ in range(100)}) == 100
@@ -172,7 +263,6 @@ def test_a_store_that_cannot_be_reached_is_overloaded_whatever_is_asked_of_it() 
         for action in (
             store.put("parts/00/x", b"x"),
             store.get("parts/00/x", 0, 1),
-            store.remove(["parts/00/x"]),
             store.check(),
             store.size("parts/00/x"),
             store.whole("parts/00/x"),
@@ -180,6 +270,7 @@ def test_a_store_that_cannot_be_reached_is_overloaded_whatever_is_asked_of_it() 
         ):
             with pytest.raises(OverloadedError):
                 await action
+        assert await store.remove(["parts/00/x"]) == {"parts/00/x": False}
 
     asyncio.run(work())
 
@@ -204,11 +295,11 @@ def test_an_s3_that_is_not_there_is_overloaded_after_bounded_tries(
             store.put("parts/00/x", b"x"),
             store.get("parts/00/x", 0, 1),
             store.size("parts/00/x"),
-            store.remove(["parts/00/x", "parts/00/y"]),
             store.check(),
         ):
             with pytest.raises(OverloadedError):
                 await action
+        assert not any((await store.remove(["parts/00/x", "parts/00/y"])).values())
         [url] = await store.addresses("GET", ["parts/00/x"], 60)
         assert url.startswith(f"http://127.0.0.1:{port}/bucket/prefix/parts/00/x?")
         assert "X-Amz-Expires=60" in url

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -457,3 +458,54 @@ def test_a_database_of_which_no_member_leads_is_overloaded(postgres_url: str) ->
     with pytest.raises(OverloadedError) as caught:
         asyncio.run(connect())
     assert caught.value.retryable
+
+
+def test_a_primary_that_takes_no_writes_for_now_is_to_be_retried(postgres_url: str) -> None:
+    """What a writer hears of one that has become a standby under its connection."""
+
+    async def work() -> None:
+        async with _opened(postgres_url) as database:
+            name = postgres_url.rpartition("/")[2]
+            statement = f"ALTER DATABASE {name} SET default_transaction_read_only = on"
+            await database.write(lambda c: c.execute(text(statement)))
+        async with _opened(postgres_url, create=False) as database:
+            for write in (database.write, database.change):
+                with pytest.raises(OverloadedError):
+                    await write(lambda c: _add(c, 1))
+
+    asyncio.run(work())
+
+
+def test_nothing_is_read_written_or_changed_on_a_standby() -> None:
+    with PostgresServer(settings=("wal_level=replica", "hot_standby=on")) as server:
+        url = server.createdatabase()
+        server.stop()
+        server.become_standby()
+        server.start()
+
+        async def work() -> None:
+            database = open_database(url)
+            try:
+                for ask in (database.read, database.look, database.write, database.change):
+                    with pytest.raises(OverloadedError):
+                        await ask(lambda connection: connection.execute(text("SELECT 1")))
+            finally:
+                await database.close()
+
+        asyncio.run(work())
+
+
+def test_a_change_gives_up_a_server_that_accepts_and_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_CONNECT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x?ssl=disable"
+
+        async def work() -> None:
+            database = open_database(url)
+            with pytest.raises(OverloadedError):
+                await asyncio.wait_for(database.change(lambda _: None), 30)
+            await database.close()
+
+        asyncio.run(work())

@@ -6,10 +6,12 @@ import asyncio
 import subprocess
 import sys
 import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
+import asyncpg
 import pytest
 import sqlalchemy
 from alembic import command
@@ -18,9 +20,10 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, MetaData
 
+from scbroker.errors import OverloadedError
 from scbroker.server.database import open_database
 from scbroker.server.migrations import upgrade as upgrades
-from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.migrations.upgrade import bring_up, upgrade
 from scbroker.server.tables import metadata
 from scbroker.wire.users import KeyFileState
 from tests.brokers import clock, environment
@@ -76,7 +79,12 @@ def test_upgrading_again_changes_nothing(database_url: str) -> None:
     assert before["api_keys"] == {(key, "x", 1)}
 
 
-def test_processes_that_upgrade_at_once_all_succeed(database_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("revision", [None, "0002"])
+def test_processes_that_upgrade_at_once_all_succeed(
+    database_url: str, tmp_path: Path, revision: str | None
+) -> None:
+    if revision is not None:
+        _run(database_url, _to(revision))
     command = [sys.executable, "-c", ADMIN, "create-api-key"]
     options = ["--data-dir", str(tmp_path / "data")]
     running = [
@@ -225,3 +233,98 @@ def test_a_database_of_an_earlier_revision_goes_on_with_all_that_is_in_it(
     delete_user(bob).expect(204)
     gone = {row[0] for row in query(database_url, "SELECT id FROM containers WHERE deleted")}
     assert gone == {stories[name].id for name in ("of two", "with a tombstone")}
+
+
+def _bring_up(url: str) -> None:
+    async def work() -> None:
+        database = open_database(url)
+        try:
+            await bring_up(database)
+        finally:
+            await database.close()
+
+    asyncio.run(work())
+
+
+_EVENT = (
+    "INSERT INTO events (user_id, event_type, container_id, date, version, application, changes) "
+    "VALUES (decode(repeat('00', 16), 'hex'), 'Added', decode(repeat('00', 16), 'hex'), 1, 1, 'x', 0)"
+)
+
+
+class _Open:
+    """A transaction of somebody's that goes on until `close`."""
+
+    def __init__(self, url: str, *statements: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._connection = self._run(asyncpg.connect(url.replace("+asyncpg", "")))
+        for statement in ("SET lock_timeout = '5s'", "BEGIN", *statements):
+            self._run(self._connection.execute(statement))
+
+    def _run(self, work: Any) -> Any:
+        return self._loop.run_until_complete(work)
+
+    def close(self) -> None:
+        self._run(self._connection.execute("COMMIT"))
+        self._run(self._connection.close())
+        self._loop.close()
+
+
+def _await_statement(url: str, beginning: str, upgrading: Future[None]) -> None:
+    """Until somebody waits in such a statement."""
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE query LIKE ? AND wait_event_type = 'Lock'"
+    deadline = monotonic() + 60
+    while not query(url, waiting, f"{beginning}%"):
+        assert monotonic() < deadline
+        assert not upgrading.done(), upgrading.result()
+        sleep(0.02)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("revision", ["0002", "0003"])
+def test_others_read_and_write_while_an_upgrade_builds_what_takes_long(
+    database_url: str, revision: str
+) -> None:
+    _run(database_url, _to(revision))
+    writer = _Open(database_url, _EVENT)
+    with ThreadPoolExecutor(1) as beside:
+        upgrading = beside.submit(_bring_up, database_url)
+        try:
+            _await_statement(database_url, "CREATE INDEX", upgrading)
+            _Open(database_url, _EVENT, "SELECT * FROM users").close()
+        finally:
+            writer.close()
+        upgrading.result(60)
+    assert _run(database_url, _differences) == [[]]
+    assert query(database_url, "SELECT count(*) FROM events") == [(2,)]
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_an_upgrade_waits_for_a_table_no_longer_than_a_moment_and_can_be_tried_again(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever needs the table waits behind it."""
+    _run(database_url, _to("0002"))
+    monkeypatch.setattr(upgrades, "_LOCK_TIMEOUT", "100ms")
+    reader = _Open(database_url, "SELECT * FROM users")
+    try:
+        with pytest.raises(OverloadedError):
+            _bring_up(database_url)
+        assert query(database_url, "SELECT version_num FROM alembic_version") == [("0002",)]
+    finally:
+        reader.close()
+    _bring_up(database_url)
+    assert _run(database_url, _differences) == [[]]
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_an_index_whose_building_was_cut_off_is_built_again(database_url: str) -> None:
+    _run(database_url, _to("0003"))
+    query(database_url, "CREATE INDEX events_of_kind ON events (date)")
+    spoil = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'events_of_kind'::regclass"
+    query(database_url, spoil)
+    _bring_up(database_url)
+    assert _run(database_url, _differences) == [[]]
+    definition = "SELECT indexdef FROM pg_indexes WHERE indexname = 'events_of_kind'"
+    assert "event_type" in query(database_url, definition)[0][0]
+    assert query(database_url, "SELECT count(*) FROM pg_index WHERE NOT indisvalid") == [(0,)]

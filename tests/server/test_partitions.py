@@ -73,6 +73,21 @@ def test_a_broker_goes_on_with_its_events_parted_by_user(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_an_upgrade_makes_an_index_of_parted_events(
+    database_url: str, start_broker: StartBroker
+) -> None:
+    """It cannot be built beside writers there."""
+    broker = start_broker()
+    broker.stop()
+    asyncio.run(_run(database_url, statements()))
+    query(database_url, "DROP INDEX events_of_kind")
+    query(database_url, "UPDATE alembic_version SET version_num = '0003'")
+    broker.start()
+    found = {name for (name,) in query(database_url, INDEXES)}
+    assert found == {"events_pkey", *(index.name for index in metadata.tables["events"].indexes)}
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_what_belongs_to_a_user_is_looked_for_in_one_part_alone(
     database_url: str, start_broker: StartBroker
 ) -> None:

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Final
 
 import pytest
@@ -17,6 +19,7 @@ import pytest
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.settings import Settings, load_settings
 from tests.brokers import BrokerProcess, Wire, environment, serve_command
+from tests.engines import PostgresServer
 from tests.server.conftest import NewUser
 from tests.server.writers import Story
 
@@ -49,11 +52,29 @@ def _refusal(
     "name, value",
     [("gueses", "3"), ("guesses", "0"), ("guesses", "many"), ("session_seconds", "-1"),
      ("max_members", "1025"), ("upload_seconds", "60"), ("transfer_seconds", "0"),
-     ("transfer_seconds", "3601"), ("direct_transfer", "perhaps"), ("CONFIG", "/nonexistent/scbroker.toml")],
+     ("transfer_seconds", "3601"), ("direct_transfer", "perhaps"), ("CONFIG", "/nonexistent/scbroker.toml"),
+     *(("object_store_url", url) for url in ("memory:///", "http://127.0.0.1/x", "s3a://bucket", "s3:bucket",
+                                             "file://relative", "objects")),
+     *(("trusted_proxies", some) for some in ("nonsense", "10.0.0.1,", "10.0.0.1/8", "::1/200", "*,::1")),
+     *((f"{kind}_seconds", "315360001")
+       for kind in ("session", "guess", "database_wait", "part_grace", "upload", "event_retention")),
+     ("session_seconds", "99999999999999999999")],
 )  # fmt: skip
 def test_a_setting_that_is_not_understood_is_named_and_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidArgumentError, match=value if name == "CONFIG" else name):
         load_settings({f"SCBROKER_{name.upper()}": value})
+
+
+@pytest.mark.parametrize("proxies", ["", "*", "10.0.0.5", "10.0.0.5, 192.168.0.0/16,::1,fd00::/8"])
+def test_proxies_are_addresses_and_networks(proxies: str) -> None:
+    assert load_settings({"SCBROKER_TRUSTED_PROXIES": proxies}).trusted_proxies == proxies
+
+
+@pytest.mark.parametrize(
+    "url", ["", "s3://bucket/prefix", "gs://bucket", "az://box", "file:///a%20b"]
+)
+def test_an_object_store_is_one_that_keeps_what_it_took(url: str) -> None:
+    assert load_settings({"SCBROKER_OBJECT_STORE_URL": url}).object_store_url == url
 
 
 @pytest.mark.parametrize(
@@ -62,6 +83,7 @@ def test_a_setting_that_is_not_understood_is_named_and_refused(name: str, value:
         ("gueses", "3", "gueses"),
         ("database_url", "mysql://nobody@localhost/x", "database_url"),
         ("object_store_url", "ftp://localhost/x", "object_store_url"),
+        ("object_store_url", "memory:///", "object_store_url"),
         ("origins", "http://broker.example", "https"),
         ("broker_key", "00", "SCBROKER_BROKER_KEY"),
         ("broker_key", "x" * 64, "SCBROKER_BROKER_KEY"),
@@ -171,14 +193,61 @@ def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert str(folder) in _refusal(folder, command=[sys.executable, "-c", AS_OTHERS])
 
 
-def test_a_postgresql_that_is_not_there_is_an_error_in_words(tmp_path: Path) -> None:
+# As `serve` is, with a shorter wait.
+IMPATIENT: Final = """
+import sys, tenacity
+from scbroker.server import commands
+commands._WAITING.stop = tenacity.stop_after_delay(1)
+sys.argv[1:1] = ["serve"]
+from scbroker.cli import main
+main()
+"""
+
+
+def test_a_postgresql_that_is_not_there_is_waited_for_and_an_error_in_words_then(
+    tmp_path: Path,
+) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
         url = f"postgresql://x:secret@127.0.0.1:{port}/x"
-        said = _refusal(tmp_path, settings={"database_url": url})
+        finished = subprocess.run(
+            [sys.executable, "-c", IMPATIENT, "--port", "0", "--data-dir", str(tmp_path)],
+            env=environment({"database_url": url}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (finished.returncode, finished.stdout) == (1, ""), finished
+    *waited, said = finished.stderr.splitlines()
+    assert waited
+    assert all("waiting for the database" in line for line in waited)
+    assert said.startswith("scbroker: ")
     assert "database" in said
-    assert "secret" not in said
+    assert "secret" not in finished.stderr
+
+
+def test_a_broker_that_starts_before_its_postgresql_waits_and_serves_when_that_is_there(
+    tmp_path: Path,
+) -> None:
+    with PostgresServer(durable=True) as server, ThreadPoolExecutor(1) as beside:
+        broker = BrokerProcess(tmp_path, server.createdatabase())
+        server.crash()
+        started = beside.submit(broker.start)
+        try:
+            deadline = monotonic() + 60
+            log = tmp_path / "stderr"
+            while not log.exists() or "waiting for the database" not in broker.log:
+                assert monotonic() < deadline
+                sleep(0.05)
+            server.start()
+            started.result(60)
+            with Wire(broker) as wire:
+                wire.call("GET", "/health/ready").expect(200)
+        finally:
+            broker.stop()
 
 
 def test_what_a_broker_keeps_is_for_its_operators_eyes_alone(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import Part, Role
-from scbroker.server import parts
+from scbroker.server import sweeping
 from scbroker.server.at_once import sweep_at_once
 from scbroker.server.blobs import Folder, new_blob_name
 from scbroker.server.broker import Broker
@@ -137,7 +137,7 @@ def test_whoever_comes_while_another_sweeps_is_swept_for_and_does_not_wait(
         await goes_on.wait()
         return False
 
-    monkeypatch.setattr(parts, "sweep", sweep)
+    monkeypatch.setattr(sweeping, "sweep", sweep)
 
     async def work() -> None:
         database = open_database(f"sqlite:///{tmp_path / 'broker.sqlite'}")

@@ -49,6 +49,7 @@ from scbroker.server import (
     parts,
     retention,
     sessions,
+    sweeping,
     transfers,
     views,
 )
@@ -401,5 +402,5 @@ async def _tidy(broker: Broker) -> None:
     """Drops what has run out."""
     broker.api_keys.clear()
     await broker.database.write(sessions.forget_old)
-    while await parts.sweep(broker):
+    while await sweeping.sweep(broker):
         pass

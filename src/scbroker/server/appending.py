@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -125,11 +124,13 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
         return []
     if len(items) > 1:
         return await broker.database.write(lambda c: _Batch(c, broker, items, chain_length).store())
-    item, runs = items[0], itertools.count()
+    item, looked = items[0], False
 
     def store_one(connection: Connection) -> bool:
         """At first as if container and parts were new: if they are not, the tables refuse them."""
-        new, hopeful = NewRows(), next(runs) == 0
+        nonlocal looked
+        hopeful, looked = not looked, True
+        new = NewRows()
         container = None if hopeful and item.is_first else locked(connection, item)
         is_new = store(connection, item, container, chain_length, new, hopeful=hopeful)
         if is_new:
@@ -137,12 +138,15 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
             new.write(connection)
         return is_new
 
-    try:
-        return [await broker.database.write(store_one)]
-    except BrokerUnavailableError:
-        raise
-    except BrokerError as refusal:
-        return [refusal]
+    while True:
+        had_looked = looked or not item.is_first
+        try:
+            return [await broker.database.write(store_one)]
+        except BrokerUnavailableError:
+            raise
+        except BrokerError as refusal:  # of what is there already, another word may be right
+            if had_looked:
+                return [refusal]
 
 
 class _Batch:

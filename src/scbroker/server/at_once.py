@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from scbroker.server import parts
+from scbroker.server import sweeping
 from scbroker.server.broker import Broker
 
 _SECONDS: Final = 10.0
@@ -24,5 +24,5 @@ async def sweep_at_once(broker: Broker) -> bool:
     async with broker.sweeping:
         while broker.unswept and time.monotonic() < until:
             broker.unswept = False
-            more = await parts.sweep(broker)
+            more = await sweeping.sweep(broker)
     return more

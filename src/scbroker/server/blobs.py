@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import math
 import os
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 import obstore
+import structlog
 from obstore.store import LocalStore, ObjectStore, S3Store, from_url
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
@@ -30,13 +33,19 @@ from scbroker.errors import InvalidArgumentError, OverloadedError
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
+_log: Final = structlog.get_logger("scbroker.server")
 _REMOTE: Final = ("s3", "gs", "az")
 _PREFIX: Final = "parts"
 _PAGE: Final = 500
 _HEADS: Final = 8
 _NAME: Final = re.compile(r"parts/([0-9a-f]{2})/(\1[0-9a-f]{30})-[0-9a-f]{32}(-[0-9]{1,20})?\Z")
 _CHECK: Final = "parts/00/check"
+OWNER: Final = "parts/00/owner"
+"""The object that says which database a store belongs to."""
 _CHECK_SECONDS: Final = 10.0
+_SAME_ANSWER: Final = 1.0
+# Seconds for which a store that took something is believed to take more.
+_TAKES: Final = 60.0
 _CONNECT: Final = timedelta(seconds=5)
 # Of one try, and from the first on until no other is begun: a client waits for two minutes.
 _TRY: Final = timedelta(seconds=30)
@@ -51,6 +60,8 @@ _TRIES: Final[RetryConfig] = {
 }
 # The local store writes a name that is new under this one, and renames it when all is there.
 _STAGED: Final = "#1"
+# Seconds after which a store that fails to remove one thing is asked to remove no other.
+_REMOVING: Final = 20.0
 
 
 class Stored(NamedTuple):
@@ -121,11 +132,17 @@ class Blobs:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        self._checking = asyncio.Lock()
+        self._checked_until = self._takes_until = -math.inf
+        self._failure: Exception | None = None
 
     async def put(self, name: str, data: bytes | memoryview) -> None:
         try:
-            await obstore.put_async(self._store, name, data)
+            # In one request: what is begun in several, a kill leaves where no listing shows it.
+            await obstore.put_async(self._store, name, data, use_multipart=False)
+            self._takes_until = time.monotonic() + _TAKES
         except Exception as error:
+            self._takes_until = -math.inf
             raise OverloadedError("The broker's object store did not take it.", 1) from error
 
     async def get(self, name: str, start: int, end: int) -> memoryview:
@@ -138,15 +155,26 @@ class Blobs:
             raise OverloadedError("The broker's object store did not give it.", 1) from error
         return memoryview(found)
 
-    async def remove(self, names: list[str]) -> None:
-        """Removes what is there of these."""
+    async def remove(self, names: list[str]) -> dict[str, bool]:
+        """Removes what is there of these; gives of each that was tried whether it is gone.
+
+        One that cannot be removed keeps none of the others; a store that is away is not asked for long.
+        """
+        tried: dict[str, bool] = {}
+        until = time.monotonic() + _REMOVING
         for name in names:
             try:
                 await obstore.delete_async(self._store, name)
+                tried[name] = True
             except FileNotFoundError:
-                continue
+                tried[name] = True
             except Exception as error:
-                raise OverloadedError("The broker's object store did not remove it.", 1) from error
+                # The error itself may have an address in it.
+                _log.warning("object not removed", name=name, cause=type(error).__name__)
+                tried[name] = False
+                if time.monotonic() > until:
+                    break
+        return tried
 
     async def size(self, name: str) -> int | None:
         """Bytes of what is stored under a name; None if nothing is."""
@@ -204,13 +232,34 @@ class Blobs:
             raise OverloadedError("The broker's object store did not answer.", 1) from error
 
     async def check(self) -> None:
-        """Raises `OverloadedError` while nothing can be stored or read."""
+        """Raises `OverloadedError` while nothing can be stored or read.
+
+        Who asks within a second of another has the same answer. It is written where nothing was stored for
+        a minute, or the last try failed: a proxy asks twice a second, and some stores keep every version.
+        """
+        async with self._checking:
+            if time.monotonic() >= self._checked_until:
+                self._failure = await self._failing()
+                self._checked_until = time.monotonic() + _SAME_ANSWER
+            failure = self._failure
+        if failure is not None:
+            raise OverloadedError("The broker's object store does not answer.", 1) from failure
+
+    async def _failing(self) -> Exception | None:
         try:
             async with asyncio.timeout(_CHECK_SECONDS):
-                await self.put(_CHECK, b"scbroker")
-                await self.get(_CHECK, 0, 1)
-        except TimeoutError as error:
-            raise OverloadedError("The broker's object store does not answer.", 1) from error
+                if time.monotonic() >= self._takes_until:
+                    await self.put(_CHECK, b"scbroker")
+                await self._read_or_write_check()
+        except (OverloadedError, TimeoutError) as error:
+            return error
+        return None
+
+    async def _read_or_write_check(self) -> None:
+        try:
+            await self.get(_CHECK, 0, 1)
+        except LookupError:  # of a store that is new, or was put back
+            await self.put(_CHECK, b"scbroker")
 
 
 class Bucket(Blobs):
@@ -220,12 +269,13 @@ class Bucket(Blobs):
         super().__init__(store)
         self._bucket = store
 
-    async def remove(self, names: list[str]) -> None:
-        """In one request for a thousand names; what is missing is none of its errors."""
+    async def remove(self, names: list[str]) -> dict[str, bool]:
+        """In one request for a thousand names; if that fails for one of them, one after the other."""
         try:
             await obstore.delete_async(self._bucket, names)
-        except Exception as error:
-            raise OverloadedError("The broker's object store did not remove it.", 1) from error
+        except Exception:
+            return await super().remove(names)
+        return dict.fromkeys(names, True)
 
     async def addresses(
         self, method: Literal["GET", "PUT"], names: Sequence[str], seconds: int
@@ -254,13 +304,14 @@ class Folder(Blobs):
         with self._locked(fcntl.LOCK_EX):
             yield
 
-    async def remove(self, names: list[str]) -> None:
+    async def remove(self, names: list[str]) -> dict[str, bool]:
         """Removes these, and what a broker that was killed had written of them under another name."""
         staged = [self._root / f"{name}{_STAGED}" for name in names]
         try:
             with self._locked(fcntl.LOCK_SH | fcntl.LOCK_NB):
-                await super().remove(names)
+                tried = await super().remove(names)
                 await asyncio.to_thread(_unlink, staged)
+                return tried
         except BlockingIOError:
             raise OverloadedError(
                 "A backup is being taken: nothing is removed until it is through.", retryAfter=60
@@ -283,6 +334,7 @@ class Folder(Blobs):
         try:
             await asyncio.to_thread(sync, path, path.parent)
         except OSError as error:
+            self._takes_until = -math.inf
             raise OverloadedError("The broker's disk did not take it.", retryAfter=1) from error
 
 

@@ -29,6 +29,7 @@ from scbroker.server import connections
 from scbroker.server import statements as sql
 from scbroker.server.admin import backup as backups
 from scbroker.server.admin import check as checks
+from scbroker.server.admin import owner
 from scbroker.server.admin import restore as restores
 from scbroker.server.admin import sweep as sweeps
 from scbroker.server.admin.opened import Place, Progress, Tell
@@ -37,7 +38,7 @@ from scbroker.server.blobs import open_blobs
 from scbroker.server.broker import Broker, now
 from scbroker.server.broker_key import find_key, provision_key
 from scbroker.server.database import Database, open_database
-from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.settings import Settings, load_settings
 from scbroker.wire.origin import canonical_origin
 
@@ -72,7 +73,7 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
             "SQLite takes one broker process: set SCBROKER_DATABASE_URL to a PostgreSQL for more."
         )
     _configure_logs()
-    bound = _bind(host, port)
+    bound = _listen(host, port)
     port = bound.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}"
@@ -155,7 +156,7 @@ async def create_api_key(settings: Settings, name: str) -> uuid.UUID:
     prepare(settings)
     database = open_database(database_url(settings))
     try:
-        await database.change(upgrade)
+        await bring_up(database)
         return await _add_key(database, uuid.uuid4(), name)
     finally:
         await database.close()
@@ -199,19 +200,44 @@ def _blobs_url(settings: Settings) -> str:
 
 
 async def _provision(settings: Settings) -> uuid.UUID | None:
-    """Brings the database up to date; gives the API key that it made, if it made one."""
+    """Brings the database up to date, when it is there; gives the API key that it made, if it made one."""
+    key = uuid.uuid4()
+    made: bool = await _WAITING.copy()(_provision_once, settings, key)
+    return key if made else None
+
+
+async def _provision_once(settings: Settings, new_key: uuid.UUID) -> bool:
+    """Whether the new API key is the broker's first, and is to be shown."""
     database = open_database(database_url(settings))
     try:
-        await database.change(upgrade)
+        await bring_up(database)
         await database.write(lambda c: provision_key(c, settings))
+        await _bind(settings, database)
         if settings.api_key:
             await _add_key(database, parse_uuid(settings.api_key), "from the settings")
-            return None
-        if await database.read(lambda c: c.execute(sql.ANY_API_KEY).scalar_one()):
-            return None
-        return await _add_key(database, uuid.uuid4(), "made at the first start")
+            return False
+        return await database.write(lambda c: _add_first_key(c, new_key))
     finally:
         await database.close()
+
+
+async def _bind(settings: Settings, database: Database) -> None:
+    """While its object store is away, a broker serves what is small; an operator's commands do not run."""
+    try:
+        await owner.bind(database, open_blobs(_blobs_url(settings)))
+    except BrokerUnavailableError as error:
+        structlog.get_logger("scbroker.server").warning(
+            "the object store could not be asked whether it is this database's", error=str(error)
+        )
+
+
+def _add_first_key(connection: Connection, key: uuid.UUID) -> bool:
+    """Adds an API key where there is none; gives whether it is there, also if that was at the last try."""
+    key_hash = sha256(key.bytes)
+    if not connection.execute(sql.ANY_API_KEY).scalar_one():
+        row = {"key_hash": key_hash, "name": "made at the first start", "created_at": now()}
+        connection.execute(sql.ADD_API_KEY, row)
+    return sql.one(connection, sql.FIND_API_KEY, hash=key_hash) is not None
 
 
 async def _add_key(database: Database, key: uuid.UUID, name: str) -> uuid.UUID:
@@ -226,7 +252,7 @@ async def _add_key(database: Database, key: uuid.UUID, name: str) -> uuid.UUID:
     return key
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family)

@@ -67,6 +67,8 @@ _SQLITE_PASSING: Final = {
 }
 # Also a transaction that idled, and a lock that was not had.
 _POSTGRES_PASSING: Final = ("08", "40", "53", "57", "25P03", "55P03")
+# Of who writes: the primary became a standby, or takes no writes for now. Of who reads it is a fault.
+_WRITER_PASSING: Final = (*_POSTGRES_PASSING, "25006")
 # What it was given is no such value, or breaks a constraint.
 _REFUSED: Final = ("22", "23")
 
@@ -87,6 +89,10 @@ class Database(Protocol):
 
     async def change(self, work: Work[T]) -> T:
         """Runs what changes tables, in a transaction, however long it takes."""
+        ...
+
+    async def build(self, work: Work[T]) -> T:
+        """Runs what changes tables beside writers: on PostgreSQL in no transaction, however long it takes."""
         ...
 
     async def look(self, work: Work[T]) -> T:
@@ -204,6 +210,9 @@ class SqliteDatabase:
     async def change(self, work: Work[T]) -> T:
         return await self.write(work)
 
+    async def build(self, work: Work[T]) -> T:
+        return await self.write(work)
+
     def version(self) -> int | None:
         try:
             return int(_driver(self._reader).execute("PRAGMA data_version").fetchone()[0])
@@ -311,12 +320,14 @@ def _look(engine: Engine, work: Work[T]) -> T:
         return work(connection)
 
 
-def _translated(error: DBAPIError | sqlite3.Error) -> Exception:
+def _translated(
+    error: DBAPIError | sqlite3.Error, states: tuple[str, ...] = _POSTGRES_PASSING
+) -> Exception:
     """A failure of the database that passes is the caller's to retry; any other is a fault."""
     cause: Any = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
     state = str(getattr(cause, "sqlstate", None) or "")
-    passing = code in _SQLITE_PASSING or state.startswith(_POSTGRES_PASSING)
+    passing = code in _SQLITE_PASSING or state.startswith(states)
     standby = isinstance(getattr(cause, "__cause__", None), TargetServerAttributeNotMatched)
     invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
     if passing or standby or invalidated:
@@ -333,13 +344,18 @@ def is_of_database(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def _reachable() -> Iterator[None]:
+def _reachable(states: tuple[str, ...] = _POSTGRES_PASSING) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise _translated(error) from error
+        raise _translated(error, states) from error
     except (OSError, PoolTimeoutError) as error:
         raise OverloadedError("The broker's database is not reachable.", retryAfter=1) from error
+
+
+def _connecting() -> dict[str, Any]:
+    """To the primary alone: on a standby, a moment behind, who was told of a write would not see it."""
+    return {"timeout": _CONNECT_SECONDS, "target_session_attrs": "primary"}
 
 
 class PostgresDatabase:
@@ -353,11 +369,9 @@ class PostgresDatabase:
             max_overflow=0,
             pool_timeout=wait,
             connect_args={
-                "timeout": _CONNECT_SECONDS,
+                **_connecting(),
                 "command_timeout": _STATEMENT_SECONDS,
                 "server_settings": _SERVER_SETTINGS,
-                # A standby may be a moment behind: a client who was told of a write would not see it.
-                "target_session_attrs": "primary",
             },
             hide_parameters=True,
         )
@@ -373,23 +387,35 @@ class PostgresDatabase:
 
     async def look(self, work: Work[T]) -> T:
         with _reachable():
-            return await greenlet_spawn(_look, self._single.sync_engine, work)
+            return await _look_once(self._single, work)
 
     async def write(self, work: Work[T]) -> T:
-        with _reachable():
+        with _reachable(_WRITER_PASSING):
             return await _RETRYING.copy()(_write_once, self._engine, work)
 
     async def change(self, work: Work[T]) -> T:
         """Over a connection of its own: an index of a large table takes longer than any statement may."""
-        engine = create_async_engine(self._url, poolclass=NullPool, hide_parameters=True)
-        with _reachable():
-            return await _RETRYING.copy()(_write_once, engine, work)
+        with _reachable(_WRITER_PASSING):
+            return await _RETRYING.copy()(_write_once, self._patient(), work)
+
+    async def build(self, work: Work[T]) -> T:
+        with _reachable(_WRITER_PASSING):
+            engine = self._patient(isolation_level="AUTOCOMMIT")
+            return await _RETRYING.copy()(_look_once, engine, work)
+
+    def _patient(self, **options: Any) -> AsyncEngine:
+        given = {"connect_args": _connecting(), "hide_parameters": True, **options}
+        return create_async_engine(self._url, poolclass=NullPool, **given)
 
     def version(self) -> int | None:
         return None
 
     async def close(self) -> None:
         await self._engine.dispose()
+
+
+async def _look_once(engine: AsyncEngine, work: Work[T]) -> T:
+    return await greenlet_spawn(_look, engine.sync_engine, work)
 
 
 async def _write_once(engine: AsyncEngine, work: Work[T]) -> T:

@@ -39,7 +39,7 @@ from scbroker.records.container_record import (
 )
 from scbroker.server import events
 from scbroker.server import statements as sql
-from scbroker.server.blobs import good_until, new_blob_name
+from scbroker.server.blobs import new_blob_name
 from scbroker.server.broker import Broker, Call, now
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import (
@@ -52,9 +52,6 @@ from scbroker.wire.containers import (
     SegmentsQuery,
 )
 
-_SECOND: Final = 1_000_000
-_SWEPT: Final = 32
-_BLOBS_SWEPT: Final = 256
 # Longer than storing a chunk may take.
 DOOMED_AFTER: Final = 3_600_000_000
 # A chunk counts as this much at least, so that tiny ones are no way around the quota.
@@ -81,7 +78,7 @@ async def receive(broker: Broker, call: Call, message: memoryview) -> None:
     hashes = await asyncio.to_thread(hashes_of, message)
     upload = Upload.of(call)
     name = new_blob_name(upload.part_id)
-    chunk = Chunk(upload, call.number("index"), hashes, len(message), name)
+    chunk = Chunk(upload, call.number("index"), hashes, len(message), name, now())
     if await broker.database.write(lambda c: _reserve(c, broker, chunk)):
         return
     await broker.blobs.put(chunk.blob, message)
@@ -119,6 +116,8 @@ class Chunk:
     """Of its segments, one after the other."""
     size: int
     blob: str
+    doomed: int
+    """Since when its name is among the doomed; with another time there, or none, it is not kept."""
 
     @property
     def hash(self) -> bytes:
@@ -145,7 +144,7 @@ def _reserve(connection: Connection, broker: Broker, chunk: Chunk) -> bool:
     if is_here(connection, chunk):
         return True
     make_room(connection, broker, chunk.upload, part, chunk.size)
-    connection.execute(sql.DOOM_BLOBS, {"name": chunk.blob, "since": now()})
+    connection.execute(sql.DOOM_BLOBS, {"name": chunk.blob, "since": chunk.doomed})
     return False
 
 
@@ -208,10 +207,17 @@ def locked(connection: Connection, upload: Upload) -> Row[Any]:
 
 
 def keep(connection: Connection, chunk: Chunk, counted: int) -> None:
-    """Gives a stored chunk its row; another one of its place is dropped. So many bytes count."""
+    """Gives a stored chunk its row; another one of its place is dropped. So many bytes count.
+
+    Whoever sweeps claims a name before its object goes, and from then on no row can name it: whatever the
+    clocks of the two say, and however long the bytes took.
+    """
     part_id = chunk.upload.part_id
     if locked(connection, chunk.upload).committed:
         raise AlreadyExistsError("A record names this part already.")
+    spared = connection.execute(sql.SPARE_BLOB, {"blob": chunk.blob, "doomed": chunk.doomed})
+    if spared.rowcount != 1:
+        raise OverloadedError("The chunk was swept meanwhile: send it again.", retryAfter=1)
     found = sql.one(connection, sql.FIND_CHUNK, part=part_id, number=chunk.number)
     if found is not None:
         connection.execute(sql.DROP_CHUNK, {"part": part_id, "number": chunk.number})
@@ -227,7 +233,6 @@ def keep(connection: Connection, chunk: Chunk, counted: int) -> None:
             "hashes": chunk.hashes,
         },
     )
-    connection.execute(sql.SPARE_BLOB, {"blob": chunk.blob})
     touch(connection, part_id, counted)
 
 
@@ -277,15 +282,27 @@ async def segments(broker: Broker, call: Call, message: None) -> bytes | memoryv
         if part.is_inline:
             return bytes(sql.the(connection, sql.PARTS_INLINE, some=[part.part_id]).inline)
         numbers = range(first // CHUNK_SEGMENTS, (first + count - 1) // CHUNK_SEGMENTS + 1)
-        return [sql.the(connection, sql.FIND_CHUNK, part=part.part_id, number=n) for n in numbers]
+        return [_chunk_of(connection, part.part_id, number) for number in numbers]
 
     async with broker.gate:
         found = await broker.database.read(read)
     events.note_access(broker, call, call.uuid("containerId"))
     if isinstance(found, bytes):
         return found
-    ranges = [await _range(broker, row, first, count) for row in found]
+    try:
+        ranges = [await _range(broker, row, first, count) for row in found]
+    except LookupError:
+        await broker.database.read(read)  # raises what became of the content, if it was not lost
+        raise
     return ranges[0] if len(ranges) == 1 else b"".join(ranges)
+
+
+def _chunk_of(connection: Connection, part_id: bytes, number: int) -> Row[Any]:
+    """A chunk of a part that a record named; of one that was replaced it may be swept already."""
+    found = sql.one(connection, sql.FIND_CHUNK, part=part_id, number=number)
+    if found is None:
+        raise PartGoneError()
+    return found
 
 
 async def _range(broker: Broker, row: Row[Any], first: int, count: int) -> memoryview:
@@ -315,77 +332,6 @@ def take_over(connection: Connection, container_id: bytes, user_id: bytes, part:
     except IntegrityError as error:
         raise RejectedError(str(error)) from None
     connection.execute(sql.COMMIT_PART, {"part": part.partId, "all_hashes": hashes})
-
-
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """How many parts and objects went."""
-
-    parts: int
-    blobs: int
-
-    @property
-    def more(self) -> bool:
-        """Whether there may be more."""
-        return self.parts >= _SWEPT or self.blobs >= _BLOBS_SWEPT
-
-
-async def sweep(broker: Broker) -> bool:
-    """Removes some of what nothing needs any more; gives whether there may be more."""
-    return (await sweep_some(broker)).more
-
-
-async def sweep_some(broker: Broker) -> Swept:
-    """The same, and gives what went.
-
-    Rows go first, in one transaction with the names of their blobs among the doomed; then the blobs;
-    then the names.
-    """
-    settings = broker.settings
-    limits = {
-        sql.REPLACED_PARTS: now() - settings.part_grace_seconds * _SECOND,
-        sql.ABANDONED_PARTS: now() - settings.upload_seconds * _SECOND,
-    }
-
-    def drop(connection: Connection) -> int:
-        ids = [
-            row.part_id
-            for statement, before in limits.items()
-            for row in connection.execute(statement, {"before": before, "count": _SWEPT})
-        ]
-        names = [
-            {"name": row.blob, "since": 0}
-            for part_id in ids
-            for row in connection.execute(sql.CHUNKS, {"part": part_id})
-        ]
-        if names:
-            connection.execute(sql.DOOM_BLOBS, names)
-        if ids:
-            connection.execute(sql.DROP_CHUNKS, {"gone": ids})
-            connection.execute(sql.DROP_PARTS, {"gone": ids})
-        return len(ids)
-
-    def doomed(connection: Connection) -> list[str]:
-        values = {"before": now() - DOOMED_AFTER, "count": _BLOBS_SWEPT}
-        return [row.name for row in connection.execute(sql.DOOMED_BLOBS, values)]
-
-    dropped = await broker.database.write(drop)
-    names = await broker.database.look(doomed)
-    if names:
-        await broker.blobs.remove(names)
-        await broker.database.write(lambda c: _forget(c, names))
-    return Swept(dropped, len(names))
-
-
-def _forget(connection: Connection, names: list[str]) -> None:
-    """Forgets what was removed; where somebody may still put something, it is removed once more."""
-    limit = now() - DOOMED_AFTER
-    late = [{"blob": name, "later": good_until(name)} for name in names if good_until(name) > limit]
-    if late:
-        connection.execute(sql.DOOM_AGAIN, late)
-    over = [name for name in names if good_until(name) <= limit]
-    if over:
-        connection.execute(sql.FORGET_BLOBS, {"names": over})
 
 
 def _check_living(connection: Connection, user_id: bytes) -> None:

@@ -6,6 +6,7 @@ understood is an error at start, never ignored.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
@@ -25,7 +26,12 @@ _OTHERS: Final = {"SERVER_URL", "APPLICATION_NAME", "OBJECT_STORE_ORIGINS", "CON
 
 _DAY: Final = 86_400
 
+# Ten years: a time beyond would overflow where it is added to another.
+_LONGEST: Final = 3650 * _DAY
+_STORES: Final = ("s3://", "gs://", "az://", "file:///")
+
 Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[int, Meta(ge=1, le=_LONGEST)]
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -47,7 +53,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The addresses that clients use, as https://broker.example:443; the bound one if empty."""
     api_key: str = ""
     """A first API key to provision; one is made and printed at the first start if empty."""
-    session_seconds: Positive = 3600
+    session_seconds: Seconds = 3600
     guesses: Positive = 10
     """Wrong passphrases allowed for one user from one address in guess_seconds."""
     guesses_user: Positive = 100
@@ -58,11 +64,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Reminders that one address may read in guess_seconds."""
     registrations_address: Positive = 1000
     """Users that one address may register in guess_seconds."""
-    guess_seconds: Positive = 900
+    guess_seconds: Seconds = 900
     max_new_grants: Positive = 10_000
     """How often one user may give somebody else access that they had not, in an hour."""
     trusted_proxies: str = ""
-    """Addresses of proxies whose X-Forwarded-For is believed, comma-separated; none by default."""
+    """Addresses or networks of proxies whose X-Forwarded-For is believed, comma-separated; "*" is all."""
     max_members: Annotated[int, Meta(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES
     max_content: Positive = 2**40
     max_pending_parts: Positive = 256
@@ -77,18 +83,23 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Connections to a process; each beyond is for the operator's own paths, and closed."""
     database_connections: Positive = 16
     """Connections of a process to PostgreSQL."""
-    database_wait_seconds: Positive = 5
+    database_wait_seconds: Seconds = 5
     """How long a request waits for its turn at the database; after it, it is refused, and was not done."""
-    part_grace_seconds: Positive = 3600
+    part_grace_seconds: Seconds = 3600
     """How long a replaced content can still be read to its end."""
-    upload_seconds: Annotated[int, Meta(ge=86_400)] = 172_800
+    upload_seconds: Annotated[int, Meta(ge=_DAY, le=_LONGEST)] = 172_800
     """How long chunks are kept that no record names."""
-    event_retention_seconds: Annotated[int, Meta(ge=0)] = 0
+    event_retention_seconds: Annotated[int, Meta(ge=0, le=_LONGEST)] = 0
     """How long events are kept, a day or more; 0 is for ever."""
 
     def __post_init__(self) -> None:
         if 0 < self.event_retention_seconds < _DAY:
             raise ValueError(f"`event_retention_seconds` is 0 or at least {_DAY}")
+        if self.object_store_url and not self.object_store_url.startswith(_STORES):
+            raise ValueError(f"`object_store_url` begins with one of {', '.join(_STORES)}")
+        if self.trusted_proxies not in ("", "*"):
+            for proxy in self.trusted_proxies.split(","):
+                _check_address(proxy.strip())
 
     def __repr__(self) -> str:
         return "Settings(…)"  # keys and a database's password stand in it
@@ -98,6 +109,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return (
             Path(self.data_dir) if self.data_dir else Path(platformdirs.user_data_dir("scbroker"))
         )
+
+
+def _check_address(proxy: str) -> None:
+    try:
+        ipaddress.ip_network(proxy)  # an address is one as well
+    except ValueError:
+        raise ValueError(
+            "`trusted_proxies` are IP addresses or networks as 10.0.0.0/8, comma-separated"
+        ) from None
 
 
 def load_settings(environment: Mapping[str, str] = os.environ, **overrides: str | None) -> Settings:

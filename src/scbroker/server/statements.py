@@ -338,24 +338,47 @@ ADD_CHUNK: Final = insert(chunks)
 DROP_CHUNK: Final = delete(chunks).where(
     chunks.c.part_id == b("part"), chunks.c.chunk == b("number")
 )
+BLOBS_IN: Final = (
+    select(chunks.c.part_id, chunks.c.chunk, chunks.c.blob)
+    .where(chunks.c.part_id.in_(b("gone", expanding=True)))
+    .order_by(chunks.c.part_id, chunks.c.chunk)
+    .limit(b("count"))
+)
 DROP_CHUNKS: Final = delete(chunks).where(chunks.c.part_id.in_(b("gone", expanding=True)))
+DROP_CHUNKS_TO: Final = delete(chunks).where(
+    chunks.c.part_id == b("part"), chunks.c.chunk <= b("number")
+)
 DROP_PARTS: Final = delete(parts).where(parts.c.part_id.in_(b("gone", expanding=True)))
 REPLACED_PARTS: Final = (
     select(parts.c.part_id)
     .where(parts.c.replaced_at <= b("before"))
+    .order_by(parts.c.replaced_at)
     .with_for_update(skip_locked=True)
     .limit(b("count"))
 )
 ABANDONED_PARTS: Final = (
     select(parts.c.part_id)
     .where(~parts.c.committed, parts.c.touched_at <= b("before"))
+    .order_by(parts.c.touched_at)
     .with_for_update(skip_locked=True)
     .limit(b("count"))
 )
 DOOM_BLOBS: Final = insert(doomed_blobs)
-SPARE_BLOB: Final = delete(doomed_blobs).where(doomed_blobs.c.name == b("blob"))
+# What is spared is what was doomed then, and neither claimed nor doomed anew meanwhile.
+SPARE_BLOB: Final = delete(doomed_blobs).where(
+    doomed_blobs.c.name == b("blob"), doomed_blobs.c.since == b("doomed")
+)
+# What another sweeper is at is left to it.
 DOOMED_BLOBS: Final = (
-    select(doomed_blobs.c.name).where(doomed_blobs.c.since <= b("before")).limit(b("count"))
+    select(doomed_blobs.c.name)
+    .where(doomed_blobs.c.since <= b("before"))
+    .order_by(doomed_blobs.c.since)
+    .with_for_update(skip_locked=True)
+    .limit(b("count"))
+)
+# A time that no name is doomed at, and long ago: what a sweeper leaves so is swept first.
+CLAIM_BLOBS: Final = (
+    update(doomed_blobs).where(doomed_blobs.c.name.in_(b("names", expanding=True))).values(since=-1)
 )
 FIND_DOOMED: Final = select(doomed_blobs.c.since).where(doomed_blobs.c.name == b("blob"))
 DOOM_AGAIN: Final = (

@@ -16,15 +16,17 @@ from scbroker.errors import (
     AlreadyExistsError,
     IncompleteUploadError,
     InvalidArgumentError,
+    PartGoneError,
     RejectedError,
 )
 from scbroker.records.container_record import SEALED_SEGMENT, sealed_size
 from scbroker.server import events, parts
 from scbroker.server import statements as sql
-from scbroker.server.blobs import is_name_of, new_blob_name
+from scbroker.server.blobs import good_until, is_name_of, new_blob_name
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.parts import Chunk, Upload
 from scbroker.wire.containers import (
+    CHUNK_SEGMENTS,
     MAX_CHUNK,
     SentChunk,
     SentChunks,
@@ -35,8 +37,6 @@ from scbroker.wire.containers import (
 )
 
 _SECOND: Final = 1_000_000
-# A name that is about to be swept is not taken any more.
-_TAKEN_AFTER: Final = parts.DOOMED_AFTER // 2
 _NONE: Final = Transfers(transfers=[], seconds=0)
 
 
@@ -89,7 +89,7 @@ def _missing(connection: Connection, upload: Upload, sent: list[SentChunk]) -> l
     missing = [
         chunk
         for chunk in sent
-        if not parts.is_here(connection, Chunk(upload, chunk.index, chunk.hashes, 0, chunk.name))
+        if not parts.is_here(connection, Chunk(upload, chunk.index, chunk.hashes, 0, chunk.name, 0))
     ]
     if missing and part is not None and part.committed:
         raise AlreadyExistsError("A record names this part already.")
@@ -100,7 +100,7 @@ def _missing(connection: Connection, upload: Upload, sent: list[SentChunk]) -> l
 
 def _check_given(connection: Connection, number: int, name: str) -> None:
     doomed = sql.one(connection, sql.FIND_DOOMED, blob=name)
-    if doomed is None or doomed.since <= now() - _TAKEN_AFTER:
+    if doomed is None or doomed.since != good_until(name):  # as `_reserve` doomed it
         raise IncompleteUploadError(
             f"The address of chunk {number} is used or has run out: ask for another."
         )
@@ -112,7 +112,7 @@ def _stored(upload: Upload, chunk: SentChunk, size: int | None) -> Chunk:
     before = (len(chunk.hashes) // HASH_SIZE - 1) * SEALED_SEGMENT
     if not before + sealed_size(1) <= size <= before + SEALED_SEGMENT:
         raise RejectedError(f"Chunk {chunk.index} has another size than so many segments have.")
-    return Chunk(upload, chunk.index, chunk.hashes, size, chunk.name)
+    return Chunk(upload, chunk.index, chunk.hashes, size, chunk.name, good_until(chunk.name))
 
 
 def _keep(connection: Connection, chunks: list[Chunk]) -> None:
@@ -136,6 +136,8 @@ async def to_read(broker: Broker, call: Call, message: None) -> Transfers:
         }  # fmt: skip
         rows = connection.execute(sql.CHUNK_BLOBS, values).all()
         if len(rows) < query.count and not part.is_inline:
+            if (query.first + query.count - 1) * CHUNK_SEGMENTS < part.hashes_size // HASH_SIZE:
+                raise PartGoneError()  # it was replaced, and its first chunks are swept
             raise InvalidArgumentError("The part has fewer chunks.")
         return [row.chunk for row in rows], [row.blob for row in rows], ends
 

@@ -19,7 +19,7 @@ from scbroker.server.admin.check_containers import ContainerCheck
 from scbroker.server.admin.check_users import check_user
 from scbroker.server.admin.findings import Findings, named
 from scbroker.server.admin.opened import Opened, Place, Progress, Tell, opened
-from scbroker.server.admin.sweep import unnamed
+from scbroker.server.admin.owner import unnamed
 from scbroker.server.broker import ChainCache
 from scbroker.server.parts import hashes_of
 

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.admin import statements as own
+from scbroker.server.admin.owner import check_bound
 from scbroker.server.blobs import Blobs, open_blobs, path_of
 from scbroker.server.database import Database, open_database
 from scbroker.server.migrations.upgrade import newest
@@ -68,13 +69,15 @@ class Opened:
 
 @contextlib.asynccontextmanager
 async def opened(place: Place) -> AsyncIterator[Opened]:
-    """Both open; `InvalidArgumentError` unless they are there and of this version."""
+    """Both open; `InvalidArgumentError` unless they are there, belong together and are of this version."""
     if place.database_url.startswith(_SQLITE) and not place.file_is_there:
         raise InvalidArgumentError(f"There is no broker's database at {place.database_url}.")
     database = open_database(place.database_url)
     try:
         await _check_revision(database)
-        yield Opened(database, open_blobs(place.objects_url))
+        blobs = open_blobs(place.objects_url)
+        await check_bound(database, blobs)
+        yield Opened(database, blobs)
     finally:
         await asyncio.sleep(_AFTER_OBJECTS)
         await database.close()

@@ -16,7 +16,8 @@ from scbroker.server.admin import statements as own
 from scbroker.server.admin.check import octets_problem
 from scbroker.server.admin.findings import named
 from scbroker.server.admin.opened import Place, Progress, Tell
-from scbroker.server.blobs import sync
+from scbroker.server.admin.owner import known_owner, text_of
+from scbroker.server.blobs import OWNER, sync
 
 UNFINISHED: Final = "restoring"
 
@@ -86,6 +87,9 @@ def _copy(source: Path, new: Path, found: m.Manifest, progress: Progress) -> Non
             if path.is_file():
                 m.store(new / m.OBJECTS / row.blob, path.read_bytes())
             progress("restored", seen, total)
+        number = known_owner(connection)
+    if number is not None:
+        m.store(new / m.OBJECTS / OWNER, text_of(number))
     if found.key is not None:
         m.copy(source / m.KEY, new / m.KEY)
     m.copy(source / m.DATABASE, new / m.DATABASE)

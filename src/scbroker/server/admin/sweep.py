@@ -11,15 +11,11 @@ import datetime
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection
-
-from scbroker.server.admin import statements as own
 from scbroker.server.admin.opened import Place, Tell, opened
-from scbroker.server.blobs import Stored
+from scbroker.server.admin.owner import unnamed
 from scbroker.server.broker import Broker
-from scbroker.server.database import Database
 from scbroker.server.deletion import finish
-from scbroker.server.parts import sweep_some
+from scbroker.server.sweeping import sweep_some
 
 _OLD: Final = datetime.timedelta(hours=1)
 
@@ -33,6 +29,7 @@ class Sweeping:
     objects: int = 0
     strange: int = 0
     young: int = 0
+    stuck: int = 0
 
     @property
     def line(self) -> str:
@@ -40,9 +37,10 @@ class Sweeping:
             f"; {self.young} strange objects are younger than an hour: left" if self.young else ""
         )
         ended = f", and what was left of {self.users} deleted users" if self.users else ""
+        stuck = f"; {self.stuck} could not be removed" if self.stuck else ""
         return (
             f"Removed {self.parts} contents that were replaced or not finished, {self.objects} objects "
-            f"that were waiting for it, {self.strange} objects that nothing names{ended}{left}."
+            f"that were waiting for it, {self.strange} objects that nothing names{ended}{left}{stuck}."
         )
 
 
@@ -55,6 +53,7 @@ async def sweep(place: Place, tell: Tell) -> None:
         more = True
         while more:
             swept = await sweep_some(broker)
+            done.stuck += swept.stuck
             done.parts, done.objects, more = (
                 done.parts + swept.parts,
                 done.objects + swept.blobs,
@@ -66,22 +65,7 @@ async def sweep(place: Place, tell: Tell) -> None:
             old = [stored.name for stored in strange if stored.modified <= before]
             done.young += len(strange) - len(old)
             if old:
-                await found.blobs.remove(old)
-                done.strange += len(old)
+                tried = await found.blobs.remove(old)
+                done.strange += sum(tried.values())
+                done.stuck += len(old) - sum(tried.values())
     tell(done.line)
-
-
-async def unnamed(database: Database, page: list[Stored]) -> list[Stored]:
-    """Those of some listed objects that no row names. The rows are read after the listing."""
-
-    def read(connection: Connection) -> set[str]:
-        some = sorted({stored.part_id for stored in page})
-        names = [stored.name for stored in page]
-        named = connection.execute(own.BLOBS_OF_PARTS, {"some": some}).scalars()
-        doomed = connection.execute(own.DOOMED_OF, {"names": names}).scalars()
-        return {*named, *doomed}
-
-    if not page:
-        return []
-    known = await database.read(read, large=True)
-    return [stored for stored in page if stored.name not in known]

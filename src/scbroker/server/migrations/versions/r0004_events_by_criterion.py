@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+
+from scbroker.server.migrations.indexes import add_index
 
 revision = "0004"
 down_revision = "0003"
@@ -17,7 +18,7 @@ def upgrade() -> None:
         ("events_of_type", ["container_type", "event_type"], "id IS NOT NULL"),
         ("events_of_kind", ["event_type"], "id > 0"),
     ):
-        op.create_index(
+        add_index(
             name,
             "events",
             ["user_id", *columns, "id"],

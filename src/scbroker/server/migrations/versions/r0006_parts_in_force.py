@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+
+from scbroker.server.migrations.indexes import add_index
 
 revision = "0006"
 down_revision = "0005"
@@ -12,7 +13,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.create_index(
+    add_index(
         "parts_in_force",
         "parts",
         ["container_id", "part_id"],
