@@ -167,3 +167,15 @@ def test_while_its_object_store_is_away_a_broker_starts_and_nothing_is_swept(
         wire.call("GET", "/health/ready").expect(503)
         assert "could not be asked" in broker.log
         assert "object store" in admin(broker, "sweep").expect(1).error
+
+
+def test_what_was_restored_belongs_together_before_any_start(
+    stopped: BrokerProcess, tmp_path: Path
+) -> None:
+    copy, restored = tmp_path / "copy", tmp_path / "restored"
+    admin(stopped, "backup", copy).expect(0)
+    admin(stopped, "restore", copy, at=restored).expect(0)
+    owner = stopped.directory / "objects" / OWNER
+    assert (restored / "objects" / OWNER).read_bytes() == owner.read_bytes()
+    for command in COMMANDS:
+        admin(stopped, *command, at=restored).expect(0)

@@ -25,7 +25,7 @@ from scbroker.server.settings import Settings
 from scbroker.wire.codec import Message
 from scbroker.wire.containers import SegmentsQuery, SentChunk, SentChunks
 from scbroker.wire.query import NoQuery
-from tests.brokers import BrokerProcess, clock
+from tests.brokers import ENGINES, BrokerProcess, clock
 from tests.server.conftest import NewUser
 from tests.server.tables import query
 from tests.server.writers import Story
@@ -271,6 +271,7 @@ def test_objects_that_cannot_be_removed_stop_no_other_and_are_tried_again_later(
     asyncio.run(work())
 
 
+@pytest.mark.only_on(*ENGINES)  # it looks into the folder
 def test_a_content_that_goes_while_it_is_read_is_gone_and_no_fault(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:
@@ -304,6 +305,7 @@ def test_a_content_that_goes_while_it_is_read_is_gone_and_no_fault(
         asyncio.run(read(True))
 
 
+@pytest.mark.only_on(*ENGINES)  # it looks into the folder
 def test_an_object_that_is_missing_while_a_row_names_it_is_a_fault(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:

@@ -210,7 +210,7 @@ def keep(connection: Connection, chunk: Chunk, counted: int) -> None:
     """Gives a stored chunk its row; another one of its place is dropped. So many bytes count.
 
     Whoever sweeps claims a name before its object goes, and from then on no row can name it: whatever the
-    clocks of the two say, and however long the bytes took.
+    clocks of the two say, and however long the bytes took. Bytes that come after the sweep nothing names.
     """
     part_id = chunk.upload.part_id
     if locked(connection, chunk.upload).committed:
