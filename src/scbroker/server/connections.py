@@ -61,8 +61,9 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type] # uvicorn narrows it as well
-        self.flow = flow = Flow(self.transport, self._gate)
-        self.app = cast(Any, Admitted(cast(ASGIApp, self.app), self._gate, flow))
+        flow = Flow(self.transport, self._gate)
+        self.flow: FlowControl = flow
+        self.app: Any = Admitted(cast(ASGIApp, self.app), self._gate, flow)
         self._gate.connections.add(self)
         count, most = len(self._gate.connections), self._gate.max_connections
         self._surplus = count > most  # served for what has room of its own, and closed
