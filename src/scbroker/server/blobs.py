@@ -103,23 +103,27 @@ def path_of(url: str) -> Path:
     return Path(unquote(url.removeprefix("file://")))
 
 
-def open_blobs(url: str) -> Blobs:
-    """The object store of a URL; `InvalidArgumentError` if there is none for it."""
+def open_blobs(url: str, patience: timedelta = _TRY) -> Blobs:
+    """The object store of a URL, of which an answer is waited for so long.
+
+    `InvalidArgumentError` if there is none for it.
+    """
     if url.startswith("file:///"):
         return Folder(path_of(url))
     try:
-        store = _opened(url)
+        store = _opened(url, patience)
     except Exception as error:
         why = str(error).partition("\n")[0]
         raise InvalidArgumentError(f"object_store_url cannot be used: {why}") from None
     return Bucket(store) if isinstance(store, S3Store) else Blobs(store)
 
 
-def _opened(url: str) -> ObjectStore:
+def _opened(url: str, patience: timedelta) -> ObjectStore:
     if url.partition(":")[0] not in _REMOTE:
         return from_url(url)
-    options: Any = {"connect_timeout": _CONNECT, "timeout": _TRY, "allow_http": _allows_http()}
-    return from_url(url, client_options=options, retry_config=_TRIES)
+    options: Any = {"connect_timeout": _CONNECT, "timeout": patience, "allow_http": _allows_http()}
+    tries: Any = _TRIES | {"retry_timeout": min(patience, _TRIES["retry_timeout"])}
+    return from_url(url, client_options=options, retry_config=tries)
 
 
 def _allows_http() -> bool:

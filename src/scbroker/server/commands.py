@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import io
 import os
 import socket
@@ -43,6 +44,7 @@ from scbroker.server.settings import Settings, load_settings
 from scbroker.wire.origin import canonical_origin
 
 _GRACE_SECONDS: Final = 10
+_STORE_AT_START: Final = dt.timedelta(seconds=3)
 _BACKLOG: Final = 2048
 _LISTENERS: Final = 16
 # Longer than a database takes to start again, or to move to another machine.
@@ -224,7 +226,7 @@ async def _provision_once(settings: Settings, new_key: uuid.UUID) -> bool:
 async def _bind(settings: Settings, database: Database) -> None:
     """While its object store is away, a broker serves what is small; an operator's commands do not run."""
     try:
-        await owner.bind(database, open_blobs(_blobs_url(settings)))
+        await owner.bind(database, open_blobs(_blobs_url(settings), _STORE_AT_START))
     except BrokerUnavailableError as error:
         structlog.get_logger("scbroker.server").warning(
             "the object store could not be asked whether it is this database's", error=str(error)

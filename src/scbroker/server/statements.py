@@ -320,6 +320,9 @@ REPLACE_PARTS: Final = (
     .where(parts.c.part_id.in_(b("replaced", expanding=True)))
     .values(replaced_at=b("now"))
 )
+COUNT_CHUNKS: Final = select(
+    func.count().label("arrived"), func.max(chunks.c.chunk).label("last")
+).where(chunks.c.part_id == b("part"))
 CHUNKS: Final = select(chunks).where(chunks.c.part_id == b("part")).order_by(chunks.c.chunk)
 FIND_CHUNK: Final = select(chunks).where(
     chunks.c.part_id == b("part"), chunks.c.chunk == b("number")
