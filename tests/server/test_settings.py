@@ -18,34 +18,25 @@ import pytest
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.settings import Settings, load_settings
-from tests.brokers import BrokerProcess, Wire, environment, serve_command
+from tests.brokers import BrokerProcess, Wire, environment
 from tests.engines import PostgresServer
+from tests.nursery import run
 from tests.server.conftest import NewUser
+from tests.server.operators import admin
 from tests.server.writers import Story
 
 
-def _refusal(
-    data_dir: Path,
-    *options: str,
-    command: list[str] | None = None,
-    settings: Mapping[str, object] = {},
-) -> str:
+def _refusal(data_dir: Path, *options: str, settings: Mapping[str, object] = {}) -> str:
     """What a broker that does not start says."""
-    arguments = ["--port", "0", "--data-dir", str(data_dir), *options]
-    finished = subprocess.run(
-        [*(command or serve_command()), *arguments],
-        env=environment(settings),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert finished.returncode == 1, finished
-    assert finished.stdout == ""
-    assert "Traceback" not in finished.stderr, finished.stderr
-    assert finished.stderr.startswith("scbroker: "), finished.stderr
-    return finished.stderr
+    arguments = ["serve", "--port", "0", "--data-dir", str(data_dir), *options]
+    return _refused(*run(arguments, environment(settings), 60))
+
+
+def _refused(status: int, output: str, error: str) -> str:
+    assert (status, output) == (1, ""), error
+    assert "Traceback" not in error, error
+    assert error.startswith("scbroker: "), error
+    return error
 
 
 @pytest.mark.parametrize(
@@ -190,7 +181,16 @@ os.execv(sys.executable, [sys.executable, "-c", program, "serve", *sys.argv[1:]]
 def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir(mode=0o555)
-    assert str(folder) in _refusal(folder, command=[sys.executable, "-c", AS_OTHERS])
+    done = subprocess.run(
+        [sys.executable, "-c", AS_OTHERS, "--port", "0", "--data-dir", str(folder)],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert str(folder) in _refused(done.returncode, done.stdout, done.stderr)
 
 
 # As `serve` is, with a shorter wait.
@@ -256,17 +256,11 @@ def test_what_a_broker_keeps_is_for_its_operators_eyes_alone(tmp_path: Path) -> 
         mode = (broker.directory / "broker.key").stat().st_mode
         assert stat.S_IMODE(mode) == 0o600
     folder = tmp_path / "made"
-    command = [sys.executable, "-c", "from scbroker.cli import main; main()", "admin"]
-    finished = subprocess.run(
-        [*command, "create-api-key", "x", "--data-dir", str(folder)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    options = ["admin", "create-api-key", "x", "--data-dir", str(folder)]
+    status, output, _ = run(options, environment(), 60)
+    assert status == 0
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert uuid.UUID(finished.stdout.strip()).version == 4
+    assert uuid.UUID(output.strip()).version == 4
 
 
 def test_a_first_start_makes_an_api_key_and_shows_it_once(tmp_path: Path) -> None:
@@ -295,18 +289,9 @@ def test_a_broker_ends_in_order_when_it_is_told_to(fresh_broker: BrokerProcess) 
 def test_keys_of_the_operator_work_beside_the_first(
     fresh_broker: BrokerProcess, new_user: NewUser
 ) -> None:
-    command = [sys.executable, "-c", "from scbroker.cli import main; main()", "admin"]
-    options = ["--data-dir", str(fresh_broker.directory)]
-    finished = subprocess.run(
-        [*command, "create-api-key", "for a test", *options],
-        env=environment({"database_url": fresh_broker.database_url}),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    done = admin(fresh_broker, "create-api-key", "for a test").expect(0)
     alice = new_user(at=fresh_broker)
-    alice.wire.call("GET", "/v1/events", Scbroker_Api_Key=finished.stdout.strip()).expect(200)
+    alice.wire.call("GET", "/v1/events", Scbroker_Api_Key=done.last).expect(200)
     alice.events()
 
 
