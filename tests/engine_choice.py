@@ -19,6 +19,7 @@ from typing import Any, Final
 import pytest
 
 from tests.brokers import ENGINES
+from tests.client.engines import postgresql_when_long
 from tests.cluster.deployment import PARTS, Addresses, Deployment, missing
 
 CLUSTER: Final = "cluster"
@@ -64,7 +65,13 @@ class Choice:
     @pytest.hookimpl(tryfirst=True)
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Whatever engines a test names for the everyday run, it runs on those that were chosen."""
-        if not self.engines or "engine" not in metafunc.fixturenames:
+        if "engine" not in metafunc.fixturenames:
+            return
+        if not self.engines:
+            marks = [*metafunc.definition.iter_markers()]
+            seldom = any(mark.name == "mostly_on_sqlite" for mark in marks)
+            if seldom and not any(_engines_of(mark) for mark in marks):
+                metafunc.definition.add_marker(postgresql_when_long)
             return
         wanted = self._wanted(metafunc.definition)
         for node in metafunc.definition.listchain():

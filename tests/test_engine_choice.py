@@ -46,6 +46,19 @@ def test_what_is_left_out_is_counted_in_the_last_line() -> None:
     assert "start no broker" in last
 
 
+def test_what_is_mostly_on_sqlite_runs_on_postgresql_where_there_is_time() -> None:
+    def engines(*options: str) -> set[str]:
+        lines = collected("tests/server/test_sessions.py", *options).stdout.splitlines()
+        found = {
+            line.rpartition("[")[2].rstrip("]") for line in lines if "::" in line and "[" in line
+        }
+        return {name for item in found for name in item.split("-")} & {"sqlite", "postgresql"}
+
+    assert engines() == {"sqlite"}
+    assert engines("--long") == {"sqlite", "postgresql"}
+    assert engines("--engines", "postgresql") == {"postgresql"}
+
+
 def test_the_everyday_run_says_that_it_leaves_out_the_cluster() -> None:
     run = collected("tests/cluster")
     assert run.stdout.splitlines()[-1].endswith("need a cluster (make test-cluster).")

@@ -17,6 +17,8 @@ from tests.server.conftest import NewUser, Unchanged
 from tests.server.tables import dump, query
 from tests.server.writers import MINUTE, rotate
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 
 def _registration(ring: KeyRing, **changes: object) -> u.Registration:
     records = [SignedObject.of(signed) for signed in ring.first_records(clock())]

@@ -166,7 +166,7 @@ def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished
     assert [(e.containerId, e.date) for e in told] == [(gone[2].path.rpartition("/")[2], ends)]
 
 
-@both_engines
+@postgresql_when_long
 def test_a_user_is_gone_for_everybody_once_a_deletion_has_begun_and_whatever_ends_it(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:

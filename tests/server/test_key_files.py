@@ -55,6 +55,8 @@ from tests.server.writers import (
     storing,
 )
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 SIGNING, ENCRYPTION = KeyType.Signing, KeyType.Encryption
 AHEAD: Final = 7 * MINUTE + MINUTE // 2
 

@@ -23,6 +23,8 @@ from tests.server.objects import objects, store_of
 from tests.server.tables import query
 from tests.server.writers import OWNER, READER, WRITER, Story, User, chunks_of
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 
 @pytest.fixture(scope="session")
 def plaintext() -> bytes:

@@ -32,6 +32,8 @@ from tests.server.writers import (
     rotate,
 )
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 
 def test_a_first_record_is_taken_and_its_receipt_names_its_hash(new_user: NewUser) -> None:
     alice = new_user()

@@ -18,6 +18,8 @@ from tests.server.conftest import NewUser, Unchanged
 from tests.server.tables import query
 from tests.server.writers import User, rotate
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 ASK = {"users": [{"userId": "00000000-0000-8000-8000-000000000000"}]}
 
 

@@ -25,6 +25,8 @@ from tests.server.conftest import NewUser
 from tests.server.operators import admin
 from tests.server.writers import Story
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 
 def _refusal(data_dir: Path, *options: str, settings: Mapping[str, object] = {}) -> str:
     """What a broker that does not start says."""
