@@ -13,7 +13,7 @@ from scbroker.client.accounts import validate_secret
 from scbroker.client.key_files import keep_mark
 from scbroker.keys import OpenedKeyFile, PassphraseKeys, seal_key_file
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop
-from tests.client.engines import both_engines
+from tests.client.engines import postgresql_when_long
 from tests.conftest import NewProvider
 
 PATIENCE = 30.0
@@ -27,7 +27,7 @@ def logged_in(provider: ServerProvider) -> uuid.UUID | None:
         return None
 
 
-@both_engines
+@postgresql_when_long
 def test_who_registers_is_logged_in_and_gets_the_key_file(new_provider: NewProvider) -> None:
     provider = new_provider()
     key_file = provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)
@@ -38,7 +38,7 @@ def test_who_registers_is_logged_in_and_gets_the_key_file(new_provider: NewProvi
     assert provider.getReminder().result(PATIENCE) == ""
 
 
-@both_engines
+@postgresql_when_long
 @pytest.mark.parametrize(
     "secrets",
     [{"passphrase": PASSPHRASE}, {"password": PASSWORD, "passphrase": PASSPHRASE}],
@@ -54,7 +54,7 @@ def test_the_passphrase_opens_the_session_and_the_password_may_be_given(
     assert found.generation == 1
 
 
-@both_engines
+@postgresql_when_long
 def test_a_key_ring_opens_the_session_and_gives_nothing(
     account: Account, new_provider: NewProvider
 ) -> None:
@@ -74,7 +74,7 @@ def test_secrets_are_the_same_in_every_unicode_spelling(new_provider: NewProvide
     assert logged_in(again) == user
 
 
-@both_engines
+@postgresql_when_long
 def test_a_wrong_passphrase_and_an_unknown_user_read_alike(
     account: Account, new_provider: NewProvider
 ) -> None:
@@ -191,7 +191,7 @@ def test_a_reminder_that_gives_a_secret_away_or_does_not_fit_is_refused(
     assert PASSWORD not in str(caught.value)
 
 
-@both_engines
+@postgresql_when_long
 def test_a_reminder_is_read_before_any_log_in_and_unknown_users_have_an_empty_one(
     account: Account, new_provider: NewProvider
 ) -> None:
@@ -315,7 +315,7 @@ def test_too_many_guesses_are_throttled_and_say_how_long(
     assert caught.value.retryable
 
 
-@both_engines
+@postgresql_when_long
 def test_public_keys_are_verified_and_filtered(alice: ServerProvider, account: Account) -> None:
     user = account.ring.userId
     keys = alice.getPublicKeys(user).result(PATIENCE)

@@ -28,7 +28,7 @@ from scbroker.client.sealing import OpenPart
 from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.records.judge import governing_of
 from tests.client.conftest import drop, id_of
-from tests.client.engines import both_engines
+from tests.client.engines import postgresql_when_long
 from tests.conftest import NewProvider
 
 PATIENCE = 60.0
@@ -70,7 +70,7 @@ SOURCES: list[Callable[[bytes, Path], Any]] = [
 SOURCE_NAMES = ["bytes", "bytearray", "memoryview", "path", "file", "iterator"]
 
 
-@both_engines
+@postgresql_when_long
 @pytest.mark.parametrize("source", SOURCES, ids=SOURCE_NAMES)
 @pytest.mark.parametrize("size", [0, 5, 70_000, MIB + 1])
 def test_every_kind_of_content_comes_back_byte_for_byte(
@@ -83,7 +83,7 @@ def test_every_kind_of_content_comes_back_byte_for_byte(
     assert found.length == size
 
 
-@both_engines
+@postgresql_when_long
 @pytest.mark.parametrize(
     "size",
     [65_535, 65_536, 65_537, MIB - 1, MIB, 8 * MIB - 1, 8 * MIB, 8 * MIB + 1, 20 * MIB + 3],
@@ -294,7 +294,7 @@ def test_nobody_gives_more_than_they_have(alice: ServerProvider, bob: ServerProv
             bob.updateContainerAccessLevels(made.id, levels).result(PATIENCE)
 
 
-@both_engines
+@postgresql_when_long
 def test_each_update_changes_its_field_and_no_other(alice: ServerProvider) -> None:
     made = alice.createContainer(b"c", {"h": 1}, type="t").result(PATIENCE)
 
@@ -323,7 +323,7 @@ def test_each_update_changes_its_field_and_no_other(alice: ServerProvider) -> No
     assert now() == (8, b"n", [1], "n")
 
 
-@both_engines
+@postgresql_when_long
 def test_who_is_taken_out_gets_nothing_and_their_key_opens_nothing_new(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -380,7 +380,7 @@ def opened(secured: Any, key: bytes) -> bytes:
     return part.open_segment(0, secured.sealedContent, sha256(secured.sealedContent))
 
 
-@both_engines
+@postgresql_when_long
 def test_a_deleted_container_is_deleted_for_everybody_and_its_id_stays_dead(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -400,7 +400,7 @@ def test_a_deleted_container_is_deleted_for_everybody_and_its_id_stays_dead(
                 attempt.result(PATIENCE)
 
 
-@both_engines
+@postgresql_when_long
 def test_events_tell_each_member_what_happened_in_order(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -435,7 +435,7 @@ def in_a_moment() -> dt.datetime:
     return dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
 
 
-@both_engines
+@postgresql_when_long
 def test_the_next_writer_drops_who_has_expired_and_makes_a_new_key(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
@@ -485,7 +485,7 @@ def test_a_member_renews_the_key_that_a_creator_outside_the_list_chose(
     assert (found.content, found.header) == (b"secret from alice", Header({"h": 1}))
 
 
-@both_engines
+@postgresql_when_long
 def test_changes_of_different_fields_at_once_all_succeed(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -502,7 +502,7 @@ def test_changes_of_different_fields_at_once_all_succeed(
         assert found.header == Header({"h": number})
 
 
-@both_engines
+@postgresql_when_long
 def test_of_changes_of_the_same_field_at_once_one_succeeds_and_the_rest_conflict(
     alice: ServerProvider,
 ) -> None:
@@ -576,7 +576,7 @@ def test_a_provider_is_used_from_eight_threads_and_two_loops_at_once(alice: Serv
     assert len(alice.getEvents().result(PATIENCE)) == 16
 
 
-@both_engines
+@postgresql_when_long
 def test_a_device_with_marks_reads_on_after_many_changes_as_a_fresh_one_does(
     alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from scbroker.types import Metadata
 from scbroker.wire.containers import ContainerView, RecordRequest
 from tests.brokers import BrokerProcess, Wire
 from tests.client.conftest import Users, id_of
-from tests.client.engines import both_engines
+from tests.client.engines import postgresql_when_long
 from tests.conftest import NewProvider
 from tests.server.tables import added, dump, gone, query
 from tests.server.writers import Story, User
@@ -186,7 +186,7 @@ def test_a_member_does_exactly_what_their_permissions_allow(
             assert alice.getContainerMetadata(container).result(PATIENCE).version == before
 
 
-@both_engines
+@postgresql_when_long
 @pytest.mark.parametrize(
     "level",
     [*OWNER, *(OWNER & ~bit for bit in OWNER if not (OWNER & ~bit).missing())],

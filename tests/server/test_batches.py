@@ -41,6 +41,8 @@ from tests.brokers import Answer, BrokerProcess, clock
 from tests.server.conftest import NewUser, Unchanged
 from tests.server.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 RECORDS = "/v1/batches/records"
 VIEWS = "/v1/batches/views"
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)

@@ -45,6 +45,8 @@ from tests.server.writers import (
     storing,
 )
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 LARGE: Final = 70_000
 SHORT: Final = 900_000
 """How long an expiring access lasts, in microseconds: long enough to grant it on a busy machine."""

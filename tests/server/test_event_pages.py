@@ -19,6 +19,8 @@ from scbroker.server.migrations.upgrade import upgrade
 from scbroker.server.tables import events
 from scbroker.wire.events import EventQuery
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 T = TypeVar("T")
 
 USERS: Final = [bytes([n]) * 16 for n in (1, 2)]

@@ -25,6 +25,8 @@ from tests.server.conftest import NewUser
 from tests.server.tables import query
 from tests.server.writers import MINUTE, OWNER, READER, Grant, Grants, Story, User
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 MEMBER = Level.Download | Level.Decrypt
 PAGE = "/v1/events"
 

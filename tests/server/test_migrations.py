@@ -44,6 +44,8 @@ from tests.server.writers import (
     storing,
 )
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 ADMIN = "import sys; from scbroker.cli import main; sys.argv[1:1] = ['admin']; main()"
 
 

@@ -17,6 +17,8 @@ from tests.server.conftest import NewUser
 from tests.server.tables import query
 from tests.server.writers import OWNER, READER, Story, User, delete_user
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 
 def log_of(user: User, text: str = "") -> Events:
     return user.wire.call("GET", f"/v1/events?{text}").expect(200).message(Events)

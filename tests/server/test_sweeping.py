@@ -30,6 +30,8 @@ from tests.server.conftest import NewUser
 from tests.server.tables import query
 from tests.server.writers import Story
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 HOUR = 3_600_000_000
 Between = Callable[[], Awaitable[object]]
 

@@ -26,6 +26,8 @@ from tests.server.conftest import NewUser, Unchanged
 from tests.server.tables import query
 from tests.server.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 VIEWER = Level.Download | Level.Decrypt
 """Everything that a reader needs, and a list without the others."""
 
