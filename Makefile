@@ -45,7 +45,7 @@ test: $(INSTALLED) ## Run all tests
 	  --engines "$(ENGINES)" $(TESTS)
 
 # The second run ends engines and brokers, and starts its own: one process, one cluster.
-test-long: $(INSTALLED) ## Run the tests that take long: kills, faults, histories, backups under load (3 min)
+test-long: $(INSTALLED) ## Run the tests that take long: kills, faults, histories, backups under load (5 min)
 	$(BIN)/pytest --long -m long --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(TESTS)
 
 coverage: ## Run all tests, and fail under 95 % of branches, or 100 % of crypto and wire (10 min)

@@ -153,7 +153,10 @@ class Inspection:
         self.checked += sum(map(len, expected.values()))
         for container in told.keys() | expected.keys():
             if told[container] != expected[container]:
-                found.append(f"user {user}: was told of {container} otherwise than it happened")
+                was = told[container], expected[container]
+                found.append(
+                    f"user {user}: was told of {container} otherwise than it happened: {was}"
+                )
         return found
 
     def _told(self, event: ContainerEvent) -> Told:
