@@ -97,7 +97,9 @@ def settle(
     records, lists = _grouped(stored, t.records), _grouped(stored, t.access_lists)
     for container, pending in told.unnumbered.items():
         known = ledger.entries[container]
-        free = [row for row in records[container.bytes] if row.version not in known]
+        # An author's changes have the order in which they were told of; rows come in any.
+        rows = sorted(records[container.bytes], key=lambda row: int(row.version))
+        free = [row for row in rows if row.version not in known]
         whole = {row.access_version: row.entries for row in lists[container.bytes]}
         if container.bytes in {row.id for row in stored.of(t.containers) if row.deleted}:
             whole = {}  # a deletion leaves of each list the authors alone
