@@ -181,27 +181,21 @@ class Blobs:
         return tried
 
     async def size(self, name: str) -> int | None:
-        """Bytes of what is stored under a name; None if nothing is."""
-        try:
-            return int((await self._asked(obstore.head, self._store, name))["size"])
-        except FileNotFoundError:
-            return None
-
-    async def sizes(self, names: Sequence[str]) -> list[int | None]:
-        """The same of several, a few at once. On the loop: threads are few, and a store may hang."""
-        found: list[int | None] = []
-        for at in range(0, len(names), _HEADS):
-            some = names[at : at + _HEADS]
-            found += await asyncio.gather(*(self._size_on_loop(name) for name in some))
-        return found
-
-    async def _size_on_loop(self, name: str) -> int | None:
+        """Bytes of what is stored under a name; None if nothing is. Threads are few, and a store may hang."""
         try:
             return int((await obstore.head_async(self._store, name))["size"])
         except FileNotFoundError:
             return None
         except Exception as error:
             raise OverloadedError("The broker's object store did not answer.", 1) from error
+
+    async def sizes(self, names: Sequence[str]) -> list[int | None]:
+        """The same of several, a few at once."""
+        found: list[int | None] = []
+        for at in range(0, len(names), _HEADS):
+            some = names[at : at + _HEADS]
+            found += await asyncio.gather(*(self.size(name) for name in some))
+        return found
 
     async def addresses(
         self, method: Literal["GET", "PUT"], names: Sequence[str], seconds: int

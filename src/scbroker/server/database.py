@@ -2,7 +2,8 @@
 
 The rest of the broker hands a plain function over a `Connection` to `read` or `write` and gets its
 result. `write` runs it in a transaction that is durable when the call returns, and may run it
-more than once: it must be pure but for the connection. `read` gives it one snapshot.
+more than once: it must be pure but for the connection, and for what it does not take for granted
+again. `read` gives it one snapshot.
 
 When the disk fails: SQLite's WAL makes it safe to go on after an fsync that failed. The frames of a
 commit are written and synced before any reader sees them, a commit whose sync failed is taken back,
