@@ -271,6 +271,11 @@ def test_https_is_not_given_up_for_a_broker_that_speaks_http(untrusted: Callable
             provider.getReminder(USER).result(PATIENCE)
 
 
+UNPRINTABLE = (
+    "\0\n\x1b\x7f\x80\x85\x9f\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\ud800\udfff"
+)
+
+
 def endpoint(**changes: Any) -> Any:
     arguments: dict[str, Any] = {
         "apiKey": KEY,
@@ -304,6 +309,7 @@ def endpoint(**changes: Any) -> Any:
         {"applicationName": ""},
         {"applicationName": "  "},
         {"applicationName": 7},
+        *({"applicationName": f"a{char}b"} for char in UNPRINTABLE),
         {"applicationName": "x" * 257},
         {"applicationName": "ä" * 43},
         {"ssl_context": False},
@@ -313,12 +319,22 @@ def endpoint(**changes: Any) -> Any:
         {"timeout": -1},
         {"timeout": "1"},
     ],
-    ids=str,
+    ids=ascii,
 )
 def test_what_is_wrong_with_an_endpoint_is_said_before_anything_is_sent(changes: Any) -> None:
     with pytest.raises(BrokerError.invalidArgumentError) as caught:
         endpoint(**changes)
     assert "secret" not in str(caught.value)
+
+
+def test_an_unprintable_application_name_is_refused_by_the_constructor_and_the_character_named() -> (
+    None
+):
+    with pytest.raises(BrokerError.invalidArgumentError, match=r"character 3 is U\+202E"):
+        ServerProvider(KEY, "https://broker.example", "my \u202epp")
+    assert endpoint(applicationName="Prögram — 日本 עברית/1").applicationName.startswith(
+        "Pr%C3%B6gram"
+    )
 
 
 @pytest.mark.parametrize(

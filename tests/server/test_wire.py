@@ -177,13 +177,20 @@ def test_a_missing_or_unknown_api_key_is_refused(
             _problem(request.send(wire, headers={"Scbroker-Api-Key": value}), "api-key")
 
 
+UNPRINTABLE = [
+    "%00", "%1F", "%7F", "%C2%80", "%C2%9F", "%D8%9C", "%E2%80%8E", "%E2%80%A8", "%E2%80%AE",
+    "%E2%81%A9", "%ED%A0%80", "%FF",
+]  # fmt: skip
+"""Controls, marks of direction, a line separator; half a surrogate pair and what is not UTF-8."""
+
+
 @every_operation
-def test_a_missing_empty_or_overlong_application_name_is_invalid(
+def test_a_missing_blank_overlong_or_unprintable_application_name_is_invalid(
     wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
 ) -> None:
     request = request_of(operation)
     with unchanged():
-        for value in (None, "", "x" * 257, "%00", "a%00b"):
+        for value in (None, "", "x" * 257, "%20", *(f"a{quoted}b" for quoted in UNPRINTABLE)):
             _problem(request.send(wire, headers={"Scbroker-Application": value}), "invalid")
 
 

@@ -118,8 +118,11 @@ def checked_endpoint(
     if not isinstance(serverUrl, str):
         raise InvalidArgumentError("serverUrl is text, as https://broker.example.")
     canonical_origin(serverUrl)
-    if not isinstance(applicationName, str) or not applicationName.strip():
-        raise InvalidArgumentError("applicationName is a name for this program, as text.")
+    if not isinstance(applicationName, str):
+        raise InvalidArgumentError(
+            f"applicationName must be a str, not {type(applicationName).__name__}."
+        )
+    codec.check_application(applicationName)
     quoted = urllib.parse.quote(applicationName, safe=" ")
     if len(quoted) > codec.MAX_APPLICATION:
         raise InvalidArgumentError("applicationName is longer than 256 characters, encoded.")

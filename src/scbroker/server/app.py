@@ -315,9 +315,13 @@ def _call(operation: Operation, request: Request, user: SessionUser | None) -> C
 
 @functools.lru_cache(_APPLICATIONS)
 def _application(quoted: str) -> str:
-    name = urllib.parse.unquote(quoted)
-    if any(ord(char) < 0x20 for char in name):
-        raise InvalidArgumentError(f"The header {codec.APPLICATION_HEADER} has control characters.")
+    try:
+        name = urllib.parse.unquote(quoted, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidArgumentError(
+            f"The header {codec.APPLICATION_HEADER} must be percent-encoded UTF-8."
+        ) from None
+    codec.check_application(name)
     return name
 
 

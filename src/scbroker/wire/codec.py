@@ -6,6 +6,7 @@ integers in a longer form than needed, bytes behind the end, depth.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Annotated, Any, Final, TypeVar, cast
 
@@ -37,6 +38,12 @@ Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
 Hash = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Wrap = Annotated[bytes, Meta(min_length=WRAP_SIZE, max_length=WRAP_SIZE)]
 
+# Controls (C0, DEL, C1), Unicode's Bidi_Control, line and paragraph separators, halves of surrogate pairs:
+# in a log or a terminal they forge lines and turn text around.
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
 T = TypeVar("T")
 _encoder: Final = msgspec.msgpack.Encoder()
 _any: Final = msgspec.msgpack.Decoder()
@@ -64,6 +71,17 @@ class SignedObject(Message, frozen=True, kw_only=True):
 @cache
 def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(kind)
+
+
+def check_application(name: str) -> None:
+    """Raise `InvalidArgumentError` for an application's name that is blank or not printable."""
+    if not name.strip():
+        raise InvalidArgumentError("applicationName must name the application: it is blank.")
+    if found := _UNPRINTABLE.search(name):
+        raise InvalidArgumentError(
+            f"applicationName must be printable: character {found.start()} is U+{ord(found[0]):04X}, "
+            "a control character, a line separator, a mark of direction or half a surrogate pair."
+        )
 
 
 def encode(message: Message) -> bytes:
