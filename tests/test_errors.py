@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from unittest import mock
 
 import pytest
 
@@ -73,9 +74,38 @@ def test_trying_again_can_help_exactly_when_the_broker_failed_or_is_not_availabl
     }  # fmt: skip
 
 
-def test_a_wrong_argument_is_a_value_error() -> None:
-    found = [kind.__name__ for kind in KINDS if issubclass(kind, ValueError)]
+@pytest.mark.parametrize("builtin", [ValueError, TypeError])
+def test_a_wrong_call_is_a_value_error_and_a_type_error(builtin: type[Exception]) -> None:
+    found = [kind.__name__ for kind in KINDS if issubclass(kind, builtin)]
     assert found == [InvalidArgumentError.__name__]
+
+
+@each
+def test_an_error_equals_its_class_and_its_families_and_no_other_class(
+    kind: type[BrokerError],
+) -> None:
+    error = kind()
+    assert [other for other in KINDS if error == other] == [
+        other for other in KINDS if issubclass(kind, other)
+    ]
+    assert kind == error
+    assert error == BrokerError
+    assert (error != kind) is False
+    assert error != "not a class"
+    match error:
+        case BrokerError.notFoundError:
+            assert kind is errors.NotFoundError
+        case _:
+            assert kind is not errors.NotFoundError
+
+
+def test_two_errors_of_one_class_are_equal_only_if_they_are_the_same_object() -> None:
+    error = errors.NotFoundError("x")
+    assert error != errors.NotFoundError("x")
+    assert len({error, error, errors.NotFoundError("x")}) == 2
+    assert error not in {errors.NotFoundError}
+    assert error in (errors.NotFoundError, errors.DeletedError)
+    assert error == mock.ANY
 
 
 @each

@@ -4,7 +4,7 @@ Both ends raise these. A broker's answer carries the `code` of a case (docs/spec
 section 1); the client raises the same case again. Nothing secret ever stands in a message.
 
     BrokerError
-    ├── InvalidArgumentError        (a ValueError) an argument is wrong; nothing was changed
+    ├── InvalidArgumentError        (a ValueError and a TypeError) the call is wrong; nothing was changed
     ├── NotAuthenticatedError       no session, or it ended
     ├── CredentialsError            wrong password or passphrase, or no such user
     ├── ApiKeyError                 the broker does not know the API key
@@ -36,7 +36,8 @@ section 1); the client raises the same case again. Nothing secret ever stands in
     ├── TrustStoreError             the trust store is damaged, foreign or cannot be written
     └── OperationCancelledError     the promise was cancelled, or the process ended
 
-Each is an attribute of `BrokerError` in camelCase as well: `except BrokerError.notFoundError`.
+Each is an attribute of `BrokerError` in camelCase as well: `except BrokerError.notFoundError`. An error
+equals its class and the families above it: `error == BrokerError.notFoundError`.
 """
 
 from __future__ import annotations
@@ -90,6 +91,15 @@ class BrokerError(Exception):
         if cls.__module__ == __name__:  # a caller's own subclass takes no name here
             setattr(BrokerError, cls.__name__[0].lower() + cls.__name__[1:], cls)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether this is the same object, or an error of the class `other`."""
+        if isinstance(other, type) and issubclass(other, BrokerError):
+            return isinstance(self, other)
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:  # by identity: an error is not found in a set of classes
+        return super().__hash__()
+
     @property
     def message(self) -> str:
         """What happened and what to do about it, for a person."""
@@ -102,7 +112,7 @@ class BrokerError(Exception):
         return copy
 
 
-class InvalidArgumentError(BrokerError, ValueError):
+class InvalidArgumentError(BrokerError, ValueError, TypeError):
     """An argument is wrong; nothing was changed."""
 
     code = "invalid"
