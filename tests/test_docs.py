@@ -145,7 +145,7 @@ def test_no_block_is_python_by_another_name_that_nobody_would_run(page: Path) ->
         ("print(1)  # 2", "line 1"),
         ("print(1)", "line 1"),
         ("if False:\n    print(1)  # 1", "line 1"),
-        ("from scbroker import mainQueue\nmainQueue.expect()", "never ran"),
+        ("from scbroker import mainQueue\nmainQueue.expect('work')", "never ran"),
         ("from scbroker import mainQueue\nmainQueue.submit(print, 1)", "never ran"),
         ("import logging\nlogging.getLogger('scbroker').error('x')", "complain"),
     ],
@@ -168,7 +168,7 @@ def test_an_example_that_does_not_do_what_it_says_is_noticed(
             stage.run(page)
     finally:
         if "expect" in code:
-            mainQueue.arrived()
+            mainQueue.arrived("work")
 
 
 def test_the_guide_to_errors_says_of_every_class_what_it_asks_of_the_caller() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
+import re
 import uuid
 from typing import get_overloads
 
@@ -39,9 +41,9 @@ TABLE = {
         [
             "content",
             "customHeaderObject = None",
-            "*",
             "accessLevels = None",
             "type = None",
+            "*",
             "progress = None",
         ],
         "SecuredContainer",
@@ -50,11 +52,11 @@ TABLE = {
     "updateContainer": (
         [
             "containerId",
+            "content = None",
+            "customHeaderObject = None",
+            "accessLevels = None",
+            "type = None",
             "*",
-            "content",
-            "customHeaderObject",
-            "accessLevels",
-            "type",
             "ifVersion = None",
             "progress = None",
         ],
@@ -109,6 +111,9 @@ TABLE = {
 }
 
 
+CALLBACK = ["completionHandler = None", "errorHandler = None", "queue = None"]
+
+
 def shown(signature: inspect.Signature) -> list[str]:
     """A signature as the table writes it, without `self`."""
     found: list[str] = []
@@ -130,8 +135,16 @@ def test_an_operation_is_called_as_the_interface_gives_it(name: str) -> None:
     parameters, result = TABLE[name]
     for provider in (ServerProvider, BaseProvider, BrokerProvider):
         signature = inspect.signature(getattr(provider, name))
-        assert shown(signature) == parameters
-        assert signature.return_annotation == f"Promise[{result}]"
+        assert shown(signature) == parameters + ([] if "*" in parameters else ["*"]) + CALLBACK
+        assert signature.return_annotation == f"Promise[{result}] | Self"
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_help_shows_the_parameters_of_both_call_styles_and_the_docstring(name: str) -> None:
+    text = pydoc.plain(pydoc.render_doc(getattr(ServerProvider, name)))
+    for parameter in {*TABLE[name][0], *CALLBACK} - {"*"}:
+        assert re.search(rf"\b{parameter.split()[0]}\b: ", text), parameter
+    assert (inspect.getdoc(getattr(BrokerProvider, name)) or "").splitlines()[0] in text
 
 
 @pytest.mark.parametrize("name", TABLE)

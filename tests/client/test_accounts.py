@@ -58,10 +58,15 @@ def test_the_passphrase_opens_the_session_and_the_password_may_be_given(
 def test_a_key_ring_opens_the_session_and_gives_nothing(
     account: Account, new_provider: NewProvider
 ) -> None:
-    provider = new_provider()
-    result: Any = provider.logIn(keyRing=account.ring, userId=account.ring.userId).result(PATIENCE)
-    assert result is None
-    assert logged_in(provider) == account.ring.userId
+    """By position and by name."""
+    user = account.ring.userId
+    by_position, by_name = new_provider(), new_provider()
+    results: list[Any] = [
+        by_position.logIn(account.ring, user).result(PATIENCE),
+        by_name.logIn(keyRing=account.ring, userId=user).result(PATIENCE),
+    ]
+    assert results == [None, None]
+    assert logged_in(by_position) == logged_in(by_name) == user
 
 
 def test_secrets_are_the_same_in_every_unicode_spelling(new_provider: NewProvider) -> None:

@@ -103,16 +103,10 @@ def test_no_content_is_not_an_empty_one(alice: ServerProvider) -> None:
     assert empty.result(PATIENCE).length == 0
 
 
-def test_text_as_content_and_a_list_in_the_headers_place_are_refused(alice: ServerProvider) -> None:
+def test_text_as_content_is_refused_with_what_to_do(alice: ServerProvider) -> None:
     provider: Any = alice
     with pytest.raises(BrokerError.invalidArgumentError, match="encode text"):
         provider.createContainer("text")
-    with pytest.raises(BrokerError.invalidArgumentError, match="accessLevels="):
-        provider.createContainer(b"", [AccessLevel(id_of(alice))])
-    with pytest.raises(TypeError):
-        provider.createContainer(b"", None, [AccessLevel(id_of(alice))])
-    with pytest.raises(TypeError):
-        provider.updateContainer(uuid.uuid4(), content=b"")
 
 
 def test_a_content_that_fails_while_it_is_read_makes_no_container(alice: ServerProvider) -> None:
@@ -138,6 +132,91 @@ def test_header_type_and_metadata_are_what_was_given(alice: ServerProvider) -> N
     assert alice.getContainerHeader(made.id, dict).result(PATIENCE) == Header({"h": 1})
     with pytest.raises(BrokerError.invalidArgumentError, match="not a int"):
         alice.getContainerHeader(made.id, int).result(PATIENCE)
+
+
+def test_both_forms_of_creation_take_their_parameters_by_position(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    """In the interface's order, also with what stands for none; a header that cannot be told goes by name."""
+    both = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob))]
+    alone = both[:1]
+    cases: list[
+        tuple[tuple[Any, ...], dict[str, Any], tuple[Any, list[AccessLevel], str | None]]
+    ] = [
+        ((both, "label"), {}, (None, both, "label")),
+        ((both,), {"type": "label"}, (None, both, "label")),
+        ((tuple(both),), {"customHeaderObject": {"h": 1}}, ({"h": 1}, both, None)),
+        (([], "label"), {}, (None, alone, "label")),
+        (([],), {}, (None, alone, None)),
+        (([], None), {}, (None, alone, None)),
+        ((None, "label"), {}, (None, alone, "label")),
+        ((), {"accessLevels": both, "type": "label"}, (None, both, "label")),
+        (({"h": 1}, both, "label"), {}, ({"h": 1}, both, "label")),
+        (({"h": 1}, [], "label"), {}, ({"h": 1}, alone, "label")),
+        (({"h": 1}, None, None), {}, ({"h": 1}, alone, None)),
+        ((["h"], both), {"type": "label"}, (["h"], both, "label")),
+        ((None, both), {}, (None, both, None)),
+        ((None, None, "label"), {}, (None, alone, "label")),
+        (([], both), {}, ([], both, None)),
+        (([], both, "label"), {}, ([], both, "label")),
+        (([],), {"accessLevels": both}, ([], both, None)),
+        ((), {"customHeaderObject": []}, ([], alone, None)),
+    ]
+    for args, kwargs, expected in cases:
+        made = alice.createContainer(b"c", *args, **kwargs).result(PATIENCE)
+        found = alice.getContainer(made.id).result(PATIENCE)
+        header = found.header and found.header.customHeaderObject
+        by_id = sorted(found.access or (), key=lambda level: level.userId)
+        wanted = sorted(expected[1], key=lambda level: level.userId)
+        assert (header, by_id, found.type) == (expected[0], wanted, expected[2]), (args, kwargs)
+        assert found.content == b"c"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ([AccessLevel(uuid.uuid4())], [AccessLevel(uuid.uuid4())]),
+        ([AccessLevel(uuid.uuid4()), "label"],),
+        ({"h": 1}, "label"),
+        ("header", "label"),
+        (AccessLevel(uuid.uuid4()),),
+        ([AccessLevel(uuid.uuid4())], None, "label"),
+    ],
+    ids=range(6),
+)
+def test_arguments_that_fit_neither_form_of_creation_are_refused_and_nothing_is_created(
+    alice: ServerProvider, args: tuple[Any, ...]
+) -> None:
+    """Above all an access list never becomes a header."""
+    provider: Any = alice
+    with pytest.raises(BrokerError.invalidArgumentError):
+        provider.createContainer(b"c", *args)
+    assert alice.getEvents().result(PATIENCE) == []
+
+
+def test_an_update_takes_its_parameters_by_position_and_takes_away_what_is_left_out(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    both = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob))]
+    made = alice.createContainer(b"c").result(PATIENCE)
+
+    def now() -> tuple[Any, ...]:
+        found = alice.getContainer(made.id).result(PATIENCE)
+        header = found.header and found.header.customHeaderObject
+        return found.content, header, {level.userId for level in found.access or ()}, found.type
+
+    alice.updateContainer(made.id, b"n", {"h": 1}, both, "label").result(PATIENCE)
+    assert now() == (b"n", {"h": 1}, {id_of(alice), id_of(bob)}, "label")
+    alice.updateContainer(made.id, b"o", accessLevels=both).result(PATIENCE)
+    assert now() == (b"o", None, {id_of(alice), id_of(bob)}, None)
+    alice.updateContainer(made.id).result(PATIENCE)
+    assert now() == (None, None, {id_of(alice)}, None)
+    alice.updateContainerType(made.id, "label").result(PATIENCE)
+    alice.updateContainerAccessLevels(made.id, both).result(PATIENCE)
+    alice.updateContainerAccessLevels(made.id).result(PATIENCE)
+    assert now() == (None, None, {id_of(alice)}, "label")
+    alice.updateContainerType(made.id).result(PATIENCE)
+    assert now() == (None, None, {id_of(alice)}, None)
 
 
 @pytest.mark.parametrize("levels", [None, []], ids=["None", "empty"])

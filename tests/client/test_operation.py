@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from scbroker import (
     AccessLevel,
@@ -42,6 +43,7 @@ from scbroker.crypto.seal import Octets
 from tests.brokers import BrokerProcess
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account
 from tests.client.network import Go, Network, refused
+from tests.client.scripts import run_script
 from tests.conftest import NewProvider
 
 VOID = object()
@@ -506,16 +508,67 @@ def test_a_wrong_argument_is_raised_by_the_call_or_given_to_the_error_handler(
     assert [type(error) for error in handlers.failed] == [BrokerError.invalidArgumentError]
 
 
-@pytest.mark.parametrize("styled", [False, True])
-@pytest.mark.parametrize("arguments", [{}, {"nonsense": 1}, {"containerId": uuid.uuid4(), "x": 1}])
-def test_what_fits_no_parameter_is_a_type_error_in_both_styles(
-    alice: ServerProvider, arguments: dict[str, Any], styled: bool, handlers: Handlers
+MISFITS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
+    ("getContainer", (), {}, r"getContainer\(\) missing a required argument: 'containerId'"),
+    ("getContainer", (), {"nonsense": 1}, "nonsense|containerId"),
+    ("getContainer", (uuid.uuid4(), None, None), {}, r"getContainer\(\) too many positional"),
+    ("register", (PASSWORD,), {}, r"register\(\) missing a required argument: 'passphrase'"),
+    ("register", (), {}, r"register\(\) missing a required argument: 'password'"),
+    ("logIn", (), {}, r"logIn\(\) missing a required argument: 'userId'"),
+    ("logout", (1,), {}, r"logout\(\) too many positional arguments"),
+    ("createContainer", (), {}, r"createContainer\(\) missing a required argument: 'content'"),
+    (
+        "createContainer",
+        (b"",),
+        {"contents": b""},
+        r"createContainer\(\) .*keyword argument 'contents'",
+    ),
+    ("createContainer", (b"", [], "t", None), {"type": "t"}, "multiple values for argument 'type'"),
+    ("updateContainer", (), {"content": b""}, "required argument: 'containerId'"),
+    (
+        "getEvents",
+        (),
+        {"since": 1},
+        "'since'.* It takes: eventType, containerId, .*, completionHandler",
+    ),
+]
+
+
+@pytest.mark.parametrize("name, args, kwargs, message", MISFITS)
+def test_missing_and_unknown_parameters_are_named_by_an_argument_and_type_error(
+    alice: ServerProvider,
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    message: str,
+    handlers: Handlers,
 ) -> None:
-    style = handlers.style if styled else {}
-    with pytest.raises(TypeError):
-        alice.getContainer(**arguments, **style)
-    assert mainQueue.run(0), "nothing is waited for that never comes"
+    """Raised by the call in promise style, given to the error handler in callback style."""
+    with pytest.raises(BrokerError.invalidArgumentError, match=message) as caught:
+        getattr(alice, name)(*args, **kwargs)
+    assert isinstance(caught.value, TypeError)
+    assert getattr(alice, name)(*args, **kwargs, **handlers.style) is alice
     assert handlers.calls == 0
+    assert mainQueue.run(PATIENCE)
+    (error,) = handlers.failed
+    assert isinstance(error, TypeError)
+    assert (type(error), str(error)) == (BrokerError.invalidArgumentError, str(caught.value))
+
+
+def test_an_exception_of_an_argument_of_its_own_becomes_a_broker_error(
+    alice: ServerProvider, handlers: Handlers
+) -> None:
+    own: dict[str, AccessLevel] = {}
+
+    def levels() -> Iterator[AccessLevel]:
+        yield own["no level"]
+
+    with pytest.raises(BrokerError, match="KeyError") as caught:
+        call(alice, "createContainer", content=b"", accessLevels=levels())
+    assert isinstance(caught.value.__cause__, KeyError)
+    call(alice, "createContainer", content=b"", accessLevels=levels(), **handlers.style)
+    assert mainQueue.run(PATIENCE)
+    assert [type(error) for error in handlers.failed] == [type(caught.value)]
 
 
 async def coroutine_handler(*_: object) -> None:
@@ -527,29 +580,48 @@ class CoroutineObject:
         """What nobody would await either."""
 
 
+NO_HANDLERS: list[Any] = [
+    None,
+    "print",
+    coroutine_handler,
+    functools.partial(coroutine_handler, 1),
+    CoroutineObject(),
+]
 BAD_STYLES: list[dict[str, Any]] = [
-    {"completionHandler": print},
-    {"errorHandler": print},
     {"queue": mainQueue},
-    {"completionHandler": print, "errorHandler": None},
-    {"completionHandler": "print", "errorHandler": print},
-    {"completionHandler": coroutine_handler, "errorHandler": print},
-    {"completionHandler": print, "errorHandler": coroutine_handler},
-    {"completionHandler": functools.partial(coroutine_handler, 1), "errorHandler": print},
-    {"completionHandler": CoroutineObject(), "errorHandler": print},
+    *({"completionHandler": print, "errorHandler": bad} for bad in NO_HANDLERS),
     {"completionHandler": print, "errorHandler": print, "queue": "main"},
     {"completionHandler": print, "errorHandler": print, "queue": threading.Thread()},
 ]
 
 
 @pytest.mark.parametrize("style", BAD_STYLES, ids=range(len(BAD_STYLES)))
-def test_both_handlers_are_needed_as_plain_functions_and_the_queue_as_an_executor(
+def test_the_error_handler_is_needed_as_a_plain_function_and_the_queue_as_an_executor(
     alice: ServerProvider, style: dict[str, Any]
 ) -> None:
-    """What is wrong with the handlers themselves can be told to none of them: the call raises."""
-    with pytest.raises(BrokerError.invalidArgumentError):
+    """Without them nobody can be told what is wrong: the call raises."""
+    with pytest.raises(BrokerError.invalidArgumentError, match=r"errorHandler|queue"):
         call(alice, "getUserId", **style)
     assert mainQueue.run(0)
+
+
+@pytest.mark.parametrize("bad", NO_HANDLERS, ids=range(len(NO_HANDLERS)))
+def test_a_wrong_completion_handler_is_told_to_the_error_handler(
+    alice: ServerProvider, bad: Any, handlers: Handlers
+) -> None:
+    style = handlers.style | {"completionHandler": bad}
+    assert call(alice, "createContainer", content=b"", **style) is alice
+    assert mainQueue.run(PATIENCE)
+    (error,) = handlers.failed
+    assert type(error) is BrokerError.invalidArgumentError
+    assert "completionHandler" in error.message
+
+
+@each_operation
+def test_callback_parameters_of_none_are_promise_style(operation: Operation, world: World) -> None:
+    promise = operation.call(world, completionHandler=None, errorHandler=None, queue=None)
+    assert isinstance(promise, Promise)
+    promise.result(PATIENCE)
 
 
 def test_a_queue_of_processes_is_refused(alice: ServerProvider, handlers: Handlers) -> None:
@@ -654,6 +726,54 @@ def test_handlers_without_a_queue_run_in_the_main_threads_event_loop(
     asyncio.run(main())
     check_completed(operation, handlers)
     assert handlers.threads == [threading.main_thread()]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_handlers_of_a_worker_threads_calls_run_in_each_loop_of_the_main_thread(
+    alice: ServerProvider, run: Callable[[Any], uuid.UUID]
+) -> None:
+    """The provider was made before, and no other code of scbroker runs on the main thread."""
+
+    async def main() -> uuid.UUID:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[uuid.UUID] = loop.create_future()
+
+        def completed(user: uuid.UUID) -> None:
+            assert asyncio.get_running_loop() is loop
+            done.set_result(user)
+
+        def work() -> None:
+            alice.getUserId(completionHandler=completed, errorHandler=done.set_exception)
+
+        await asyncio.to_thread(work)
+        return await asyncio.wait_for(done, PATIENCE)
+
+    assert run(main()) == run(main()) == alice.getUserId().result(PATIENCE)
+
+
+def test_a_script_that_ends_with_handlers_waiting_names_their_operations(
+    broker: BrokerProcess,
+) -> None:
+    """In one line of its stderr; a script that runs them says nothing."""
+    script = """
+        import sys, uuid
+        from scbroker import MemoryTrustStore, ServerProvider, mainQueue
+        provider = ServerProvider(*sys.argv[1:3], "test", trustStore=MemoryTrustStore())
+        handlers = {"completionHandler": print, "errorHandler": lambda error: print(error.code)}
+        provider.getReminder(uuid.uuid4(), **handlers)
+        provider.getUserId(**handlers)
+        if sys.argv[3] == "runs":
+            mainQueue.run()
+        """
+    address = (str(broker.api_key), broker.url)
+    done = run_script(script, *address, "ends")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines() == [
+        "The process ends before these handlers ran: getReminder, getUserId. Call mainQueue.run() on the "
+        "main thread, run an event loop there, or pass queue=."
+    ]
+    done = run_script(script, *address, "runs")
+    assert (sorted(done.stdout.splitlines()), done.stderr) == (["", "session"], "")
 
 
 def test_an_argument_error_is_not_handled_on_the_callers_stack_inside_asyncio(

@@ -93,6 +93,7 @@ def errors_are_classes(provider: ServerProvider) -> float | None:
         return error.retryAfter
     except (BrokerError.notFoundError, BrokerError.deletedError) as error:
         assert_type(error.message, str)
+        return 1.0 if error == BrokerError.deletedError else None
     return None
 
 
@@ -132,11 +133,13 @@ async def wrong_calls(
     """Each is an error; should it cease to be one, the unused ignore is."""
     provider.getUserId()  # type: ignore[unused-awaitable]
     await provider.register("p")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
-    await provider.createContainer("text", None, levels)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
-    await provider.createContainer("text")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    await provider.createContainer(b"", None, levels)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
-    await provider.createContainer(b"", accessLevels=[container])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
-    await provider.updateContainer(container, content=b"")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await provider.createContainer("text", None, levels)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    await provider.createContainer("text")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    await provider.createContainer(b"", {"a": 1}, "type")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    await provider.createContainer(b"", levels, "type", levels)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await provider.createContainer(b"", accessLevels=[container])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    await provider.updateContainer(container, b"", None, "type")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await provider.logIn(container, passphrase="q", ifVersion=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     await provider.getContainer("id")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     await provider.logIn("id", passphrase="q")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     provider.logout(completionHandler=nothing)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]

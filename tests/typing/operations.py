@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, assert_type
 
 from scbroker import (
+    AccessLevel,
     BrokerError,
     Container,
     ContainerEvent,
@@ -80,8 +81,9 @@ async def log_in(provider: ServerProvider, user: uuid.UUID) -> None:
 
 async def log_in_with_a_ring(provider: ServerProvider, user: uuid.UUID, ring: KeyRing) -> None:
     """The one operation whose forms differ in what they give."""
-    await assert_type(provider.logIn(keyRing=ring, userId=user), Promise[None])
+    await assert_type(provider.logIn(ring, user), Promise[None])
     assert_type(provider.logIn(keyRing=ring, userId=user), Promise[None]).result()
+    provider.logIn(ring, user, completionHandler=nothing, errorHandler=failed)
     provider.logIn(keyRing=ring, userId=user, completionHandler=nothing, errorHandler=failed)
     provider.logIn(
         keyRing=ring,
@@ -203,11 +205,18 @@ async def delete_user(provider: ServerProvider) -> None:
     )
 
 
-async def create_container(provider: ServerProvider) -> None:
+async def create_container(provider: ServerProvider, levels: list[AccessLevel]) -> None:
     assert_type(await provider.createContainer(b"c", {"any": 1}), SecuredContainer)
     assert_type(provider.createContainer(None, Letter("s")).result(), SecuredContainer)
-    provider.createContainer(b"c", completionHandler=Takes[SecuredContainer](), errorHandler=failed)
+    assert_type(await provider.createContainer(b"c", {"any": 1}, levels, "type"), SecuredContainer)
+    assert_type(await provider.createContainer(b"c", levels, "type"), SecuredContainer)
+    assert_type(await provider.createContainer(b"c", None, "type"), SecuredContainer)
+    assert_type(await provider.createContainer(b"c", []), SecuredContainer)
     provider.createContainer(
+        b"c", levels, "type", completionHandler=Takes[SecuredContainer](), errorHandler=failed
+    )
+    provider.createContainer(b"c", completionHandler=Takes[SecuredContainer](), errorHandler=failed)
+    provider.createContainer(  # pyright: ignore[reportCallIssue]
         b"c",
         completionHandler=Takes[Container[Any]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         errorHandler=failed,
@@ -228,34 +237,25 @@ async def create_containers(provider: ServerProvider) -> None:
     )
 
 
-async def update_container(provider: ServerProvider, container: uuid.UUID) -> None:
+async def update_container(
+    provider: ServerProvider, container: uuid.UUID, levels: list[AccessLevel]
+) -> None:
+    assert_type(await provider.updateContainer(container), SecuredContainer)
     assert_type(
-        await provider.updateContainer(
-            container, content=b"", customHeaderObject=None, accessLevels=None, type=None
-        ),
-        SecuredContainer,
-    )
-    assert_type(
-        provider.updateContainer(
-            container, content=b"", customHeaderObject=None, accessLevels=None, type=None
-        ).result(),
+        provider.updateContainer(container, b"", Letter("s"), levels, "type", ifVersion=1).result(),
         SecuredContainer,
     )
     provider.updateContainer(
         container,
-        content=b"",
-        customHeaderObject=None,
-        accessLevels=None,
-        type=None,
+        b"",
+        None,
+        levels,
         completionHandler=Takes[SecuredContainer](),
         errorHandler=failed,
     )
     provider.updateContainer(
         container,
         content=b"",
-        customHeaderObject=None,
-        accessLevels=None,
-        type=None,
         completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         errorHandler=failed,
     )

@@ -57,9 +57,9 @@ class BaseProvider(BrokerProvider):
         self,
         content: ContentSource | None,
         customHeaderObject: object = None,
-        *,
         accessLevels: Iterable[AccessLevel] | None = None,
         type: str | None = None,
+        *,
         progress: Progress | None = None,
     ) -> Work[SecuredContainer]:
         session = self._session()
@@ -86,11 +86,11 @@ class BaseProvider(BrokerProvider):
     def _updateContainer(
         self,
         containerId: uuid.UUID,
+        content: ContentSource | None = None,
+        customHeaderObject: object = None,
+        accessLevels: Iterable[AccessLevel] | None = None,
+        type: str | None = None,
         *,
-        content: ContentSource | None,
-        customHeaderObject: object,
-        accessLevels: Iterable[AccessLevel] | None,
-        type: str | None,
         ifVersion: int | None = None,
         progress: Progress | None = None,
     ) -> Work[SecuredContainer]:

@@ -22,7 +22,9 @@ def encode_header(header: object) -> bytes | None:
         return None
     levels = header if isinstance(header, (list, tuple)) else [header]
     if any(isinstance(level, AccessLevel) for level in levels):
-        raise InvalidArgumentError("An access list is given by name: accessLevels=[...].")
+        raise InvalidArgumentError(
+            "customHeaderObject must not be an access list: pass accessLevels=[...]."
+        )
     try:
         if hasattr(header, "model_dump_json"):
             data = bytes(header.model_dump_json().encode())

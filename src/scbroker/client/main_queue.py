@@ -1,16 +1,27 @@
 """`mainQueue`: the Executor that runs handlers on the main thread.
 
-Through the event loop that runs there; in a plain script, when the main thread calls
-`mainQueue.run()`. The queue owns its work and only pokes a loop, so nothing is lost when one ends.
+An event loop that runs there takes them; in a plain script, `mainQueue.run()` does. The queue owns
+its jobs and only wakes a loop, so no job is lost when a loop ends: it waits for the next loop, or for
+`run`.
+
+asyncio tells no thread which loop another thread runs. A loop that starts sets its thread's hooks for
+asynchronous generators (PEP 525), so the queue looks at each change of those on the main thread:
+docs/adr/0011-the-main-threads-loop.md says what else was tried. A loop that sets no such hooks is found
+by the next operation that is called on the main thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import collections
 import concurrent.futures
 import contextlib
+import functools
+import gc
 import logging
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,12 +35,19 @@ _log = logging.getLogger("scbroker")
 
 
 class MainQueue(concurrent.futures.Executor):
-    """Runs what is submitted on the main thread, one after the other."""
+    """Runs what is submitted on the main thread, one after the other.
+
+    Tk, Qt and other loops that are not asyncio's run it from a timer: `mainQueue.run(0)`.
+    """
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop every job, as in the child of a fork: what waited is the parent's to run."""
         self._changed = threading.Condition()
-        self._jobs: collections.deque[Callable[[], None]] = collections.deque()
-        self._expected = 0
+        self._jobs: collections.deque[tuple[str, Callable[[], None]]] = collections.deque()
+        self._expected: collections.Counter[str] = collections.Counter()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def submit(
@@ -46,38 +64,40 @@ class MainQueue(concurrent.futures.Executor):
                 future.set_exception(error)
 
         with self._changed:
-            self._jobs.append(job)
+            self._jobs.append((getattr(fn, "__name__", type(fn).__name__), job))
             self._changed.notify_all()
-            self._poke()
+            self.notice_loop()
+            self._wake_loop()
         return future
 
-    def expect(self) -> None:
-        """Something under way will be submitted here: `run` waits for it. Notes a running loop."""
-        self.notice_loop()
+    def expect(self, name: str) -> None:
+        """Make `run` wait for the handler of an operation that is under way."""
         with self._changed:
-            self._expected += 1
+            self._expected[name] += 1
+            self.notice_loop()
 
-    def notice_loop(self) -> None:
-        """On the main thread: remembers the event loop that runs there, if one does."""
-        if threading.current_thread() is threading.main_thread():
-            with contextlib.suppress(RuntimeError), self._changed:
-                self._loop = asyncio.get_running_loop()
-                if self._jobs:
-                    self._poke()
-
-    def arrived(self) -> None:
-        """What was expected was submitted."""
+    def arrived(self, name: str) -> None:
+        """Take back one `expect(name)`: its handler was submitted."""
         with self._changed:
-            self._expected -= 1
+            self._expected -= collections.Counter((name,))
             self._changed.notify_all()
 
-    def run(self, timeout: float | None = None) -> bool:
-        """On the main thread of a plain script: runs handlers until none is queued or under way.
+    def notice_loop(self) -> None:
+        """On the main thread: remember the event loop that runs there, and let it take what waits."""
+        if not _on_main_thread():
+            return
+        with self._changed:
+            before, self._loop = self._loop, _loop_here()
+            if self._jobs and self._loop is not before:
+                self._wake_loop()
 
-        Gives False when `timeout` seconds passed before that.
+    def run(self, timeout: float | None = None) -> bool:
+        """Run handlers on the main thread until none is queued and no operation is under way.
+
+        Return False when `timeout` seconds passed before that; 0 runs what is queued and returns.
         """
-        if threading.current_thread() is not threading.main_thread():
-            raise InvalidArgumentError("mainQueue.run() is called on the main thread.")
+        if not _on_main_thread():
+            raise InvalidArgumentError("Call mainQueue.run() on the main thread.")
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self._run_queued()
@@ -90,20 +110,31 @@ class MainQueue(concurrent.futures.Executor):
                 if not self._jobs:
                     self._changed.wait(left)
 
+    def warn_of_waiting(self) -> None:
+        """At the end of the process: name the operations whose handlers did not run."""
+        names = sorted({*self._expected, *(name for name, _ in self._jobs)})
+        if names:
+            _log.warning(
+                "The process ends before these handlers ran: %s. Call mainQueue.run() on the main "
+                "thread, run an event loop there, or pass queue=.",
+                ", ".join(names),
+            )
+
     def _run_queued(self) -> None:
-        while True:
+        # A loop that ran on the main thread may run on another one by now.
+        while _on_main_thread():
             with self._changed:
                 if not self._jobs:
                     return
-                job = self._jobs.popleft()
+                _, job = self._jobs.popleft()
             job()
 
-    def _poke(self) -> None:
+    def _wake_loop(self) -> None:
         if self._loop is None:
             return
         try:
             self._loop.call_soon_threadsafe(self._run_queued)
-        except RuntimeError:  # that loop has ended: the next one, or run(), finds the work
+        except RuntimeError:  # closed: the next loop, or run(), takes the job
             self._loop = None
 
 
@@ -117,10 +148,54 @@ class _MainFuture(concurrent.futures.Future[Any]):
         return super().exception(timeout)
 
     def _check_thread(self) -> None:
-        if not self.done() and threading.current_thread() is threading.main_thread():
+        if not self.done() and _on_main_thread():
             raise InvalidArgumentError(
                 "Waiting on the main thread for what it has itself to run would wait for ever."
             )
 
 
+def _on_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def _loop_here() -> asyncio.AbstractEventLoop | None:
+    """The event loop of this thread that runs, or that has set its hooks because it is about to."""
+    with contextlib.suppress(RuntimeError):
+        return asyncio.get_running_loop()
+    owner = getattr(sys.get_asyncgen_hooks().firstiter, "__self__", None)
+    return owner if isinstance(owner, asyncio.AbstractEventLoop) else None
+
+
+def _noticed(set_hooks: Callable[P, None]) -> Callable[P, None]:
+    """`sys.set_asyncgen_hooks`, after which `mainQueue` looks which loop runs."""
+
+    @functools.wraps(set_hooks)
+    def set_and_notice(*args: P.args, **kwargs: P.kwargs) -> None:
+        set_hooks(*args, **kwargs)
+        mainQueue.notice_loop()
+
+    return set_and_notice
+
+
+def _ask_running_loops() -> None:
+    """Have each loop that runs by now say whether it is the main thread's.
+
+    Needed once, where a thread imports scbroker beside a loop that had started before.
+    """
+    for each in gc.get_objects():
+        if issubclass(type(each), asyncio.AbstractEventLoop):
+            with contextlib.suppress(Exception):  # it may be half made, or closed by now
+                if each.is_running():
+                    each.call_soon_threadsafe(mainQueue.notice_loop)
+
+
 mainQueue: MainQueue = MainQueue()  # noqa: N816 - the interface's own name
+sys.set_asyncgen_hooks = _noticed(sys.set_asyncgen_hooks)
+if _on_main_thread():
+    mainQueue.notice_loop()
+else:
+    _ask_running_loops()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=mainQueue.clear)
+# io_thread has drained by then: it does so when the main thread ends, before atexit's functions.
+atexit.register(mainQueue.warn_of_waiting)

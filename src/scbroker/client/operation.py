@@ -1,6 +1,6 @@
 """The seam between the two call styles: one body serves both.
 
-The protocol in `provider.py` declares an operation once, as two overloads and a docstring under
+The protocol in `provider.py` declares an operation once, as overloads and a docstring under
 `@operation`. A class implements it as `_name(self, ...)`, an ordinary method that checks and copies
 its arguments at once and gives back the coroutine of the rest. The wrapper here runs that coroutine
 on scbroker's thread and hands its outcome to a promise or to exactly one of two handlers.
@@ -12,7 +12,8 @@ import concurrent.futures
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, get_overloads
 
 from scbroker.client.io_thread import io_thread
@@ -26,100 +27,144 @@ _log = logging.getLogger("scbroker")
 
 
 def operation(declared: F) -> F:
-    """Makes an operation of a declaration with two overloads, promise style first."""
-    overloads = [inspect.signature(overload) for overload in get_overloads(declared)]
-    forms = [form for form in overloads if "completionHandler" not in form.parameters]
-    signature = _of_all(forms)
-    name = declared.__name__
-    is_void = any("Promise[None]" in str(form.return_annotation) for form in forms)
-
-    @functools.wraps(declared)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        style: dict[str, Any] = {key: kwargs.pop(key) for key in _CALLBACK if key in kwargs}
-        signature.bind(self, *args, **kwargs)  # TypeError for what fits no parameter
-        body = functools.partial(getattr(self, f"_{name}"), *args, **kwargs)
-        if not style:
-            return Promise(name, io_thread.submit(name, body(), self))
-        _start_with_handlers(name, body, is_void, **_checked(name, style))
-        return self
-
-    call.__signature__ = signature  # type: ignore[attr-defined] # functions have it all the same
-    return call  # type: ignore[return-value] # the overloads are what callers see
+    """Make an operation of a declaration whose overloads all name the same parameters by position."""
+    return operation_of_forms(lambda *_: 0)(declared)
 
 
-def _of_all(forms: list[inspect.Signature]) -> inspect.Signature:
-    """The first form's signature; what only other forms take stands behind it, as optional keywords."""
-    parameters = dict(forms[0].parameters)
-    for form in forms[1:]:
-        for key, parameter in form.parameters.items():
+def operation_of_forms(
+    form_of: Callable[[tuple[object, ...], Collection[str]], int],
+) -> Callable[[F], F]:
+    """Make an operation of a declaration with several forms: overloads that differ by position.
+
+    `form_of` takes the arguments by position and the names of the others, and returns which form they
+    belong to: its number among the overloads in promise style.
+    """
+
+    def decorate(declared: F) -> F:
+        name, overloads = declared.__name__, [inspect.signature(o) for o in get_overloads(declared)]
+        forms = [o for o in overloads if "completionHandler" not in o.parameters]
+        signatures = [_with_all(form, overloads) for form in forms]
+        is_void = any("Promise[None]" in str(form.return_annotation) for form in forms)
+
+        @functools.wraps(declared)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            handlers = _handlers(name, is_void, kwargs)
+            try:
+                if handlers is not None:
+                    _check_handler(name, "completionHandler", handlers.completion)
+                given = _bound(name, signatures[form_of(args, kwargs)], (self, *args), kwargs)
+                future = io_thread.submit(name, getattr(self, f"_{name}")(**given), self)
+            except Exception as error:
+                if handlers is not None:
+                    handlers.fail(error)
+                    return self
+                if isinstance(error, BrokerError):
+                    raise
+                raise public_error(error) from error
+            if handlers is None:
+                return Promise(name, future)
+            handlers.follow(future)
+            return self
+
+        call.__signature__ = signatures[0]  # type: ignore[attr-defined] # functions have it all the same
+        return call  # type: ignore[return-value] # the overloads are what callers see
+
+    return decorate
+
+
+def _with_all(form: inspect.Signature, overloads: list[inspect.Signature]) -> inspect.Signature:
+    """A form's signature; what only other overloads take stands behind it, as optional keywords."""
+    parameters = dict(form.parameters)
+    for each in overloads:
+        for key, parameter in each.parameters.items():
             optional = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
             parameters.setdefault(key, optional)
-    return forms[0].replace(parameters=list(parameters.values()))
+    returned = f"{form.return_annotation} | Self"
+    return form.replace(parameters=list(parameters.values()), return_annotation=returned)
 
 
-def _checked(name: str, style: dict[str, Any]) -> dict[str, Any]:
-    """The three keywords of callback style; both handlers are needed, and plain functions."""
-    for key in ("completionHandler", "errorHandler"):
-        handler = style.get(key)
-        if not callable(handler):
-            raise InvalidArgumentError(f"{name} in callback style needs {key}, a function.")
-        called = getattr(handler, "__call__", None)  # noqa: B004 - of an object that is no function
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called):
-            raise InvalidArgumentError(
-                f"{key} is a coroutine function: await the promise that {name} returns instead."
-            )
-    queue = style.get("queue") or mainQueue
+def _bound(
+    name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments by their names, without `self`; `InvalidArgumentError` for what fits none."""
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        names = ", ".join(list(signature.parameters)[1:])
+        raise InvalidArgumentError(f"{name}() {error}. It takes: {names}.") from None
+    return dict(list(given.items())[1:])
+
+
+def _handlers(name: str, is_void: bool, kwargs: dict[str, Any]) -> _Handlers | None:
+    """Take the three keywords of callback style out of a call; None in promise style.
+
+    Raises what no handler can be told: a wrong `errorHandler`, or a queue that runs nothing.
+    """
+    style = {key: kwargs.pop(key, None) for key in _CALLBACK}
+    if all(value is None for value in style.values()):
+        return None
+    _check_handler(name, "errorHandler", style["errorHandler"])
+    queue = mainQueue if style["queue"] is None else style["queue"]
     if not isinstance(queue, concurrent.futures.Executor) or isinstance(
         queue, concurrent.futures.ProcessPoolExecutor
     ):
-        raise InvalidArgumentError("queue is a thread-based concurrent.futures.Executor.")
-    return {**style, "queue": queue}
+        raise InvalidArgumentError(
+            f"queue must be a concurrent.futures.Executor of threads, not {type(queue).__name__}."
+        )
+    return _Handlers(name, is_void, style["completionHandler"], style["errorHandler"], queue)
 
 
-def _start_with_handlers(
-    name: str,
-    body: Callable[[], Coroutine[Any, Any, Any]],
-    is_void: bool,
-    *,
-    completionHandler: Callable[..., object],
-    errorHandler: Callable[[BrokerError], object],
-    queue: concurrent.futures.Executor,
-) -> None:
-    if isinstance(queue, MainQueue):
-        queue.expect()
+def _check_handler(name: str, key: str, handler: object) -> None:
+    if not callable(handler):
+        raise InvalidArgumentError(f"{name}() in callback style needs {key}, a function.")
+    called = getattr(handler, "__call__", None)  # noqa: B004 - of an object that is not a function
+    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called):
+        raise InvalidArgumentError(
+            f"{key} must not be a coroutine function: await the promise that {name}() returns instead."
+        )
 
-    def deliver(handler: Callable[..., object], *outcome: Any) -> None:
-        try:
-            queue.submit(_run_handler, name, handler, *outcome)
-        except RuntimeError:
-            _log.error("%s: its queue was shut down before its handler could run", name)
-        finally:
-            if isinstance(queue, MainQueue):
-                queue.arrived()
 
-    def finished(future: concurrent.futures.Future[Any]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Handlers:
+    """The callback style of one call: one of the two handlers runs, once, on the queue."""
+
+    name: str
+    is_void: bool
+    completion: Callable[..., object]
+    error: Callable[[BrokerError], object]
+    queue: concurrent.futures.Executor
+
+    def fail(self, error: Exception) -> None:
+        """Give `errorHandler` an error of the call itself."""
+        self._submit(self.error, public_error(error))
+
+    def follow(self, future: concurrent.futures.Future[Any]) -> None:
+        """Run the handler of the outcome, once there is one."""
+        if isinstance(self.queue, MainQueue):
+            self.queue.expect(self.name)
+        future.add_done_callback(self._finish)
+
+    def _finish(self, future: concurrent.futures.Future[Any]) -> None:
         try:
             result = future.result()
         except BaseException as error:
-            deliver(errorHandler, public_error(error))
+            self._submit(self.error, public_error(error))
         else:
             # logIn is Void in one of its forms alone: that one gives None.
-            deliver(completionHandler, *(() if is_void and result is None else (result,)))
+            nothing = self.is_void and result is None
+            self._submit(self.completion, *(() if nothing else (result,)))
+        if isinstance(self.queue, MainQueue):
+            self.queue.arrived(self.name)
 
-    try:
-        work = body()
-    except BrokerError as error:
-        deliver(errorHandler, error.fresh())
-        return
-    except BaseException:
-        if isinstance(queue, MainQueue):
-            queue.arrived()
-        raise
-    io_thread.submit(name, work, body).add_done_callback(finished)
+    def _submit(self, handler: Callable[..., object], *outcome: Any) -> None:
+        def run() -> None:
+            try:
+                handler(*outcome)
+            except Exception:
+                _log.exception("A handler of %s failed", self.name)
 
-
-def _run_handler(name: str, handler: Callable[..., object], *outcome: Any) -> None:
-    try:
-        handler(*outcome)
-    except Exception:
-        _log.exception("A handler of %s failed", name)
+        run.__name__ = self.name  # mainQueue says so if it never runs
+        try:
+            self.queue.submit(run)
+        except RuntimeError:
+            _log.error("%s: its queue was shut down before its handler could run", self.name)

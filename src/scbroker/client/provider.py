@@ -3,7 +3,9 @@
 Each is declared as two overloads, promise style first, then callback style; `@operation` makes both
 of them out of one body, which a subclass gives as `_name`. Every operation raises `BrokerError`s:
 what is wrong with the arguments, or a missing session, from the call itself in promise style; all
-else through the promise. In callback style everything goes to `errorHandler`.
+else through the promise. In callback style everything goes to `errorHandler`; the call itself raises
+only where `errorHandler` or `queue` is wrong. Parameters of the interface go by position in its order,
+those of this project by name.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from __future__ import annotations
 import builtins
 import os
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol, Self, TypeVar, overload, runtime_checkable
 
 from scbroker.client.content import Progress
 from scbroker.client.content_reader import ContentReader
-from scbroker.client.operation import operation
+from scbroker.client.operation import operation, operation_of_forms
 from scbroker.client.promise import Promise
 from scbroker.errors import BrokerError
 from scbroker.keys import KeyRing
@@ -34,6 +36,27 @@ from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
 
 T = TypeVar("T")
 OnError = Callable[[BrokerError], object]
+
+
+def header_left_out(positional: tuple[object, ...], named: Collection[str]) -> int:
+    """1 for `createContainer(content, accessLevels, type)`, 0 for the form with a header.
+
+    A list in second place is the access list if it holds an AccessLevel. An empty list or None there is
+    the access list as well, unless what stands behind it can only be an access list itself.
+    """
+    if not 2 <= len(positional) <= 3 or "accessLevels" in named:
+        return 0
+    second, third = (*positional, None)[1:3]
+    if isinstance(second, (list, tuple, set, frozenset)):
+        if second:
+            return int(any(isinstance(each, AccessLevel) for each in second))
+        return int(third is None or isinstance(third, str))
+    return int(second is None and isinstance(third, str))
+
+
+def key_ring_first(positional: tuple[object, ...], named: Collection[str]) -> int:
+    """1 for `logIn(keyRing, userId)`, 0 for `logIn(userId, password, passphrase)`."""
+    return int(isinstance(positional[0], KeyRing) if positional else "keyRing" in named)
 
 
 @runtime_checkable
@@ -81,7 +104,6 @@ class BrokerProvider(Protocol):
     @overload
     def logIn(
         self,
-        *,
         keyRing: KeyRing,
         userId: uuid.UUID,
     ) -> Promise[None]: ...
@@ -101,15 +123,15 @@ class BrokerProvider(Protocol):
     @overload
     def logIn(
         self,
-        *,
         keyRing: KeyRing,
         userId: uuid.UUID,
+        *,
         completionHandler: Callable[[], object],
         errorHandler: OnError,
         queue: Executor | None = None,
     ) -> Self: ...
 
-    @operation
+    @operation_of_forms(key_ring_first)
     def logIn(self, *args: Any, **kwargs: Any) -> Any:
         """Logs in, from a user id and passphrase, or with a KeyRing that is there already.
 
@@ -369,9 +391,19 @@ class BrokerProvider(Protocol):
         self,
         content: ContentSource | None,
         customHeaderObject: object = None,
-        *,
         accessLevels: Iterable[AccessLevel] | None = None,
         type: str | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Promise[SecuredContainer]: ...
+
+    @overload
+    def createContainer(
+        self,
+        content: ContentSource | None,
+        accessLevels: Iterable[AccessLevel] | None = None,
+        type: str | None = None,
+        *,
         progress: Progress | None = None,
     ) -> Promise[SecuredContainer]: ...
 
@@ -380,18 +412,35 @@ class BrokerProvider(Protocol):
         self,
         content: ContentSource | None,
         customHeaderObject: object = None,
-        *,
         accessLevels: Iterable[AccessLevel] | None = None,
         type: str | None = None,
+        *,
         progress: Progress | None = None,
         completionHandler: Callable[[SecuredContainer], object],
         errorHandler: OnError,
         queue: Executor | None = None,
     ) -> Self: ...
 
-    @operation
+    @overload
+    def createContainer(
+        self,
+        content: ContentSource | None,
+        accessLevels: Iterable[AccessLevel] | None = None,
+        type: str | None = None,
+        *,
+        progress: Progress | None = None,
+        completionHandler: Callable[[SecuredContainer], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation_of_forms(header_left_out)
     def createContainer(self, *args: Any, **kwargs: Any) -> Any:
         """Seals content and header and keeps them in a new container; the result has its id.
+
+        The parameters go by position in either form: content, accessLevels, type, or content,
+        customHeaderObject, accessLevels, type. A list of AccessLevel in second place, the empty list
+        included, is the first form: a header that is an empty list goes by its name.
 
         `content` is bytes-like, a `pathlib.Path`, a binary file or an iterator of bytes. Contents of
         more than 64 KiB are sealed and sent piece by piece; `progress(done, total)` is called on
@@ -436,11 +485,11 @@ class BrokerProvider(Protocol):
     def updateContainer(
         self,
         containerId: uuid.UUID,
+        content: ContentSource | None = None,
+        customHeaderObject: object = None,
+        accessLevels: Iterable[AccessLevel] | None = None,
+        type: str | None = None,
         *,
-        content: ContentSource | None,
-        customHeaderObject: object,
-        accessLevels: Iterable[AccessLevel] | None,
-        type: str | None,
         ifVersion: int | None = None,
         progress: Progress | None = None,
     ) -> Promise[SecuredContainer]: ...
@@ -449,11 +498,11 @@ class BrokerProvider(Protocol):
     def updateContainer(
         self,
         containerId: uuid.UUID,
+        content: ContentSource | None = None,
+        customHeaderObject: object = None,
+        accessLevels: Iterable[AccessLevel] | None = None,
+        type: str | None = None,
         *,
-        content: ContentSource | None,
-        customHeaderObject: object,
-        accessLevels: Iterable[AccessLevel] | None,
-        type: str | None,
         ifVersion: int | None = None,
         progress: Progress | None = None,
         completionHandler: Callable[[SecuredContainer], object],
@@ -463,7 +512,12 @@ class BrokerProvider(Protocol):
 
     @operation
     def updateContainer(self, *args: Any, **kwargs: Any) -> Any:
-        """Replaces content, header, access and type together. Nothing may be left out.
+        """Replaces content, header, access and type together.
+
+        Warning: an omitted parameter is erased or unshared, not kept. Without `content`, `customHeaderObject`
+        or `type` the container has none afterwards; without `accessLevels` (None or empty) its creator
+        alone has access, with owner permissions, and everybody else loses it. To change one of them, call
+        updateContainerContent, updateContainerHeader, updateContainerAccessLevels or updateContainerType.
 
         Needs Upload, ModifyType and ModifyAccess. With `ifVersion`, only if the container is still at
         that version; else `conflictError`."""
@@ -491,7 +545,9 @@ class BrokerProvider(Protocol):
 
     @operation
     def updateContainerHeader(self, *args: Any, **kwargs: Any) -> Any:
-        """Replaces the header; without one the container has none afterwards. Needs Upload.
+        """Replaces the header. Needs Upload.
+
+        Warning: without `customHeaderObject` the header is erased.
 
         Tried again on top of a change of another field; `conflictError` if the header was changed."""
 
@@ -520,7 +576,9 @@ class BrokerProvider(Protocol):
 
     @operation
     def updateContainerContent(self, *args: Any, **kwargs: Any) -> Any:
-        """Replaces the content; without one the container has none afterwards. Needs Upload.
+        """Replaces the content. Needs Upload.
+
+        Warning: without `content` the content is erased.
 
         Tried again on top of a change of another field; `conflictError` if the content was changed."""
 
@@ -549,6 +607,8 @@ class BrokerProvider(Protocol):
     def updateContainerAccessLevels(self, *args: Any, **kwargs: Any) -> Any:
         """Replaces the access list. Needs ModifyAccess, and every bit that is given or taken.
 
+        Warning: without `accessLevels` everybody but the container's creator loses access.
+
         Makes a new container key: who is left out opens nothing that is written from now on. What they
         could read they may have kept. Costs one wrap a member, whatever the content's size. None or
         an empty list: the caller alone, which only a caller with every permission may do."""
@@ -576,7 +636,9 @@ class BrokerProvider(Protocol):
 
     @operation
     def updateContainerType(self, *args: Any, **kwargs: Any) -> Any:
-        """Replaces the type label. Needs Upload and ModifyType."""
+        """Replaces the type label. Needs Upload and ModifyType.
+
+        Warning: without `type` the label is erased."""
 
     @overload
     def getContainer(

@@ -21,7 +21,6 @@ from scbroker.client import accounts, event_log, fetching, key_files, public_key
 from scbroker.client.accounts import Validator, validate_secret
 from scbroker.client.base_provider import BaseProvider
 from scbroker.client.io_thread import io_thread
-from scbroker.client.main_queue import mainQueue
 from scbroker.client.session import Session
 from scbroker.client.transport import Transport, checked_endpoint
 from scbroker.client.trust_store import FileTrustStore, TrustStore
@@ -74,7 +73,6 @@ class ServerProvider(BaseProvider):
         self._transport = Transport(self._endpoint)
         self._finalizer = weakref.finalize(self, _abandon, self._transport)
         self._finalizer.atexit = False
-        mainQueue.notice_loop()
 
     @classmethod
     def fromEnvironment(cls, environment: Mapping[str, str] = os.environ, **options: Any) -> Self:
