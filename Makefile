@@ -30,12 +30,16 @@ SCALE ?=
 LOCK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test coverage test-long test-cluster fuzz check format docs lock clean attacks flips audit bench crash scale
+.PHONY: help install install-windows demo test coverage test-long test-cluster fuzz check format docs lock clean attacks flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(INSTALLED) ## Set up .venv with everything pinned, and this project in it
+
+install-windows: $(INSTALLED) ## Add PySide6 to .venv, for the tests with windows (250 MB)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --require-hashes --only-binary :all: --requirement requirements-windows.txt
 
 demo: $(INSTALLED) ## Run a broker and the whole story on a real file
 	$(BIN)/python -m examples.demo
@@ -99,10 +103,12 @@ scale: $(INSTALLED) ## Measure beside a million containers, write docs/scale.md 
 audit: $(INSTALLED) ## Ask for known flaws in the pinned dependencies (needs the advisories' server)
 	$(BIN)/uv tool run pip-audit --strict --disable-pip --requirement requirements.txt
 
-lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml in requirements.txt
-	$(BIN)/uv pip compile pyproject.toml --output-file requirements.txt --quiet \
-	  --all-extras --group dev --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(LOCK)
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+
+lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml in requirements.txt, requirements-windows.txt
+	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements.txt $(LOCK)
+	$(COMPILE) --group windows --output-file requirements-windows.txt $(LOCK)
 
 clean: ## Remove .venv and all that tools leave behind
 	rm -rf $(VENV) dist site .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache \

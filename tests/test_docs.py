@@ -27,9 +27,11 @@ from tests.brokers import BrokerProcess
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+WINDOWS = DOCS / "guide" / "windows.md"
+"""Whole programs with windows: tests/client/test_windows.py runs them."""
 GUIDES = [DOCS / "index.md", *sorted((DOCS / "guide").glob("*.md"))]
 _FENCED = re.compile(r"^ *(`{3,}|~{3,})([^\n]*)\n(.*?)^ *\1$", re.DOTALL | re.MULTILINE)
-_ANNOUNCED = re.compile(r"print\(.*\)\s+# (.*)")
+ANNOUNCED = re.compile(r"print\(.*\)\s+# (.*)")
 
 
 def name_of(page: Path) -> str:
@@ -93,7 +95,7 @@ class Stage:
                 # Numbered as in the page, so that a traceback leads there.
                 exec(compile("\n" * line + code, str(page), "exec"), vars(self._module))
                 printed = self._capsys.readouterr().out.splitlines()
-                assert printed == _ANNOUNCED.findall(code), f"{page.name}, line {line}"
+                assert printed == ANNOUNCED.findall(code), f"{page.name}, line {line}"
             left = f"{page.name} leaves handlers that never ran"
             assert mainQueue.run(0), left
             assert self._capsys.readouterr().out == "", left
@@ -120,7 +122,7 @@ def new_stage(
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page.parent != ROOT and Page(page).examples],
+    [page for page in PAGES if page.parent != ROOT and page != WINDOWS and Page(page).examples],
     ids=name_of,
 )
 def test_the_examples_of_a_page_run_as_they_stand_and_print_what_they_say(

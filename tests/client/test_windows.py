@@ -1,0 +1,74 @@
+"""docs/guide/windows.md: its programs run their handlers in the loops of Tk and Qt, as printed there."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import BrokerProcess
+from tests.test_docs import ANNOUNCED, WINDOWS, Page
+
+PATIENCE = 60.0
+Display = Callable[[], AbstractContextManager[dict[str, str]]]
+
+
+@contextmanager
+def screen() -> Iterator[dict[str, str]]:
+    """The environment of a program that shows windows: on a virtual display of its own."""
+    if shutil.which("Xvfb") is None:
+        pytest.skip("no Xvfb, the virtual display: apt-get install xvfb")
+    read, write = os.pipe()
+    with subprocess.Popen(
+        ["Xvfb", "-displayfd", str(write), "-screen", "0", "320x240x24", "-nolisten", "tcp"],
+        pass_fds=[write],
+        stderr=subprocess.DEVNULL,
+    ) as server:
+        os.close(write)
+        try:
+            with os.fdopen(read) as chosen:
+                yield {"DISPLAY": f":{chosen.readline().strip()}"}
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def no_screen() -> Iterator[dict[str, str]]:
+    """The environment of a Qt program that shows its windows to nobody."""
+    yield {"QT_QPA_PLATFORM": "offscreen"}
+
+
+@pytest.mark.parametrize(
+    "module, display", [("tkinter", screen), ("PySide6", no_screen)], ids=["Tk", "Qt"]
+)
+def test_the_example_of_the_guide_runs_its_handlers_in_the_toolkits_loop(
+    broker: BrokerProcess, module: str, display: Display, tmp_path: Path
+) -> None:
+    """The program prints what its page says, and ends by itself with nothing left to complain of."""
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not installed: see CONTRIBUTING.md")
+    (code,) = (each.code for each in Page(WINDOWS).examples if module in each.code)
+    settings = {
+        "SCBROKER_API_KEY": str(broker.api_key),
+        "SCBROKER_SERVER_URL": broker.url,
+        "SCBROKER_APPLICATION_NAME": module,
+        "XDG_STATE_HOME": str(tmp_path),
+    }
+    with display() as environment:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **settings, **environment},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert done.stdout.splitlines() == ANNOUNCED.findall(code), done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
