@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -132,8 +133,6 @@ def test_what_is_not_this_users_key_file_is_refused_by_the_call_itself(
     with Network() as network:
         with pytest.raises(BrokerError.invalidArgumentError, match="keyFileData"):
             drop(provider.createOrUpdateKeyFile(data, PASSWORD, PASSPHRASE))
-        with pytest.raises(BrokerError.invalidArgumentError, match="keyFileData"):
-            drop(provider.needToSyncAccount(account.ring.userId, data))
     assert network.sent == []
 
 
@@ -272,12 +271,58 @@ def test_a_copy_has_to_be_fetched_again_unless_it_is_what_is_stored(
     assert alice.needToSyncAccount(user, current).result(PATIENCE) is True
 
 
+DAMAGED: dict[str, Callable[[bytes], Any]] = {
+    "empty": lambda _: b"",
+    "one byte": lambda _: b"x",
+    "the first byte missing": lambda kept: kept[1:],
+    "the last byte missing": lambda kept: kept[:-1],
+    "a byte appended": lambda kept: kept + b"\0",
+    "the last byte changed": lambda kept: kept[:-1] + bytes([kept[-1] ^ 1]),
+    "the first byte changed": lambda kept: bytes([kept[0] ^ 1]) + kept[1:],
+    "bytes of the same length": lambda kept: bytes(len(kept)),
+    "another user's KeyFile": lambda _: seal_key_file(
+        KeyRing.generate(), PASSWORD, PassphraseKeys(b"a" * 32, b"w" * 32)
+    ),
+    "a mebibyte": lambda _: bytes(2**20),
+    "every second byte": lambda kept: memoryview(kept)[::2],
+    "a bytearray": lambda kept: bytearray(kept + b"\0"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_copy_has_to_be_fetched_again_and_nothing_of_it_is_sent(
+    account: Account, new_provider: NewProvider, damage: Callable[[bytes], Any]
+) -> None:
+    provider, user = new_provider(account.ring), account.ring.userId
+    with Network() as network:
+        assert provider.needToSyncAccount(user, damage(account.key_file)).result(PATIENCE) is True
+    assert [(each.method, each.path, each.body) for each in network.sent] == [
+        ("GET", KEY_FILE, None)
+    ]
+
+
+@pytest.mark.parametrize("data", [None, "text", 7, [1, 2], uuid.UUID(int=1)], ids=repr)
+def test_a_copy_that_is_not_bytes_is_refused_by_the_call_itself(
+    account: Account, new_provider: NewProvider, data: Any
+) -> None:
+    provider = new_provider(account.ring)
+    with Network() as network, pytest.raises(BrokerError.invalidArgumentError) as caught:
+        drop(provider.needToSyncAccount(account.ring.userId, data))
+    assert str(caught.value) == f"keyFileData must be bytes, not {type(data).__name__}."
+    assert network.sent == []
+
+
 def test_only_the_sessions_own_key_file_can_be_compared(
     account: Account, alice: ServerProvider
 ) -> None:
-    wrong: list[Any] = [account.ring.userId, uuid.uuid4(), str(id_of(alice)), None]
-    for user in wrong:
-        with pytest.raises(BrokerError.invalidArgumentError, match="session's own"):
+    wrong: dict[Any, str] = {
+        account.ring.userId: "session's own",
+        uuid.uuid4(): "session's own",
+        str(id_of(alice)): "must be a uuid.UUID, not str",
+        None: "must be a uuid.UUID, not NoneType",
+    }
+    for user, message in wrong.items():
+        with pytest.raises(BrokerError.invalidArgumentError, match=message):
             drop(alice.needToSyncAccount(user, account.key_file))
 
 

@@ -144,10 +144,10 @@ async def delete(session: Session) -> None:
             await session.send("POST", "/v1/key-file/deletion", message=message)
 
 
-async def differs(session: Session, key_file: bytes) -> bool:
-    """Whether the broker has another KeyFile than these bytes, or none."""
+async def differs(session: Session, copy: bytes) -> bool:
+    """Return whether the broker keeps another KeyFile than the one with this SHA-256, or none."""
     state = await _state(session)
-    return state.hash != sha256(key_file)
+    return state.hash != copy
 
 
 async def delete_user(session: Session) -> None:
@@ -158,11 +158,16 @@ async def delete_user(session: Session) -> None:
         await session.transport.send("POST", path, message=message)
 
 
-def checked_key_file(data: object, user_id: uuid.UUID) -> bytes:
-    """The bytes of an argument; `InvalidArgumentError` unless they are this user's KeyFile."""
+def checked_bytes(data: object) -> bytes:
+    """Return a copy of `keyFileData`; `InvalidArgumentError` unless it is bytes-like."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise InvalidArgumentError("keyFileData is the bytes of a KeyFile.")
-    key_file = bytes(data)
+        raise InvalidArgumentError(f"keyFileData must be bytes, not {type(data).__name__}.")
+    return bytes(data)
+
+
+def checked_key_file(data: object, user_id: uuid.UUID) -> bytes:
+    """Return a copy of `keyFileData`; `InvalidArgumentError` unless it is this user's KeyFile."""
+    key_file = checked_bytes(data)
     try:
         check_key_file(key_file, user_id)
     except (IntegrityError, KeySubstitutionError) as error:

@@ -381,10 +381,18 @@ class BrokerProvider(Protocol):
 
     @operation
     def needToSyncAccount(self, *args: Any, **kwargs: Any) -> Any:
-        """Whether the broker keeps another KeyFile of the session's user than these bytes, or none.
+        """Return whether the KeyFile on the broker differs from these bytes; True if it keeps none.
 
-        True means that a local copy has to be fetched again: credentials or keys were changed on another
-        device. The broker learns nothing. Raises `invalidArgumentError` for another user's id or bytes."""
+        True means that the local copy has to be fetched again: the credentials or keys were changed on
+        another device, or the copy is damaged. Any bytes are compared, also empty or damaged ones.
+
+        The broker learns that this session asks for the state of its KeyFile. It answers with the SHA-256
+        of the stored KeyFile; the comparison is made here, so the broker learns nothing of
+        `keyFileData`, nor the outcome.
+
+        Raises `invalidArgumentError` if `userId` is not the id of the session's user or `keyFileData` is
+        not bytes-like, `rollbackError` or `forkError` if the broker names an older KeyFile than this
+        device has seen, or another of the same generation."""
 
     @overload
     def createContainer(

@@ -24,6 +24,7 @@ from scbroker.client.io_thread import io_thread
 from scbroker.client.session import Session
 from scbroker.client.transport import Transport, checked_endpoint
 from scbroker.client.trust_store import FileTrustStore, TrustStore
+from scbroker.crypto.verify import sha256
 from scbroker.errors import CredentialsError, InvalidArgumentError
 from scbroker.keys import KeyRing
 from scbroker.types import ContainerEvent, PublicKey, SecuredContainer
@@ -252,10 +253,14 @@ class ServerProvider(BaseProvider):
 
     def _needToSyncAccount(self, userId: uuid.UUID, keyFileData: bytes) -> Work[bool]:
         session = self._session()
+        if not isinstance(userId, uuid.UUID):
+            raise InvalidArgumentError(f"userId must be a uuid.UUID, not {type(userId).__name__}.")
         if userId != session.userId:
-            raise InvalidArgumentError("userId is the session's own: nobody sees others' KeyFiles.")
-        key_file = key_files.checked_key_file(keyFileData, session.userId)
-        return session.hold(key_files.differs(session, key_file))
+            raise InvalidArgumentError(
+                "userId must be the session's own: the KeyFile of another user cannot be compared."
+            )
+        copy = sha256(key_files.checked_bytes(keyFileData))
+        return session.hold(key_files.differs(session, copy))
 
     def _getReminder(self, userId: uuid.UUID | None = None) -> Work[str]:
         user_id = self._session().userId if userId is None else userId
