@@ -16,6 +16,7 @@ from scbroker.crypto.seal import pad_secret, seal
 from scbroker.crypto.verify import label, sha256
 from scbroker.errors import (
     BrokerError,
+    CredentialsError,
     DecryptionError,
     IntegrityError,
     InvalidArgumentError,
@@ -175,12 +176,21 @@ def test_whichever_secret_or_part_is_wrong_the_error_reads_alike() -> None:
         refused(key_file()[:-1] + b"\0", DecryptionError),
     }
     other = PassphraseKeys.derive("another passphrase", USER_ID)
-    for keys, password in ((other, None), (passphrase(), "another password")):
+    for keys, password in ((other, None), (other, PASSWORD), (None, "another password")):
         with pytest.raises(DecryptionError) as caught:
             open_key_file(key_file(), USER_ID, keys, password)
         answers.add(str(caught.value))
         assert caught.value.__suppress_context__
     assert len(answers) == 1
+
+
+def test_only_the_right_passphrase_tells_a_wrong_password_from_a_damaged_file() -> None:
+    """keyfile.md, 2.4: the passphrase part is authentic then, and names the password part's hash."""
+    with pytest.raises(CredentialsError, match="Wrong password"):
+        open_key_file(key_file(), USER_ID, passphrase(), "another password")
+    for data in (key_file()[:-1] + b"\0", key_file()[:60] + b"\0" + key_file()[61:]):
+        with pytest.raises(DecryptionError):
+            open_key_file(data, USER_ID, passphrase(), "another password")
 
 
 def test_a_password_that_no_file_can_hold_is_refused_whatever_the_passphrase() -> None:

@@ -28,6 +28,7 @@ from scbroker.crypto.seal import (
 )
 from scbroker.crypto.verify import HASH_SIZE, equal, label, labelled_hash, sha256
 from scbroker.errors import (
+    CredentialsError,
     DecryptionError,
     IntegrityError,
     InvalidArgumentError,
@@ -50,6 +51,9 @@ from scbroker.vocabulary import KeyType
 MAGIC: Final = b"scbroker.keyfile"
 MAX_KEY_FILE: Final = 65_536
 _WRONG: Final = "Wrong password or passphrase, or a damaged KeyFile."
+_MISTYPED: Final = (
+    "Wrong password: the KeyFile opened with the passphrase and holds another password."
+)
 _MlkemSeed = Annotated[bytes, Meta(min_length=64, max_length=64)]
 
 
@@ -127,12 +131,11 @@ class KeyRing:
         """The KeyRing of a KeyFile that is at hand: with either secret, or both, and no broker.
 
         Takes 0.15 s for the password, 0.3 s with the passphrase (Argon2id). `InvalidArgumentError` without
-        a secret, `DecryptionError` for a wrong one or damaged bytes, `IntegrityError` for what is no
-        KeyFile, `KeySubstitutionError` for another user's.
+        a secret, `CredentialsError` for a wrong password beside the right passphrase, `DecryptionError` for
+        any other wrong secret or damaged bytes, `IntegrityError` for bytes that are not a KeyFile,
+        `KeySubstitutionError` for another user's.
         """
         _check_kinds(keyFileData, userId)
-        if password is None and passphrase is None:
-            raise InvalidArgumentError("A KeyFile opens with its password or its passphrase.")
         keys = None if passphrase is None else PassphraseKeys.derive(passphrase, userId)
         return open_key_file(keyFileData, userId, keys, password).ring
 
@@ -248,7 +251,10 @@ def checked_secret(secret: str, name: str) -> bytes:
     except (UnicodeEncodeError, TypeError):  # half a surrogate pair, or no text at all
         data = b""
     if not 1 <= len(data) <= MAX_SECRET_SIZE:
-        raise InvalidArgumentError(f"The {name} is 1 to {MAX_SECRET_SIZE} bytes of UTF-8 text.")
+        raise InvalidArgumentError(
+            f"{name} must be text of 1 to {MAX_SECRET_SIZE} bytes in UTF-8: it is empty, too long or not "
+            "valid Unicode."
+        )
     return data
 
 
@@ -287,10 +293,11 @@ def check_key_file(data: bytes, user_id: uuid.UUID) -> None:
 def open_key_file(
     data: bytes, user_id: uuid.UUID, passphrase: PassphraseKeys | None, password: str | None
 ) -> OpenedKeyFile:
-    """Opens a KeyFile with the passphrase, or with the password alone; both have to fit where given.
+    """Open a KeyFile with the passphrase, or with the password alone; where both are given, both must fit.
 
-    `DecryptionError` for every failure that a wrong secret could be the reason of;
-    `KeySubstitutionError` for another user's file.
+    Raises `CredentialsError` if the passphrase opened the file and the given password is not the one in
+    it, `KeySubstitutionError` for another user's file, and `DecryptionError` for every other failure that
+    a wrong secret could cause: those do not tell a wrong secret from a damaged file (keyfile.md, 2.4).
     """
     found = _parse(data, user_id)
     given = None if password is None else checked_secret(password, "password")
@@ -305,8 +312,10 @@ def _open_parts(
     found: _KeyFileBytes, passphrase: PassphraseKeys | None, given: bytes | None
 ) -> KeyRing:
     secret = given if passphrase is None else _open_secret(found, passphrase)
-    if secret is None or (given is not None and not equal(secret, given)):
-        raise DecryptionError(_WRONG)
+    if secret is None:
+        raise InvalidArgumentError("A KeyFile opens with its password or its passphrase.")
+    if given is not None and not equal(secret, given):
+        raise CredentialsError(_MISTYPED)
     context = label("keyfile-password") + found.fingerprint + found.passwordSalt
     key = _password_key(secret, found.passwordSalt, found.fingerprint)
     ring = _parse_ring(unseal(key, context, found.passwordPart))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from scbroker.client.key_files import keep_mark
 from scbroker.keys import OpenedKeyFile, PassphraseKeys, seal_key_file
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop
 from tests.client.engines import postgresql_when_long
+from tests.client.network import Network
 from tests.conftest import NewProvider
 
 PATIENCE = 30.0
@@ -93,14 +96,50 @@ def test_a_wrong_passphrase_and_an_unknown_user_read_alike(
     assert len(messages) == 1
 
 
-def test_a_wrong_password_beside_the_right_passphrase_is_refused(
+def test_a_wrong_password_beside_the_right_passphrase_is_a_credentials_error(
     account: Account, new_provider: NewProvider
 ) -> None:
     provider = new_provider()
-    with pytest.raises(BrokerError.decryptionError, match="Wrong password or passphrase") as caught:
+    with pytest.raises(BrokerError.credentialsError, match="Wrong password") as caught:
         provider.logIn(account.ring.userId, WRONG, PASSPHRASE).result(PATIENCE)
-    assert WRONG not in str(caught.value)
+    assert not any(secret in str(caught.value) for secret in (WRONG, PASSWORD, PASSPHRASE))
     assert logged_in(provider) is None
+
+
+EMPTY: dict[str, Callable[[ServerProvider, Account, dict[str, Any]], Any]] = {
+    "logIn, passphrase": lambda p, a, style: p.logIn(a.ring.userId, passphrase="", **style),
+    "logIn, password": lambda p, a, style: p.logIn(a.ring.userId, "", PASSPHRASE, **style),
+    "getKeyFile, passphrase": lambda p, _, style: p.getKeyFile("", **style),
+    "createOrUpdateKeyFile, password": lambda p, a, style: p.createOrUpdateKeyFile(
+        a.key_file, "", PASSPHRASE, **style
+    ),
+    "createOrUpdateKeyFile, passphrase": lambda p, a, style: p.createOrUpdateKeyFile(
+        a.key_file, PASSWORD, "", **style
+    ),
+    "changeCredentials, password": lambda p, _, style: p.changeCredentials("", PASSPHRASE, **style),
+    "changeCredentials, passphrase": lambda p, _, style: p.changeCredentials(PASSWORD, "", **style),
+}
+
+
+@pytest.mark.parametrize("case", EMPTY)
+def test_an_empty_secret_is_a_wrong_argument_in_both_call_styles_and_nothing_is_sent(
+    account: Account, new_provider: NewProvider, case: str
+) -> None:
+    provider, failed = new_provider(account.ring), Future[BrokerError]()
+    style = {
+        "completionHandler": failed.set_result,
+        "errorHandler": failed.set_result,
+        "queue": ThreadPoolExecutor(1),
+    }
+    name = case.rpartition(" ")[2]
+    with Network() as network:
+        with pytest.raises(BrokerError.invalidArgumentError, match=f"^{name} must be"):
+            drop(EMPTY[case](provider, account, {}))
+        assert EMPTY[case](provider, account, style) is provider
+        error = failed.result(PATIENCE)
+    assert type(error) is BrokerError.invalidArgumentError
+    assert str(error).startswith(f"{name} must be")
+    assert network.sent == []
 
 
 def test_without_the_passphrase_nothing_is_sent(
@@ -133,7 +172,7 @@ def test_a_secret_that_is_no_text_is_refused(
     account: Account, new_provider: NewProvider, arguments: dict[str, Any]
 ) -> None:
     provider: Any = new_provider()
-    with pytest.raises(BrokerError.invalidArgumentError, match="is text"):
+    with pytest.raises(BrokerError.invalidArgumentError, match="must be a str, not"):
         provider.logIn(account.ring.userId, **{"passphrase": PASSPHRASE, **arguments})
 
 
@@ -226,7 +265,7 @@ def test_a_log_in_replaces_a_session_only_when_it_succeeds(
     before = logged_in(alice)
     with pytest.raises(BrokerError.credentialsError):
         alice.logIn(account.ring.userId, passphrase=WRONG).result(PATIENCE)
-    with pytest.raises(BrokerError.decryptionError):
+    with pytest.raises(BrokerError.credentialsError):
         alice.logIn(account.ring.userId, WRONG, PASSPHRASE).result(PATIENCE)
     assert logged_in(alice) == before
     assert alice.createContainer(b"").result(PATIENCE).createdBy == before

@@ -41,7 +41,7 @@ from scbroker.keys import OpenedKeyFile
 from scbroker.records.container_record import LABEL
 from scbroker.records.key_record import parse_key_record
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.users import KeyRecords
+from scbroker.wire.users import KeyFileAnswer, KeyRecords
 from tests.brokers import BrokerProcess
 from tests.client.conftest import PASSPHRASE, PASSWORD, Account, id_of
 from tests.client.network import Go, Network, answered
@@ -418,10 +418,19 @@ def keys_of_somebody_else(scene: Scene) -> Iterator[Attempt]:
         yield lambda **style: alice.createContainer(b"CANARY", accessLevels=levels, **style)
 
 
-@case(e.DecryptionError, "decryption", "Wrong password or passphrase, or a damaged KeyFile")
+@case(e.CredentialsError, "credentials", "Wrong password")
 def a_wrong_password_beside_the_right_passphrase(scene: Scene) -> Iterator[Attempt]:
     nobody, user = scene.new_provider(), scene.account.ring.userId
     yield lambda **style: nobody.logIn(user, WRONG, PASSPHRASE, **style)
+
+
+@case(e.DecryptionError, "decryption", "Wrong password or passphrase, or a damaged KeyFile")
+def a_key_file_that_was_damaged_at_the_broker(scene: Scene) -> Iterator[Attempt]:
+    nobody, user = scene.new_provider(), scene.account.ring.userId
+    damaged = scene.account.key_file[:-1] + bytes([scene.account.key_file[-1] ^ 1])
+    with Network() as network:
+        network.treat("POST", "/key-file/open", answered(KeyFileAnswer(keyFile=damaged)))
+        yield lambda **style: nobody.logIn(user, PASSWORD, PASSPHRASE, **style)
 
 
 @case(e.TrustStoreError, "trust-store", "restore it from a copy, or remove it")

@@ -149,7 +149,7 @@ class Story:
         promise = self.provider.logIn(self.user, text(self.wrong), text(self.passphrase))
         try:
             promise.result(PATIENCE)
-        except BrokerError.decryptionError:
+        except BrokerError.credentialsError:
             return promise
         raise AssertionError("The log-in did not fail.")
 

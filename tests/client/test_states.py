@@ -134,7 +134,13 @@ TRIGGERS = [
     anyhow(
         "logIn, wrong password beside the right passphrase",
         lambda s: s.log_in(password=NEW_PASSWORD, passphrase=PASSPHRASE),
-        fails(BrokerError.decryptionError),
+        NO_CREDENTIALS,
+    ),
+    anyhow("logIn, empty passphrase", lambda s: s.log_in(passphrase=""), NO_ARGUMENT),
+    anyhow(
+        "logIn, empty password beside the right passphrase",
+        lambda s: s.log_in(password="", passphrase=PASSPHRASE),
+        NO_ARGUMENT,
     ),
     anyhow(
         "logIn, no such user",

@@ -140,7 +140,7 @@ def open_with_passphrase(
     inside = unpad(cobblestone_open(wrap, context, file.passphrase_part))
     if password is not None:
         same = hmac.compare_digest(secret_octets(password), inside)
-        need(same, "another password", "decryption")
+        need(same, "another password", "credentials")
     return _open_password_part(file, inside)
 
 

@@ -157,7 +157,7 @@ def wrong_secrets(file: bytes, fields: dict[str, Any]) -> list[Vector]:
     return [
         invalid("wrong passphrase", "A letter more.", DECRYPTION,
                 **{**fields, "passphrase": PASSPHRASE + "s"}, keyFile=file),
-        invalid("wrong password", "A letter more.", DECRYPTION,
+        invalid("wrong password", "A letter more.", "credentials",
                 **{**fields, "password": PASSWORD + "s"}, keyFile=file),
         invalid("password and passphrase exchanged", "Each in place of the other.", DECRYPTION,
                 **{**fields, "passphrase": PASSWORD, "password": PASSPHRASE}, keyFile=file),

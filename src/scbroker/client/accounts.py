@@ -99,8 +99,9 @@ def _can_be_kept(reminder: str) -> bool:
 
 
 def checked_one(name: str, secret: object) -> str:
-    if not isinstance(secret, str) or not secret:
-        raise InvalidArgumentError(f"{name} is needed, as text.")
+    """Return a secret that the format can hold; `InvalidArgumentError` for any other, also an empty one."""
+    if not isinstance(secret, str):
+        raise InvalidArgumentError(f"{name} must be a str, not {type(secret).__name__}.")
     checked_secret(secret, name)
     return secret
 

@@ -140,9 +140,10 @@ class BrokerProvider(Protocol):
         fetched but the published keys, which have to be those of the KeyRing; gives nothing. A session
         that exists is replaced only when the new one stands.
 
-        Raises `credentialsError` for a wrong passphrase or an unknown user, `decryptionError` for a
-        wrong password or a damaged KeyFile, `throttledError` after too many guesses, `rollbackError`
-        when an older KeyFile is served than this device has seen."""
+        Raises `credentialsError` for a wrong or missing passphrase, an unknown user, or a wrong password,
+        `invalidArgumentError` for an empty passphrase or password, `decryptionError` for a damaged KeyFile,
+        `throttledError` after too many guesses, `rollbackError` when an older KeyFile is served than this
+        device has seen."""
 
     @overload
     def logout(
@@ -359,7 +360,8 @@ class BrokerProvider(Protocol):
         """The session's KeyFile as the broker keeps it, encrypted; verified to open and to be no older.
 
         The broker learns a proof of the passphrase and no more. Raises `credentialsError` for a wrong
-        passphrase or where there is none, `throttledError` after too many guesses."""
+        passphrase or if no KeyFile is stored, `invalidArgumentError` for an empty passphrase,
+        `throttledError` after too many guesses."""
 
     @overload
     def needToSyncAccount(

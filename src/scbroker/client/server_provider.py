@@ -165,10 +165,9 @@ class ServerProvider(BaseProvider):
             return self._log_in_with_ring(userId, keyRing, password, passphrase)
         if passphrase is None:
             raise CredentialsError("logIn needs the passphrase: the password alone opens nothing.")
-        for name, secret in (("password", password), ("passphrase", passphrase)):
-            if secret is not None and not isinstance(secret, str):
-                raise InvalidArgumentError(f"{name} is text.")
-        user_id, phrase = userId, passphrase
+        user_id, phrase = userId, accounts.checked_one("passphrase", passphrase)
+        if password is not None:
+            accounts.checked_one("password", password)
 
         async def work() -> bytes:
             session, key_file = await accounts.log_in_with_key_file(
