@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError, FileTrustStore, KeyRing, KeyType, MemoryTrustStore, ServerProvider
-from scbroker.client.accounts import validate_secret
+from scbroker.client.credentials import validate_secret
 from scbroker.client.key_files import keep_mark
 from scbroker.keys import OpenedKeyFile, PassphraseKeys, seal_key_file
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import uuid
 from collections.abc import Callable
@@ -63,7 +64,45 @@ def test_after_a_change_the_new_passphrase_opens_the_account_and_the_old_one_ope
     assert ring_of(fresh).signing[0].seeds == owner.ring.signing[0].seeds
     with pytest.raises(BrokerError.credentialsError):
         new_provider().logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)
-    assert owner.provider.getReminder().result(PATIENCE) == "", "no reminder was given"
+    assert owner.provider.getReminder().result(PATIENCE) == REMINDER, "no other was given"
+
+
+def test_a_reminder_that_is_not_given_stays_and_an_empty_one_removes_it(owner: Owner) -> None:
+    """By either operation; after the deletion of the KeyFile none is left to stay."""
+    alice, secrets = owner.provider, (f"{NEW_PASSWORD} 1", f"{NEW_PASSPHRASE} 1")
+    key_file = change(alice, number=1).result(PATIENCE)
+    assert alice.getReminder().result(PATIENCE) == REMINDER
+    for reminder, expected in (("another", "another"), (None, "another"), ("", ""), (None, "")):
+        key_file = change(alice, number=1, reminder=reminder).result(PATIENCE)
+        assert alice.getReminder().result(PATIENCE) == expected
+    for reminder, expected in (("third", "third"), (None, "third"), ("", ""), (None, "")):
+        alice.createOrUpdateKeyFile(key_file, *secrets, reminder).result(PATIENCE)
+        assert alice.getReminder().result(PATIENCE) == expected
+    change(alice, number=1, reminder="last").result(PATIENCE)
+    alice.deleteKeyFile().result(PATIENCE)
+    change(alice, number=1).result(PATIENCE)
+    assert alice.getReminder().result(PATIENCE) == ""
+
+
+@pytest.mark.parametrize("secret", ["password", "passphrase"])
+def test_a_reminder_that_stays_must_not_contain_a_new_secret(owner: Owner, secret: str) -> None:
+    """It was chosen beside other secrets. An empty or another reminder lets the change through."""
+    alice = owner.provider
+    key_file = change(alice, number=1, reminder="not THIS Horse 42, sadly").result(PATIENCE)
+    telling = {"password": f"{NEW_PASSWORD} 1", "passphrase": f"{NEW_PASSPHRASE} 1"}
+    telling[secret] = "this horse 42"
+    attempts: list[Callable[..., Promise[bytes]]] = [alice.changeCredentials]
+    if secret == "passphrase":
+        attempts.append(functools.partial(alice.createOrUpdateKeyFile, key_file))
+    with Network() as network:
+        for attempt in attempts:
+            with pytest.raises(BrokerError.invalidArgumentError, match="give another") as caught:
+                attempt(**telling).result(PATIENCE)
+            assert "horse" not in str(caught.value).lower()
+    assert network.those("PUT", KEY_FILE) == []
+    assert ring_of(alice).generation == 2
+    alice.changeCredentials(telling["password"], telling["passphrase"], "").result(PATIENCE)
+    assert alice.getReminder().result(PATIENCE) == ""
 
 
 def test_a_change_keeps_the_keys_and_raises_the_generation_by_one(alice: ServerProvider) -> None:

@@ -23,6 +23,7 @@ from scbroker.wire.orders import KeyFileStoring
 from scbroker.wire.users import KeyFileAnswer, KeyFileState
 from tests.brokers import BrokerProcess, Wire
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop, id_of
+from tests.client.engines import both_engines
 from tests.client.network import Network, answered, lost
 from tests.client.owners import (
     KEY_FILE,
@@ -96,18 +97,75 @@ def test_a_change_after_a_deletion_stores_the_next_generation(alice: ServerProvi
     assert alice.needToSyncAccount(id_of(alice), key_file).result(PATIENCE) is False
 
 
-@pytest.mark.parametrize(
-    "secrets",
-    [(NEW_PASSWORD, PASSPHRASE), (PASSWORD, NEW_PASSPHRASE)],
-    ids=["password", "passphrase"],
-)
-def test_a_key_file_that_does_not_open_under_both_secrets_is_not_stored(
-    account: Account, new_provider: NewProvider, secrets: tuple[str, str]
+@pytest.mark.parametrize("passphrase", [PASSPHRASE, NEW_PASSPHRASE], ids=["its own", "another"])
+def test_a_key_file_that_the_password_does_not_open_is_not_stored(
+    account: Account, new_provider: NewProvider, passphrase: str
+) -> None:
+    """A wrong password is one error, whatever the passphrase, and nothing is sent."""
+    provider = new_provider(account.ring)
+    with Network() as network, pytest.raises(BrokerError.credentialsError) as caught:
+        provider.createOrUpdateKeyFile(account.key_file, NEW_PASSWORD, passphrase).result(PATIENCE)
+    assert NEW_PASSWORD not in str(caught.value)
+    assert network.sent == []
+
+
+@both_engines
+def test_the_same_bytes_with_another_passphrase_are_secured_under_that_passphrase(
+    owner: Owner, new_provider: NewProvider
+) -> None:
+    """As the next generation: of one generation there is one KeyFile, on every device."""
+    alice, user = owner.provider, owner.user_id
+    other = new_provider(ring_of(alice))
+    made = alice.createContainer(b"x").result(PATIENCE)
+    stored = alice.createOrUpdateKeyFile(owner.key_file, PASSWORD, NEW_PASSPHRASE).result(PATIENCE)
+    assert stored != owner.key_file
+    assert KeyRing.open(stored, user, password=PASSWORD, passphrase=NEW_PASSPHRASE).generation == 2
+    assert alice.getReminder().result(PATIENCE) == REMINDER
+    for password in (None, PASSWORD):
+        fresh = new_provider()
+        assert fresh.logIn(user, password, NEW_PASSPHRASE).result(PATIENCE) == stored
+        assert fresh.getContainerContent(made.id).result(PATIENCE) == b"x"
+    with pytest.raises(BrokerError.credentialsError):
+        new_provider().logIn(user, passphrase=PASSPHRASE).result(PATIENCE)
+    for device in (alice, other):
+        assert device.needToSyncAccount(user, stored).result(PATIENCE) is False
+        assert device.needToSyncAccount(user, owner.key_file).result(PATIENCE) is True
+        assert device.getContainerContent(made.id).result(PATIENCE) == b"x"
+    with pytest.raises(BrokerError.rollbackError, match="give the bytes"):
+        alice.createOrUpdateKeyFile(owner.key_file, PASSWORD, PASSPHRASE).result(PATIENCE)
+    again = alice.createOrUpdateKeyFile(stored, PASSWORD, PASSPHRASE).result(PATIENCE)
+    assert new_provider().logIn(user, PASSWORD, PASSPHRASE).result(PATIENCE) == again
+    assert ring_of(alice).generation == 3
+
+
+def test_another_passphrase_after_a_deletion_secures_the_same_bytes_too(
+    owner: Owner, new_provider: NewProvider
+) -> None:
+    owner.provider.deleteKeyFile().result(PATIENCE)
+    storing = owner.provider.createOrUpdateKeyFile(owner.key_file, PASSWORD, NEW_PASSPHRASE)
+    stored = storing.result(PATIENCE)
+    found = new_provider().logIn(owner.user_id, PASSWORD, NEW_PASSPHRASE).result(PATIENCE)
+    assert found == stored != owner.key_file
+
+
+def test_another_passphrase_whose_answer_is_lost_is_stored_once(owner: Owner) -> None:
+    with Network() as network:
+        network.treat("PUT", KEY_FILE, lost(2))
+        storing = owner.provider.createOrUpdateKeyFile(owner.key_file, PASSWORD, NEW_PASSPHRASE)
+        stored = storing.result(PATIENCE)
+    bodies = [each.body for each in network.those("PUT", KEY_FILE)]
+    assert (len(bodies), len(set(bodies))) == (3, 1)
+    assert owner.provider.getKeyFile(NEW_PASSPHRASE).result(PATIENCE) == stored
+
+
+def test_another_passphrase_is_chosen_as_carefully_as_a_first_one(
+    account: Account, new_provider: NewProvider
 ) -> None:
     provider = new_provider(account.ring)
-    with Network() as network, pytest.raises(BrokerError) as caught:
-        provider.createOrUpdateKeyFile(account.key_file, *secrets).result(PATIENCE)
-    assert caught.type in (BrokerError.credentialsError, BrokerError.decryptionError)
+    with Network() as network:
+        storing = provider.createOrUpdateKeyFile(account.key_file, PASSWORD, "short")
+        with pytest.raises(BrokerError.invalidArgumentError, match="too weak"):
+            storing.result(PATIENCE)
     assert network.sent == []
 
 

@@ -420,3 +420,26 @@ def test_a_reminder_with_a_secret_in_any_spelling_is_refused_before_anything_is_
             act().result(PATIENCE)
         assert reminder not in str(caught.value)
     assert mallory.since(count) == []
+
+
+@attack(34, "reminder leaks")
+def test_a_reminder_that_stays_does_not_come_to_contain_the_secret_that_is_chosen(
+    mallory: HostileBroker,
+) -> None:
+    """It was good beside the secrets of before; nobody gave it again, and nobody saw it."""
+    alice = account(mallory, "hinted")
+    device = mallory.device(alice.ring)
+    key_file = device.changeCredentials(PASSWORD, PASSPHRASE, f"as in {SECRETS[1]}").result(
+        PATIENCE
+    )
+    count = len(mallory.heard)
+    acts: list[Callable[[], Promise[Any]]] = [
+        lambda: device.changeCredentials(*SECRETS),
+        lambda: device.createOrUpdateKeyFile(key_file, PASSWORD, SECRETS[1]),
+    ]
+    for act in acts:
+        with pytest.raises(BrokerError.invalidArgumentError, match="contains one of") as caught:
+            act().result(PATIENCE)
+        assert SECRETS[1] not in str(caught.value)
+    assert "PUT /v1/key-file" not in mallory.since(count)
+    assert device.getReminder().result(PATIENCE) == f"as in {SECRETS[1]}"

@@ -124,11 +124,23 @@ def test_a_key_file_that_is_stored_takes_the_place_of_the_old_one_with_all_that_
     assert _reminder(alice) == "the cät"
 
 
-def test_a_storing_without_reminder_removes_the_stored_one(new_user: NewUser) -> None:
+def test_a_storing_without_reminder_keeps_the_stored_one_and_an_empty_one_removes_it(
+    new_user: NewUser,
+) -> None:
     alice = new_user()
-    for reminder, expected in (("one", "one"), (None, ""), ("two", "two"), ("", "")):
+    for reminder, expected in (
+        (None, ""), ("one", "one"), (None, "one"), ("two", "two"), ("", ""), (None, ""),
+    ):  # fmt: skip
         store(alice, authorized(alice, storing(alice, reminder=reminder))).expect(204)
         assert _reminder(alice) == expected
+    store(alice, authorized(alice, storing(alice, reminder="three"))).expect(204)
+    message = msgspec.to_builtins(authorized(alice, storing(alice)), builtin_types=(bytes,))
+    del message["reminder"]
+    alice.wire.call("PUT", "/v1/key-file", message).expect(204)
+    assert _reminder(alice) == "three"
+    delete_key_file(alice, ordered(alice, "delete-key-file")).expect(204)
+    store(alice, authorized(alice, storing(alice))).expect(204)
+    assert _reminder(alice) == "", "it went with the KeyFile"
 
 
 def test_any_later_generation_is_taken_and_kept(new_user: NewUser) -> None:
@@ -207,7 +219,7 @@ def test_a_key_file_follows_the_stored_one_and_is_not_older(
     if case.taken:
         store(alice, message).expect(204)
         assert _state(alice).hash == sha256(message.keyFile)
-        assert _reminder(alice) == (message.reminder or "")
+        assert _reminder(alice) == ("first" if message.reminder is None else message.reminder)
     else:
         with unchanged():
             store(alice, message).expect(409, "conflict")
@@ -651,7 +663,8 @@ def test_what_differs_from_the_stored_in_anything_needs_an_order(
     mine = [SignedObject.of(signed) for signed in records]
     changes: tuple[dict[str, Any], ...] = (
         {"auth": random_bytes(32)},
-        {"reminder": None},
+        {"auth": random_bytes(32), "reminder": None},
+        {"reminder": ""},
         {"reminder": "R"},
         {"keyFile": last.keyFile + b"\0"},
         {"generation": last.generation + 1},
@@ -668,6 +681,8 @@ def test_what_differs_from_the_stored_in_anything_needs_an_order(
         whole = [SignedObject.of(signed) for signed in chain_of(new).records]
         for keys in ([], mine[1:], whole):
             store(alice, replace(last, keyRecords=keys)).expect(204)
+        # Without a reminder the stored one is to stay, as it does.
+        store(alice, replace(last, reminder=None)).expect(204)
 
 
 # Key records

@@ -6,9 +6,7 @@ for it (`auth`), which opens nothing.
 
 from __future__ import annotations
 
-import unicodedata
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -23,13 +21,11 @@ from scbroker.errors import (
     BrokerFaultError,
     ChallengeError,
     CredentialsError,
-    InvalidArgumentError,
 )
 from scbroker.keys import (
     KeyRing,
     OpenedKeyFile,
     PassphraseKeys,
-    checked_secret,
     open_key_file,
     seal_key_file,
 )
@@ -37,80 +33,7 @@ from scbroker.records.key_record import KeyChain
 from scbroker.wire import users as wire
 from scbroker.wire.codec import SignedObject
 
-Validator = Callable[[str], str | None]
 _MARKS: Final = "trust-store"
-_MIN_LENGTH: Final = 8
-_MIN_CLASSES: Final = 3
-
-
-def validate_secret(secret: str) -> str | None:
-    """The default policy: what is wrong with a password or passphrase, or None.
-
-    At least 8 characters from 3 of 4 classes: lower case, upper case, digits, everything else.
-    """
-    classes = {
-        "lower" if char.islower() else "upper" if char.isupper() else "digit"
-        if char.isdigit() else "other"
-        for char in secret
-    }  # fmt: skip
-    if len(secret) < _MIN_LENGTH:
-        return f"it has fewer than {_MIN_LENGTH} characters"
-    if len(classes) < _MIN_CLASSES:
-        return "it has fewer than 3 of: lower case, upper case, digits, other characters"
-    return None
-
-
-def checked_credentials(
-    password: object, passphrase: object, reminder: object, validator: Validator
-) -> tuple[str, str, str | None]:
-    """New secrets and their reminder; `InvalidArgumentError` says which is wrong and why."""
-    secrets = (
-        _checked_new("password", password, validator),
-        _checked_new("passphrase", passphrase, validator),
-    )
-    return *secrets, checked_reminder(reminder, secrets)
-
-
-def checked_secrets(password: object, passphrase: object) -> tuple[str, str]:
-    """Secrets that exist already: what was good enough once is, whatever the policy says today."""
-    return checked_one("password", password), checked_one("passphrase", passphrase)
-
-
-def checked_reminder(reminder: object, secrets: tuple[str, str]) -> str | None:
-    if reminder is None:
-        return None
-    if not isinstance(reminder, str) or not _can_be_kept(reminder):
-        raise InvalidArgumentError("reminder is text of at most 1,024 bytes, or None.")
-    if any(_folded(secret) in _folded(reminder) for secret in secrets):
-        raise InvalidArgumentError("The reminder contains a secret, and the broker can read it.")
-    return reminder
-
-
-def _folded(text: str) -> str:
-    """The same for every spelling of a secret, and in either case."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-
-
-def _can_be_kept(reminder: str) -> bool:
-    try:
-        return "\0" not in reminder and len(reminder.encode()) <= wire.MAX_REMINDER
-    except UnicodeEncodeError:
-        return False
-
-
-def checked_one(name: str, secret: object) -> str:
-    """Return a secret that the format can hold; `InvalidArgumentError` for any other, also an empty one."""
-    if not isinstance(secret, str):
-        raise InvalidArgumentError(f"{name} must be a str, not {type(secret).__name__}.")
-    checked_secret(secret, name)
-    return secret
-
-
-def _checked_new(name: str, given: object, validator: Validator) -> str:
-    secret = checked_one(name, given)
-    if (fault := validator(secret)) is not None:
-        raise InvalidArgumentError(f"The {name} is too weak: {fault}.")
-    return secret
 
 
 async def register(
@@ -174,11 +97,6 @@ async def log_in_with_ring(transport: Transport, store: TrustStore, ring: KeyRin
         ) from None
     ring.check_chain(chains[ring.userId])
     return session
-
-
-async def reminder(transport: Transport, user_id: uuid.UUID) -> str:
-    answer = await transport.call("GET", f"/v1/users/{user_id}/reminder", wire.ReminderAnswer)
-    return answer.reminder
 
 
 def _marks(store: TrustStore, ring: KeyRing) -> Marks:

@@ -8,19 +8,24 @@ registration (`accounts`).
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from scbroker.client.credentials import Validator, check_kept_reminder, checked_new
 from scbroker.client.directory import now
 from scbroker.client.io_thread import io_thread
 from scbroker.client.session import Session, log_in_again
+from scbroker.client.transport import Transport
 from scbroker.client.trust_store import Marks
 from scbroker.crypto.verify import SIGNATURE_SIZE, sha256
 from scbroker.errors import (
     BrokerFaultError,
     ConflictError,
+    CredentialsError,
+    DecryptionError,
     ForkError,
     IntegrityError,
     InvalidArgumentError,
@@ -75,6 +80,7 @@ async def change_credentials(
     async with session.changing_keys():
         current = await _current(session)
         _check_not_changed_elsewhere(session, current)
+        await _check_kept_reminder(session, reminder, (password, passphrase))
         generation = max(current.generation, session.keys.generation) + 1
         ring = session.keys.next(generation, fresh=compromised)
         keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, session.userId)
@@ -95,30 +101,40 @@ async def change_credentials(
 
 
 async def create_or_update(
-    session: Session, key_file: bytes, password: str, passphrase: str, reminder: str | None
+    session: Session,
+    key_file: bytes,
+    secrets: tuple[str, str],
+    reminder: str | None,
+    validator: Validator,
 ) -> bytes:
-    """Stores a KeyFile that opens under both secrets, has the published keys and is not older."""
+    """Store a KeyFile that its password opens, secured by this passphrase; return the bytes stored.
+
+    The KeyFile must have the published keys and be no older than the one stored last. If its passphrase
+    is another one, its KeyRing is sealed anew: other bytes need another generation (keyfile.md, 4).
+    """
+    password, passphrase = secrets
     keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, session.userId)
-    opened = await io_thread.in_pool(open_key_file, key_file, session.userId, keys, password)
+    opened, is_under_it = await _open(session, key_file, password, keys)
+    if not is_under_it:
+        checked_new("passphrase", passphrase, validator)
     async with session.changing_keys():
         current = await _current(session)
-        opened.ring.check_chain(current.chain)
-        if opened.ring.generation < current.generation:
-            raise RollbackError(
-                "A newer KeyFile than this one was stored before: use changeCredentials for a new one."
-            )
-        if opened.ring.generation == current.generation and current.stored is not None:
-            _check_same(opened.hash, current.stored)
-        _check_mark(_mark(session), opened)
+        _check_not_older(session, current, opened)
+        ring = opened.ring
+        if not is_under_it:
+            generation = max(current.generation, ring.generation, session.keys.generation) + 1
+            ring = ring.next(generation, fresh=False)
+            key_file = await io_thread.in_pool(seal_key_file, ring, password, keys)
+        await _check_kept_reminder(session, reminder, secrets)
         storing = KeyFileStoring(
             keyFile=key_file,
-            generation=opened.ring.generation,
+            generation=ring.generation,
             auth=keys.auth,
             replaces=current.stored,
             reminder=reminder,
             authorization=_UNSIGNED,
         )
-        await _store(session, storing, opened.ring, current.chain, [])
+        await _store(session, storing, ring, current.chain, [])
         return key_file
 
 
@@ -134,6 +150,12 @@ async def fetch(session: Session, passphrase: str) -> bytes:
     opened = await io_thread.in_pool(open_key_file, answer.keyFile, session.userId, keys, None)
     keep_mark(session.marks, opened)
     return answer.keyFile
+
+
+async def fetch_reminder(transport: Transport, user_id: uuid.UUID) -> str:
+    """Return the stored reminder of any user; "" for an unknown user as for one without."""
+    answer = await transport.call("GET", f"/v1/users/{user_id}/reminder", wire.ReminderAnswer)
+    return answer.reminder
 
 
 async def delete(session: Session) -> None:
@@ -208,6 +230,36 @@ def _mark(session: Session) -> Mark | None:
     return _decode(session.marks.get(_KIND, b""))
 
 
+async def _open(
+    session: Session, key_file: bytes, password: str, keys: PassphraseKeys
+) -> tuple[OpenedKeyFile, bool]:
+    """Open a KeyFile with its password, and tell whether it is sealed under this passphrase too."""
+    with suppress(DecryptionError):  # another passphrase, unless the password is wrong as well
+        return await io_thread.in_pool(
+            open_key_file, key_file, session.userId, keys, password
+        ), True
+    try:
+        return await io_thread.in_pool(
+            open_key_file, key_file, session.userId, None, password
+        ), False
+    except DecryptionError:
+        raise CredentialsError(
+            "The password does not open this KeyFile, or the KeyFile is damaged."
+        ) from None
+
+
+async def _check_kept_reminder(
+    session: Session, given: str | None, secrets: tuple[str, str]
+) -> None:
+    """Refuse to keep a stored reminder that contains one of these secrets.
+
+    Costs one request if no reminder is given. The answer of GET /v1/key-file could carry the reminder
+    instead, but then every needToSyncAccount would transfer it too.
+    """
+    if given is None:
+        check_kept_reminder(await fetch_reminder(session.transport, session.userId), secrets)
+
+
 async def _state(session: Session) -> wire.KeyFileState:
     """What the broker says is stored, which is nothing older than this device has seen."""
     state = await session.call("GET", "/v1/key-file", wire.KeyFileState)
@@ -230,6 +282,19 @@ async def _current(session: Session) -> _Current:
     session.keys.check_chain(chain)
     state = await _state(session)
     return _Current(chain, state.hash, state.generation)
+
+
+def _check_not_older(session: Session, current: _Current, opened: OpenedKeyFile) -> None:
+    """Raise unless the KeyFile has the published keys, and is the newest or follows it."""
+    opened.ring.check_chain(current.chain)
+    if opened.ring.generation < current.generation:
+        raise RollbackError(
+            "A newer KeyFile than this one was stored before: give the bytes that createOrUpdateKeyFile or "
+            "changeCredentials gave last, or use changeCredentials for new secrets."
+        )
+    if opened.ring.generation == current.generation and current.stored is not None:
+        _check_same(opened.hash, current.stored)
+    _check_mark(_mark(session), opened)
 
 
 def _check_not_changed_elsewhere(session: Session, current: _Current) -> None:

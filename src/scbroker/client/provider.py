@@ -215,17 +215,19 @@ class BrokerProvider(Protocol):
     def changeCredentials(self, *args: Any, **kwargs: Any) -> Any:
         """Encrypts the KeyFile anew under other secrets; gives its encrypted bytes.
 
-        Without a reminder the old one is removed. The tokens of the user's other sessions end; a device
-        that holds the KeyRing in memory goes on with it. `compromised=True` ends that too: it makes a new
-        signing and a new encryption key, the next of their index, and retires the old ones, which still
-        open and verify what was made with them; other devices log in again with the new passphrase. A
-        KeyRing that leaked is lost all the same, since signing key 0 stays what the user id is made of:
-        register anew and grant again. Takes about 0.4 s (Argon2id). The broker learns what it learns at
-        `register`, and the new public keys.
+        A `reminder` that is not given (None) stays as it is; an empty one removes it. The client reads a
+        reminder that is to stay, and refuses it if it contains one of the new secrets.
 
-        Raises `invalidArgumentError` for a weak secret, `conflictError` when the credentials were
-        changed on another device meanwhile. After an `unreachableError` either secrets may be in force:
-        try the new ones first."""
+        The tokens of the user's other sessions end; a device that holds the KeyRing in memory goes on
+        with it. `compromised=True` ends that too: it makes a new signing and a new encryption key, the
+        next of their index, and retires the old ones, which still open and verify what was made with
+        them; other devices log in again with the new passphrase. A KeyRing that leaked is lost all the
+        same, since signing key 0 stays what the user id is made of: register anew and grant again. Takes
+        about 0.4 s (Argon2id). The broker learns what it learns at `register`, and the new public keys.
+
+        Raises `invalidArgumentError` for a weak secret or a reminder that contains one, `conflictError`
+        when the credentials were changed on another device meanwhile. After an `unreachableError` either
+        secrets may be in force: try the new ones first."""
 
     @overload
     def getKeyRing(
@@ -309,14 +311,24 @@ class BrokerProvider(Protocol):
 
     @operation
     def createOrUpdateKeyFile(self, *args: Any, **kwargs: Any) -> Any:
-        """Stores a KeyFile that is at hand on the broker, in place of the one there; gives its bytes.
+        """Store a KeyFile that is at hand, in place of the one on the broker; return the bytes stored.
 
-        Before anything is sent it has to open under both secrets, hold exactly the published keys and be
-        no older than the one stored last. The passphrase is what releases it from then on; without a
-        reminder the old one is removed. For a backup, or after `deleteKeyFile`.
+        The password must open the KeyFile; this is checked before anything is sent. The passphrase secures
+        it on the broker from then on. If it is the passphrase of these bytes, they are stored as they are.
+        If it is another one, the KeyRing is sealed anew under both secrets as the next generation: keep the
+        bytes that this returns, since the ones given are then older than the stored ones. The secrets
+        stored last release and open the KeyFile; sessions go on.
 
-        Raises `invalidArgumentError` for bytes that are not this user's KeyFile, `decryptionError` for a
-        wrong secret, `rollbackError` for an older one."""
+        The KeyFile must hold exactly the published keys and be no older than the one stored last. A
+        `reminder` that is not given (None) stays as it is, under the same check as in `changeCredentials`;
+        an empty one removes it. For a backup, another passphrase, or after `deleteKeyFile`.
+
+        The broker learns what it learns at `register` of the KeyFile and the reminder.
+
+        Raises `invalidArgumentError` for bytes that are not this user's KeyFile, a weak new passphrase, or
+        a reminder that contains a secret; `credentialsError` if the password does not open the KeyFile,
+        also where that is because the KeyFile is damaged; `rollbackError` for an older KeyFile and
+        `forkError` for another one of the same generation."""
 
     @overload
     def deleteKeyFile(

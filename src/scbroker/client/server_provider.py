@@ -17,9 +17,9 @@ from typing import Any, Final, Self, TypeVar
 
 import platformdirs
 
-from scbroker.client import accounts, event_log, fetching, key_files, public_keys
-from scbroker.client.accounts import Validator, validate_secret
+from scbroker.client import accounts, credentials, event_log, fetching, key_files, public_keys
 from scbroker.client.base_provider import BaseProvider
+from scbroker.client.credentials import Validator, validate_secret
 from scbroker.client.io_thread import io_thread
 from scbroker.client.session import Session
 from scbroker.client.transport import Transport, checked_endpoint
@@ -140,7 +140,7 @@ class ServerProvider(BaseProvider):
         return f"<ServerProvider of {self._endpoint.url}, {state}>"
 
     def _register(self, password: str, passphrase: str, reminder: str | None = None) -> Work[bytes]:
-        checked = accounts.checked_credentials(password, passphrase, reminder, self._validator)
+        checked = credentials.checked_credentials(password, passphrase, reminder, self._validator)
 
         async def work() -> bytes:
             session, key_file = await accounts.register(
@@ -165,9 +165,9 @@ class ServerProvider(BaseProvider):
             return self._log_in_with_ring(userId, keyRing, password, passphrase)
         if passphrase is None:
             raise CredentialsError("logIn needs the passphrase: the password alone opens nothing.")
-        user_id, phrase = userId, accounts.checked_one("passphrase", passphrase)
+        user_id, phrase = userId, credentials.checked_one("passphrase", passphrase)
         if password is not None:
-            accounts.checked_one("password", password)
+            credentials.checked_one("password", password)
 
         async def work() -> bytes:
             session, key_file = await accounts.log_in_with_key_file(
@@ -226,7 +226,7 @@ class ServerProvider(BaseProvider):
         session = self._session()
         if not isinstance(compromised, bool):
             raise InvalidArgumentError("compromised is True or False.")
-        checked = accounts.checked_credentials(password, passphrase, reminder, self._validator)
+        checked = credentials.checked_credentials(password, passphrase, reminder, self._validator)
         return session.hold(
             key_files.change_credentials(session, *checked, compromised=compromised)
         )
@@ -236,14 +236,16 @@ class ServerProvider(BaseProvider):
     ) -> Work[bytes]:
         session = self._session()
         key_file = key_files.checked_key_file(keyFileData, session.userId)
-        secrets = accounts.checked_secrets(password, passphrase)
-        checked = accounts.checked_reminder(reminder, secrets)
-        return session.hold(key_files.create_or_update(session, key_file, *secrets, checked))
+        secrets = credentials.checked_secrets(password, passphrase)
+        checked = credentials.checked_reminder(reminder, secrets)
+        return session.hold(
+            key_files.create_or_update(session, key_file, secrets, checked, self._validator)
+        )
 
     def _getKeyFile(self, passphrase: str) -> Work[bytes]:
         session = self._session()
         return session.hold(
-            key_files.fetch(session, accounts.checked_one("passphrase", passphrase))
+            key_files.fetch(session, credentials.checked_one("passphrase", passphrase))
         )
 
     def _deleteKeyFile(self) -> Work[None]:
@@ -265,7 +267,7 @@ class ServerProvider(BaseProvider):
         user_id = self._session().userId if userId is None else userId
         if not isinstance(user_id, uuid.UUID):
             raise InvalidArgumentError("userId is a uuid.UUID.")
-        return accounts.reminder(self._transport, user_id)
+        return key_files.fetch_reminder(self._transport, user_id)
 
     def _getSecuredContainer(self, containerId: uuid.UUID) -> Work[SecuredContainer]:
         session = self._session()

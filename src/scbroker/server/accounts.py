@@ -65,7 +65,7 @@ async def register(broker: Broker, call: Call, message: Registration) -> Registe
             },
         )
         add_key_records(connection, user_id.bytes, records, 0)
-        row = key_file_row(user_id.bytes, message.keyFile, verifier, message.reminder)
+        row = key_file_row(user_id.bytes, message.keyFile, verifier, message.reminder or "")
         connection.execute(sql.ADD_KEY_FILE, row)
 
     await broker.database.write(store)

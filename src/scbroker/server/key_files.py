@@ -71,17 +71,22 @@ async def state(broker: Broker, call: Call, message: None) -> KeyFileState:
 
 
 async def store(broker: Broker, call: Call, message: KeyFileStoring) -> None:
-    """Stores a KeyFile in place of the one that it names, and appends its key records."""
+    """Store a KeyFile in place of the one that it names, and append its key records.
+
+    Without a reminder the stored one stays; an empty one removes it.
+    """
     check_reminder(message.reminder)
     records = [item.signed for item in message.keyRecords]
     user_id = call.session.id
     verifier = verifier_of(broker, user_id, message.auth)
-    row = key_file_row(user_id, message.keyFile, verifier, message.reminder)
     await _verify_chain(broker, call)
 
     def write(connection: Connection) -> None:
         user = _lock_living(connection, user_id)
         stored = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
+        kept = "" if stored is None else stored.reminder
+        reminder = kept if message.reminder is None else message.reminder
+        row = key_file_row(user_id, message.keyFile, verifier, reminder)
         chain = broker.chains.look(connection, user_id, user.chain_length)
         if _is_stored(user, stored, chain, message, row):
             return
@@ -151,15 +156,13 @@ def verifier_of(broker: Broker, user_id: bytes, auth: bytes) -> bytes:
     return broker.keyed("verifier", user_id, auth)
 
 
-def key_file_row(
-    user_id: bytes, key_file: bytes, verifier: bytes, reminder: str | None
-) -> dict[str, Any]:
+def key_file_row(user_id: bytes, key_file: bytes, verifier: bytes, reminder: str) -> dict[str, Any]:
     return {
         "user_id": user_id,
         "key_file": key_file,
         "key_file_hash": sha256(key_file),
         "verifier": verifier,
-        "reminder": reminder or "",
+        "reminder": reminder,
     }
 
 

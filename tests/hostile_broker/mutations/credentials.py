@@ -11,7 +11,7 @@ _SEAL: Final = "src/scbroker/crypto/seal.py"
 _CODEC: Final = "src/scbroker/wire/codec.py"
 _MARKS: Final = "src/scbroker/client/key_files.py"
 _CHAIN: Final = "src/scbroker/records/key_record.py"
-_CLIENT: Final = "src/scbroker/client/accounts.py"
+_CLIENT: Final = "src/scbroker/client/credentials.py"
 _RELEASE: Final = "src/scbroker/server/key_files.py"
 _SESSIONS: Final = "src/scbroker/server/sessions.py"
 _REMINDERS: Final = "src/scbroker/server/accounts.py"
@@ -515,8 +515,8 @@ REMINDERS: Final = [
         "a reminder with a secret in it is refused",
         Edit(
             _CLIENT,
-            "    if any(_folded(secret) in _folded(reminder) for secret in secrets):\n",
-            "    if reminder in secrets:\n",
+            "    return any(_folded(secret) in _folded(reminder) for secret in secrets)\n",
+            "    return reminder in secrets\n",
         ),
         tests_of(
             "guessing",
@@ -546,6 +546,14 @@ REMINDERS: Final = [
                     "in capitals with the accent apart",
                 )
             ),
+        ),
+    ),
+    against(
+        34,
+        "a reminder that stays is looked at beside new secrets",
+        Edit(_MARKS, "    if given is None:\n", "    if False:\n"),
+        tests_of(
+            "guessing", "a_reminder_that_stays_does_not_come_to_contain_the_secret_that_is_chosen"
         ),
     ),
     against(
