@@ -289,6 +289,8 @@ class Wire:
     broker: Address
     application: str = "tests"
     token: str | None = None
+    device_pass: bytes | None = None
+    """What the last log-in brought; sent with a guess that is told to."""
     _connection: http.client.HTTPConnection | None = field(default=None, repr=False)
     _used: float = field(default=0.0, repr=False)
 
@@ -415,5 +417,18 @@ class Wire:
     def log_in(self, ring: KeyRing) -> Self:
         """Begins a session of this user, which all further requests carry."""
         answer = self.call("POST", "/v1/sessions", self.log_in_request(ring)).expect(201)
-        self.token = answer.message(u.Session).token
+        session = answer.message(u.Session)
+        self.token, self.device_pass = session.token, session.devicePass
         return self
+
+    def open_key_file(
+        self,
+        user: uuid.UUID,
+        auth: bytes,
+        device_pass: bytes | None = None,
+        address: str | None = None,
+    ) -> Answer:
+        """Guesses at a passphrase, from another address where the broker trusts this one as a proxy."""
+        message = u.KeyFileOpening(auth=auth, devicePass=device_pass)
+        path = f"/v1/users/{user}/key-file/open"
+        return self.call("POST", path, message, X_Forwarded_For=address)

@@ -356,7 +356,11 @@ def test_a_key_file_of_before_a_rotation_is_a_rollback_on_every_device(
     token, forever = token_of(owner.provider), clock() + 10**10
     with Network() as network:
         network.treat("POST", "/key-file/open", answered(KeyFileAnswer(keyFile=owner.key_file)))
-        network.treat("POST", "/v1/sessions", answered(Session(token=token, expiresAt=forever)))
+        network.treat(
+            "POST",
+            "/v1/sessions",
+            answered(Session(token=token, expiresAt=forever, devicePass=bytes(48))),
+        )
         before = ring_of(owner.provider)
         with pytest.raises(BrokerError.rollbackError, match="older KeyFile was served"):
             owner.provider.logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)

@@ -369,3 +369,44 @@ def test_a_file_does_what_a_dict_does_whatever_the_order(
             assert mine.get(kind, key) == model.get((kind, key))
     reader = store.open(USER, SECRET)
     assert {name: reader.get(*name) for name in model} == model
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_a_pass_is_kept_for_each_user_until_another_takes_its_place(
+    kind: str, tmp_path: Path
+) -> None:
+    store = MemoryTrustStore() if kind == "memory" else FileTrustStore(tmp_path / "new")
+    other = uuid.uuid4()
+    assert store.read_pass(USER) is None
+    for number in range(3):
+        store.keep_pass(USER, bytes([number]) * 48)
+        assert store.read_pass(USER) == bytes([number]) * 48
+    store.keep_pass(other, b"x" * 48)
+    assert (store.read_pass(USER), store.read_pass(other)) == (b"\2" * 48, b"x" * 48)
+    store.open(USER, SECRET)
+    assert store.read_pass(USER) == b"\2" * 48
+
+
+def test_a_pass_is_its_owners_alone_and_nothing_else_stays_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / f"{USER}.pass"
+    path.write_bytes(b"open to all")
+    path.chmod(0o644)
+    FileTrustStore(tmp_path).keep_pass(USER, bytes(48))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_pass_that_cannot_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileTrustStore(tmp_path)
+    store.keep_pass(USER, bytes(48))
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(BrokerError.trustStoreError, match="No space left"):
+        store.keep_pass(USER, b"x" * 48)
+    assert store.read_pass(USER) == bytes(48)
+    assert [path.name for path in tmp_path.iterdir()] == [f"{USER}.pass"]

@@ -337,6 +337,8 @@ class _Day:
         self.alice.needToSyncAccount(self.user, key_file).result(PATIENCE)
         self.alice.logout().result(PATIENCE)
         self.alice.logIn(self.user, passphrase=self.passphrases[2]).result(PATIENCE)
+        self.evidence.sent["device pass"] = self.store.read_pass(self.user) or b""
+        self.alice.getKeyFile(self.passphrases[2]).result(PATIENCE)
         KeyRing.open(key_file, self.user, password=self.passwords[2])
         keys = PassphraseKeys.derive(self.passphrases[2], self.user)
         self.evidence.note("KeyFile keys", keys.wrap)

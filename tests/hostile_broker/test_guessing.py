@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
@@ -77,9 +78,14 @@ def stranger(broker: BrokerProcess) -> Iterator[Wire]:
         yield wire
 
 
-def guess(wire: Wire, user: uuid.UUID, auth: bytes, address: str | None = None) -> Answer:
-    path = f"/v1/users/{user}/key-file/open"
-    return wire.call("POST", path, {"auth": auth}, X_Forwarded_For=address)
+def guess(
+    wire: Wire,
+    user: uuid.UUID,
+    auth: bytes,
+    address: str | None = None,
+    device_pass: bytes | None = None,
+) -> Answer:
+    return wire.open_key_file(user, auth, device_pass, address)
 
 
 def ask_reminder(wire: Wire, user: uuid.UUID, address: str | None = None) -> Answer:
@@ -273,7 +279,7 @@ def test_a_sync_says_nothing_of_any_user_but_the_sessions_own(mallory: HostileBr
 
 
 @attack(33, "enumeration")
-def test_guesses_are_throttled_by_user_and_by_address_and_a_delay_of_the_user_is_the_limit(
+def test_guesses_are_throttled_by_user_and_by_address_and_a_delay_of_new_devices_is_the_limit(
     broker: BrokerProcess, stranger: Wire
 ) -> None:
     auth, wrong = random_bytes(32), random_bytes(32)
@@ -290,6 +296,82 @@ def test_guesses_are_throttled_by_user_and_by_address_and_a_delay_of_the_user_is
     assert [tries(ring, "203.0.113.4") for ring in others[:3] for _ in range(3)] == [401] * 9
     assert tries(others[3], "203.0.113.4") == 429
     assert tries(others[3], "203.0.113.5") == 401
+
+
+@dataclass(frozen=True)
+class Devices:
+    """A user, what proves the right passphrase, and passes of devices that had a session."""
+
+    ring: KeyRing
+    auth: bytes
+    passes: list[bytes]
+
+
+@pytest.fixture
+def devices(broker: BrokerProcess) -> Devices:
+    auth = random_bytes(32)
+    ring = broker.new_user(auth)
+    return Devices(ring, auth, [pass_of(broker, ring) for _ in range(8)])
+
+
+def pass_of(broker: BrokerProcess, ring: KeyRing) -> bytes:
+    with Wire(broker) as wire:
+        found = wire.log_in(ring).device_pass
+        assert found is not None
+        return found
+
+
+@attack(33, "enumeration")
+def test_strangers_who_guess_lock_no_device_out_that_was_in_before(
+    stranger: Wire, devices: Devices
+) -> None:
+    """From everywhere, and at any user from the very address that the device has as well."""
+    user = devices.ring.userId
+    for number in range(20):
+        guess(stranger, user, random_bytes(32), f"203.0.113.{number}")
+        guess(stranger, uuid.uuid4(), random_bytes(32), "203.0.113.200")
+    guess(stranger, user, devices.auth, "203.0.113.201").expect(429, "throttled")
+    guess(stranger, uuid.uuid4(), random_bytes(32), "203.0.113.200").expect(429, "throttled")
+    for _ in range(20):
+        answer = guess(stranger, user, devices.auth, "203.0.113.200", devices.passes[0])
+        answer.expect(200)
+
+
+@attack(33, "enumeration")
+def test_a_pass_that_is_made_up_changed_or_another_users_is_worth_nothing(
+    broker: BrokerProcess, stranger: Wire, devices: Devices
+) -> None:
+    """Each guess with one is a stranger's: three from one address, six in all."""
+    good, user = devices.passes[0], devices.ring.userId
+    worthless = [
+        random_bytes(48),
+        pass_of(broker, broker.new_user()),
+        good[:16] + random_bytes(32),
+        random_bytes(16) + good[16:],
+        good[:-1] + bytes([good[-1] ^ 1]),
+    ]
+    told = [
+        guess(stranger, user, random_bytes(32), "203.0.113.1", each).status for each in worthless
+    ]
+    assert told == [401, 401, 401, 429, 429]
+    for each in worthless:
+        guess(stranger, user, devices.auth, "203.0.113.1", each).expect(429, "throttled")
+
+
+@attack(33, "enumeration")
+def test_a_stolen_pass_buys_as_many_guesses_as_an_address_and_collected_ones_as_many_as_a_user(
+    stranger: Wire, devices: Devices
+) -> None:
+    """From wherever they come; a thief of one pass delays the device that it is from, and no other."""
+    user = devices.ring.userId
+
+    def tries(which: int, number: int) -> int:
+        address = f"203.0.113.{number}"
+        return guess(stranger, user, random_bytes(32), address, devices.passes[which]).status
+
+    assert [tries(0, number) for number in range(5)] == [401] * 3 + [429] * 2
+    guess(stranger, user, devices.auth, "203.0.113.9", devices.passes[1]).expect(200)
+    assert [tries(which, which) for which in range(1, 8)] == [401] * 3 + [429] * 4
 
 
 @attack(33, "enumeration")

@@ -120,7 +120,7 @@ def test_an_old_key_file_on_a_fresh_device_is_the_limit_unless_keys_were_added_s
     alice = account(mallory, "rotated")
     fresh, count = mallory.device(), len(mallory.heard)
     token = mallory.accomplice(alice.ring_now).wire.token  # the real one refuses a retired key
-    given = Session(token=str(token), expiresAt=clock() + 10**10)
+    given = Session(token=str(token), expiresAt=clock() + 10**10, devicePass=bytes(48))
     with (
         serving(mallory, alice.key_file),
         mallory.answering("POST /v1/sessions", given, 201),

@@ -69,7 +69,14 @@ class Ours:
         body, signature = statement.signed_by(self.writer.signing[0])
         request = {"statement": body, "signature": signature}
         answer = self.wire.call("POST", "/v1/sessions", request).expect(201)
-        self.wire.token = answer.message(dict[str, Any])["token"]
+        session = answer.message(dict[str, Any])
+        self.wire.token, self.device_pass = session["token"], session["devicePass"]
+
+    def fetched(self, auth: bytes) -> bytes:
+        """The KeyFile as it is fetched by a device that was in before."""
+        message = {"auth": auth, "devicePass": self.device_pass}
+        answer = self.wire.call("POST", f"/v1/users/{self.id}/key-file/open", message).expect(200)
+        return bytes(answer.message(dict[str, Any])["keyFile"])
 
     def store(self, file: bytes, generation: int, auth: bytes, records: list[Signed]) -> None:
         """Under an order by signing key 0."""
@@ -152,6 +159,7 @@ def test_a_broker_takes_and_scbroker_reads_all_that_is_written_here(
 
     file = key_files.seal(key_ring(story.alice, 2), PASSWORD, PASSPHRASE)
     alice.store(file, 2, passphrase_keys.auth, rotation)
+    assert alice.fetched(passphrase_keys.auth) == file
     alice.append(story, 3)
     with pytest.raises(BrokerError.notFoundError):
         theirs.getContainer(container_id).result(PATIENCE)

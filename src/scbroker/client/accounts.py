@@ -60,6 +60,7 @@ async def register(
     session = Session(transport, ring, _marks(store, ring), _folder(store))
     session.directory.set_own(KeyChain.verify(records, now()))
     await session.token()
+    _keep_pass(store, session)
     keep_mark(session.marks, OpenedKeyFile(ring, sha256(key_file)))
     return session, key_file
 
@@ -77,7 +78,7 @@ async def log_in_with_key_file(
         "POST",
         f"/v1/users/{user_id}/key-file/open",
         wire.KeyFileAnswer,
-        message=wire.KeyFileOpening(auth=keys.auth),
+        message=wire.KeyFileOpening(auth=keys.auth, devicePass=_kept_pass(store, user_id)),
     )
     opened = await io_thread.in_pool(open_key_file, answer.keyFile, user_id, keys, password)
     keep_mark(_marks(store, opened.ring), opened)
@@ -96,11 +97,23 @@ async def log_in_with_ring(transport: Transport, store: TrustStore, ring: KeyRin
             "an address that it is configured for."
         ) from None
     ring.check_chain(chains[ring.userId])
+    _keep_pass(store, session)
     return session
 
 
 def _marks(store: TrustStore, ring: KeyRing) -> Marks:
     return store.open(ring.userId, ring.signing[0].derive(_MARKS))
+
+
+def _kept_pass(store: TrustStore, user_id: uuid.UUID) -> bytes | None:
+    """Return the pass of an earlier session on this device; None if what is kept cannot be one."""
+    found = store.read_pass(user_id)
+    return found if found is not None and len(found) == wire.DEVICE_PASS_SIZE else None
+
+
+def _keep_pass(store: TrustStore, session: Session) -> None:
+    if session.device_pass is not None:
+        store.keep_pass(session.userId, session.device_pass)
 
 
 def _folder(store: TrustStore) -> Path | None:

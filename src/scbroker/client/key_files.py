@@ -145,7 +145,7 @@ async def fetch(session: Session, passphrase: str) -> bytes:
         "POST",
         f"/v1/users/{session.userId}/key-file/open",
         wire.KeyFileAnswer,
-        message=wire.KeyFileOpening(auth=keys.auth),
+        message=wire.KeyFileOpening(auth=keys.auth, devicePass=session.device_pass),
     )
     opened = await io_thread.in_pool(open_key_file, answer.keyFile, session.userId, keys, None)
     keep_mark(session.marks, opened)

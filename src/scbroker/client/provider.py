@@ -140,6 +140,10 @@ class BrokerProvider(Protocol):
         fetched but the published keys, which have to be those of the KeyRing; gives nothing. A session
         that exists is replaced only when the new one stands.
 
+        The device keeps a pass of the session in its trust store, also after a log-out: guesses of
+        strangers delay devices without one, and not this one. The broker learns a proof of the
+        passphrase, the user id, and by the pass which of the user's devices logs in.
+
         Raises `credentialsError` for a wrong or missing passphrase, an unknown user, or a wrong password,
         `invalidArgumentError` for an empty passphrase or password, `decryptionError` for a damaged KeyFile,
         `throttledError` after too many guesses, `rollbackError` when an older KeyFile is served than this

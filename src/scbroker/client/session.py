@@ -80,6 +80,8 @@ class Session:
         self.fingerprint: bytes = ring.rawFingerprint
         self.marks = marks
         self.directory: Directory = Directory(self)
+        self.device_pass: bytes | None = None
+        """What the broker gave with the token last: it tells this device from a stranger's."""
         self._opened: OrderedDict[bytes, bytes] = OrderedDict()
         self._token: str | None = None
         self._expires = 0.0
@@ -253,6 +255,7 @@ class Session:
             message=wire.SessionRequest(statement=statement, signature=signature),
         )
         self._token, self._expires = session.token, session.expiresAt / 1e6
+        self.device_pass = session.devicePass
         self._begun = True
 
     async def _challenge(self) -> tuple[bytes, int]:

@@ -1,5 +1,8 @@
 """What this device has seen: pins and high-water marks, for refusing older or other histories.
 
+And the device pass of each user, by which a broker counts this device's guesses apart from those of
+strangers: read before a log-in, hence kept beside the marks and not under a key of the user's.
+
 A store holds small values by kind and key. In a file by default, one for each user: a log of
 entries, each authenticated together with all before it under a key derived from the user's signing
 key 0, so that a change anywhere is noticed. What a file cannot notice is that it was deleted, or
@@ -42,10 +45,21 @@ class Marks(Protocol):
 
 
 class TrustStore(Protocol):
-    """Where marks are kept."""
+    """Where marks and device passes are kept."""
 
     def open(self, userId: uuid.UUID, secret: bytes) -> Marks:
         """The marks of a user; `secret` authenticates them. `TrustStoreError` if they are damaged."""
+        ...
+
+    def read_pass(self, user_id: uuid.UUID) -> bytes | None:
+        """Return the device pass that was kept for a user last, or None. Called before a log-in."""
+        ...
+
+    def keep_pass(self, user_id: uuid.UUID, device_pass: bytes) -> None:
+        """Keep a user's device pass in place of the one before, also after the log-out.
+
+        Only the owner of the device should be able to read it: it buys ten guesses at the passphrase.
+        """
         ...
 
 
@@ -54,10 +68,17 @@ class MemoryTrustStore:
 
     def __init__(self) -> None:
         self._users: dict[uuid.UUID, _MemoryMarks] = {}
+        self._passes: dict[uuid.UUID, bytes] = {}
 
     def open(self, userId: uuid.UUID, secret: bytes) -> Marks:
         del secret
         return self._users.setdefault(userId, _MemoryMarks())
+
+    def read_pass(self, user_id: uuid.UUID) -> bytes | None:
+        return self._passes.get(user_id)
+
+    def keep_pass(self, user_id: uuid.UUID, device_pass: bytes) -> None:
+        self._passes[user_id] = device_pass
 
 
 class _MemoryMarks:
@@ -77,19 +98,51 @@ class _MemoryMarks:
 
 
 class FileTrustStore:
-    """Marks in a folder, one file for each user."""
+    """Marks in a folder, one file for each user, and beside it the user's device pass."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory: Path = Path(directory)
 
     def open(self, userId: uuid.UUID, secret: bytes) -> Marks:
-        try:
+        with self._usable():
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             return _FileMarks(self.directory / f"{userId}.trust", secret)
+
+    def read_pass(self, user_id: uuid.UUID) -> bytes | None:
+        with self._usable(), suppress(FileNotFoundError):
+            return self._pass_path(user_id).read_bytes()
+        return None
+
+    def keep_pass(self, user_id: uuid.UUID, device_pass: bytes) -> None:
+        with self._usable():
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _replace(self._pass_path(user_id), device_pass)
+
+    def _pass_path(self, user_id: uuid.UUID) -> Path:
+        return self.directory / f"{user_id}.pass"
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise TrustStoreError(
                 f"The trust store in {self.directory} cannot be used: {error.strerror}."
             ) from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Put a whole file in place at once, for its owner alone: a crash leaves the old one, or none."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 class _Entry(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -174,7 +227,7 @@ class _FileMarks:
                     f"The trust store {self._path} vanished while it was in use. Restore it, or "
                     "start again as on a fresh device, which forgets what this one has seen."
                 )
-            self._replace(_MAGIC)
+            _replace(self._path, _MAGIC)
         state = self._path.stat()
         if (state.st_ino, state.st_size) == (self._inode, self._offset):
             return
@@ -252,23 +305,13 @@ class _FileMarks:
         mac = self._keyed("entry", before, body)
         return body, mac, length + self._keyed("length", before, length) + body + mac
 
-    def _replace(self, data: bytes) -> None:
-        """Puts a whole file in place at once: a crash leaves the old one, or none."""
-        temporary = self._path.with_suffix(".new")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
-
     def _compact(self) -> None:
         """Writes the latest values alone to a new file and puts it in the old one's place."""
         frames, mac = [_MAGIC], self._keyed("start", _MAGIC)
         for (kind, key), value in self._values.items():
             _, mac, frame = self._frame(mac, _Entry(kind, key, value))
             frames.append(frame)
-        self._replace(b"".join(frames))
+        _replace(self._path, b"".join(frames))
         self._catch_up()
 
     def _damaged(self) -> TrustStoreError:

@@ -14,6 +14,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from scbroker.errors import ThrottledError, TooLargeError
+from scbroker.server import device_passes
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.new_rows import NewRows
@@ -23,22 +24,45 @@ _SECOND: Final = 1_000_000
 _HOUR: Final = 3600 * _SECOND
 
 
-async def count_guess(broker: Broker, call: Call, user_id: bytes) -> list[bytes]:
-    """Counts a guess at a passphrase before it is looked at; `ThrottledError` if there were too many."""
+async def count_guess(
+    broker: Broker, call: Call, user_id: bytes, device_pass: bytes | None
+) -> list[bytes]:
+    """Count a guess at a passphrase before it is judged, and return its counters.
+
+    Raises `ThrottledError` if one of them is at its limit.
+    """
+    limits = _limits(broker, call, user_id, device_pass)
+    window = broker.settings.guess_seconds * _SECOND
+
+    def count(connection: Connection) -> None:
+        for bucket, limit in sorted(limits.items()):  # one order, no deadlock
+            _count(connection, bucket, limit, window)
+
+    await broker.database.write(count)
+    return list(limits)
+
+
+def _limits(
+    broker: Broker, call: Call, user_id: bytes, device_pass: bytes | None
+) -> dict[bytes, int]:
+    """Return the counters of a guess, each with its limit.
+
+    A guess with a pass and a guess without one have none in common, not even that of the address: else
+    strangers could use a counter up and lock the user's devices out. The counter of all passes bounds
+    the guesses of a former user of the account who collected passes.
+    """
     settings = broker.settings
+    if device_pass is not None and device_passes.is_pass_of(broker, user_id, device_pass):
+        return {
+            broker.keyed("guess-pass", user_id, device_pass): settings.guesses,
+            broker.keyed("guess-passes", user_id): settings.guesses_user,
+        }
     address = address_block(call.address)
-    limits = {
+    return {
         broker.keyed("guess-pair", user_id, address): settings.guesses,
         broker.keyed("guess-user", user_id): settings.guesses_user,
         broker.keyed("guess-address", address): settings.guesses_address,
     }
-
-    def count(connection: Connection) -> None:
-        for bucket, limit in sorted(limits.items()):  # one order, no deadlock
-            _count(connection, bucket, limit, settings.guess_seconds * _SECOND)
-
-    await broker.database.write(count)
-    return list(limits)
 
 
 async def count_reminder(broker: Broker, call: Call) -> None:

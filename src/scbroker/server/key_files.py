@@ -42,9 +42,9 @@ _CHANGED: Final = "The KeyFile was replaced meanwhile, on another device: log in
 
 
 async def open_key_file(broker: Broker, call: Call, message: KeyFileOpening) -> KeyFileAnswer:
-    """The KeyFile, for whoever proves the passphrase; guesses are counted before they are judged."""
+    """Return the KeyFile for the passphrase's proof; a guess is counted before it is judged."""
     user_id = call.uuid("userId")
-    buckets = await guesses.count_guess(broker, call, user_id)
+    buckets = await guesses.count_guess(broker, call, user_id, message.devicePass)
     row = await broker.database.read(lambda c: sql.one(c, sql.FIND_KEY_FILE, user_id=user_id))
     verifier = verifier_of(broker, user_id, message.auth)
     stored = row.verifier if row is not None else bytes(32)

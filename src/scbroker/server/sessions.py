@@ -12,7 +12,7 @@ from scbroker.crypto.verify import sha256
 from scbroker.errors import ChallengeError, IntegrityError, NotAuthenticatedError
 from scbroker.records.ids import user_id_of
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.server import challenges
+from scbroker.server import challenges, device_passes
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, SessionUser, now
 from scbroker.wire.users import SESSION_LABEL, Session, SessionRequest, parse_statement
@@ -55,7 +55,8 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
         )
 
     await broker.database.write(store)
-    return Session(token=token, expiresAt=expires_at)
+    device_pass = device_passes.new_pass(broker, user_id)
+    return Session(token=token, expiresAt=expires_at, devicePass=device_pass)
 
 
 async def log_out(broker: Broker, call: Call, message: None) -> None:

@@ -55,9 +55,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """A first API key to provision; one is made and printed at the first start if empty."""
     session_seconds: Seconds = 3600
     guesses: Positive = 10
-    """Wrong passphrases allowed for one user from one address in guess_seconds."""
+    """Wrong passphrases allowed for one user from one address, or with one device pass, in guess_seconds."""
     guesses_user: Positive = 100
-    """... for one user from everywhere."""
+    """... for one user from everywhere without a pass, and as many with all passes of the user together."""
     guesses_address: Positive = 100
     """... from one address for all users together."""
     reminders_address: Positive = 100

@@ -12,6 +12,7 @@ from scbroker.wire.codec import Hash, Id, Message, SignedObject, Text, Time, Uin
 
 SESSION_LABEL: Final = "session"
 NONCE_SIZE: Final = 48
+DEVICE_PASS_SIZE: Final = 48
 MAX_KEY_FILE: Final = 65_536
 MAX_REMINDER: Final = 1024
 MAX_KEY_USERS: Final = 64
@@ -19,6 +20,7 @@ MAX_KEY_RECORDS: Final = 256
 _MAX_STATEMENT: Final = 1024
 
 Nonce = Annotated[bytes, Meta(min_length=NONCE_SIZE, max_length=NONCE_SIZE)]
+DevicePass = Annotated[bytes, Meta(min_length=DEVICE_PASS_SIZE, max_length=DEVICE_PASS_SIZE)]
 KeyFileBytes = Annotated[bytes, Meta(min_length=1, max_length=MAX_KEY_FILE)]
 Reminder = Annotated[Text, Meta(max_length=MAX_REMINDER)]
 Origin = Annotated[str, Meta(min_length=1, max_length=512)]
@@ -60,10 +62,12 @@ class SessionRequest(Message, frozen=True, kw_only=True):
 class Session(Message, frozen=True, kw_only=True):
     token: Annotated[str, Meta(min_length=43, max_length=43, pattern="^[A-Za-z0-9_-]{43}$")]
     expiresAt: Time
+    devicePass: DevicePass
 
 
 class KeyFileOpening(Message, frozen=True, kw_only=True):
     auth: Hash
+    devicePass: DevicePass | None = None
 
 
 class KeyFileAnswer(Message, frozen=True, kw_only=True):

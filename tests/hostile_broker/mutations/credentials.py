@@ -17,6 +17,7 @@ _SESSIONS: Final = "src/scbroker/server/sessions.py"
 _REMINDERS: Final = "src/scbroker/server/accounts.py"
 _DELETION: Final = "src/scbroker/server/deletion.py"
 _GUESSES: Final = "src/scbroker/server/guesses.py"
+_PASSES: Final = "src/scbroker/server/device_passes.py"
 _DATABASE: Final = "src/scbroker/server/database.py"
 
 _OPENING: Final = (
@@ -468,17 +469,93 @@ GUESSING: Final = [
                 "by user",
                 '        broker.keyed("guess-user", user_id): settings.guesses_user,\n',
                 [
-                    "guesses_are_throttled_by_user_and_by_address_and_a_delay_of_the_user_is_the_limit"
+                    "guesses_are_throttled_by_user_and_by_address_and_a_delay_of_new_devices_is_the_limit"
                 ],
             ),
             (
                 "by address",
                 '        broker.keyed("guess-address", address): settings.guesses_address,\n',
                 [
-                    "guesses_are_throttled_by_user_and_by_address_and_a_delay_of_the_user_is_the_limit"
+                    "guesses_are_throttled_by_user_and_by_address_and_a_delay_of_new_devices_is_the_limit"
                 ],
             ),
         )
+    ),
+]
+
+_STOLEN: Final = (
+    "a_stolen_pass_buys_as_many_guesses_as_an_address_and_collected_ones_as_many_as_a_user"
+)
+_TOGETHER: Final = '            broker.keyed("guess-passes", user_id): settings.guesses_user,\n'
+
+DEVICE_PASSES: Final = [
+    against(
+        33,
+        "a device that was in before is counted apart",
+        Edit(
+            _GUESSES,
+            "    if device_pass is not None and device_passes.is_pass_of(broker, user_id, device_pass):\n",
+            "    if False:\n",
+        ),
+        tests_of("guessing", "strangers_who_guess_lock_no_device_out_that_was_in_before"),
+    ),
+    against(
+        33,
+        "a device that was in before is not counted with its address",
+        Edit(
+            _GUESSES,
+            _TOGETHER,
+            f"{_TOGETHER}            "
+            'broker.keyed("guess-address", address_block(call.address)): settings.guesses_address,\n',
+        ),
+        tests_of("guessing", "strangers_who_guess_lock_no_device_out_that_was_in_before"),
+    ),
+    against(
+        33,
+        "a device that was in before is not counted with its user",
+        Edit(_GUESSES, '"guess-passes"', '"guess-user"'),
+        tests_of("guessing", "strangers_who_guess_lock_no_device_out_that_was_in_before"),
+    ),
+    against(
+        33,
+        "a pass proves itself",
+        Edit(
+            _PASSES,
+            '    return equal(broker.keyed("device-pass", user_id, device_id), tag)\n',
+            "    return len(device_id + tag) == len(device_pass)\n",
+        ),
+        tests_of("guessing", "a_pass_that_is_made_up_changed_or_another_users_is_worth_nothing"),
+    ),
+    against(
+        33,
+        "a pass is for one user",
+        Edit(
+            _PASSES,
+            '    return equal(broker.keyed("device-pass", user_id, device_id), tag)\n',
+            '    return equal(broker.keyed("device-pass", device_id), tag)\n',
+        ),
+        tests_of("guessing", "a_pass_that_is_made_up_changed_or_another_users_is_worth_nothing"),
+        Edit(
+            _PASSES,
+            '    return device_id + broker.keyed("device-pass", user_id, device_id)\n',
+            '    return device_id + broker.keyed("device-pass", device_id)\n',
+        ),
+    ),
+    against(
+        33,
+        "a pass buys few guesses",
+        Edit(
+            _GUESSES,
+            '            broker.keyed("guess-pass", user_id, device_pass): settings.guesses,\n',
+            "",
+        ),
+        tests_of("guessing", _STOLEN),
+    ),
+    against(
+        33,
+        "all passes of a user have one limit together",
+        Edit(_GUESSES, _TOGETHER, ""),
+        tests_of("guessing", _STOLEN),
     ),
 ]
 
@@ -579,5 +656,6 @@ CREDENTIALS: Final[list[Mutation]] = [
     *KEY_FILE,
     *OLD_KEY_FILE,
     *GUESSING,
+    *DEVICE_PASSES,
     *REMINDERS,
 ]
