@@ -23,7 +23,14 @@ from scbroker.errors import (
     KeySubstitutionError,
     RollbackError,
 )
-from scbroker.keys import KeyRing, OpenedKeyFile, PassphraseKeys, open_key_file, seal_key_file
+from scbroker.keys import (
+    KeyFile,
+    KeyRing,
+    OpenedKeyFile,
+    PassphraseKeys,
+    open_key_file,
+    seal_key_file,
+)
 from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import KeyType
 from tests.vectors.cast import DAY, START, Person, cast, chosen, person
@@ -74,7 +81,7 @@ def test_the_fullest_key_ring_fits_into_a_key_file() -> None:
     full = KeyRing(2**53 - 1, one.signing * 256, one.encryption * 256)
     data = seal_key_file(full, "x" * 1023, passphrase())
     assert len(data) <= module.MAX_KEY_FILE
-    found = module._parse(data, USER_ID)
+    found = module._parse(data)
     assert len(found.passwordPart) <= 48 * 1024
     assert len(found.passphrasePart) <= 1200
 
@@ -202,7 +209,7 @@ def test_a_password_that_no_file_can_hold_is_refused_whatever_the_passphrase() -
 
 def test_a_key_ring_of_another_user_inside_does_not_open() -> None:
     """Its own fingerprint is right, and it is not the file's: keyfile.md, 2.4, step 5."""
-    ring, found = cast()["bob"].ring(), module._parse(key_file(), USER_ID)
+    ring, found = cast()["bob"].ring(), module._parse(key_file())
     secret = PASSWORD.encode()
     plaintext = b"\x01" + msgspec.msgpack.encode(
         [ring.rawFingerprint, 1, [ring.signing[0].seeds], [ring.encryption[0].seeds]]
@@ -321,6 +328,49 @@ def test_retired_keys_stay_in_the_key_ring() -> None:
 
 def test_the_salt_of_a_key_file_is_fresh() -> None:
     files = [seal_key_file(ALICE.ring(), PASSWORD, passphrase()) for _ in range(2)]
-    salts = {module._parse(data, USER_ID).passwordSalt for data in files}
+    salts = {module._parse(data).passwordSalt for data in files}
     assert len(salts) == 2
     assert chosen("password salt") not in salts
+
+
+def test_key_rings_and_their_keys_are_equal_by_value() -> None:
+    one, same, other = ALICE.ring(), KeyFile(key_file()).open(password=PASSWORD), KeyRing.generate()
+    assert one is not same
+    assert one == same
+    assert hash(one) == hash(same)
+    assert (one.signing[0], one.encryption[0]) == (same.signing[0], same.encryption[0])
+    assert len({one, same, other, one.signing[0], same.signing[0], other.signing[0]}) == 4
+    assert one != other
+    assert one != one.next(2, fresh=False), "a later generation is another KeyRing"
+    assert one != one.next(1, fresh=True)
+    assert one.signing[0] != one.encryption[0]
+    assert one.signing[0] != one.signing[0].public
+
+
+def test_a_key_file_is_its_bytes_names_its_user_and_opens_with_either_secret() -> None:
+    file = KeyFile(key_file())
+    assert file == key_file()
+    assert hash(file) == hash(key_file())
+    assert isinstance(file, bytes)
+    assert KeyFile(bytearray(key_file())) == file
+    assert file.userId == USER_ID
+    for secrets in ({"password": PASSWORD}, {"passphrase": PASSPHRASE}):
+        assert file.open(**secrets) == ALICE.ring()
+    assert file.open(password=PASSWORD, passphrase=PASSPHRASE) == ALICE.ring()
+    with pytest.raises(DecryptionError):
+        file.open(password="wrong horse")
+    with pytest.raises(InvalidArgumentError, match="password or its passphrase"):
+        file.open()
+
+
+def test_a_key_file_is_made_of_a_key_files_bytes_alone_and_shows_none_of_them() -> None:
+    assert repr(KeyFile(key_file())) == str(KeyFile(key_file())) == f"KeyFile(userId={USER_ID})"
+    for data in (b"", b"junk", key_file()[:-1], key_file() + b"x"):
+        with pytest.raises(IntegrityError):
+            KeyFile(data)
+    for wrong in ("text", 7, None):
+        with pytest.raises(InvalidArgumentError, match="keyFileData must be the bytes"):
+            KeyFile(wrong)  # type: ignore[arg-type]
+    assert KeyRing.open(key_file(), USER_ID, password=PASSWORD) == ALICE.ring()
+    with pytest.raises(KeySubstitutionError):
+        KeyRing.open(key_file(), uuid.UUID(int=1), password=PASSWORD)

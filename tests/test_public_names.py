@@ -28,6 +28,7 @@ PUBLIC = [
     "ContentReader",
     "FileTrustStore",
     "Header",
+    "KeyFile",
     "KeyRing",
     "KeyType",
     "Marks",

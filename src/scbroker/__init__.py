@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scbroker.client.server_provider import ServerProvider
     from scbroker.client.trust_store import FileTrustStore, Marks, MemoryTrustStore, TrustStore
     from scbroker.errors import BrokerError
-    from scbroker.keys import KeyRing
+    from scbroker.keys import KeyFile, KeyRing
     from scbroker.types import (
         Container,
         ContainerEvent,
@@ -45,6 +45,7 @@ _HOME = {
     "ContentReader": "client.content_reader",
     "FileTrustStore": "client.trust_store",
     "Header": "types",
+    "KeyFile": "keys",
     "KeyRing": "keys",
     "KeyType": "vocabulary",
     "Marks": "client.trust_store",
@@ -70,6 +71,7 @@ __all__ = [
     "ContentReader",
     "FileTrustStore",
     "Header",
+    "KeyFile",
     "KeyRing",
     "KeyType",
     "Marks",

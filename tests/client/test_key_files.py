@@ -434,7 +434,7 @@ def test_a_key_file_at_hand_opens_with_a_secret_whole_and_for_its_user_only(
     wrong: list[tuple[type[BrokerError], Any, Any, dict[str, Any]]] = [
         (BrokerError.invalidArgumentError, data, user, {}),
         (BrokerError.invalidArgumentError, data, user, {"password": ""}),
-        (BrokerError.invalidArgumentError, bytearray(data), user, {"password": PASSWORD}),
+        (BrokerError.invalidArgumentError, data.hex(), user, {"password": PASSWORD}),
         (BrokerError.invalidArgumentError, data, str(user), {"password": PASSWORD}),
         (BrokerError.integrityError, b"", user, {"password": PASSWORD}),
         (BrokerError.integrityError, data[:-1], user, {"password": PASSWORD}),

@@ -24,6 +24,7 @@ import pytest
 from scbroker import (
     BrokerError,
     FileTrustStore,
+    KeyFile,
     KeyRing,
     NewContainer,
     Promise,
@@ -339,7 +340,8 @@ class _Day:
         self.alice.logIn(self.user, passphrase=self.passphrases[2]).result(PATIENCE)
         self.evidence.sent["device pass"] = self.store.read_pass(self.user) or b""
         self.alice.getKeyFile(self.passphrases[2]).result(PATIENCE)
-        KeyRing.open(key_file, self.user, password=self.passwords[2])
+        file = KeyFile(key_file)
+        self.evidence.show(file, file.open(password=self.passwords[2]))
         keys = PassphraseKeys.derive(self.passphrases[2], self.user)
         self.evidence.note("KeyFile keys", keys.wrap)
         self.evidence.sent["auth"] = keys.auth

@@ -119,18 +119,42 @@ def _recipient(public_key: bytes) -> MLKEM768X25519PublicKey:
     )
 
 
-class SigningKey:
+class _PrivateKey:
+    """Base of both kinds of private keys. They are equal if their public keys are: no secret is compared."""
+
+    __slots__ = ("public", "seeds")
+
+    def __init__(self, public: bytes, seeds: tuple[bytes, bytes]) -> None:
+        self.public: bytes = public
+        self.seeds: tuple[bytes, bytes] = seeds
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.public == other.public
+
+    def __hash__(self) -> int:
+        return hash(self.public)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("A private key is not pickled: keep the KeyFile.")
+
+
+class SigningKey(_PrivateKey):
     """A private signing key: the seeds of Ed25519 and ML-DSA-65 (docs/spec/ids.md, 2.1)."""
 
-    __slots__ = ("_ed25519", "_mldsa", "public", "seeds")
+    __slots__ = ("_ed25519", "_mldsa")
 
     def __init__(self, ed25519_seed: bytes, mldsa_seed: bytes) -> None:
-        self.seeds: tuple[bytes, bytes] = (ed25519_seed, mldsa_seed)
         self._ed25519 = Ed25519PrivateKey.from_private_bytes(ed25519_seed)
         self._mldsa = MLDSA65PrivateKey.from_seed_bytes(mldsa_seed)
-        self.public: bytes = (
+        super().__init__(
             self._ed25519.public_key().public_bytes_raw()
-            + self._mldsa.public_key().public_bytes_raw()
+            + self._mldsa.public_key().public_bytes_raw(),
+            (ed25519_seed, mldsa_seed),
         )
 
     @classmethod
@@ -146,25 +170,19 @@ class SigningKey:
         """A 32-byte secret of this key's own for a purpose."""
         return _hkdf(b"".join(self.seeds), label(name))
 
-    def __repr__(self) -> str:
-        return "SigningKey(…)"
 
-    def __reduce__(self) -> str:
-        raise TypeError("A private key is not pickled: keep the KeyFile.")
-
-
-class DecryptionKey:
+class DecryptionKey(_PrivateKey):
     """A private encryption key: the ML-KEM-768 seed and the X25519 key (docs/spec/ids.md, 2.4)."""
 
-    __slots__ = ("_key", "public", "seeds")
+    __slots__ = ("_key",)
 
     def __init__(self, mlkem_seed: bytes, x25519_key: bytes) -> None:
-        self.seeds: tuple[bytes, bytes] = (mlkem_seed, x25519_key)
         mlkem = MLKEM768PrivateKey.from_seed_bytes(mlkem_seed)
         x25519 = X25519PrivateKey.from_private_bytes(x25519_key)
         self._key = MLKEM768X25519PrivateKey(mlkem, x25519)
-        self.public: bytes = (
-            mlkem.public_key().public_bytes_raw() + x25519.public_key().public_bytes_raw()
+        super().__init__(
+            mlkem.public_key().public_bytes_raw() + x25519.public_key().public_bytes_raw(),
+            (mlkem_seed, x25519_key),
         )
 
     @classmethod
@@ -179,12 +197,6 @@ class DecryptionKey:
         except (InvalidTag, ValueError):
             pass
         raise DecryptionError(_CANNOT_OPEN)
-
-    def __repr__(self) -> str:
-        return "DecryptionKey(…)"
-
-    def __reduce__(self) -> str:
-        raise TypeError("A private key is not pickled: keep the KeyFile.")
 
 
 def secret_bytes(secret: str) -> bytes:

@@ -48,7 +48,7 @@ _NO_AUTHENTICATION: Final = Edit(
 )
 _COST: Final = "salt=salt, length=HASH_SIZE, iterations=3, lanes=4, memory_cost=65_536\n"
 _PARSED: Final = (
-    "    found = decode_object(_KeyFileBytes, data[len(MAGIC) :], MAX_KEY_FILE - len(MAGIC))\n"
+    "    return decode_object(_KeyFileBytes, data[len(MAGIC) :], MAX_KEY_FILE - len(MAGIC))\n"
 )
 
 DERIVATION: Final = [
@@ -60,7 +60,7 @@ DERIVATION: Final = [
             _PARSED,
             "    import msgspec\n"
             "    row = msgspec.msgpack.decode(data[len(MAGIC) + 1 :])\n"
-            "    found = _KeyFileBytes(*list(row)[:4])\n",
+            "    return _KeyFileBytes(*list(row)[:4])\n",
         ),
         tests_of("key_files", "no_key_file_names_a_derivation_and_nothing_but_auth_is_sent"),
     ),
