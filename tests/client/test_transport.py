@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlparse, urlsplit
 
 import msgspec
 import pytest
@@ -301,8 +302,37 @@ def endpoint(**changes: Any) -> Any:
         {"serverUrl": "http://broker.example"},
         {"serverUrl": "http://192.168.0.1"},
         {"serverUrl": "http://localhost.example.com"},
-        {"serverUrl": "https://broker.example/path"},
         {"serverUrl": "https://broker.example?x=1"},
+        {"serverUrl": "https://broker.example?"},
+        {"serverUrl": "https://broker.example#"},
+        {"serverUrl": " https://broker.example"},
+        {"serverUrl": "https://broker.exa\nmple"},
+        {"serverUrl": "https:/broker.example/path"},
+        {"serverUrl": "https://broker.example//"},
+        {"serverUrl": "https://broker.example//path"},
+        {"serverUrl": "https://broker.example/a//b"},
+        {"serverUrl": "https://broker.example/path//"},
+        {"serverUrl": "https://broker.example/."},
+        {"serverUrl": "https://broker.example/a/../b"},
+        {"serverUrl": "https://broker.example/.."},
+        {"serverUrl": "https://broker.example/../"},
+        {"serverUrl": "https://broker.example/path?x=1"},
+        {"serverUrl": "https://broker.example/path?"},
+        {"serverUrl": "https://broker.example/path#x"},
+        {"serverUrl": "https://broker.example/path#"},
+        {"serverUrl": "https://broker.example/p%61th"},
+        {"serverUrl": "https://broker.example/%2e%2e/path"},
+        {"serverUrl": "https://broker.example/a;b"},
+        {"serverUrl": "https://broker.example/a b"},
+        {"serverUrl": "https://broker.example/a\\b"},
+        {"serverUrl": "https://broker.example/path\n"},
+        {"serverUrl": "https://broker.example/päth"},
+        {"serverUrl": "https://user:secret@broker.example/path"},
+        {"serverUrl": "http://broker.example/path"},
+        {"serverUrl": b"https://broker.example"},
+        {"serverUrl": urlsplit("https://broker.example/path?x=1")},
+        {"serverUrl": urlsplit(b"https://broker.example")},
+        {"serverUrl": urlparse("https://broker.example/path;x")},
         {"serverUrl": "https://user:secret@broker.example"},
         {"serverUrl": "https://broker.example:port"},
         {"serverUrl": "https://[::1"},
@@ -345,10 +375,32 @@ def test_an_unprintable_application_name_is_refused_by_the_constructor_and_the_c
         ("http://127.0.0.1:8400", "http://localhost:8400"),
         ("http://localhost", "http://localhost:80"),
         ("http://[::1]:8400", "http://localhost:8400"),
+        ("https://Broker.Example/a/b/", "https://broker.example:443"),
+        ("http://127.0.0.1:8400/broker", "http://localhost:8400"),
     ],
 )
 def test_an_endpoints_origin_has_one_spelling(url: str, origin: str) -> None:
     assert endpoint(serverUrl=url).origin == origin
+
+
+@pytest.mark.parametrize(
+    "given, url",
+    [
+        ("https://broker.example/", "https://broker.example"),
+        ("https://broker.example/broker", "https://broker.example/broker"),
+        ("https://broker.example/a/b-c._~/", "https://broker.example/a/b-c._~"),
+        ("https://broker.example/...", "https://broker.example/..."),
+        ("https://broker.example/.well-known/broker", "https://broker.example/.well-known/broker"),
+        (urlsplit("https://broker.example:8443/broker/"), "https://broker.example:8443/broker"),
+        (urlparse("https://broker.example/broker"), "https://broker.example/broker"),
+        (urlsplit("https://broker.example?"), "https://broker.example"),
+    ],
+    ids=range(8),
+)
+def test_an_address_is_text_or_urllibs_and_may_have_a_plain_path(given: Any, url: str) -> None:
+    provider = ServerProvider(KEY, given, "tests", trustStore=MemoryTrustStore())
+    assert provider.serverUrl == url
+    assert url in repr(provider)
 
 
 def test_a_provider_comes_from_the_environment_and_says_what_is_missing() -> None:

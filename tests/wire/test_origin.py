@@ -52,6 +52,7 @@ REFUSED = [
     "https://a;b", "https://a,b", "https://a*", "https://a..b", "https://.a", "https://a. .b",
     "https://127.1", "https://1", "https://0x7f000001", "https://0x7f.1", "https://a.0x",
     "https://127.0.0.0x1", "https://127.0.0.1.2", "https://0177.0.0.1", "https://256.0.0.1",
+    " https://a", "https://a ", "https://a\nb", "https://a\t", "\rhttps://a",
     "https://\ud800", "https://" + "a" * 64, "https://a\u2100b", "https://a\uff0fb",
 ]  # fmt: skip
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import secrets
 import ssl
 import urllib.parse
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 MAX_ANSWER: Final = 16 * 1_048_576
+_BASE_PATH: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*/?")
 _RETRIED: Final = (UnreachableError, OverloadedError)
 _ATTEMPTS: Final = 4
 # Longer than a database takes to move to another machine.
@@ -92,7 +94,8 @@ class Endpoint:
 
     @property
     def origin(self) -> str:
-        return canonical_origin(self.url)
+        """Return the canonical origin, which sessions are bound to; the path is no part of it."""
+        return canonical_origin(urllib.parse.urljoin(self.url, "/"))
 
 
 def checked_endpoint(
@@ -115,9 +118,7 @@ def checked_endpoint(
         raise InvalidArgumentError(
             "apiKey is a UUID or its text, as the broker's operator gave it."
         )
-    if not isinstance(serverUrl, str):
-        raise InvalidArgumentError("serverUrl is text, as https://broker.example.")
-    canonical_origin(serverUrl)
+    url = _checked_url(serverUrl)
     if not isinstance(applicationName, str):
         raise InvalidArgumentError(
             f"applicationName must be a str, not {type(applicationName).__name__}."
@@ -132,8 +133,32 @@ def checked_endpoint(
         )
     if not isinstance(timeout, (int, float)) or not timeout > 0:
         raise InvalidArgumentError("timeout is a number of seconds above 0.")
-    url, origins = serverUrl.rstrip("/"), checked_origins(stores)
+    origins = checked_origins(stores)
     return Endpoint(url, key, quoted, ssl_context, proxy, float(timeout), origins)
+
+
+def _checked_url(serverUrl: object) -> str:
+    """The address without a slash at its end: an origin, and the path that the broker is under.
+
+    Every path of the protocol is appended to it, so nothing may stand in it that could be read as
+    another path, or as none, by a proxy.
+    """
+    if isinstance(serverUrl, urllib.parse.SplitResult | urllib.parse.ParseResult):
+        return _checked_url(serverUrl.geturl())
+    if not isinstance(serverUrl, str):
+        raise InvalidArgumentError(
+            "serverUrl must be text, as https://broker.example, or what urllib.parse.urlsplit or "
+            f"urlparse returned, not {type(serverUrl).__name__}"
+        )
+    scheme, _, rest = serverUrl.partition("://")
+    authority, slash, path = rest.partition("/")
+    canonical_origin(f"{scheme}://{authority}")
+    if "?" in authority or "#" in authority or not _BASE_PATH.fullmatch(slash + path):
+        raise InvalidArgumentError(
+            "serverUrl must be an origin and, where the broker is under one, a plain path: letters, "
+            "digits and -._~ between single slashes, without '.' and '..', as https://example.org/broker"
+        )
+    return serverUrl.removesuffix("/")
 
 
 class Transport:

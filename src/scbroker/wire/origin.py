@@ -20,6 +20,8 @@ _NUMBER: Final = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)\Z")
 def canonical_origin(url: str) -> str:
     """`scheme://host:port`; `InvalidArgumentError` unless it is https, or http to a loopback."""
     try:
+        if any(char <= " " for char in url):  # urlsplit would drop some of these
+            raise ValueError(url)
         parts = urllib.parse.urlsplit(url)
         if "[" in parts.netloc and not _BRACKETED.match(parts.netloc):
             raise ValueError(parts.netloc)

@@ -1,0 +1,139 @@
+"""A broker under a path of another site: the client asks below that path, and a proxy takes it off."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+from collections.abc import Iterator
+from typing import Self
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from scbroker import BrokerError, MemoryTrustStore, ServerProvider
+from tests.brokers import BrokerProcess
+from tests.client.conftest import PASSPHRASE, PASSWORD
+from tests.client.test_containers import MIB, pattern
+from tests.conftest import StartBroker
+
+PATIENCE = 60.0
+_HOP_BY_HOP = ("Transfer-Encoding", "Connection")
+
+
+class PathProxy:
+    """A reverse proxy that serves a broker below `base`, and answers 404 to everything else."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.target = ""
+        self.asked: list[str] = []
+        self._started = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._started.wait(PATIENCE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+
+    @property
+    def origin(self) -> str:
+        return f"http://localhost:{self._port}"
+
+    def _run(self) -> None:
+        application = web.Application(client_max_size=64 * MIB)
+        application.router.add_route("*", "/{path:.*}", self._pass_on)
+        runner = web.AppRunner(application)
+        self._loop.run_until_complete(runner.setup())
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        self._loop.run_until_complete(site.start())
+        self._port = runner.addresses[0][1]
+        self._started.set()
+        self._loop.run_forever()
+        self._loop.run_until_complete(runner.cleanup())
+        self._loop.close()
+
+    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.raw_path)
+        if not request.raw_path.startswith(self.base + "/"):
+            return web.Response(status=404)
+        url = self.target + request.raw_path.removeprefix(self.base)
+        headers = {name: value for name, value in request.headers.items() if name != "Host"}
+        async with (
+            aiohttp.ClientSession(auto_decompress=False) as client,
+            client.request(
+                request.method, url, data=io.BytesIO(await request.read()), headers=headers
+            ) as answer,
+        ):
+            kept = {name: v for name, v in answer.headers.items() if name not in _HOP_BY_HOP}
+            return web.Response(status=answer.status, body=await answer.read(), headers=kept)
+
+
+@pytest.fixture(params=["/broker", "/a/b-c"])
+def proxy(request: pytest.FixtureRequest) -> Iterator[PathProxy]:
+    with PathProxy(request.param) as running:
+        yield running
+
+
+@pytest.fixture
+def broker(proxy: PathProxy, start_broker: StartBroker) -> BrokerProcess:
+    """Knows the proxy's origin, and nothing of the path."""
+    started = start_broker(origins=proxy.origin)
+    proxy.target = started.url
+    return started
+
+
+def provider_at(broker: BrokerProcess, url: object) -> ServerProvider:
+    return ServerProvider(broker.api_key, url, "tests", trustStore=MemoryTrustStore())  # type: ignore[arg-type]
+
+
+def test_everything_works_below_a_path_and_nothing_is_asked_above_it(
+    proxy: PathProxy, broker: BrokerProcess
+) -> None:
+    url = proxy.origin + proxy.base
+    with provider_at(broker, url) as one, provider_at(broker, urlsplit(f"{url}/")) as other:
+        one.register(PASSWORD, PASSPHRASE).result(PATIENCE)
+        user = one.getUserId().result(PATIENCE)
+        small = one.createContainer(b"small", {"h": 1}, type="t").result(PATIENCE)
+        large = one.createContainer(pattern(3 * MIB)).result(PATIENCE)
+        other.logIn(user, passphrase=PASSPHRASE).result(PATIENCE)
+        assert other.getContainerContent(large.id).result(PATIENCE) == pattern(3 * MIB)
+        assert other.getSecuredContainer(small.id).result(PATIENCE) == small
+        assert len(other.getEvents(containerType="t").result(PATIENCE)) == 1
+        other.logout().result(PATIENCE)
+    assert len(proxy.asked) > 10
+    assert all(path.startswith(f"{proxy.base}/v1/") for path in proxy.asked)
+
+
+def test_without_the_path_the_client_says_that_no_broker_is_there(
+    proxy: PathProxy, broker: BrokerProcess
+) -> None:
+    for wrong in ("", proxy.base[:-1], proxy.base + "/more"):
+        with (
+            provider_at(broker, proxy.origin + wrong) as provider,
+            pytest.raises(BrokerError) as caught,
+        ):
+            provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)
+        if not wrong.startswith(proxy.base + "/"):
+            assert caught.type is BrokerError.unsupportedVersionError
+            assert "check serverUrl" in str(caught.value)
+
+
+def test_a_session_is_bound_to_the_origin_and_not_to_the_path(
+    proxy: PathProxy, start_broker: StartBroker
+) -> None:
+    """A broker that answers to another origin refuses a log-in that was signed for the proxy's."""
+    elsewhere = start_broker(origins="https://broker.example")
+    proxy.target = elsewhere.url
+    with (
+        provider_at(elsewhere, proxy.origin + proxy.base) as provider,
+        pytest.raises(BrokerError.challengeError),
+    ):
+        provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)
