@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import scbroker
-from scbroker import BrokerError, BrokerProvider, ServerProvider, mainQueue
+from scbroker import BrokerError, ServerProvider, mainQueue
 from tests.brokers import BrokerProcess
+from tests.declared import HOMES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -229,8 +230,7 @@ def test_the_reference_has_every_operation_and_every_public_name(site: Path) -> 
     ids = set[str]().union(*(Elements(page).ids for page in (site / "reference").glob("*.html")))
     names = {each.rpartition(".")[2] for each in ids if each.startswith("scbroker.")}
     assert set(scbroker.__all__) <= names
-    operations = {name for name in vars(BrokerProvider) if not name.startswith("_")}
-    assert {f"scbroker.BrokerProvider.{name}" for name in operations} <= ids
+    assert {f"scbroker.{home.__name__}.{name}" for name, home in HOMES.items()} <= ids
 
 
 def test_the_built_site_takes_nothing_from_another_host(site: Path) -> None:

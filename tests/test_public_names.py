@@ -18,6 +18,7 @@ from scbroker import BrokerError, errors
 
 PUBLIC = [
     "AccessLevel",
+    "Availability",
     "BaseProvider",
     "BrokerError",
     "BrokerProvider",

@@ -11,6 +11,7 @@ from typing import get_overloads
 import pytest
 
 from scbroker import BaseProvider, BrokerProvider, Promise, ServerProvider
+from tests.declared import HOMES
 
 # name: the parameters in order, a bare * where keywords begin, "= default" where there is one;
 # and what the promise carries. What the interface leaves open, or gives no type for, is ours:
@@ -125,15 +126,27 @@ def shown(signature: inspect.Signature) -> list[str]:
     return found
 
 
+# The interface gives it to ServerProvider only.
+SERVER_ONLY = {"getSecuredContainer"}
+
+
 def test_the_provider_has_these_operations_and_no_others() -> None:
+    assert HOMES.keys() == TABLE.keys()
+    assert {name for name, home in HOMES.items() if home is ServerProvider} == SERVER_ONLY
     declared = {name for name in vars(BrokerProvider) if not name.startswith("_")}
-    assert declared == set(TABLE)
+    assert declared == TABLE.keys() - SERVER_ONLY
+
+
+@pytest.mark.parametrize("name", SERVER_ONLY)
+def test_an_operation_of_the_server_provider_alone_is_declared_there(name: str) -> None:
+    assert not any(hasattr(provider, name) for provider in (BaseProvider, BrokerProvider))
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_an_operation_is_called_as_the_interface_gives_it(name: str) -> None:
     parameters, result = TABLE[name]
-    for provider in (ServerProvider, BaseProvider, BrokerProvider):
+    others = () if name in SERVER_ONLY else (BaseProvider, BrokerProvider)
+    for provider in (ServerProvider, *others):
         signature = inspect.signature(getattr(provider, name))
         assert shown(signature) == parameters + ([] if "*" in parameters else ["*"]) + CALLBACK
         assert signature.return_annotation == f"Promise[{result}] | Self"
@@ -144,13 +157,13 @@ def test_help_shows_the_parameters_of_both_call_styles_and_the_docstring(name: s
     text = pydoc.plain(pydoc.render_doc(getattr(ServerProvider, name)))
     for parameter in {*TABLE[name][0], *CALLBACK} - {"*"}:
         assert re.search(rf"\b{parameter.split()[0]}\b: ", text), parameter
-    assert (inspect.getdoc(getattr(BrokerProvider, name)) or "").splitlines()[0] in text
+    assert (inspect.getdoc(getattr(HOMES[name], name)) or "").splitlines()[0] in text
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_the_callback_style_takes_the_same_parameters_and_three_more(name: str) -> None:
     """Each form has its twin, whose handler takes the result, or nothing where there is none."""
-    forms = [inspect.signature(each) for each in get_overloads(getattr(BrokerProvider, name))]
+    forms = [inspect.signature(each) for each in get_overloads(getattr(ServerProvider, name))]
     promises = [form for form in forms if "completionHandler" not in form.parameters]
     callbacks = [form for form in forms if "completionHandler" in form.parameters]
     assert len(promises) == len(callbacks)

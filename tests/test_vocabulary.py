@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import datetime as dt
 import re
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, ContainerEventType, KeyType
+from scbroker.errors import InvalidArgumentError
+from scbroker.vocabulary import (
+    AccessLevel,
+    ContainerAccessLevel,
+    ContainerEventType,
+    KeyType,
+    member_of,
+)
 
 SPEC = Path(__file__).parents[1] / "docs" / "spec"
 TABLE = {
@@ -58,3 +68,82 @@ def test_an_access_level_is_a_users_reading_access_without_end_and_cannot_be_cha
     assert level == AccessLevel(uuid.UUID(int=1), ContainerAccessLevel(11))
     with pytest.raises(dataclasses.FrozenInstanceError):
         level.permissions = ContainerAccessLevel.Delete  # type: ignore[misc]
+
+
+ENUMS = [KeyType, ContainerEventType, ContainerAccessLevel]
+
+
+@pytest.mark.parametrize("kind", ENUMS)
+def test_an_argument_names_a_member_by_itself_its_value_or_its_name(kind: Any) -> None:
+    for name, member in kind.__members__.items():
+        for given in (member, member.value, name):
+            assert member_of(kind, given, "argument") is member
+
+
+def test_a_combination_of_permissions_is_named_by_its_value_or_its_names() -> None:
+    for bits in range(512):
+        level = ContainerAccessLevel(bits)
+        assert member_of(ContainerAccessLevel, bits, "permissions") == level
+        if level:
+            assert member_of(ContainerAccessLevel, level.name, "permissions") == level
+
+
+@pytest.mark.parametrize("kind", ENUMS)
+@pytest.mark.parametrize("wrong", [
+    True, False, -1, 512, 1.0, None, b"Signing", "", "signing", "download", " Added", "Added|Deleted", "0",
+    ("Signing",), object(),
+], ids=range(15))  # fmt: skip
+def test_a_value_that_names_no_member_is_refused_with_the_names_that_are_right(
+    kind: Any, wrong: object
+) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        member_of(kind, wrong, "keyType")
+    assert str(caught.value).startswith(
+        f"keyType must be a {kind.__name__}, its value or its name ("
+    )
+    assert next(iter(kind.__members__)) in str(caught.value)
+
+
+def test_a_member_of_another_enum_is_refused_although_it_is_an_int_of_the_same_value() -> None:
+    for kind, other in (
+        (KeyType, ContainerAccessLevel.Download),
+        (ContainerAccessLevel, KeyType.Encryption),
+        (ContainerAccessLevel, ContainerEventType.Deleted),
+    ):
+        with pytest.raises(InvalidArgumentError):
+            member_of(kind, other, "argument")
+
+
+@pytest.mark.parametrize(
+    "permissions", [3, "Download|Decrypt", ContainerAccessLevel(3)], ids=["value", "name", "member"]
+)
+def test_an_access_level_takes_permissions_as_value_name_or_member(permissions: Any) -> None:
+    level = AccessLevel(uuid.UUID(int=1), permissions)
+    assert level.permissions is ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt
+    assert level == dataclasses.replace(level) == copy.deepcopy(level)
+    assert hash(level) == hash(AccessLevel(uuid.UUID(int=1), 3))
+
+
+U, SOME_TIME = uuid.UUID(int=1), dt.datetime(2990, 1, 1, tzinfo=dt.UTC)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"userId": "id"}, "userId must be a uuid.UUID, not str"),
+    ({"userId": None}, "userId must be a uuid.UUID, not NoneType"),
+    ({"permissions": 0}, "permissions must hold at least one permission"),
+    ({"permissions": ContainerAccessLevel(0)}, "permissions must hold at least one permission"),
+    ({"permissions": 512}, "permissions must be a ContainerAccessLevel"),
+    ({"permissions": "all"}, "permissions must be a ContainerAccessLevel"),
+    ({"permissions": None}, "permissions must be a ContainerAccessLevel"),
+    ({"permissions": "Upload"}, r"permissions cannot hold Upload without Decrypt\|ViewAccess"),
+    ({"permissions": 11 | 16}, "without Upload"),
+    ({"expiresAt": 7}, "expiresAt must be a datetime.datetime or None, not int"),
+    ({"expiresAt": SOME_TIME.date()}, "expiresAt must be a datetime.datetime or None, not date"),
+    ({"expiresAt": SOME_TIME.replace(tzinfo=None)}, "expiresAt must have a time zone"),
+]
+
+
+@pytest.mark.parametrize("arguments, why", REFUSED, ids=range(len(REFUSED)))
+def test_an_access_level_that_cannot_be_is_refused_when_it_is_made(
+    arguments: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=why):
+        AccessLevel(**{"userId": U, "expiresAt": SOME_TIME, **arguments})

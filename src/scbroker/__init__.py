@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from scbroker.vocabulary import (
         AccessLevel,
+        Availability,
         ContainerAccessLevel,
         ContainerEventType,
         KeyType,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "AccessLevel": "vocabulary",
+    "Availability": "vocabulary",
     "BaseProvider": "client.base_provider",
     "BrokerError": "errors",
     "BrokerProvider": "client.provider",
@@ -61,6 +63,7 @@ _HOME = {
 
 __all__ = [
     "AccessLevel",
+    "Availability",
     "BaseProvider",
     "BrokerError",
     "BrokerProvider",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Generic, TypeVar
 
 from scbroker.records.ids import parse_fingerprint
-from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
+from scbroker.vocabulary import AccessLevel, Availability, ContainerEventType, KeyType
 
 T = TypeVar("T")
 ContentSource = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
@@ -48,7 +48,27 @@ class Metadata:
 
 
 @dataclass(frozen=True, slots=True)
-class Container(Metadata, Generic[T]):
+class _Parts(Metadata):
+    """Whether there are content and header, and whether this result holds them."""
+
+    contentAvailability: Availability
+    """Whether this holds the content, and why not."""
+    headerAvailability: Availability
+    """Whether this holds the header, and why not."""
+
+    @property
+    def hasContent(self) -> bool:
+        """Whether the container has content, shown here or not; the signed record proves it."""
+        return self.contentAvailability is not Availability.Absent
+
+    @property
+    def hasHeader(self) -> bool:
+        """Whether the container has a header, shown here or not; the signed record proves it."""
+        return self.headerAvailability is not Availability.Absent
+
+
+@dataclass(frozen=True, slots=True)
+class Container(_Parts, Generic[T]):
     """A container, opened as far as the caller's permissions go."""
 
     content: bytes | None = field(default=None, repr=False)
@@ -56,7 +76,7 @@ class Container(Metadata, Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class SecuredContainer(Metadata):
+class SecuredContainer(_Parts):
     """A container as the broker keeps it: the signed record, the caller's wrap, the sealed parts."""
 
     record: bytes = field(repr=False)
@@ -64,7 +84,7 @@ class SecuredContainer(Metadata):
     wrap: bytes | None = field(repr=False)
     sealedHeader: bytes | None = field(repr=False)
     sealedContent: bytes | None = field(repr=False)
-    """Of a content of more than 64 KiB, None: its segments are read by range."""
+    """None for a content of more than 64 KiB, which is NotIncluded: its segments are read by range."""
 
 
 @dataclass(frozen=True, slots=True)

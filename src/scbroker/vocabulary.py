@@ -9,8 +9,14 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import functools
+import operator
 import uuid
 from dataclasses import dataclass
+from typing import TypeVar
+
+from scbroker.errors import InvalidArgumentError
+
+E = TypeVar("E", bound=enum.Enum)
 
 
 class KeyType(enum.IntEnum):
@@ -29,7 +35,20 @@ class ContainerEventType(enum.StrEnum):
     Deleted = "Deleted"
 
 
-class ContainerAccessLevel(enum.IntFlag):
+class Availability(enum.Enum):
+    """Whether a result holds the container's content, or header, and why not."""
+
+    Available = "Available"
+    """The result holds it."""
+    Absent = "Absent"
+    """The container has none; the signed record proves that."""
+    Hidden = "Hidden"
+    """The container has it, and the caller's permissions hide it."""
+    NotIncluded = "NotIncluded"
+    """The container has it, and the result leaves it out: it was not asked for, or is too large."""
+
+
+class ContainerAccessLevel(enum.IntFlag, boundary=enum.STRICT):
     """Permissions of one user on one container.
 
     Decrypt is given by cryptography; Upload, ModifyAccess, ModifyType and Delete are verified by
@@ -59,17 +78,100 @@ class ContainerAccessLevel(enum.IntFlag):
         return needed & ~self
 
 
-@dataclass(frozen=True, slots=True)
+def member_of(kind: type[E], value: object, name: str) -> E:
+    """Return the member that an argument stands for: a member, its value, or its name.
+
+    The name of a combination of flags is that of its members with `|` between them, as in `.name`.
+    Raises `InvalidArgumentError`, which calls the argument `name`. A bool and a member of another
+    enum are not values, although both are ints.
+    """
+    if isinstance(value, kind):
+        return value
+    try:
+        if isinstance(value, str) and not isinstance(value, enum.Enum):
+            names = value.split("|") if issubclass(kind, enum.Flag) else [value]
+            return functools.reduce(operator.or_, [kind[each] for each in names])
+        if isinstance(value, int) and not isinstance(value, bool | enum.Enum):
+            found = kind(value)
+            if found.value == value:
+                return found
+    except (KeyError, ValueError):
+        pass
+    shown = repr(value) if isinstance(value, (str, int)) else type(value).__name__
+    raise InvalidArgumentError(
+        f"{name} must be a {kind.__name__}, its value or its name "
+        f"({', '.join(kind.__members__)}), not {shown}"
+    )
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class AccessLevel:
     """The access of one user to one container.
 
+    `permissions` is a ContainerAccessLevel, its value or its name, as in `"Download|Decrypt"`.
     `expiresAt` is an aware datetime. From then on the broker serves the user nothing and the next
     writer's program drops them for good; until then, expiry is the broker's word.
+
+    Raises `invalidArgumentError` for a wrong type, for no permission, and for a combination that
+    cannot be given.
     """
 
     userId: uuid.UUID
     permissions: ContainerAccessLevel = ContainerAccessLevel.DefaultUserPermissions
     expiresAt: dt.datetime | None = None
 
+    def __init__(
+        self,
+        userId: uuid.UUID,
+        permissions: ContainerAccessLevel | int | str = ContainerAccessLevel.DefaultUserPermissions,
+        expiresAt: dt.datetime | None = None,
+    ) -> None:
+        for name, value in (
+            ("userId", _checked_user(userId)),
+            ("permissions", _checked_permissions(permissions)),
+            ("expiresAt", _checked_expiry(expiresAt)),
+        ):
+            object.__setattr__(self, name, value)
 
-__all__ = ["AccessLevel", "ContainerAccessLevel", "ContainerEventType", "KeyType"]
+
+def _checked_user(userId: object) -> uuid.UUID:
+    if not isinstance(userId, uuid.UUID):
+        raise InvalidArgumentError(f"userId must be a uuid.UUID, not {type(userId).__name__}")
+    return userId
+
+
+def _checked_permissions(permissions: object) -> ContainerAccessLevel:
+    given = member_of(ContainerAccessLevel, permissions, "permissions")
+    if not given:
+        raise InvalidArgumentError(
+            "permissions must hold at least one permission: to give a user no access, leave them out"
+        )
+    if missing := given.missing():
+        raise InvalidArgumentError(
+            f"permissions cannot hold {given.name} without {missing.name}: add them"
+        )
+    return given
+
+
+def _checked_expiry(expiresAt: object) -> dt.datetime | None:
+    if expiresAt is None:
+        return None
+    if not isinstance(expiresAt, dt.datetime):
+        raise InvalidArgumentError(
+            f"expiresAt must be a datetime.datetime or None, not {type(expiresAt).__name__}"
+        )
+    if expiresAt.utcoffset() is None:
+        raise InvalidArgumentError(
+            "expiresAt must have a time zone, as datetime.now(datetime.UTC) has"
+        )
+    return expiresAt
+
+
+__all__ = [
+    "AccessLevel",
+    "Availability",
+    "ContainerAccessLevel",
+    "ContainerEventType",
+    "KeyType",
+    "member_of",
+]

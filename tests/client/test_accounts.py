@@ -389,6 +389,17 @@ def test_public_keys_are_verified_and_filtered(alice: ServerProvider, account: A
         alice.getPublicKeys(uuid.uuid4()).result(PATIENCE)
 
 
+@pytest.mark.parametrize("kind", [*KeyType, 0, 1, "Signing", "Encryption"], ids=repr)
+def test_a_key_type_is_taken_as_member_value_or_name_and_an_unknown_user_has_no_latest_key(
+    alice: ServerProvider, account: Account, kind: KeyType | int | str
+) -> None:
+    user = account.ring.userId
+    [key] = alice.getPublicKeys(user, kind).result(PATIENCE)
+    assert kind in (key.keyType, key.keyType.value, key.keyType.name)
+    assert alice.getLatestActiveSigningKey(user, kind).result(PATIENCE) == key
+    assert alice.getLatestActiveSigningKey(uuid.uuid4(), kind).result(PATIENCE) is None
+
+
 def test_an_unknown_api_key_is_told_apart_from_wrong_credentials(
     account: Account, new_provider: NewProvider
 ) -> None:

@@ -113,8 +113,9 @@ def test_one_kind_needs_no_list_and_an_empty_list_is_refused(
     alice: ServerProvider, told: dict[str, uuid.UUID]
 ) -> None:
     del told
-    assert [event.id for event in alice.getEvents(Deleted).result(PATIENCE)] == [7]
-    with pytest.raises(BrokerError.invalidArgumentError, match="one or more"):
+    for one in (Deleted, "Deleted", ["Deleted"], [Deleted]):
+        assert [event.id for event in alice.getEvents(one).result(PATIENCE)] == [7]
+    with pytest.raises(BrokerError.invalidArgumentError, match="at least one"):
         drop(alice.getEvents([]))
 
 

@@ -414,16 +414,16 @@ class Writers(RuleBasedStateMachine):
             return Attempt(device, wish.kind, None, None, leaves=wish.leaves)
         change = None
         if wish.kind not in ("read", "secured"):
-            change = self._change(wish, device.user, kept.state, empty=empty)
+            change = self._change(wish, kept.state, empty=empty)
         return Attempt(device, wish.kind, kept, change, leaves=wish.leaves)
 
-    def _change(self, wish: Wish, user: int, state: State, *, empty: bool) -> Change:
+    def _change(self, wish: Wish, state: State, *, empty: bool) -> Change:
         if wish.kind == "delete":
             return Change(delete=True)
         version = state.version
         condition = {"none": None, "right": version, "stale": version - 1}[wish.condition]
         if wish.kind == "alone":
-            return Change({"access": {user: OWNER}}, condition=condition)
+            return Change({"access": {state.creator: OWNER}}, condition=condition)
         values = self._values(large=wish.large)
         if empty:
             values = dict.fromkeys(values)
@@ -522,7 +522,8 @@ class Writers(RuleBasedStateMachine):
 
     def _start_update(self, attempt: Attempt, container: uuid.UUID, change: Change) -> Promise[Any]:
         provider, condition = attempt.device.provider, change.condition
-        values = self._arguments(attempt.user, change)
+        assert attempt.container is not None
+        values = self._arguments(attempt.container.state.creator, change)
         if attempt.kind == "all":
             return provider.updateContainer(
                 container,
@@ -542,8 +543,8 @@ class Writers(RuleBasedStateMachine):
         }
         return updates[attempt.kind](container, value, ifVersion=condition)
 
-    def _arguments(self, user: int, change: Change) -> dict[str, Any]:
-        """The values as an operation takes them; access for the caller alone is None there."""
+    def _arguments(self, creator: int, change: Change) -> dict[str, Any]:
+        """The values as an operation takes them; access for the creator alone is None there."""
         values: dict[str, Any] = {str(name): value for name, value in change.values.items()}
         if "access" in values:
             members: Members = values["access"]
@@ -551,7 +552,7 @@ class Writers(RuleBasedStateMachine):
                 AccessLevel(self.devices.id_of(member), grant.permissions, grant.ends)
                 for member, grant in members.items()
             ]
-            values["access"] = None if members == {user: OWNER} else levels
+            values["access"] = None if members == {creator: OWNER} else levels
         return values
 
 

@@ -45,6 +45,7 @@ from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account
 from tests.client.network import Go, Network, refused
 from tests.client.scripts import run_script
 from tests.conftest import NewProvider
+from tests.declared import HOMES
 
 VOID = object()
 PATIENCE = 30.0
@@ -268,10 +269,7 @@ each_of_a_container = pytest.mark.parametrize(
 
 
 def test_the_table_has_every_operation_of_the_protocol() -> None:
-    from scbroker import BrokerProvider
-
-    declared = {name for name in vars(BrokerProvider) if name[0] not in "_"}
-    assert declared == {each.name for each in OPERATIONS}
+    assert HOMES.keys() == {each.name for each in OPERATIONS}
 
 
 @each_operation
@@ -471,7 +469,9 @@ WRONG = [
     ("updateContainerType", {"containerId": uuid.uuid4(), "ifVersion": "1"}),
     ("updateContainerType", {"containerId": uuid.uuid4(), "ifVersion": True}),
     ("getPublicKeys", {"userId": "me"}),
-    ("getPublicKeys", {"keyType": 0}),
+    ("getPublicKeys", {"keyType": 2}),
+    ("getPublicKeys", {"keyType": True}),
+    ("getLatestActiveSigningKey", {"userId": uuid.uuid4(), "keyType": "signing"}),
     ("getLatestActiveSigningKey", {"userId": 7}),
     ("getReminder", {"userId": 7}),
     ("changeCredentials", {"password": PASSWORD, "passphrase": "weak"}),
@@ -484,7 +484,8 @@ WRONG = [
     ("getKeyFile", {"passphrase": ""}),
     ("getKeyFile", {"passphrase": 7}),
     ("needToSyncAccount", {"userId": uuid.uuid4(), "keyFileData": b"x"}),
-    ("getEvents", {"eventType": "Added"}),
+    ("getEvents", {"eventType": "Renamed"}),
+    ("getEvents", {"eventType": ["Added", 0]}),
     ("getEvents", {"containerId": "c"}),
     ("getEvents", {"containerType": 7}),
     ("getEvents", {"startId": -1}),

@@ -71,12 +71,6 @@ NEEDED: dict[str, tuple[Level, Act]] = {
             c, content=b"n", customHeaderObject=2, accessLevels=levels, type="m"
         ),
     ),
-    "updateContainer without a list": (
-        OWNER,
-        lambda p, c, _: p.updateContainer(
-            c, content=b"n", customHeaderObject=2, accessLevels=None, type="o"
-        ),
-    ),
     "deleteContainer": (Level.Delete, lambda p, c, _: p.deleteContainer(c)),
 }
 

@@ -114,6 +114,14 @@ class Population:
         deleted = alice.createContainer(b"gone", accessLevels=both).result(PATIENCE)
         alice.deleteContainer(deleted.id).result(PATIENCE)
         self._small, self._large, self._deleted = small.id, large.id, deleted.id
+        self._wait_for_accesses()
+
+    def _wait_for_accesses(self) -> None:
+        """Each update of a part is a fetch of the other one, which is written up to a second later."""
+        ends = time.monotonic() + PATIENCE
+        while not self._known.getEvents("Accessed").result(PATIENCE):
+            assert time.monotonic() < ends
+            time.sleep(0.05)
 
     def _device(self, stack: ExitStack, ring: KeyRing | None = None) -> ServerProvider:
         provider = ServerProvider(

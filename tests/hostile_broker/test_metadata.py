@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from scbroker import (
     BrokerError,
+    Container,
     ContainerEvent,
     ContainerEventType,
     Promise,
@@ -179,8 +180,8 @@ def test_nothing_that_is_handed_out_unopened_is_the_brokers_word(
     mallory: HostileBroker, tmp_path: Path, marked: bool
 ) -> None:
     """A mark proves the record, whose signature may be any: it is verified again before it is given."""
-    shown = set(SecuredContainer.__dataclass_fields__) - set(Metadata.__dataclass_fields__)
-    assert set(SECURED) == shown
+    unopened = set(SecuredContainer.__dataclass_fields__) - set(Container.__dataclass_fields__)
+    assert set(SECURED) == unopened
     who = cast(mallory)
     story = by_alice_and_carol(who)
     device = victim(mallory, who.bob, story, tmp_path, marked=marked)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scbroker import BrokerProvider
+from tests.declared import HOMES
 
-OPERATIONS = sorted(name for name in vars(BrokerProvider) if not name.startswith("_"))
+OPERATIONS = sorted(HOMES)
 SOURCE = Path(__file__).with_name("operations.py").read_text("utf-8")
 LINES = SOURCE.splitlines()
 

@@ -27,7 +27,7 @@ from scbroker.keys import KeyRing
 from scbroker.records.access_list import MAX_ENTRIES
 from scbroker.records.container_record import MAX_TYPE
 from scbroker.types import Container, ContentSource, Header, NewContainer, SecuredContainer
-from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
+from scbroker.vocabulary import AccessLevel
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, T]
@@ -133,25 +133,31 @@ class BaseProvider(BrokerProvider):
         ifVersion: int | None = None,
     ) -> Work[None]:
         change = Change(grants=_checked_access(accessLevels))
-        return _void(self._update(containerId, change, ifVersion))
+        return _void(self._append(containerId, change, ifVersion))
 
     def _updateContainerType(
         self, containerId: uuid.UUID, type: str | None = None, *, ifVersion: int | None = None
     ) -> Work[None]:
-        return _void(self._update(containerId, Change(type=_checked_type(type)), ifVersion))
+        return _void(self._append(containerId, Change(type=_checked_type(type)), ifVersion))
 
     def _deleteContainer(self, containerId: uuid.UUID) -> Work[None]:
-        return _void(self._update(containerId, Change(delete=True), None))
+        return _void(self._append(containerId, Change(delete=True), None))
 
     def _update(
         self, containerId: uuid.UUID, change: Change, ifVersion: int | None
     ) -> Work[SecuredContainer]:
-        if ifVersion is not None and (
-            isinstance(ifVersion, bool) or not isinstance(ifVersion, int)
-        ):
-            raise InvalidArgumentError("ifVersion is a container's version, an int, or None.")
         session, container_id = self._session(), _checked_id(containerId)
-        return session.hold(writing.update(session, container_id, change, ifVersion))
+        return session.hold(
+            writing.update(session, container_id, change, _checked_version(ifVersion))
+        )
+
+    def _append(
+        self, containerId: uuid.UUID, change: Change, ifVersion: int | None
+    ) -> Work[object]:
+        session, container_id = self._session(), _checked_id(containerId)
+        return session.hold(
+            writing.append(session, container_id, change, _checked_version(ifVersion))
+        )
 
     def _getContainer(
         self,
@@ -168,7 +174,8 @@ class BaseProvider(BrokerProvider):
             opened = fetching.open_fetched(session, fetched)
             header = _header(fetching.read_header(session, opened), headerType)
             content = await contents.read(session, opened, report)
-            return fetching.container(fetching.metadata(session, opened), content, header)
+            shown = fetching.metadata(session, opened)
+            return fetching.container(opened.state, shown, content, header)
 
         return session.hold(work())
 
@@ -244,7 +251,8 @@ class BaseProvider(BrokerProvider):
 
         async def work() -> Container[Any]:
             opened = fetching.open_fetched(session, await fetching.fetch(session, container_id))
-            return fetching.container(fetching.metadata(session, opened), None, None)
+            shown = fetching.metadata(session, opened)
+            return fetching.container(opened.state, shown, None, None, asked=False)
 
         return session.hold(work())
 
@@ -257,11 +265,6 @@ async def _void(work: Work[object]) -> None:
     await work
 
 
-def _is(value: object, kind: builtins.type[object]) -> bool:
-    """A check of what the caller declared, which they may not have kept to."""
-    return isinstance(value, kind)
-
-
 def _header(data: bytes | None, header_type: builtins.type[Any] | None) -> Header[Any] | None:
     if data is None:
         return None
@@ -272,6 +275,12 @@ def _checked_id(containerId: object) -> uuid.UUID:
     if not isinstance(containerId, uuid.UUID):
         raise InvalidArgumentError("containerId is a uuid.UUID.")
     return containerId
+
+
+def _checked_version(ifVersion: object) -> int | None:
+    if ifVersion is not None and (isinstance(ifVersion, bool) or not isinstance(ifVersion, int)):
+        raise InvalidArgumentError("ifVersion is a container's version, an int, or None.")
+    return ifVersion
 
 
 def _checked_list(name: str, items: Any) -> Iterable[Any]:
@@ -327,35 +336,22 @@ def _checked_access(levels: object) -> dict[uuid.UUID, Grant]:
     if isinstance(levels, (str, bytes, AccessLevel)) or not isinstance(levels, Iterable):
         raise InvalidArgumentError("accessLevels is a list of AccessLevel.")
     grants: dict[uuid.UUID, Grant] = {}
-    for level in levels:
-        if not isinstance(level, AccessLevel) or not _is(level.userId, uuid.UUID):
-            raise InvalidArgumentError("accessLevels is a list of AccessLevel, each with a UUID.")
+    for number, level in enumerate(levels):
+        if not isinstance(level, AccessLevel):
+            raise InvalidArgumentError(
+                f"accessLevels[{number}] must be an AccessLevel, not {type(level).__name__}"
+            )
         if level.userId in grants:
             raise InvalidArgumentError(f"User {level.userId} stands in the access list twice.")
-        grants[level.userId] = Grant(_checked_permissions(level), _checked_expiry(level))
+        grants[level.userId] = Grant(int(level.permissions), _checked_expiry(level))
     if len(grants) > MAX_ENTRIES:
         raise InvalidArgumentError(f"An access list has at most {MAX_ENTRIES} users.")
     return grants
 
 
-def _checked_permissions(level: AccessLevel) -> int:
-    if not _is(level.permissions, int) or not 1 <= level.permissions <= 511:
-        raise InvalidArgumentError(
-            f"permissions of user {level.userId} are one or more of ContainerAccessLevel."
-        )
-    permissions = ContainerAccessLevel(level.permissions)
-    if missing := permissions.missing():
-        raise InvalidArgumentError(
-            f"{permissions.name} for user {level.userId} cannot be given without {missing.name}."
-        )
-    return int(permissions)
-
-
 def _checked_expiry(level: AccessLevel) -> int | None:
     if level.expiresAt is None:
         return None
-    if not _is(level.expiresAt, dt.datetime) or level.expiresAt.tzinfo is None:
-        raise InvalidArgumentError("expiresAt is a datetime with a time zone, or None.")
     if level.expiresAt <= dt.datetime.now(dt.UTC):
         raise InvalidArgumentError(f"expiresAt of user {level.userId} is in the past.")
     return (level.expiresAt - _EPOCH) // dt.timedelta(microseconds=1)

@@ -51,6 +51,7 @@ class Change:
     content: Content | Keep | None = KEEP
     type: str | Keep | None = KEEP
     grants: Grants | Keep = KEEP
+    """Empty: the container's creator alone, with owner permissions."""
     delete: bool = False
     progress: Progress = no_progress
     upload: Upload | None = None
@@ -59,6 +60,10 @@ class Change:
     def keeps(self, role: Role) -> bool:
         """Whether the container's part of this role stays."""
         return (self.header if role is Role.Header else self.content) is KEEP
+
+    def carries(self, role: Role) -> bool:
+        """Whether the result shows this part as it is, because the other one is replaced."""
+        return self.keeps(role) and not all(self.keeps(each) for each in Role)
 
     async def begin_upload(self, session: Session, container_id: bytes | None) -> None:
         """Goes on where the same file was cut off before, if it was."""

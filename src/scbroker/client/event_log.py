@@ -13,7 +13,7 @@ import itertools
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -30,7 +30,7 @@ from scbroker.errors import (
     TooLargeError,
 )
 from scbroker.types import ContainerEvent
-from scbroker.vocabulary import ContainerEventType
+from scbroker.vocabulary import ContainerEventType, member_of
 from scbroker.wire.events import MAX_PAGE, NO_EVENTS, Event, Events, digest_with
 
 Criteria = dict[str, str | list[str]]
@@ -86,11 +86,14 @@ def checked_criteria(
     """The criteria as the query of a request; `InvalidArgumentError` for what is none."""
     criteria: Criteria = {}
     if eventType is not None:
-        kinds = [eventType] if isinstance(eventType, ContainerEventType) else eventType
-        kinds = list(kinds) if isinstance(kinds, Iterable) else [kinds]
-        if not kinds or not all(isinstance(kind, ContainerEventType) for kind in kinds):
-            raise InvalidArgumentError("eventType is one or more of ContainerEventType.")
-        criteria["eventType"] = [str(kind) for kind in kinds]
+        one = isinstance(eventType, str) or not isinstance(eventType, Iterable)
+        given: Iterable[object] = [eventType] if one else cast(Iterable[object], eventType)
+        kinds = [str(member_of(ContainerEventType, kind, "eventType")) for kind in given]
+        if not kinds:
+            raise InvalidArgumentError(
+                "eventType must name at least one ContainerEventType: None asks for all"
+            )
+        criteria["eventType"] = kinds
     if containerId is not None:
         if not isinstance(containerId, uuid.UUID):
             raise InvalidArgumentError("containerId is a uuid.UUID.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -36,7 +37,7 @@ from scbroker.records.container_record import (
 from scbroker.records.ids import user_id_of
 from scbroker.records.judge import verify_author
 from scbroker.types import Container, Header, Metadata, SecuredContainer
-from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
+from scbroker.vocabulary import AccessLevel, Availability, ContainerAccessLevel
 from scbroker.wire.containers import MAX_INLINE, ContainerView
 
 KIND: Final = "container"
@@ -248,24 +249,70 @@ async def secured(session: Session, fetched: Fetched) -> SecuredContainer:
     author = user_id_of(fetched.state.record.author)
     chains = await session.directory.at_least({author: 0})
     verify_author(fetched.state.signed, fetched.state.record, chains[author])
-    opened = open_fetched(session, fetched)
-    shown = metadata(session, opened)
-    view, signed = fetched.view, fetched.state.signed
-    return SecuredContainer(
-        **metadata_fields(shown),
-        record=signed.body,
-        signature=signed.signature,
-        wrap=view.wrap,
-        sealedHeader=sealed_part(session, fetched, Role.Header),
-        sealedContent=sealed_part(session, fetched, Role.Content),
+    return secured_of(
+        session,
+        fetched.state,
+        open_fetched(session, fetched).container_key,
+        open_type(fetched.state, fetched.view.type, session.fingerprint),
+        fetched.view.wrap,
+        {role: sealed_part(session, fetched, role) for role in Role},
     )
 
 
-def container(shown: Metadata, content: bytes | None, header: Header[Any] | None) -> Container[Any]:
-    return Container(**metadata_fields(shown), content=content, header=header)
+def secured_of(
+    session: Session,
+    state: State,
+    container_key: bytes | None,
+    text: str | None,
+    wrap: bytes | None,
+    sealed: Mapping[Role, bytes | None],
+) -> SecuredContainer:
+    """The container as it is kept, as far as the reader's entry lets it be shown."""
+    own = state.governing.access.entries.get(session.fingerprint)
+    may_download = own is not None and own.allows(ContainerAccessLevel.Download)
+    header, content = (
+        sealed.get(role) if may_download else None for role in (Role.Header, Role.Content)
+    )
+    return SecuredContainer(
+        **_fields(metadata_of(session, state, container_key, text)),
+        headerAvailability=_availability(state, Role.Header, header, hidden=not may_download),
+        contentAvailability=_availability(state, Role.Content, content, hidden=not may_download),
+        record=state.signed.body,
+        signature=state.signed.signature,
+        wrap=wrap,
+        sealedHeader=header,
+        sealedContent=content,
+    )
 
 
-def metadata_fields(shown: Metadata) -> dict[str, Any]:
+def container(
+    state: State,
+    shown: Metadata,
+    content: bytes | None,
+    header: Header[Any] | None,
+    *,
+    asked: bool = True,
+) -> Container[Any]:
+    """The opened container; `asked` says whether content and header were asked for."""
+    return Container(
+        **_fields(shown),
+        headerAvailability=_availability(state, Role.Header, header, hidden=asked),
+        contentAvailability=_availability(state, Role.Content, content, hidden=asked),
+        content=content,
+        header=header,
+    )
+
+
+def _availability(state: State, role: Role, shown: object, *, hidden: bool) -> Availability:
+    """Whether a result shows a part; where it does not, `hidden` says whether permissions are why."""
+    if state.record.part(role) is None:
+        return Availability.Absent
+    if shown is not None:
+        return Availability.Available
+    return Availability.Hidden if hidden else Availability.NotIncluded
+
+
+def _fields(shown: Metadata) -> dict[str, Any]:
     return {name: getattr(shown, name) for name in Metadata.__dataclass_fields__}
 
 

@@ -542,10 +542,13 @@ class BrokerProvider(Protocol):
 
         Warning: an omitted parameter is erased or unshared, not kept. Without `content`, `customHeaderObject`
         or `type` the container has none afterwards; without `accessLevels` (None or empty) its creator
-        alone has access, with owner permissions, and everybody else loses it. To change one of them, call
+        alone has access, with owner permissions, and everybody else loses it, the caller too unless they
+        are the creator. To change one of them, call
         updateContainerContent, updateContainerHeader, updateContainerAccessLevels or updateContainerType.
 
-        Needs Upload, ModifyType and ModifyAccess. With `ifVersion`, only if the container is still at
+        Needs Upload, ModifyType and ModifyAccess, and every bit that is given or taken: else
+        `permissionDeniedError`, before anything is sent. Raises `invalidArgumentError` without access
+        levels if the creator was deleted. With `ifVersion`, only if the container is still at
         that version; else `conflictError`."""
 
     @overload
@@ -575,6 +578,8 @@ class BrokerProvider(Protocol):
 
         Warning: without `customHeaderObject` the header is erased.
 
+        The result is what `getSecuredContainer` gives, with the sealed content of up to 64 KiB: the
+        broker serves that to the caller, and records it as a fetch (`Accessed`).
         Tried again on top of a change of another field; `conflictError` if the header was changed."""
 
     @overload
@@ -606,6 +611,8 @@ class BrokerProvider(Protocol):
 
         Warning: without `content` the content is erased.
 
+        The result is what `getSecuredContainer` gives, with the sealed header: the broker serves that to
+        the caller, and records it as a fetch (`Accessed`).
         Tried again on top of a change of another field; `conflictError` if the content was changed."""
 
     @overload
@@ -633,11 +640,15 @@ class BrokerProvider(Protocol):
     def updateContainerAccessLevels(self, *args: Any, **kwargs: Any) -> Any:
         """Replaces the access list. Needs ModifyAccess, and every bit that is given or taken.
 
-        Warning: without `accessLevels` everybody but the container's creator loses access.
+        Warning: without `accessLevels` (left out, None or empty) the container's creator alone has access
+        afterwards, with owner permissions. Everybody else loses it, the caller too unless they are the
+        creator. For anything else name every user, yourself included.
 
         Makes a new container key: who is left out opens nothing that is written from now on. What they
-        could read they may have kept. Costs one wrap a member, whatever the content's size. None or
-        an empty list: the caller alone, which only a caller with every permission may do."""
+        could read they may have kept. Costs one wrap a member, whatever the content's size.
+
+        Raises `permissionDeniedError`, before anything is sent, without the bits that this gives or
+        takes, and `invalidArgumentError` without access levels if the creator was deleted."""
 
     @overload
     def updateContainerType(
@@ -712,6 +723,7 @@ class BrokerProvider(Protocol):
     def getContainer(self, *args: Any, **kwargs: Any) -> Any:
         """Content, header and metadata, each None where the caller's permissions hide it.
 
+        `contentAvailability` and `headerAvailability` tell whether there is none or it is hidden.
         `headerType` names a type that the header is decoded and validated into. Verified before
         anything is returned: who signed it, that they had the right to, that it is not older than
         this device has seen, and every byte. Raises `notFoundError` without access, `deletedError`
@@ -901,27 +913,9 @@ class BrokerProvider(Protocol):
 
     @operation
     def getContainerMetadata(self, *args: Any, **kwargs: Any) -> Any:
-        """The metadata alone; content and header are None and are not fetched."""
+        """The metadata alone; content and header are None and are not fetched.
 
-    @overload
-    def getSecuredContainer(
-        self,
-        containerId: uuid.UUID,
-    ) -> Promise[SecuredContainer]: ...
-
-    @overload
-    def getSecuredContainer(
-        self,
-        containerId: uuid.UUID,
-        *,
-        completionHandler: Callable[[SecuredContainer], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
-    ) -> Self: ...
-
-    @operation
-    def getSecuredContainer(self, *args: Any, **kwargs: Any) -> Any:
-        """The container and its metadata without decrypting content or header; verified all the same."""
+        `hasContent` and `hasHeader` tell whether the container has them."""
 
     @overload
     def deleteContainer(
@@ -949,7 +943,7 @@ class BrokerProvider(Protocol):
     def getPublicKeys(
         self,
         userId: uuid.UUID | None = None,
-        keyType: KeyType | None = None,
+        keyType: KeyType | int | str | None = None,
         index: int | None = None,
     ) -> Promise[Sequence[PublicKey]]: ...
 
@@ -957,7 +951,7 @@ class BrokerProvider(Protocol):
     def getPublicKeys(
         self,
         userId: uuid.UUID | None = None,
-        keyType: KeyType | None = None,
+        keyType: KeyType | int | str | None = None,
         index: int | None = None,
         *,
         completionHandler: Callable[[Sequence[PublicKey]], object],
@@ -969,20 +963,22 @@ class BrokerProvider(Protocol):
     def getPublicKeys(self, *args: Any, **kwargs: Any) -> Any:
         """All public keys that match, verified to be the user's own; the session's user by default.
 
+        `keyType` is a KeyType, its value or its name.
+
         Raises `notFoundError` for an unknown user, `keySubstitutionError` for keys that are not theirs."""
 
     @overload
     def getLatestActiveSigningKey(
         self,
         userId: uuid.UUID,
-        keyType: KeyType = KeyType.Signing,
+        keyType: KeyType | int | str = KeyType.Signing,
     ) -> Promise[PublicKey | None]: ...
 
     @overload
     def getLatestActiveSigningKey(
         self,
         userId: uuid.UUID,
-        keyType: KeyType = KeyType.Signing,
+        keyType: KeyType | int | str = KeyType.Signing,
         *,
         completionHandler: Callable[[PublicKey | None], object],
         errorHandler: OnError,
@@ -991,12 +987,15 @@ class BrokerProvider(Protocol):
 
     @operation
     def getLatestActiveSigningKey(self, *args: Any, **kwargs: Any) -> Any:
-        """The user's latest active public key of the type."""
+        """The user's latest active public key of the type; None where there is no such user or key.
+
+        `keyType` is a KeyType, its value or its name. The broker learns whose keys are asked for.
+        Raises `keySubstitutionError` for keys that are not theirs."""
 
     @overload
     def getEvents(
         self,
-        eventType: ContainerEventType | Iterable[ContainerEventType] | None = None,
+        eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
         containerId: uuid.UUID | None = None,
         containerType: str | None = None,
         startId: int | None = None,
@@ -1006,7 +1005,7 @@ class BrokerProvider(Protocol):
     @overload
     def getEvents(
         self,
-        eventType: ContainerEventType | Iterable[ContainerEventType] | None = None,
+        eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
         containerId: uuid.UUID | None = None,
         containerType: str | None = None,
         startId: int | None = None,
@@ -1020,6 +1019,8 @@ class BrokerProvider(Protocol):
     @operation
     def getEvents(self, *args: Any, **kwargs: Any) -> Any:
         """The session's event log as far as it matches, ascending; both ids are inclusive.
+
+        `eventType` is a ContainerEventType or its name, or several.
 
         A broker may drop old events. Without `startId` the log begins with the first that is kept: an
         id above 1 tells that others are gone. With one that is gone, `eventsExpiredError` names the

@@ -6,11 +6,11 @@ import uuid
 
 from scbroker.client.fetching import moment
 from scbroker.client.session import Session
-from scbroker.errors import InvalidArgumentError
+from scbroker.errors import InvalidArgumentError, NotFoundError
 from scbroker.records.ids import show_fingerprint
 from scbroker.records.key_record import KeyChain, KnownKey
 from scbroker.types import PublicKey
-from scbroker.vocabulary import KeyType
+from scbroker.vocabulary import KeyType, member_of
 
 
 def checked_user(userId: object) -> uuid.UUID:
@@ -20,9 +20,7 @@ def checked_user(userId: object) -> uuid.UUID:
 
 
 def checked_key_type(keyType: object) -> KeyType | None:
-    if keyType is not None and not isinstance(keyType, KeyType):
-        raise InvalidArgumentError("keyType is KeyType.Signing, KeyType.Encryption or None.")
-    return keyType
+    return None if keyType is None else member_of(KeyType, keyType, "keyType")
 
 
 def checked_index(index: object) -> int | None:
@@ -42,6 +40,15 @@ async def public_keys(
         for key in chain.of_type(wanted)
         if index in (None, key.index)
     ]
+
+
+async def latest_active(session: Session, user_id: uuid.UUID, kind: KeyType) -> PublicKey | None:
+    """The key to use now; None where the broker knows no such user, or the user has none."""
+    try:
+        keys = await public_keys(session, user_id, kind, None)
+    except NotFoundError:
+        return None
+    return max((key for key in keys if key.active), key=lambda key: key.index, default=None)
 
 
 def _public_key(chain: KeyChain, key: KnownKey) -> PublicKey:

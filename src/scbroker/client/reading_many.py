@@ -66,7 +66,7 @@ async def _get_some(
         try:
             if content is None:  # a large one comes by itself
                 content = await contents.read(session, part, no_progress)
-            found[each.container_id] = fetching.container(shown, content, header)
+            found[each.container_id] = fetching.container(each.state, shown, content, header)
         except EVERYTHING:
             raise
         except BrokerError as error:

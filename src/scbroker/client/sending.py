@@ -5,11 +5,12 @@ Spec: docs/spec/container.md, section 9.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scbroker.client.change import Change
 from scbroker.client.directory import now
-from scbroker.client.fetching import Fetched, keep_own, metadata_fields, metadata_of
+from scbroker.client.fetching import Fetched, keep_own, sealed_part, secured_of
 from scbroker.client.reading import State
 from scbroker.client.sealing import NewAccess
 from scbroker.client.session import Session
@@ -44,6 +45,8 @@ class Prepared:
     state: State
     request: RecordRequest
     fetched: Fetched | None
+    sealed: Mapping[Role, bytes | None]
+    """The parts as a view would have them, new or carried over."""
 
 
 def prepare(session: Session, change: Change, draft: Draft, fetched: Fetched | None) -> Prepared:
@@ -54,6 +57,11 @@ def prepare(session: Session, change: Change, draft: Draft, fetched: Fetched | N
     for sealed in change.sealed.values():
         sealed.sent_under = state.governing.governing.keyCommitment
     inline = {role: sealed.inline for role, sealed in change.sealed.items()}
+    carried = {
+        role: sealed_part(session, fetched, role)
+        for role in Role
+        if fetched is not None and change.carries(role)
+    }
     request = RecordRequest(
         record=SignedObject.of(signed),
         accessList=list(draft.access.entries) if draft.access is not None else None,
@@ -61,15 +69,14 @@ def prepare(session: Session, change: Change, draft: Draft, fetched: Fetched | N
         header=inline.get(Role.Header),
         content=inline.get(Role.Content),
     )
-    return Prepared(draft, signed, state, request, fetched)
+    return Prepared(draft, signed, state, request, fetched, {**carried, **inline})
 
 
-async def finish(session: Session, sent: Prepared, receipt: RecordReceipt) -> SecuredContainer:
+async def finish(session: Session, sent: Prepared, receipt: RecordReceipt) -> None:
     """Checks what the broker says of a record that was sent, and marks."""
     if (receipt.version, receipt.hash) != (sent.state.record.version, sent.state.head.hash):
         raise IntegrityError("The broker's receipt is for another record than the one sent.")
     await keep_own(session, sent.fetched.state if sent.fetched else None, sent.state)
-    return _secured(session, sent)
 
 
 def _judge_own(draft: Draft, signed: Signed, fetched: Fetched | None) -> State:
@@ -90,22 +97,22 @@ def _judge_own(draft: Draft, signed: Signed, fetched: Fetched | None) -> State:
     return State(known, signed, after, complete, *created)
 
 
-def _secured(session: Session, sent: Prepared) -> SecuredContainer:
-    """The container as it was sent; of parts that were carried over, nothing was."""
-    draft, state, request, fetched = sent.draft, sent.state, sent.request, sent.fetched
-    wraps = dict(
-        zip(
-            state.governing.access.entries,
-            [item.wrap for item in request.accessList or ()],
-            strict=request.accessList is not None,
-        )
+def stored(session: Session, sent: Prepared) -> SecuredContainer:
+    """Return the container as its author would be served it after this record."""
+    entry = sent.state.governing.access.entries.get(session.fingerprint)
+    may_decrypt = entry is not None and entry.wrapHash is not None
+    return secured_of(
+        session,
+        sent.state,
+        sent.draft.container_key if may_decrypt else None,
+        sent.draft.text,
+        _own_wrap(session, sent),
+        sent.sealed,
     )
-    own = fetched.view.wrap if request.accessList is None and fetched is not None else None
-    return SecuredContainer(
-        **metadata_fields(metadata_of(session, state, draft.container_key, draft.text)),
-        record=sent.signed.body,
-        signature=sent.signed.signature,
-        wrap=wraps.get(session.fingerprint, own),
-        sealedHeader=request.header,
-        sealedContent=request.content,
-    )
+
+
+def _own_wrap(session: Session, sent: Prepared) -> bytes | None:
+    if sent.request.accessList is None:
+        return None if sent.fetched is None else sent.fetched.view.wrap
+    entries = zip(sent.state.governing.access.entries, sent.request.accessList, strict=True)
+    return next((item.wrap for name, item in entries if name == session.fingerprint), None)

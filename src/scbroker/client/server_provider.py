@@ -11,9 +11,11 @@ import os
 import ssl as ssl_module
 import uuid
 import weakref
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Executor
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, overload
+from urllib.parse import ParseResult, SplitResult
 
 import platformdirs
 
@@ -21,6 +23,9 @@ from scbroker.client import accounts, credentials, event_log, fetching, key_file
 from scbroker.client.base_provider import BaseProvider
 from scbroker.client.credentials import Validator, validate_secret
 from scbroker.client.io_thread import io_thread
+from scbroker.client.operation import operation
+from scbroker.client.promise import Promise
+from scbroker.client.provider import OnError
 from scbroker.client.session import Session
 from scbroker.client.transport import Transport, checked_endpoint
 from scbroker.client.trust_store import FileTrustStore, TrustStore
@@ -28,7 +33,7 @@ from scbroker.crypto.verify import sha256
 from scbroker.errors import CredentialsError, InvalidArgumentError
 from scbroker.keys import KeyRing
 from scbroker.types import ContainerEvent, PublicKey, SecuredContainer
-from scbroker.vocabulary import ContainerEventType, KeyType
+from scbroker.vocabulary import ContainerEventType, KeyType, member_of
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, T]
@@ -41,7 +46,8 @@ class ServerProvider(BaseProvider):
     """A session against one broker.
 
     `apiKey` comes from the broker's operator, as UUID or text. `serverUrl` is https, or http for a
-    broker on this machine. `applicationName` names this program in the broker's event log.
+    broker on this machine; text, or what `urllib.parse` made of it. It may have a path that the broker
+    is under, as `https://example.org/broker`. `applicationName` names this program in the broker's event log.
 
     `trustStore` keeps what this device has seen (default: files in the platform's state folder);
     `secretValidator` says what is wrong with a password or passphrase, or None; `timeout` is the
@@ -55,7 +61,7 @@ class ServerProvider(BaseProvider):
     def __init__(
         self,
         apiKey: uuid.UUID | str,
-        serverUrl: str,
+        serverUrl: str | SplitResult | ParseResult,
         applicationName: str,
         *,
         trustStore: TrustStore | None = None,
@@ -269,6 +275,33 @@ class ServerProvider(BaseProvider):
             raise InvalidArgumentError("userId is a uuid.UUID.")
         return key_files.fetch_reminder(self._transport, user_id)
 
+    @overload
+    def getSecuredContainer(
+        self,
+        containerId: uuid.UUID,
+    ) -> Promise[SecuredContainer]: ...
+
+    @overload
+    def getSecuredContainer(
+        self,
+        containerId: uuid.UUID,
+        *,
+        completionHandler: Callable[[SecuredContainer], object],
+        errorHandler: OnError,
+        queue: Executor | None = None,
+    ) -> Self: ...
+
+    @operation
+    def getSecuredContainer(self, *args: Any, **kwargs: Any) -> Any:
+        """The container and its metadata without decrypting content or header; verified all the same.
+
+        `contentAvailability` is `NotIncluded` for a content of more than 64 KiB, whose sealed bytes do
+        not come along: read it with `openContainerContent`. The broker learns that the container is
+        fetched, and when.
+
+        Raises `notFoundError` without access, `deletedError` after deletion, an `untrustedError` for
+        anything that its author did not make."""
+
     def _getSecuredContainer(self, containerId: uuid.UUID) -> Work[SecuredContainer]:
         session = self._session()
         if not isinstance(containerId, uuid.UUID):
@@ -283,7 +316,7 @@ class ServerProvider(BaseProvider):
     def _getPublicKeys(
         self,
         userId: uuid.UUID | None = None,
-        keyType: KeyType | None = None,
+        keyType: KeyType | int | str | None = None,
         index: int | None = None,
     ) -> Work[list[PublicKey]]:
         session = self._session()
@@ -293,20 +326,15 @@ class ServerProvider(BaseProvider):
         return session.hold(public_keys.public_keys(session, user_id, kind, number))
 
     def _getLatestActiveSigningKey(
-        self, userId: uuid.UUID, keyType: KeyType = KeyType.Signing
+        self, userId: uuid.UUID, keyType: KeyType | int | str = KeyType.Signing
     ) -> Work[PublicKey | None]:
         session, user_id = self._session(), public_keys.checked_user(userId)
-        kind = public_keys.checked_key_type(keyType)
-
-        async def work() -> PublicKey | None:
-            keys = await public_keys.public_keys(session, user_id, kind, None)
-            return max((key for key in keys if key.active), key=lambda key: key.index, default=None)
-
-        return session.hold(work())
+        kind = member_of(KeyType, keyType, "keyType")
+        return session.hold(public_keys.latest_active(session, user_id, kind))
 
     def _getEvents(
         self,
-        eventType: ContainerEventType | Iterable[ContainerEventType] | None = None,
+        eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
         containerId: uuid.UUID | None = None,
         containerType: str | None = None,
         startId: int | None = None,

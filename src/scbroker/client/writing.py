@@ -6,6 +6,7 @@ one's own record as a reader would, send, mark.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Mapping
 from typing import Final
@@ -22,7 +23,7 @@ from scbroker.client.fetching import (
 from scbroker.client.io_thread import io_thread
 from scbroker.client.reading import State, open_type
 from scbroker.client.sealing import Grant, NewAccess, make_access, make_type
-from scbroker.client.sending import Draft, Prepared, finish, prepare
+from scbroker.client.sending import Draft, Prepared, finish, prepare, stored
 from scbroker.client.session import Session
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
 from scbroker.crypto.verify import HASH_SIZE
@@ -32,6 +33,8 @@ from scbroker.errors import (
     DecryptionError,
     DeletedError,
     IntegrityError,
+    InvalidArgumentError,
+    NotFoundError,
     PermissionDeniedError,
     RejectedError,
     StaleKeysError,
@@ -44,6 +47,7 @@ from scbroker.records.container_record import (
     Role,
 )
 from scbroker.records.ids import container_id_of, user_id_of
+from scbroker.records.judge import check_delegation
 from scbroker.records.key_record import KeyChain, KnownKey
 from scbroker.types import SecuredContainer
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
@@ -80,29 +84,43 @@ async def _create(session: Session, change: Change) -> SecuredContainer:
             if attempt == RETRIES - 1 or not await _is_outdated(session, draft, error):
                 raise
         else:
-            return await finish(session, *sent)
+            prepared, receipt = sent
+            await finish(session, prepared, receipt)
+            return stored(session, prepared)
     raise AssertionError("unreachable")
 
 
 async def update(
-    session: Session, container_id: uuid.UUID, change: Change, if_version: int | None = None
+    session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
 ) -> SecuredContainer:
+    """Appends a change; gives the container as its author is served it from then on."""
+    return stored(session, await append(session, container_id, change, if_version))
+
+
+async def append(
+    session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
+) -> Prepared:
     """Appends a change; where another field was changed meanwhile, on top of that."""
     await change.begin_upload(session, container_id.bytes)
     try:
-        return await _update(session, container_id, change, if_version)
+        return await _append(session, container_id, change, if_version)
     except DeletedError:
         await prove_deletion(session, container_id)
     finally:
         change.close()
 
 
-async def _update(
+async def _append(
     session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
-) -> SecuredContainer:
+) -> Prepared:
     seen: Fetched | None = None
     for attempt in range(RETRIES + 1):
-        fetched = await fetch(session, container_id)
+        fetched = await fetch(
+            session,
+            container_id,
+            header=change.carries(Role.Header),
+            content=change.carries(Role.Content),
+        )
         if seen is not None:
             _check_no_conflict(seen.state, fetched.state, change)
         seen = seen or fetched
@@ -111,7 +129,9 @@ async def _update(
                 f"The container is at version {fetched.state.record.version}, not {if_version}."
             )
         _check_allowed(session, fetched.state, change)
-        recipients = _grants(session, fetched.state, change, now()) or ()
+        if change.grants is not KEEP and not change.grants:
+            await _check_creator(session, fetched.state)
+        recipients = _grants(fetched.state, change, now()) or ()
         commitment = None if recipients else fetched.state.governing.governing.keyCommitment
         await seal_parts(session, change, container_id.bytes, commitment, recipients)
         draft = await _draft_next(session, change, open_or_without(session, fetched))
@@ -124,7 +144,9 @@ async def _update(
             if attempt == RETRIES or change.grants is not KEEP or if_version is not None:
                 raise
         else:  # it is stored: what fails from here on is not tried again
-            return await finish(session, *sent)
+            prepared, receipt = sent
+            await finish(session, prepared, receipt)
+            return prepared
     raise AssertionError("unreachable")
 
 
@@ -155,15 +177,40 @@ def open_or_without(session: Session, fetched: Fetched) -> Opened:
 
 
 def _check_allowed(session: Session, state: State, change: Change) -> None:
-    entry = state.governing.entry_of(session.fingerprint, now())
+    """Raises `PermissionDeniedError` for what the author's entry, or rule 4, does not allow."""
+    moment = now()
+    entry = state.governing.entry_of(session.fingerprint, moment)
     if entry is None:
         raise PermissionDeniedError("Your access to this container has expired.")
-    needed = change.needed()
-    if isinstance(change.grants, dict) and not change.grants:
-        needed = ContainerAccessLevel.DefaultOwnerPermissions
-    missing = ContainerAccessLevel(needed & ~entry.permissions)
+    missing = ContainerAccessLevel(change.needed() & ~entry.permissions)
     if missing:
         raise PermissionDeniedError(f"Your access to this container lacks {missing.name}.")
+    if change.grants is KEEP:
+        return
+    unexpired = state.governing.access.unexpired(moment).values()
+    before = {user_id_of(each.fingerprint): each for each in unexpired}
+    try:
+        check_delegation(entry, before, _named(state, change.grants), complete=True)
+    except IntegrityError as error:
+        raise PermissionDeniedError(f"This change is beyond your own access: {error}") from None
+
+
+async def _check_creator(session: Session, state: State) -> None:
+    """Raises `InvalidArgumentError` where access falls to a creator who is not there any more."""
+    creator = user_id_of(state.createdBy)
+    with contextlib.suppress(NotFoundError):
+        await keys_of(session, [creator])
+        if creator not in session.directory.deleted:
+            return
+    raise InvalidArgumentError(
+        f"accessLevels must name users: by default they name the container's creator, user {creator}, "
+        "who was deleted"
+    )
+
+
+def _named(state: State, grants: Grants) -> Grants:
+    """The access as it was asked for; without any, the creator's (docs/guide/sharing.md)."""
+    return grants or {user_id_of(state.createdBy): OWNER}
 
 
 def _check_no_conflict(seen: State, found: State, change: Change) -> None:
@@ -240,7 +287,7 @@ async def _draft_next(session: Session, change: Change, opened: Opened) -> Draft
         salted, digest = make_type(state.container_id, text)
     key = await session.signing_key()
     moment = max(now(), key.introduced, state.record.time, state.governing.record.time)
-    grants = _grants(session, state, change, moment)
+    grants = _grants(state, change, moment)
     access, container_key, governing = None, opened.container_key, None
     if grants is not None:
         container_key = random_bytes(KEY_SIZE)
@@ -281,12 +328,12 @@ async def _draft_next(session: Session, change: Change, opened: Opened) -> Draft
     return Draft(record, access, salted, container_key, text)
 
 
-def _grants(session: Session, state: State, change: Change, moment: int) -> Grants | None:
+def _grants(state: State, change: Change, moment: int) -> Grants | None:
     """Who is to have access, if the record changes that: as asked, or renewed (rule 5)."""
     if change.delete:
         return None
     if change.grants is not KEEP:
-        return change.grants or {session.userId: OWNER}
+        return _named(state, change.grants)
     if change.keeps(Role.Header) and change.keeps(Role.Content):
         return None  # nothing new is sealed, and a renewal goes with no other type
     if not state.governing.needs_renewal(moment):

@@ -20,7 +20,7 @@ from scbroker.client.batches import (
 )
 from scbroker.client.change import Change, keys_of, seal_parts, seal_small
 from scbroker.client.content import Content
-from scbroker.client.sending import Prepared, finish, prepare
+from scbroker.client.sending import Prepared, finish, prepare, stored
 from scbroker.client.session import Session
 from scbroker.client.writing import (
     RETRIES,
@@ -207,7 +207,8 @@ async def _finished(
 ) -> SecuredContainer:
     match outcome:
         case RecordOutcome(receipt=RecordReceipt() as receipt, problem=None):
-            return await finish(session, prepared, receipt)
+            await finish(session, prepared, receipt)
+            return stored(session, prepared)
         case RecordOutcome(receipt=None, problem=ItemProblem() as problem):
             raise error_of_item(problem)
     raise BrokerFaultError(NEITHER)

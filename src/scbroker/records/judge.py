@@ -7,8 +7,9 @@ parent that the judge has.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from scbroker.errors import ClockError, IntegrityError
 from scbroker.records.access_list import AccessList, Entry, list_hash
@@ -25,8 +26,19 @@ from scbroker.records.ids import container_id_of
 from scbroker.records.key_record import READER_TOLERANCE, KeyChain, Signed
 from scbroker.vocabulary import ContainerAccessLevel
 
+K = TypeVar("K")
 ALL: Final = int(ContainerAccessLevel.DefaultOwnerPermissions)
 _FOREVER: Final = float("inf")
+
+
+class Rights(Protocol):
+    """A user's permissions and their end, in an entry of a list or in a grant that becomes one."""
+
+    @property
+    def permissions(self) -> int: ...
+
+    @property
+    def expiresAt(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +111,7 @@ def judge_first(known: Known, access: AccessList, now: int) -> InForce:
     creator = Entry(record.author, 0, ALL, None, None)
     _check_time(record, None, None, now)
     _check_new_list(record, access)
-    _check_delegation(creator, {}, access)
+    check_delegation(creator, {}, access.entries, complete=access.complete)
     return InForce(known, access)
 
 
@@ -134,7 +146,8 @@ def judge_next(
     if renewal:
         _check_renewal(record, governing, access)
     else:
-        _check_delegation(author, governing.access.unexpired(record.time), access)
+        before = governing.access.unexpired(record.time)
+        check_delegation(author, before, access.entries, complete=access.complete)
     return InForce(known, access)
 
 
@@ -281,11 +294,16 @@ def _check_key_indices(author: bytes, before: AccessList, after: AccessList) -> 
             raise IntegrityError("A user's key index falls (rule 4).")
 
 
-def _check_delegation(author: Entry, before: dict[bytes, Entry], after: AccessList) -> None:
-    """Rule 4: nobody gives, takes or prolongs what they do not hold themselves."""
-    for fingerprint in before.keys() | after.entries.keys():
-        old, new = before.get(fingerprint), after.entries.get(fingerprint)
-        if new is None and not after.complete:
+def check_delegation(
+    author: Entry, before: Mapping[K, Rights], after: Mapping[K, Rights], *, complete: bool
+) -> None:
+    """Rule 4: nobody gives, takes or prolongs what they do not hold themselves.
+
+    `before` and `after` name users alike, in whatever way; `complete` says whether `after` has all.
+    """
+    for user in before.keys() | after.keys():
+        old, new = before.get(user), after.get(user)
+        if new is None and not complete:
             continue  # may be there, and hidden from this reader
         old_bits = old.permissions if old else 0
         new_bits = new.permissions if new else 0
@@ -316,5 +334,5 @@ def _check_renewal(record: ContainerRecord, governing: InForce, after: AccessLis
         raise IntegrityError("A change of access by somebody without the right to (rule 5).")
 
 
-def _end(entry: Entry) -> float:
-    return _FOREVER if entry.expiresAt is None else entry.expiresAt
+def _end(rights: Rights) -> float:
+    return _FOREVER if rights.expiresAt is None else rights.expiresAt

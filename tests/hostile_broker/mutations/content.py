@@ -168,9 +168,8 @@ SEALED: Final = [
         "what is handed out unopened is looked at as well",
         Edit(
             _FETCHING,
-            "        sealedHeader=sealed_part(session, fetched, Role.Header),\n"
-            "        sealedContent=sealed_part(session, fetched, Role.Content),\n",
-            "        sealedHeader=view.header,\n        sealedContent=view.content,\n",
+            "{role: sealed_part(session, fetched, role) for role in Role}",
+            "{Role.Header: fetched.view.header, Role.Content: fetched.view.content}",
         ),
         tests_of(
             "content",

@@ -1,0 +1,111 @@
+"""An update without access levels gives the container back to its creator alone."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Promise, ServerProvider
+from tests.client.conftest import id_of
+from tests.client.engines import both_engines
+from tests.client.network import Network
+from tests.client.test_containers import OWNER, pattern, share
+from tests.conftest import NewProvider
+
+PATIENCE = 60.0
+Level = ContainerAccessLevel
+WRITER = Level.DefaultUserPermissions | Level.Upload
+MANAGER = WRITER | Level.ModifyAccess | Level.ModifyType
+Update = Callable[[ServerProvider, uuid.UUID], Promise[Any]]
+WITHOUT: dict[str, Update] = {
+    "access levels None": lambda p, c: p.updateContainerAccessLevels(c, None),
+    "access levels empty": lambda p, c: p.updateContainerAccessLevels(c, []),
+    "access levels left out": lambda p, c: p.updateContainerAccessLevels(c),
+    "everything": lambda p, c: p.updateContainer(
+        c, content=b"new", customHeaderObject={"h": 2}, accessLevels=None, type="u"
+    ),
+    "everything, large": lambda p, c: p.updateContainer(
+        c, content=pattern(70_000), customHeaderObject=None, accessLevels=[], type=None
+    ),
+}
+without = pytest.mark.parametrize("update", WITHOUT.values(), ids=WITHOUT.keys())
+
+
+@both_engines
+@without
+@pytest.mark.parametrize("level", [OWNER, MANAGER], ids=["owner", "manager"])
+def test_without_access_levels_an_update_by_another_user_leaves_the_creator_alone_with_everything(
+    alice: ServerProvider, bob: ServerProvider, update: Update, level: Level
+) -> None:
+    levels = share(alice, (bob, level))
+    made = alice.createContainer(b"c", {"h": 1}, accessLevels=levels, type="t").result(PATIENCE)
+    update(bob, made.id).result(PATIENCE)
+    found = alice.getContainer(made.id).result(PATIENCE)
+    assert list(found.access or ()) == [AccessLevel(id_of(alice), OWNER)]
+    assert (found.createdBy, found.modifiedBy) == (id_of(alice), id_of(bob))
+    for attempt in (bob.getContainer, bob.getContainerMetadata, bob.getSecuredContainer):
+        with pytest.raises(BrokerError.notFoundError):
+            attempt(made.id).result(PATIENCE)
+    with pytest.raises(BrokerError.notFoundError):
+        bob.updateContainerContent(made.id, b"mine").result(PATIENCE)
+    assert str(bob.getEvents().result(PATIENCE)[-1].eventType) == "Deleted"
+    alice.updateContainerContent(made.id, b"hers again").result(PATIENCE)
+    assert alice.getContainerContent(made.id).result(PATIENCE) == b"hers again"
+
+
+@without
+def test_a_creator_who_was_taken_out_gets_the_container_back_from_a_device_that_never_saw_them(
+    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider, update: Update
+) -> None:
+    """The creator is proved by the first record, with a mark and without one."""
+    made = alice.createContainer(b"c", accessLevels=share(alice, (bob, OWNER))).result(PATIENCE)
+    bob.updateContainerAccessLevels(made.id, [AccessLevel(id_of(bob), OWNER)]).result(PATIENCE)
+    with pytest.raises(BrokerError.notFoundError):
+        alice.getContainer(made.id).result(PATIENCE)
+    other_device = new_provider(bob.getKeyRing().result(PATIENCE))
+    update(other_device, made.id).result(PATIENCE)
+    found = alice.getContainerMetadata(made.id).result(PATIENCE)
+    assert list(found.access or ()) == [AccessLevel(id_of(alice), OWNER)]
+
+
+@without
+def test_a_caller_who_cannot_give_what_the_creator_lacks_is_refused_and_nothing_is_sent(
+    alice: ServerProvider, bob: ServerProvider, update: Update
+) -> None:
+    levels = [AccessLevel(id_of(alice), OWNER & ~Level.Delete), AccessLevel(id_of(bob), MANAGER)]
+    made = alice.createContainer(b"c", {"h": 1}, accessLevels=levels).result(PATIENCE)
+    with Network() as network, pytest.raises(BrokerError.permissionDeniedError, match="rule 4"):
+        update(bob, made.id).result(PATIENCE)
+    sent = [(each.method, each.path) for each in network.sent if "containers" in each.path]
+    assert sent == [("GET", f"/v1/containers/{made.id}")]
+    assert alice.getContainerMetadata(made.id).result(PATIENCE).version == 1
+
+
+@pytest.mark.parametrize("level", [WRITER, WRITER | Level.ModifyType], ids=["writer", "typist"])
+@without
+def test_without_modify_access_the_default_is_refused_too(
+    alice: ServerProvider, bob: ServerProvider, update: Update, level: Level
+) -> None:
+    made = alice.createContainer(b"c", accessLevels=share(alice, (bob, level))).result(PATIENCE)
+    with pytest.raises(BrokerError.permissionDeniedError, match="ModifyAccess"):
+        update(bob, made.id).result(PATIENCE)
+
+
+@both_engines
+@without
+def test_of_a_deleted_creator_the_default_is_an_error_that_asks_for_access_levels(
+    alice: ServerProvider, bob: ServerProvider, update: Update
+) -> None:
+    creator = id_of(alice)
+    made = alice.createContainer(b"c", accessLevels=share(alice, (bob, OWNER))).result(PATIENCE)
+    alice.deleteUser().result(PATIENCE)
+    with pytest.raises(BrokerError.invalidArgumentError, match="accessLevels must name") as caught:
+        update(bob, made.id).result(PATIENCE)
+    assert str(creator) in str(caught.value)
+    assert bob.getContainerMetadata(made.id).result(PATIENCE).version == 1
+    own = [AccessLevel(id_of(bob), OWNER)]
+    bob.updateContainerAccessLevels(made.id, own).result(PATIENCE)
+    assert list(bob.getContainerMetadata(made.id).result(PATIENCE).access or ()) == own
