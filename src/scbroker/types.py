@@ -128,11 +128,14 @@ class ContainerEvent:
     eventType: ContainerEventType
     containerId: uuid.UUID
     containerType: str | None
+    """As of the event; None without ViewType."""
     date: dt.datetime
     version: int
     relatedUserId: uuid.UUID | None
     applicationName: str
     changes: Sequence[str]
+    previousContainerType: str | None
+    """The type before an event that changed it; None without one, and without ViewType then."""
 
 
 __all__ = [

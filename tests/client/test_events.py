@@ -60,6 +60,8 @@ LOG = {
     7: (Deleted, "note", "letter"),
     8: (Updated, "letter", None),
 }
+BEFORE = {5: "note", 8: "letter"}
+"""The type before the events that changed it."""
 KINDS = [None, [Added], [Added, Deleted], [Accessed]]
 NAMES = [None, "letter", "note"]
 TYPES = [None, "letter", "note", "no such"]
@@ -79,7 +81,7 @@ def test_every_joint_use_of_the_five_filters_gives_exactly_what_matches_all_of_t
                 for number, (event, container, label) in LOG.items()
                 if (kinds is None or event in kinds)
                 and (name is None or container == name)
-                and (text is None or label == text)
+                and (text is None or text in (label, BEFORE.get(number)))
                 and (start is None or number >= start)
                 and (end is None or number <= end)
             ],
@@ -101,6 +103,8 @@ def test_without_filters_the_whole_log_comes_with_what_each_event_says(
         event.id: (event.eventType, names[event.containerId], event.containerType)
         for event in found
     } == LOG
+    previous = {event.id: event.previousContainerType for event in found}
+    assert previous == {number: BEFORE.get(number) for number in LOG}
     assert [tuple(event.changes) for event in found] == [
         (), (), ("header",), ("header",), ("type",), ("content",), (), ("type",),
     ]  # fmt: skip

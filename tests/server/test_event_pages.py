@@ -45,6 +45,7 @@ def _rows() -> list[Row]:
             "user_id": user, "id": number + 1 if number < 90 else None, "event_type": kind,
             "container_id": container.bytes, "container_type": label, "date": next(count), "version": 1,
             "related_user_id": None, "application": "", "changes": 0,
+            "previous_type": "letter" if kind == "Updated" and label != "letter" and number % 2 else None,
         }
         for number, (kind, label, container) in enumerate(
             itertools.islice(itertools.cycle(itertools.product(KINDS, TYPES, CONTAINERS)), 100)
@@ -59,7 +60,8 @@ def _matches(row: Row, query: EventQuery) -> bool:
         and row["id"] is not None
         and (not query.eventType or row["event_type"] in query.eventType)
         and (query.containerId is None or str(uuid.UUID(bytes=row["container_id"])) == query.containerId)
-        and (query.containerType is None or row["container_type"] == query.containerType)
+        and (query.containerType is None
+             or query.containerType in (row["container_type"], row["previous_type"]))
         and (query.startId is None or row["id"] >= query.startId)
         and (query.endId is None or row["id"] <= query.endId)
     )  # fmt: skip

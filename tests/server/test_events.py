@@ -98,6 +98,8 @@ def test_without_view_type_neither_the_type_nor_its_changes_are_told(new_user: N
         ("Updated", 3, ["content", "type"]),
     ]
     assert [event.containerType for event in carol.events()] == ["hidden", "other", "third"]
+    assert [event.previousContainerType for event in carol.events()] == [None, "hidden", "other"]
+    assert {event.previousContainerType for event in bob.events()} == {None}
 
 
 def test_a_hidden_type_is_not_found_by_a_filter_either(new_user: NewUser) -> None:
@@ -106,6 +108,63 @@ def test_a_hidden_type_is_not_found_by_a_filter_either(new_user: NewUser) -> Non
     assert bob.events(containerType="hidden") == []
     assert len(alice.events(containerType="hidden")) == 1
     assert len(bob.events()) == 1
+
+
+def test_a_container_is_followed_by_its_type_before_a_change_and_by_the_one_after(
+    new_user: NewUser,
+) -> None:
+    """The event of the change has both; before it only the old type finds events, after it only the new."""
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: MEMBER | Level.ViewType}, type="a")
+    for step in (
+        {"content": b"2"},
+        {"type": "b"},
+        {"content": b"4"},
+        {"type": None},
+        {"type": "a"},
+    ):
+        story.tell(alice, story.follow(alice, **step))
+    for user in (alice, bob):
+        found = {label: user.events(containerType=label) for label in ("a", "b")}
+        assert [event.version for event in found["a"]] == [1, 2, 3, 6]
+        assert [event.version for event in found["b"]] == [3, 4, 5]
+        kinds = [(event.previousContainerType, event.containerType) for event in user.events()]
+        assert kinds == [
+            (None, "a"), (None, "a"), ("a", "b"), (None, "b"), ("b", None), (None, "a"),
+        ]  # fmt: skip
+        of_it = story.path.rpartition("/")[2]
+        both = user.events(containerType="a", containerId=of_it, eventType="Updated")
+        assert [event.version for event in both] == [2, 3, 6]
+
+
+def test_the_type_before_is_told_to_those_alone_who_saw_it_then(new_user: NewUser) -> None:
+    alice, gains, loses, comes = (new_user() for _ in range(4))
+    seeing = MEMBER | Level.ViewType
+    story = Story(alice).created({alice: OWNER, gains: MEMBER, loses: seeing}, type="a")
+    grants: Grants = {alice: OWNER, gains: seeing, loses: MEMBER, comes: seeing}
+    story.tell(alice, story.follow(alice, grants=grants, type="b"))
+    shown = {
+        user: (event.containerType, event.previousContainerType)
+        for user in (alice, gains, loses, comes)
+        for event in user.events()[-1:]
+    }
+    assert shown == {
+        alice: ("b", "a"),
+        gains: ("b", None),
+        loses: (None, None),
+        comes: ("b", None),
+    }
+    for user in (gains, comes):
+        assert user.events(containerType="a") == []
+
+
+def test_a_type_whose_text_stays_is_no_change_of_type(new_user: NewUser) -> None:
+    alice = new_user()
+    story = Story(alice).created(type="a")
+    story.tell(alice, story.follow(alice, type="a", content=b"2"))
+    assert _told(alice.events()) == [("Added", 1, []), ("Updated", 2, ["content"])]
+    assert alice.events()[-1].previousContainerType is None
+    assert [event.version for event in alice.events(containerType="a")] == [1, 2]
 
 
 def test_without_view_access_only_changes_of_ones_own_access_are_told(new_user: NewUser) -> None:

@@ -117,9 +117,10 @@ NEW_IN = {
         "members": {"expiry_told"},
     },
     "0003": {"users": {"first_event", "dropped_digest"}},
+    "0007": {"events": {"previous_type"}},
 }
 NEW_TABLES = {"0005": {"doomed_users"}}
-EARLIER = ("0001", "0002", "0003", "0004", "0005")
+EARLIER = ("0001", "0002", "0003", "0004", "0005", "0006")
 Tables = dict[str, list[dict[str, Any]]]
 
 

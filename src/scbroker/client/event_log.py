@@ -273,4 +273,5 @@ def _event(event: Event) -> ContainerEvent:
         relatedUserId=None if event.relatedUserId is None else uuid.UUID(event.relatedUserId),
         applicationName=event.applicationName,
         changes=tuple(event.changes),
+        previousContainerType=event.previousContainerType,
     )

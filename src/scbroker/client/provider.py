@@ -1020,7 +1020,8 @@ class BrokerProvider(Protocol):
     def getEvents(self, *args: Any, **kwargs: Any) -> Any:
         """The session's event log as far as it matches, ascending; both ids are inclusive.
 
-        `eventType` is a ContainerEventType or its name, or several.
+        `eventType` is a ContainerEventType or its name, or several. `containerType` matches an event that
+        changed the type by the type before it as well as by the one after.
 
         A broker may drop old events. Without `startId` the log begins with the first that is kept: an
         id above 1 tells that others are gone. With one that is gone, `eventsExpiredError` names the

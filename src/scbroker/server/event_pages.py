@@ -8,10 +8,20 @@ from __future__ import annotations
 import functools
 from typing import Any, Final, get_args
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, literal_column, select, union_all
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
 
 from scbroker.records.ids import parse_uuid
 from scbroker.server.tables import events
+from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.events import EventQuery, EventType
 
 b = bindparam
@@ -23,10 +33,14 @@ _OF_ANY_TYPE: Final = events.c.id > literal_column("0")
 _CRITERIA: Final[dict[str, ColumnElement[bool]]] = {
     "container": events.c.container_id == b("container"),
     "type": events.c.container_type == b("type"),
+    "previous_type": events.c.previous_type == b("type"),
     "first": events.c.id >= b("first"),
     "last": events.c.id <= b("last"),
-    # Besides a container: the same text, and no index of it.
-    "its_type": func.coalesce(events.c.container_type, events.c.container_type) == b("its_type"),
+    # Besides a container: the same texts, and no index of them.
+    "its_type": or_(
+        func.coalesce(events.c.container_type, events.c.container_type) == b("its_type"),
+        func.coalesce(events.c.previous_type, events.c.previous_type) == b("its_type"),
+    ),
     "its_kinds": func.coalesce(events.c.event_type, events.c.event_type).in_(
         b("its_kinds", expanding=True)
     ),
@@ -37,7 +51,8 @@ def events_page(user_id: bytes, query: EventQuery) -> tuple[Select[Any], dict[st
     """Finds the first of a user's numbered events that match all criteria, as an index has them in order.
 
     A container's events are few, whatever else is asked of them. Else each kind of event is a query of
-    its own: over several kinds an index has no order.
+    its own: over several kinds an index has no order. So are the updates that changed a type to another one;
+    no event has the same type before and after, so that none is found twice.
     """
     values: dict[str, Any] = {"first": query.startId, "last": query.endId}
     kinds = sorted({*query.eventType})
@@ -48,12 +63,12 @@ def events_page(user_id: bytes, query: EventQuery) -> tuple[Select[Any], dict[st
         values["type"], kinds = query.containerType, kinds or _KINDS
     asked = {name: value for name, value in values.items() if value is not None}
     named = {f"kind_{number}": kind for number, kind in enumerate(kinds)}
-    statement = _statement(len(kinds), tuple(sorted(asked)))
+    statement = _statement(len(kinds), ContainerEventType.Updated in kinds, tuple(sorted(asked)))
     return statement, {"user": user_id, "count": query.limit, **asked, **named}
 
 
 @functools.cache
-def _statement(kinds: int, names: tuple[str, ...]) -> Select[Any]:
+def _statement(kinds: int, updated: bool, names: tuple[str, ...]) -> Select[Any]:
     criteria = [_CRITERIA[name] for name in names]
     if not kinds:
         return _first(_NUMBERED, *criteria)
@@ -62,7 +77,10 @@ def _statement(kinds: int, names: tuple[str, ...]) -> Select[Any]:
         _first(numbered, *criteria, events.c.event_type == b(f"kind_{number}"))
         for number in range(kinds)
     ]
-    if kinds == 1:
+    if updated and "type" in names:
+        changed = [_CRITERIA["previous_type" if name == "type" else name] for name in names]
+        pages.append(_first(_NUMBERED, *changed))
+    if len(pages) == 1:
         return pages[0]
     found = union_all(*(select(page.subquery()) for page in pages)).subquery()
     return select(found).order_by(found.c.id).limit(b("count"))

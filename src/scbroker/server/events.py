@@ -62,7 +62,7 @@ def tell_of_record(new_rows: NewRows, news: News, *, living: set[bytes], moment:
     record = news.incoming.known.record
     old = news.before.access.unexpired(moment) if news.before else {}
     new = {} if record.tombstone else news.after.access.unexpired(moment)
-    changes = _changes(record, news.before, news.parent)
+    changes = _changes(news)
     rows = []
     for fingerprint in sorted((old.keys() | new.keys()) & living):
         was, entry = old.get(fingerprint), new.get(fingerprint)
@@ -77,7 +77,10 @@ def tell_of_record(new_rows: NewRows, news: News, *, living: set[bytes], moment:
                 continue
         # Whoever is out is told of the type that they could see.
         text = news.type_before if entry is None else news.type_now
-        rows.append({**_row(news.incoming, kind, fingerprint, entry or was, text), "changes": seen})
+        saw_type = was is not None and was.allows(ContainerAccessLevel.ViewType)
+        previous = news.type_before if seen & _TYPE and saw_type else None
+        row = _row(news.incoming, kind, fingerprint, entry or was, text)
+        rows.append({**row, "changes": seen, "previous_type": previous})
     new_rows.add(sql.ADD_EVENTS, rows)
 
 
@@ -127,15 +130,13 @@ def _expiry(member: Row[Any], container: Row[Any]) -> dict[str, Any]:
     }
 
 
-def _changes(
-    record: ContainerRecord, before: InForce | None, parent: ContainerRecord | None
-) -> int:
-    old, new = before.governing if before else None, record.governing
+def _changes(news: News) -> int:
+    record, parent = news.incoming.known.record, news.parent
     changed = {
         "header": parent is not None and _part_id(record.header) != _part_id(parent.header),
         "content": parent is not None and _part_id(record.content) != _part_id(parent.content),
         "access": record.changes_access,
-        "type": new is not None and old is not None and new.type != old.type,
+        "type": parent is not None and news.type_now != news.type_before,
     }
     return sum(1 << bit for bit, name in enumerate(_CHANGES) if changed[name])
 
@@ -357,4 +358,5 @@ def event_of(row: Row[Any]) -> Event:
         relatedUserId=None if related is None else str(uuid.UUID(bytes=related)),
         applicationName=row.application,
         changes=[name for bit, name in enumerate(_CHANGES) if row.changes >> bit & 1],
+        previousContainerType=row.previous_type,
     )

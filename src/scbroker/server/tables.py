@@ -248,6 +248,7 @@ events: Final = Table(
     Column("related_user_id", LargeBinary(16)),
     Column("application", String(256), nullable=False),
     Column("changes", SmallInteger, nullable=False),
+    Column("previous_type", String(256)),
     sqlite_autoincrement=True,
 )
 Index("events_of_user", events.c.user_id, events.c.id, unique=True)
@@ -264,6 +265,11 @@ Index(
 for _name, _columns, _numbered in (
     ("events_of_container", [events.c.container_id], "id IS NOT NULL"),
     ("events_of_type", [events.c.container_type, events.c.event_type], "id IS NOT NULL"),
+    (
+        "events_of_previous_type",
+        [events.c.previous_type],
+        "previous_type IS NOT NULL AND id IS NOT NULL",
+    ),
     ("events_of_kind", [events.c.event_type], "id > 0"),
 ):
     Index(

@@ -31,7 +31,7 @@ class EventQuery(Message, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = MAX_PAGE
 
 
-class Event(Message, frozen=True, kw_only=True):
+class Event(Message, frozen=True, kw_only=True, omit_defaults=True):
     id: Uint
     eventType: EventType
     containerId: Id
@@ -41,6 +41,7 @@ class Event(Message, frozen=True, kw_only=True):
     relatedUserId: Id | None
     applicationName: Annotated[str, Meta(max_length=MAX_APPLICATION)]
     changes: Annotated[list[Change], Meta(max_length=_MAX_CHANGES)]
+    previousContainerType: TypeLabel | None = None
 
 
 class Events(Message, frozen=True, kw_only=True):
