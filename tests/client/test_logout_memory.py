@@ -125,6 +125,11 @@ class Story:
         self.provider.getContainer(made.id).result(PATIENCE)
         self.provider.updateContainerAccessLevels(made.id).result(PATIENCE)
         self.provider.getKeyRing().result(PATIENCE)
+        self.note_seeds()
+        session: Any = self.provider._current
+        self.note("token", session._token)
+
+    def note_seeds(self) -> None:
         session: Any = self.provider._current
         for signing in session.ring.signing:
             self.note("Ed25519 seed", signing.seeds[0])
@@ -132,7 +137,6 @@ class Story:
         for encryption in session.ring.encryption:
             self.note("ML-KEM seed", encryption.seeds[0])
             self.note("X25519 key", encryption.seeds[1])
-        self.note("token", session._token)
 
     def rotate(self) -> None:
         changing = self.provider.changeCredentials(
@@ -169,6 +173,10 @@ def close_after_a_failed_log_in(story: Story) -> None:
     story.provider.close()
 
 
+def delete_user(story: Story) -> None:
+    story.provider.deleteUser().result(PATIENCE)
+
+
 def delete_user_after_a_rotation(story: Story) -> None:
     story.rotate()
     story.work()
@@ -189,6 +197,7 @@ def keep_the_promise_of_a_failed_log_in(story: Story) -> None:
 ENDS: Final[dict[str, Callable[[Story], None]]] = {
     "logout": log_out,
     "close after a failed logIn": close_after_a_failed_log_in,
+    "deleteUser": delete_user,
     "deleteUser after a rotation": delete_user_after_a_rotation,
     "logout of a session that took another's place": log_out_of_a_session_that_took_anothers_place,
     "a failed logIn whose promise is kept": keep_the_promise_of_a_failed_log_in,
@@ -221,6 +230,16 @@ def tell(end: str, *arguments: str) -> None:
     _show(story)
     died, in_the_end = ended() is None, reached(story)
     _show(story, during=during, at_once=at_once, in_the_end=in_the_end, session_died=died)
+
+
+def tell_until_the_end(end: str, *arguments: str) -> None:
+    """A story to this end and no further: nothing has written over what was freed at it."""
+    story = Story(*arguments)
+    story.register()
+    story.note_seeds()
+    story.provider.createContainer(b"c" * 200_000, {"h": 1}).result(PATIENCE)
+    ENDS[end](story)
+    _show(story)
 
 
 def _show(story: Story, **more: Any) -> None:
@@ -286,11 +305,13 @@ def _fill() -> None:
 
 
 @contextmanager
-def told(end: str, broker: BrokerProcess, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def told(
+    end: str, broker: BrokerProcess, folder: Path, tell: Callable[..., None] = tell
+) -> Iterator[subprocess.Popen[str]]:
     """The process of a story."""
     hidden = [each.hex() for each in HIDDEN]
     arguments = [end, broker.url, str(broker.api_key), str(folder), *hidden]
-    code = "import sys; from tests.client.test_logout_memory import tell; tell(*sys.argv[1:])"
+    code = f"import sys; from {__name__} import {tell.__name__} as tell; tell(*sys.argv[1:])"
     with subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -351,7 +372,7 @@ def _regions(maps: str) -> Iterator[tuple[int, int]]:
 
 
 # These begin a process each, in which all memory is searched.
-_EVERYDAY: Final = ("logout", "a failed logIn whose promise is kept")
+_EVERYDAY: Final = ("logout", "deleteUser", "a failed logIn whose promise is kept")
 each_end = pytest.mark.parametrize(
     "end", [pytest.param(end, marks=() if end in _EVERYDAY else pytest.mark.long) for end in ENDS]
 )
@@ -379,6 +400,21 @@ def test_after_its_end_a_session_leaves_no_secret_within_reach_and_no_seed_in_me
         pytest.skip("The memory of another process can be read on Linux alone.")
     assert set(present) == SEEDS, "there was something to find"
     assert left == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of another process")
+@pytest.mark.parametrize("end", ["logout", "deleteUser"])
+def test_when_a_session_has_ended_no_seed_is_left_in_memory_that_was_freed(
+    end: str, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """At once, since keys overwrite their seeds when they are freed, whatever the process does next."""
+    for run in range(3):
+        with told(end, broker, tmp_path / str(run), tell_until_the_end) as process:
+            seeds = seeds_of(next_of(process))
+            assert set(seeds) == SEEDS
+            left = in_memory(process.pid, seeds)
+            go_on(process)
+        assert left == {}, f"run {run}"
 
 
 def seeds_of(said: dict[str, Any]) -> dict[str, list[bytes]]:

@@ -120,13 +120,29 @@ def _recipient(public_key: bytes) -> MLKEM768X25519PublicKey:
 
 
 class _PrivateKey:
-    """Base of both kinds of private keys. They are equal if their public keys are: no secret is compared."""
+    """Base of both kinds of private keys. They are equal if their public keys are: no secret is compared.
 
-    __slots__ = ("public", "seeds")
+    The seeds are overwritten when the key is freed. Python returns freed memory as it is: otherwise they
+    stay readable in the process until something else happens to take the same place.
+    """
+
+    __slots__ = ("_first", "_seeds", "public")
 
     def __init__(self, public: bytes, seeds: tuple[bytes, bytes]) -> None:
         self.public: bytes = public
-        self.seeds: tuple[bytes, bytes] = seeds
+        self._first = len(seeds[0])
+        self._seeds = bytearray(sum(map(len, seeds)))  # filled in place: no copy is left behind
+        self._seeds[: self._first], self._seeds[self._first :] = seeds
+
+    @property
+    def seeds(self) -> tuple[bytes, bytes]:
+        """Copies of both seeds, in the order of the constructor's arguments."""
+        both = memoryview(self._seeds)
+        return bytes(both[: self._first]), bytes(both[self._first :])
+
+    def __del__(self) -> None:
+        if hasattr(self, "_seeds"):  # not so where the constructor refused a seed
+            self._seeds[:] = bytes(len(self._seeds))
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -168,7 +184,7 @@ class SigningKey(_PrivateKey):
 
     def derive(self, name: str) -> bytes:
         """A 32-byte secret of this key's own for a purpose."""
-        return _hkdf(b"".join(self.seeds), label(name))
+        return _hkdf(self._seeds, label(name))
 
 
 class DecryptionKey(_PrivateKey):
@@ -233,7 +249,7 @@ def unpad_secret(padded: bytes) -> bytes:
     return secret
 
 
-def _hkdf(root: bytes, info: bytes) -> bytes:
+def _hkdf(root: Octets, info: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=KEY_SIZE, salt=None, info=info).derive(root)
 
 
