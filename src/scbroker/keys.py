@@ -39,6 +39,7 @@ from scbroker.records.canonical import Bin32, Row, decode_object, encode_object
 from scbroker.records.ids import fingerprint_of, show_fingerprint, user_id_of
 from scbroker.records.key_record import (
     ACTIVE,
+    CLOSED,
     LABEL,
     RETIRED,
     RETIREMENT_AHEAD,
@@ -170,6 +171,12 @@ class KeyRing:
                 if new and key.retired is None
             ]
         return self._sign([*introduced, *retired], len(chain.records), chain.hashes[-1])
+
+    def closing_record(self, chain: KeyChain, time: int) -> Signed:
+        """What retires every key of a chain for ever, dated ahead as each retirement is (ids.md, 4)."""
+        closing = _Change(KeyType.Signing, 0, CLOSED, time + RETIREMENT_AHEAD)
+        [signed] = self._sign([closing], len(chain.records), chain.hashes[-1])
+        return signed
 
     def _sign(
         self, changes: Iterable[_Change], sequence: int, previous: bytes | None

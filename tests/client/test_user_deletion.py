@@ -10,8 +10,12 @@ from scbroker import (
     AccessLevel,
     BrokerError,
     ContainerAccessLevel,
+    KeyType,
+    NewContainer,
     ServerProvider,
 )
+from scbroker.records.ids import user_id_of
+from scbroker.server.stored_lists import StoredList
 from tests.brokers import BrokerProcess, Wire
 from tests.client.conftest import PASSPHRASE, drop, id_of
 from tests.client.engines import both_engines
@@ -96,13 +100,154 @@ def test_a_deleted_users_own_containers_go_and_those_that_are_shared_can_be_chan
         bob.deleteContainer(container).result(PATIENCE)
 
 
+needed_or_not = pytest.mark.parametrize("needed", [True, False], ids=["needed", "not needed"])
+
+
+@needed_or_not
 def test_nobody_can_begin_to_share_with_a_user_who_was_deleted(
-    alice: ServerProvider, bob: ServerProvider
+    alice: ServerProvider, bob: ServerProvider, needed: bool
 ) -> None:
+    """Said so at once, whether the broker still has their keys; nothing is sent, not even of a large one."""
+    user, members = id_of(alice), shared_by(alice, bob)
+    alice.createContainer(b"x", accessLevels=members if needed else []).result(PATIENCE)
+    own = bob.createContainer(b"own").result(PATIENCE).id
+    alice.deleteUser().result(PATIENCE)
+    levels = [AccessLevel(id_of(bob)), AccessLevel(user)]
+    said = f"User {user} was deleted: leave them out of accessLevels."
+    with Network() as network:
+        for act in (
+            lambda: bob.createContainer(b"", accessLevels=levels),
+            lambda: bob.createContainer(b"x" * 200_000, accessLevels=levels),
+            lambda: bob.updateContainerAccessLevels(own, levels),
+            lambda: bob.updateContainer(
+                own, content=b"x" * 200_000, customHeaderObject=None, accessLevels=levels, type=None
+            ),
+        ):
+            with pytest.raises(BrokerError.notFoundError) as caught:
+                act().result(PATIENCE)
+            assert str(caught.value) == said
+        assert network.those("PUT", "/") == []
+    [outcome] = bob.createContainers([NewContainer(b"x", accessLevels=levels)]).result(PATIENCE)
+    assert isinstance(outcome, BrokerError.notFoundError)
+    assert str(outcome) == said
+
+
+@needed_or_not
+@pytest.mark.parametrize("rotated", [False, True], ids=["", "rotated"])
+def test_a_deleted_user_has_no_active_key_for_devices_that_know_them_and_for_fresh_ones(
+    alice: ServerProvider,
+    bob: ServerProvider,
+    new_provider: NewProvider,
+    needed: bool,
+    rotated: bool,
+) -> None:
+    """Keys that are still needed are shown as retired; where none is, there are none to be had."""
+    if rotated:
+        change(alice, compromised=True).result(PATIENCE)
+    user, members = id_of(alice), shared_by(alice, bob)
+    alice.createContainer(b"x", accessLevels=members if needed else []).result(PATIENCE)
+    before = bob.getPublicKeys(user).result(PATIENCE)
+    alice.deleteUser().result(PATIENCE)
+    for device in (bob, new_provider(ring_of(bob)), new_provider()):
+        if id_is_missing(device):
+            device.register("a Password 1", "a Passphrase 1").result(PATIENCE)
+        found = device.getPublicKeys(user).result(PATIENCE)
+        assert [key.key for key in found] == ([key.key for key in before] if needed else [])
+        assert not any(key.active for key in found)
+        assert all(key.retiredAt is not None for key in found)
+        for kind in KeyType:
+            assert device.getLatestActiveSigningKey(user, kind).result(PATIENCE) is None
+            assert len(device.getPublicKeys(user, kind).result(PATIENCE)) == len(found) // 2
+
+
+def id_is_missing(provider: ServerProvider) -> bool:
+    return "unauthenticated" in repr(provider)
+
+
+@both_engines
+def test_what_a_deleted_user_wrote_in_the_containers_of_others_is_read_and_verified(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
+) -> None:
+    """By devices with marks from before and after, and by fresh ones; after a rotation of hers."""
+    members = [*shared_by(alice, bob), AccessLevel(id_of(carol), READER)]
+    begun = alice.createContainer(b"1", {"h": 1}, accessLevels=members).result(PATIENCE).id
+    joined = bob.createContainer(b"1", accessLevels=members).result(PATIENCE).id
+    bob.getContainer(begun).result(PATIENCE)
+    change(alice, compromised=True).result(PATIENCE)
+    for container in (begun, joined):
+        alice.updateContainerContent(container, b"x" * 70_000).result(PATIENCE)
+    user, fresh = id_of(alice), new_provider(ring_of(bob))
+    alice.deleteUser().result(PATIENCE)
+    for device in (bob, fresh, carol, new_provider(ring_of(carol))):
+        for container in (begun, joined):
+            found = device.getContainer(container).result(PATIENCE)
+            assert (found.content, found.modifiedBy) == (b"x" * 70_000, user)
+            assert device.getSecuredContainer(container).result(PATIENCE).modifiedBy == user
+        for each in device.getContainers([begun, joined]).result(PATIENCE):
+            assert not isinstance(each, BrokerError)
+            assert each.content == b"x" * 70_000
+
+
+@needed_or_not
+def test_members_keep_or_drop_the_entry_of_a_deleted_user_and_it_gets_no_wrap(
+    alice: ServerProvider,
+    bob: ServerProvider,
+    carol: ServerProvider,
+    new_provider: NewProvider,
+    broker: BrokerProcess,
+    needed: bool,
+) -> None:
+    """Also where the broker has neither keys nor fingerprint of theirs: both stand in the signed list."""
+    members = shared_by(alice, bob)
+    creator = alice if needed else bob
+    made = creator.createContainer(b"1", accessLevels=members).result(PATIENCE).id
     user = id_of(alice)
     alice.deleteUser().result(PATIENCE)
-    with pytest.raises(BrokerError.notFoundError, match=str(user)):
-        bob.createContainer(b"", accessLevels=[AccessLevel(user)]).result(PATIENCE)
+    rows = query(broker.database_url, "SELECT fingerprint FROM users WHERE id = ?", user.bytes)
+    assert (rows != [(None,)]) == needed
+    device = new_provider(ring_of(bob))
+    kept = [*members, AccessLevel(id_of(carol), READER)]
+    for writer, levels in ((bob, kept), (device, members), (bob, kept)):
+        writer.updateContainerAccessLevels(made, levels).result(PATIENCE)
+        found = writer.getContainerMetadata(made).result(PATIENCE)
+        assert {level.userId for level in found.access or ()} == {lv.userId for lv in levels}
+        assert entry_of(broker, made, user) == (0, None)
+    bob.updateContainer(
+        made, content=b"x" * 70_000, customHeaderObject=None, accessLevels=kept, type="t"
+    ).result(PATIENCE)
+    assert carol.getContainerContent(made).result(PATIENCE) == b"x" * 70_000
+    device.updateContainerAccessLevels(made, [members[1], kept[2]]).result(PATIENCE)
+    found = new_provider(ring_of(carol)).getContainer(made).result(PATIENCE)
+    assert found.content == b"x" * 70_000
+    with pytest.raises(BrokerError.notFoundError, match="was deleted"):
+        bob.updateContainerAccessLevels(made, kept).result(PATIENCE)
+
+
+def entry_of(broker: BrokerProcess, made: uuid.UUID, user: uuid.UUID) -> tuple[int, bytes | None]:
+    """Key index and hash of the wrap of a user's entry in the list in force."""
+    statement = (
+        "SELECT entries FROM access_lists JOIN containers ON id = container_id"
+        " AND containers.access_version = access_lists.access_version WHERE id = ?"
+    )
+    [(stored,)] = query(broker.database_url, statement, made.bytes)
+    entries = StoredList.decode(stored).access.entries.values()
+    [entry] = [each for each in entries if user_id_of(each.fingerprint) == user]
+    return entry.keyIndex, entry.wrapHash
+
+
+def test_a_renewal_leaves_the_entry_of_a_deleted_user_without_a_wrap(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, broker: BrokerProcess
+) -> None:
+    """A writer renews the key where the author of the last change of access was deleted."""
+    access = [*shared_by(alice, bob), AccessLevel(id_of(carol), READER)]
+    made = alice.createContainer(b"1", accessLevels=access).result(PATIENCE).id
+    alone = [*access[1:], AccessLevel(id_of(alice), ContainerAccessLevel.Download)]
+    alice.updateContainerAccessLevels(made, alone).result(PATIENCE)
+    user = id_of(alice)
+    alice.deleteUser().result(PATIENCE)
+    bob.updateContainerContent(made, b"2").result(PATIENCE)
+    assert carol.getContainerContent(made).result(PATIENCE) == b"2"
+    assert entry_of(broker, made, user) == (0, None)
 
 
 def test_a_deletion_that_fails_leaves_the_session_as_it_was(

@@ -21,6 +21,7 @@ from scbroker.errors import (
 from scbroker.keys import KeyRing, PassphraseKeys, check_key_file, open_key_file, seal_key_file
 from scbroker.records.canonical import decode_object, encode_object
 from scbroker.records.key_record import (
+    CLOSED,
     LABEL,
     MAX_KEY_RECORD,
     MAX_KEYS,
@@ -193,10 +194,10 @@ def _signed(items: Any, name: str, fixups: int) -> list[Signed]:
 
 
 def _check_chain(chain: KeyChain, records: list[Signed]) -> None:
-    """The rules K1 to K7 once more, told otherwise: what came in, and what the chain makes of it."""
+    """The rules K1 to K8 once more, told otherwise: what came in, and what the chain makes of it."""
     kept(list(chain.records) == records, "other records than were given")
     introduced: dict[tuple[int, int], list[Any]] = {}
-    before = None
+    before, closed = None, False
     for sequence, signed in enumerate(records):
         row = canonical(signed.body[1:])
         parsed = decode_object(KeyRecord, signed.body, MAX_KEY_RECORD)
@@ -206,7 +207,14 @@ def _check_chain(chain: KeyChain, records: list[Signed]) -> None:
         before = labelled_hash(LABEL, signed.body)
         kept(chain.hashes[sequence] == before, "another hash")
         name = (kind, index)
-        if state == 0:
+        kept(not closed, "a record after the one that closed the chain")
+        if state == CLOSED:
+            kept((name, public) == ((0, 0), introduced[0, 0][0]), "closed with another key")
+            for key in introduced.values():
+                kept(key[2] is not None or key[1] <= time, "a key was closed before its time")
+                key[2] = time if key[2] is None else key[2]
+            closed = True
+        elif state == 0:
             kept(name not in introduced, "a key was introduced twice")
             kept(public not in [item[0] for item in introduced.values()], "one key under two names")
             introduced[name] = [public, time, None]
@@ -216,11 +224,14 @@ def _check_chain(chain: KeyChain, records: list[Signed]) -> None:
             introduced[name][2] = time
     for kind in KeyType:
         of_kind = [introduced[name] for name in sorted(introduced) if name[0] == kind]
-        kept(0 < len(of_kind) <= MAX_KEYS and of_kind[-1][2] is None, "no active key")
+        active = of_kind[-1][2] is None
+        kept(0 < len(of_kind) <= MAX_KEYS and active != closed, "no active key")
         kept((kind, len(of_kind) - 1) in introduced, "an index was left out")
         shown = [[key.public, key.introduced, key.retired] for key in chain.of_type(kind)]
         kept(shown == of_kind, "the chain shows other keys")
-        kept(chain.latest(kind).index == len(of_kind) - 1, "the latest key is another")
+        if not closed:
+            kept(chain.latest(kind).index == len(of_kind) - 1, "the latest key is another")
+    kept(chain.closed == closed, "the chain is closed otherwise than its records say")
     kept(author_of(chain.fingerprint) is not None, "a fingerprint that nobody has")
 
 
@@ -229,6 +240,9 @@ def _key_chains() -> list[bytes]:
     return [
         program(0), program(1), program(0, 3), program(0, 2, (programs.ADD, late, DAY)),
         program(0, 3, (programs.DROP, path_to(_chain(0), "records", 5), None)),
+        program(0, 3, (programs.SET, path_to(_chain(0), "records", 4, 0, 5), CLOSED),
+                (programs.DROP, path_to(_chain(0), "records", 5), None)),
+        program(0, 3, (programs.SET, path_to(_chain(0), "records", 4, 0, 5), CLOSED)),
         program(0, 0, (programs.SET, path_to(_chain(0), "now"), START)),
         program(0, 0, (programs.SET, path_to(_chain(0), "mark", 0), 9)),
         program(0, 0, (programs.SET, path_to(_chain(0), "mark", 1), bytes(32))),

@@ -27,7 +27,7 @@ from scbroker.server.openapi import document
 from scbroker.server.operation import Operation
 from scbroker.wire.batches import RecordsRequest
 from scbroker.wire.codec import MESSAGE, SignedObject
-from scbroker.wire.orders import Deletion
+from scbroker.wire.orders import KeyFileDeletion
 from scbroker.wire.users import ChallengeRequest, KeyFileOpening, Registration
 from tests.brokers import clock
 from tests.fuzz.messagepack import write
@@ -194,12 +194,12 @@ class Scene:
             case "ViewsRequest":
                 one = {"containerId": self.path["containerId"][0], "content": True}
                 message = {"views": [one, {"containerId": str(uuid.uuid4())}]}
-            case "Deletion" if operation.session:
-                message = Deletion(authorization=writers.ordered(user, "delete-key-file"))
-            case "Deletion":
+            case "KeyFileDeletion":
+                message = KeyFileDeletion(authorization=writers.ordered(user, "delete-key-file"))
+            case "UserDeletion":
                 gone = make_user()
                 path = {"userId": gone.id}
-                message = Deletion(authorization=writers.ordered(gone, "delete-user"))
+                message = writers.deletion(gone)
         return in_the_document(msgspec.to_builtins(message, builtin_types=(bytes,))), path
 
     def _hashes(self) -> bytes:

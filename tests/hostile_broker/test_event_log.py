@@ -37,7 +37,7 @@ from tests.hostile_broker.conftest import marks, refused
 from tests.hostile_broker.relay import invent
 from tests.hostile_broker.test_rollback import check_all_refused, rewind
 from tests.server.tables import query
-from tests.server.writers import OWNER, READER, WRITER, Story, User, delete_user, ordered
+from tests.server.writers import OWNER, READER, WRITER, Story, User, delete_user, deletion
 
 EVENTS: Final = "GET /v1/events"
 FAULT: Final = BrokerError.brokerFaultError
@@ -496,8 +496,8 @@ def test_an_id_that_was_deleted_is_refused_for_ever_by_the_broker(mallory: Hosti
     left.tell(alice, left.follow(alice, grants={bob: OWNER}))
     story.tell(bob, story.follow(bob, tombstone=True))
     story.send(bob, story.follow(bob, content=b"risen"), 3).expect(410, "deleted")
-    order = ordered(bob, "delete-user", origin=f"http://localhost:{mallory.port}")
-    delete_user(bob, order).expect(204)
+    leaving = deletion(bob, origin=f"http://localhost:{mallory.port}")
+    delete_user(bob, leaving).expect(204)
     for gone in (story, left):
         anew = Story(alice, nonce=gone.nonce)
         anew.send(alice, anew.begin({alice: OWNER})).expect(409, "exists")

@@ -20,7 +20,6 @@ from scbroker.crypto.seal import random_bytes, stretch
 from scbroker.crypto.verify import keyed_hash
 from scbroker.keys import PassphraseKeys, _password_key, open_key_file, seal_key_file
 from scbroker.server.database import PostgresDatabase
-from scbroker.wire.orders import Deletion
 from scbroker.wire.users import KeyFileAnswer, ReminderAnswer
 from tests.brokers import Answer, BrokerProcess, Wire
 from tests.hostile_broker.accounts import (
@@ -40,7 +39,7 @@ from tests.hostile_broker.accounts import (
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.server.tables import dump, query
-from tests.server.writers import User, delete_key_file, delete_user, ordered
+from tests.server.writers import User, closing, delete_key_file, delete_user, deletion, ordered
 
 REMINDER: Final = "GET /v1/users/{userId}/reminder"
 CREDENTIALS = BrokerError.credentialsError
@@ -190,8 +189,8 @@ def users(broker: BrokerProcess) -> dict[str, KeyRing]:
                 wire.register(ring).expect(201)
         for name, end in (("no KeyFile", delete_key_file), ("deleted", delete_user)):
             user = User(made[name], wire.log_in(made[name]))
-            order = ordered(user, "delete-user" if name == "deleted" else "delete-key-file")
-            end(user, order).expect(204)
+            order = ordered(user, "delete-key-file")
+            (end(user) if end is delete_user else end(user, order)).expect(204)
             wire.token = None
     return made
 
@@ -210,8 +209,9 @@ def forged_log_in(wire: Wire, ring: KeyRing) -> Answer:
 
 
 def forged_deletion(wire: Wire, ring: KeyRing) -> Answer:
-    order = ordered(User(ring, wire), "delete-user", signed_by=KeyRing.generate().signing[0])
-    return wire.call("POST", f"/v1/users/{ring.userId}/deletion", Deletion(authorization=order))
+    """An order and a closing record in the user's name, signed by somebody else."""
+    user, other = User(ring, wire), KeyRing.generate().signing[0]
+    return delete_user(user, deletion(user, closing(user, signed_by=other), signed_by=other))
 
 
 QUESTIONS: dict[str, Callable[[Wire, KeyRing], Answer]] = {

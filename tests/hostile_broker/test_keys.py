@@ -57,8 +57,8 @@ from tests.server.writers import (
     User,
     chain_of,
     delete_user,
+    deletion,
     key_records,
-    ordered,
     rotate,
 )
 
@@ -319,10 +319,43 @@ def test_nobody_registers_other_keys_under_an_id_that_is_known_or_was_deleted(
     register(mallory, own[0], others[1]).expect(422, "rejected")
     again = KeyRing(1, bob.ring.signing, (DecryptionKey.generate(),))
     register(mallory, *again.first_records(clock())).expect(409, "exists")
-    order = ordered(bob, "delete-user", origin=canonical_origin(mallory.url))
-    delete_user(bob, order).expect(204)
+    delete_user(bob, deletion(bob, origin=canonical_origin(mallory.url))).expect(204)
     register(mallory, *again.first_records(clock())).expect(409, "exists")
     register(mallory, *own).expect(409, "exists")
+
+
+@attack(6, "user id taken again")
+def test_a_user_who_was_deleted_gets_no_key_any_more_of_a_device_that_has_seen_it(
+    mallory: HostileBroker, tmp_path: Path
+) -> None:
+    """The broker hides the record that closed the chain, or Bob, in league with it, signs another key."""
+    alice, bob = people(mallory, 2)
+    begun(bob, {bob: OWNER, alice: OWNER})  # so that his keys are still needed
+    leaving = deletion(bob, origin=canonical_origin(mallory.url))
+    delete_user(bob, leaving).expect(204)
+    with device_of(mallory, alice, store=FileTrustStore(tmp_path)) as before:
+        assert not any(k.active for k in before.getPublicKeys(bob.ring.userId).result(PATIENCE))
+    url, his = mallory.behind.database_url, bob.ring.userId.bytes
+    forged = KeyRecord(
+        bob.name, 3, KeyType.Encryption, 1, DecryptionKey.generate().public, ACTIVE, clock(),
+        leaving.digest,
+    )  # fmt: skip
+    body = encode_object(forged)
+    later = (body, bob.ring.signing[0].sign(KEY_LABEL, body))
+    for length, statement, values, error in (
+        (4, "INSERT INTO key_records (body, signature, user_id, sequence) VALUES (?, ?, ?, 3)",
+         (*later, his), INTEGRITY),
+        (2, "DELETE FROM key_records WHERE user_id = ? AND sequence > 1", (his,),
+         BrokerError.rollbackError),
+    ):  # fmt: skip
+        query(url, statement, *values)
+        lie = "UPDATE users SET deleted = false, chain_length = ? WHERE id = ?"
+        query(url, lie, length, his)
+        device = mallory.device(alice.ring, FileTrustStore(tmp_path))
+        with refused(mallory, device, error) as attempt:
+            attempt(device.getPublicKeys(bob.ring.userId))
+            attempt(device.createContainer(b"secret", accessLevels=[level(alice), level(bob)]))
+        device.close()
 
 
 @attack(6, "user id taken again")
@@ -414,10 +447,8 @@ def test_that_a_member_was_deleted_is_the_brokers_word_and_the_limit_is_that_the
     device, both = device_of(mallory, alice), [level(alice), level(bob, READER)]
     made = device.createContainer(b"x", accessLevels=both).result(PATIENCE)
     url = mallory.behind.database_url
-    for deleted_at, wrapped in ((clock(), 1), (None, 2)):
-        query(
-            url, "UPDATE users SET deleted_at = ? WHERE id = ?", deleted_at, bob.ring.userId.bytes
-        )
+    for deleted, wrapped in ((True, 1), (False, 2)):
+        query(url, "UPDATE users SET deleted = ? WHERE id = ?", deleted, bob.ring.userId.bytes)
         device.updateContainerAccessLevels(made.id, both).result(PATIENCE)
         sent = sent_record(mallory)
         assert sum(item.wrap is not None for item in sent.accessList or ()) == wrapped

@@ -16,7 +16,6 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.records.judge import Known
 from scbroker.wire import codec
 from scbroker.wire.containers import ContainerView, RecordReceipt
-from tests.brokers import clock
 from tests.hostile_broker.accomplices import RECORD, VIEW, device_of, level, people
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
@@ -207,10 +206,10 @@ def test_a_member_whom_a_writer_was_made_to_give_no_key_is_told_so(mallory: Host
     device, both = device_of(mallory, alice), [level(alice), level(bob, READER)]
     made = device.createContainer(b"x", accessLevels=both).result(PATIENCE)
     url, his = mallory.behind.database_url, bob.ring.userId.bytes
-    gone = "UPDATE users SET deleted_at = ? WHERE id = ?"
-    query(url, gone, clock(), his)
+    gone = "UPDATE users SET deleted = ? WHERE id = ?"
+    query(url, gone, True, his)
     device.updateContainerAccessLevels(made.id, both).result(PATIENCE)
-    query(url, gone, None, his)
+    query(url, gone, False, his)
     query(
         url,
         "INSERT INTO members (container_id, user_id, permissions, wrap, expires_at, expiry_told)"

@@ -47,6 +47,7 @@ from tests.server.writers import (
     chain_of,
     delete_key_file,
     delete_user,
+    deletion,
     ordered,
     storing,
 )
@@ -158,15 +159,15 @@ def test_what_was_signed_for_one_thing_is_good_for_no_other(mallory: HostileBrok
         order,  # for another act
     ):
         delete_user(alice, taken).expect(401, "challenge")
-    deletion = ordered(alice, "delete-user", origin=origin)
-    delete_key_file(alice, deletion).expect(401, "challenge")
+    leaving = deletion(alice, origin=origin).authorization
+    delete_key_file(alice, leaving).expect(401, "challenge")
     for statement in (body, record.body[:1024], log_in.statement):
         request = SessionRequest(statement=statement, signature=signature)
         alice.wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
     stored = replace(storing(alice), authorization=order)
     alice.wire.call("PUT", "/v1/key-file", stored).expect(401, "challenge")
-    assert query(url, "SELECT deleted_at FROM users WHERE id = ?", alice.ring.userId.bytes) == [
-        (None,)
+    assert query(url, "SELECT deleted FROM users WHERE id = ?", alice.ring.userId.bytes) == [
+        (False,)
     ]
     delete_key_file(alice, order).expect(204)
 
@@ -207,8 +208,8 @@ def test_a_challenge_of_an_honest_broker_that_is_relayed_opens_no_session_there(
             mallory.device(alice.ring)
         relay.call("POST", "/v1/sessions", sent_log_in(mallory)).expect(401, "challenge")
         # An order likewise: for a deletion at the one it is nothing at the other.
-        there = ordered(alice, "delete-user", nonce=relay.nonce(), origin=origin_of(mallory))
-        delete_user(User(alice.ring, relay), there).expect(401, "challenge")
+        there = User(alice.ring, relay)
+        delete_user(there, deletion(there, origin=origin_of(mallory))).expect(401, "challenge")
         # It was for the address alone: the nonce is still good.
         own = relay.log_in_request(alice.ring, nonce)
         relay.call("POST", "/v1/sessions", own).expect(201)

@@ -16,7 +16,7 @@ from tests.independent.keys import (
 )
 
 SIGNING, ENCRYPTION = 0, 1
-ACTIVE, RETIRED = 0, 1
+ACTIVE, RETIRED, CLOSED = 0, 1, 2
 LENGTHS = {SIGNING: 1984, ENCRYPTION: 1216}
 CHECKS = {SIGNING: check_signing_key, ENCRYPTION: check_encryption_key}
 MINUTE = 60_000_000
@@ -60,7 +60,7 @@ def parse(body: bytes) -> KeyRecord:
         key_type=key_type,
         index=e.key_index(fields[3]),
         public_key=e.octets(fields[4], LENGTHS[key_type]),
-        state=e.integer(fields[5], ACTIVE, RETIRED),
+        state=e.integer(fields[5], ACTIVE, CLOSED),
         time=e.time(fields[6]),
         previous=e.octets_or_nil(fields[7], 32),
     )
@@ -94,13 +94,15 @@ class KeyChain:
     keys: dict[int, list[PublishedKey]] = field(
         default_factory=lambda: {SIGNING: [], ENCRYPTION: []}
     )
+    closed: bool = False
 
     @property
     def mark(self) -> Mark:
         return Mark(len(self.hashes) - 1, self.hashes[-1])
 
     def latest_active(self, key_type: int) -> int:
-        """The index; there always is one, by K5."""
+        """The index; there is one by K5, unless the chain is closed."""
+        need(not self.closed, "K8: no active key")
         keys = self.keys[key_type]
         return max(index for index, key in enumerate(keys) if key.retired is None)
 
@@ -122,14 +124,15 @@ def judge(records: Sequence[Signed], now: int) -> KeyChain:
     need(len(records) >= 2, "K2: fewer than two records")
     chain = KeyChain(parse(records[0].body).fingerprint)
     for signed in records:
-        _append(chain, signed, now)
+        append(chain, signed, now)
     return chain
 
 
-def _append(chain: KeyChain, signed: Signed, now: int) -> None:
+def append(chain: KeyChain, signed: Signed, now: int) -> None:
     record = parse(signed.body)
     keys = chain.keys[record.key_type]
     first = not chain.hashes
+    need(not chain.closed, "K8: after the end")
     if first:
         shape = (record.sequence, record.key_type, record.index, record.state, record.previous)
         need(shape == (0, SIGNING, 0, ACTIVE, None), "K1: no first record")
@@ -152,6 +155,8 @@ def _append(chain: KeyChain, signed: Signed, now: int) -> None:
     need(record.time <= now + 20 * MINUTE, "K6: of the future", "clock")
     if record.state == ACTIVE:
         keys.append(PublishedKey(record.public_key, record.time))
+    elif record.state == CLOSED:
+        _close(chain, record)
     else:
         need(record.index < len(keys) - 1, "K5: the newest, or no key")
         key = keys[record.index]
@@ -160,6 +165,18 @@ def _append(chain: KeyChain, signed: Signed, now: int) -> None:
         need(key.introduced <= record.time, "K5: before it was introduced")
         keys[record.index] = replace(key, retired=record.time)
     chain.hashes.append(record_hash(signed.body))
+
+
+def _close(chain: KeyChain, record: KeyRecord) -> None:
+    root = chain.keys[SIGNING][0].public
+    need((record.key_type, record.index) == (SIGNING, 0), "K8: another key")
+    need(record.public_key == root, "K8: another public key")
+    for keys in chain.keys.values():
+        for index, key in enumerate(keys):
+            if key.retired is None:
+                need(key.introduced <= record.time, "K8: before an introduction")
+                keys[index] = replace(key, retired=record.time)
+    chain.closed = True
 
 
 class Writer:

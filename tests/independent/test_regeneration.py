@@ -23,12 +23,12 @@ from tests.independent.vectors import (
     Person,
     Vector,
     cases,
+    digest,
     load,
     octets,
     people,
     salted,
     signed,
-    storing,
 )
 
 
@@ -309,15 +309,14 @@ def test_statements(vector: Vector) -> None:
 
 @cases("orders", "valid")
 def test_orders(vector: Vector) -> None:
-    """From their fields, and the storing from its own."""
-    name = vector["storing"]
+    """From their fields, and the digest from what goes along."""
     order = Order(
         vector["origin"],
         fingerprint_of(people()[vector["user"]].signing[0].public),
         vector["keyIndex"],
         octets(vector["nonce"]),
         vector["action"],
-        bytes(32) if name is None else storing(name).digest,
+        digest(vector),
     )
     given = signed({"body": vector["order"], "signature": vector["signature"]})
     check_made(order.signed_by(signer(vector, vector["user"])), given)

@@ -3,9 +3,9 @@
 import base64
 
 from tests.independent import orders, sessions
-from tests.independent.orders import NO_DIGEST, Order
+from tests.independent.orders import Order
 from tests.independent.sessions import Statement
-from tests.independent.vectors import Vector, cases, expect, octets, people, storing
+from tests.independent.vectors import Vector, cases, digest, expect, octets, people
 
 BROKER = "https://broker.example:443"
 
@@ -37,8 +37,7 @@ def _check_statement(vector: Vector) -> None:
 def _check_order(vector: Vector) -> None:
     body, signature = octets(vector["order"]), base64.b64decode(vector["signature"])
     action, chain = vector["action"], people()[vector["user"]].chain
-    digest = NO_DIGEST if vector["storing"] is None else storing(vector["storing"]).digest
-    order = orders.judge(body, signature, chain, BROKER, action, digest)
+    order = orders.judge(body, signature, chain, BROKER, action, digest(vector))
     assert order == Order(
         vector["origin"],
         octets(vector["fingerprint"]),

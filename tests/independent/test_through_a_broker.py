@@ -3,6 +3,7 @@
 Besides `test_against_scbroker`, the only module of this package that knows scbroker.
 """
 
+import copy
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -304,13 +305,17 @@ def test_scbrokers_orders_hold(theirs: Theirs) -> None:
     given = stored.authorization
     before = key_records.judge(heard.key_records()[0][:2], clock())
     orders.judge(given.order, given.signature, before, origin, orders.STORE, storing.digest)
-    for name, action in (
-        ("POST /v1/key-file/deletion", orders.DELETE_KEY_FILE),
-        ("POST /v1/users/{userId}/deletion", orders.DELETE_USER),
-    ):
-        (message,) = heard.messages(name)
-        given = message.authorization
-        orders.judge(given.order, given.signature, theirs.chain, origin, action, orders.NO_DIGEST)
+    (message,) = heard.messages("POST /v1/key-file/deletion")
+    action, digest = orders.DELETE_KEY_FILE, orders.NO_DIGEST
+    given = message.authorization
+    orders.judge(given.order, given.signature, theirs.chain, origin, action, digest)
+    (message,) = heard.messages("POST /v1/users/{userId}/deletion")
+    action, digest = orders.DELETE_USER, key_records.record_hash(message.keyRecord.body)
+    given, closing = message.authorization, message.keyRecord
+    orders.judge(given.order, given.signature, theirs.chain, origin, action, digest)
+    chain = copy.deepcopy(theirs.chain)
+    key_records.append(chain, Signed(closing.body, closing.signature), clock())
+    assert chain.closed
 
 
 def test_scbrokers_container_is_valid_and_opens(theirs: Theirs) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.independent import key_records
+from tests.independent import key_records, orders
 from tests.independent.access_lists import Salted
 from tests.independent.encodings import RefusedError
-from tests.independent.key_records import KeyChain, Signed
+from tests.independent.key_records import KeyChain, Signed, record_hash
 from tests.independent.keys import DecryptionKey, SigningKey
 from tests.independent.orders import Storing
 
@@ -106,3 +106,12 @@ def people() -> dict[str, Person]:
 
 def chains() -> dict[bytes, KeyChain]:
     return {person.fingerprint: person.chain for person in people().values()}
+
+
+def digest(vector: Vector) -> bytes:
+    """What the order of a vector has to name."""
+    if vector["storing"] is not None:
+        return storing(vector["storing"]).digest
+    if vector["action"] == orders.DELETE_USER:
+        return record_hash(octets(load("orders")["given"]["closingRecords"][vector["user"]]))
+    return orders.NO_DIGEST

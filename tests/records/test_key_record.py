@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from scbroker.errors import ClockError, ForkError, IntegrityError, RollbackError
 from scbroker.records.canonical import encode_object
-from scbroker.records.key_record import RETIRED, KeyChain, KeyRecord, KnownKey
+from scbroker.records.key_record import (
+    CLOSED,
+    RETIRED,
+    KeyChain,
+    KeyRecord,
+    KnownKey,
+    closing_fingerprint,
+)
 from scbroker.vocabulary import KeyType
 from tests.vectors.cast import DAY, MINUTE, START, Person, cast, person, signing_key
 
@@ -154,3 +161,35 @@ def test_a_chain_is_never_changed_in_place() -> None:
     with pytest.raises(TypeError):
         chain.keys[SIGNING, 0] = chain.keys[ENCRYPTION, 0]  # type: ignore[index]
     assert encode_object(cast()["alice"].next_record(SIGNING, 1, START))[:1] == b"\x01"
+
+
+def test_a_closed_chain_has_no_active_key_and_still_verifies_what_was_signed_before() -> None:
+    erin = cast()["erin"]
+    chain, end = erin.chain(), START + 30 * DAY
+    closing = appended(erin, erin.next_record(SIGNING, 0, end, CLOSED)).records[-1:]
+    closed = chain.extend(closing, NOW)
+    assert (chain.closed, closed.closed) == (False, True)
+    assert [key.retired for key in closed.of_type(SIGNING)] == [START + 20 * DAY, end]
+    assert [key.retired for key in closed.of_type(ENCRYPTION)] == [START + 20 * DAY, end]
+    assert closed.signing_key(1, end - 1).raw == signing_key("erin", 1).public
+    for kind in KeyType:
+        with pytest.raises(IntegrityError, match="deleted"):
+            closed.latest(kind)
+    for refused in (lambda: closed.signing_key(1, end), lambda: closed.check_active(1)):
+        with pytest.raises(IntegrityError):
+            refused()
+    with pytest.raises(RollbackError):
+        chain.check_mark(closed.sequence, closed.hashes[-1])
+
+
+def test_a_closing_record_proves_whose_it_is_without_their_chain() -> None:
+    erin, bob = cast()["erin"], cast()["bob"]
+    [closing] = appended(erin, erin.next_record(SIGNING, 0, NOW, CLOSED)).records[-1:]
+    assert closing_fingerprint(closing) == erin.fingerprint
+    retiring = erin.records[4]
+    for other in (retiring, closing._replace(signature=retiring.signature), bob.records[0]):
+        with pytest.raises(IntegrityError):
+            closing_fingerprint(other)
+    foreign = erin.next_record(SIGNING, 0, NOW, CLOSED, signing_key("bob").public)
+    with pytest.raises(IntegrityError):
+        closing_fingerprint(bob.sign(encode_object(foreign)))

@@ -53,8 +53,8 @@ _ID, _HASH = bytes(16), bytes(32)
 _USUAL, _HEAVY = hashlib.md5(b"user1").digest(), hashlib.md5(b"user0").digest()
 # By the name of the parameter; what is long gone by `now` and `before` is little.
 _VALUES: Final[Mapping[str, Any]] = {
-    "all_hashes": b"", "before": NOW, "blob": "name", "check": "name", "container": _ID,
-    "count": 500, "date": NOW, "doomed": NOW, "end": 9, "ends": NOW, "first": 1, "from": 1,
+    "all_hashes": b"", "before": NOW, "blob": "name", "buckets": [_HASH] * 2, "check": "name",
+    "container": _ID, "count": 500, "date": NOW, "doomed": NOW, "end": 9, "ends": NOW, "first": 1, "from": 1,
     "gone": [_ID] * 10, "hash": _HASH, "id": _ID, "ids": [_ID] * 10, "kept": _HASH, "key": _HASH, "last": _ID,
     "later": NOW, "more": 1, "names": ["name"] * 10, "now": NOW, "number": 1, "one": _ID, "other": _ID,
     "part": _ID, "replaced": [_ID] * 2, "row": 1, "some": [_ID] * 10, "to": 2**53,
@@ -72,7 +72,6 @@ _COLUMNS: Final = {
     "chunk": "n % 3",
     "creator_id": _USER,
     "deleted": "n % 100 = 0",
-    "deleted_at": "CASE WHEN n % 100 = 0 THEN n END",
     "event_type": "(ARRAY['Accessed', 'Added', 'Deleted', 'Updated'])[n / 10 % 4 + 1]",
     "events.id": "CASE WHEN n % 100 <> 0 THEN n END",
     "expires_at": f"{NOW} + n",

@@ -222,7 +222,7 @@ def test_deleted_users_keep_their_chains_and_their_sessions_are_over(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     alice, bob = new_user(), new_user()
-    statement = "UPDATE users SET deleted_at = 1 WHERE id = ?"
+    statement = "UPDATE users SET deleted = true WHERE id = ?"
     query(broker.database_url, statement, bob.ring.userId.bytes)
     asked = {"users": [{"userId": bob.id}]}
     answer = alice.wire.call("POST", "/v1/key-records", asked).expect(200)

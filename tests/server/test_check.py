@@ -41,6 +41,7 @@ class Kept:
     broker: BrokerProcess
     alice: User
     bob: User
+    carol: User
     small: Story
     large: Story
     deleted: Story
@@ -112,11 +113,11 @@ def filled(broker: BrokerProcess, stack: ExitStack) -> Kept:
     pending.chunk(alice, part, 0, sealed).expect(204)
     alice.events()
     delete_user(carol).expect(204)
-    return Kept(broker, alice, bob, small, large, deleted)
+    return Kept(broker, alice, bob, carol, small, large, deleted)
 
 
 LINE = re.compile(
-    r"Checked \d+ chunks, 6 containers, \d+ objects, \d+ records, 3 users: nothing is wrong\."
+    r"Checked \d+ chunks, 5 containers, \d+ objects, \d+ records, 3 users: nothing is wrong\."
 )
 
 
@@ -180,6 +181,10 @@ def _bob(kept: Kept) -> bytes:
     return kept.bob.ring.userId.bytes
 
 
+def _carol(kept: Kept) -> bytes:
+    return kept.carol.ring.userId.bytes
+
+
 def _alice(kept: Kept) -> bytes:
     return kept.alice.ring.userId.bytes
 
@@ -190,6 +195,12 @@ def _byte(
     return lambda kept: _swapped_bytes(kept, table, column, where, of(kept))
 
 
+def _unneeded(kept: Kept) -> None:
+    kept.run("DELETE FROM key_files WHERE user_id = ?", _bob(kept))
+    kept.run("DELETE FROM authors WHERE user_id = ?", _bob(kept))
+    kept.run("UPDATE users SET deleted = true WHERE id = ?", _bob(kept))
+
+
 _RECORD = "container_id = ? AND version = 2"
 _LIST = "container_id = ? AND access_version = 3"
 _INLINE = (
@@ -198,7 +209,7 @@ _INLINE = (
 _CHUNK = (
     "part_id = (SELECT part_id FROM parts WHERE container_id = ? AND committed AND inline IS NULL)"
 )
-SMALL, LARGE_ONE, BOB, ALICE = "small", "large", "bob", "alice"
+SMALL, LARGE_ONE, BOB, ALICE, CAROL = "small", "large", "bob", "alice", "carol"
 # What is done, whom it is said of, a part of what is said, and whether --quick says so as well.
 DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     "an object is gone": (lambda k: k.objects()[0].unlink(), "", "its object is missing", True),
@@ -323,6 +334,20 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
         _sql("UPDATE users SET dropped_digest = fingerprint WHERE id = ?", _alice),
         ALICE, "digest", True,
     ),
+    "an author whom no row names": (
+        _sql("DELETE FROM authors WHERE container_id = ?", _small), SMALL, "its authors", True,
+    ),
+    "a row for who is no author": (
+        lambda k: k.run("INSERT INTO authors VALUES (?, ?)", k.small.id, _bob(k)),
+        SMALL, "its authors", True,
+    ),
+    "key records of a deleted user whom no container needs": (
+        _unneeded, BOB, "key records were not", True,
+    ),
+    "a deleted user's key records that a container needs are gone": (
+        lambda k: k.run("UPDATE users SET deleted = true, fingerprint = NULL WHERE id = ?", _carol(k)),
+        CAROL, "which are missing", True,
+    ),
     "a user who is to go and was not deleted": (
         _sql("INSERT INTO doomed_users VALUES (?)", _bob), BOB, "not deleted", True,
     ),
@@ -346,7 +371,7 @@ def _name(kept: Kept, whose: str) -> str:
     stories = {SMALL: kept.small, LARGE_ONE: kept.large, "deleted": kept.deleted}
     if whose in stories:
         return _container(stories[whose])
-    users = {BOB: kept.bob, ALICE: kept.alice}
+    users = {BOB: kept.bob, ALICE: kept.alice, CAROL: kept.carol}
     return f"user {users[whose].id}: " if whose in users else whose
 
 

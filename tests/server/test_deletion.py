@@ -5,6 +5,7 @@ Spec: docs/spec/protocol.md, section 5. What is wrong with the order is `test_ke
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -20,14 +21,23 @@ from msgspec.structs import replace
 from scbroker.crypto.seal import random_bytes
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import Part, Role, record_hash
+from scbroker.records.key_record import RETIRED, KeyChain
+from scbroker.server.blobs import open_blobs
+from scbroker.server.broker import Broker
+from scbroker.server.database import open_database
+from scbroker.server.deletion import finish
+from scbroker.server.settings import Settings
 from scbroker.server.tables import metadata
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire import users as u
-from scbroker.wire.containers import RecordRequest
-from scbroker.wire.orders import Authorization
+from scbroker.wire.codec import decode, encode
+from scbroker.wire.containers import ContainerView, RecordRequest
+from scbroker.wire.orders import Authorization, UserDeletion
 from tests.brokers import Answer, BrokerProcess, Wire, clock
+from tests.conftest import StartBroker
 from tests.server.conftest import NewUser, Unchanged
 from tests.server.objects import objects
+from tests.server.operators import admin
 from tests.server.tables import added, dump, gone, query
 from tests.server.writers import (
     OWNER,
@@ -37,9 +47,12 @@ from tests.server.writers import (
     Story,
     User,
     authorized,
+    closing,
     delete_user,
+    deletion,
     ordered,
     query_all,
+    renewed,
     stalled,
     store,
     storing,
@@ -52,13 +65,24 @@ SHORT: Final = 900_000
 """How long an expiring access lasts, in microseconds: long enough to grant it on a busy machine."""
 
 # Where a deleted user may still be named, by table and column.
-TOMB: Final = {("users", "id"), ("users", "fingerprint")}
-PUBLIC_KEYS: Final = {("key_records", "user_id"), ("key_records", "body")}
-OF_OTHERS: Final = {("records", "body"), ("access_lists", "entries"), ("parts", "user_id")}
+TOMB: Final = {("users", "id")}
+PUBLIC_KEYS: Final = {
+    ("users", "fingerprint"), ("key_records", "user_id"), ("key_records", "body"),
+}  # fmt: skip
+"""As long as a container needs them."""
+OF_OTHERS: Final = {
+    ("records", "body"), ("access_lists", "entries"), ("parts", "user_id"), ("authors", "user_id"),
+}  # fmt: skip
 """In containers to which others have access."""
 LOGS: Final = {("events", "related_user_id")}
 """In the logs of others: who it was that acted."""
 LEFT: Final = TOMB | PUBLIC_KEYS | OF_OTHERS | LOGS
+ROW: Final = {
+    "fingerprint": None, "chain_length": 0, "encryption_index": 0, "registered_at": 0,
+    "deleted": True, "last_event": 0, "first_event": 1, "dropped_digest": None,
+    "key_file_generation": 0,
+}  # fmt: skip
+"""All that is left, beside the id, of a user whose keys nobody needs."""
 
 
 def _rows(url: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -88,12 +112,22 @@ def _traces(url: str, user: User) -> set[tuple[str, str, bytes | None]]:
 
 
 def _assert_forgotten(url: str, user: User, shared: set[bytes]) -> None:
-    """Nothing names the user but the tombstone, the key records, and the containers of others."""
+    """Nothing names the user but their id, containers of others, and keys while one of these needs them."""
     found = _traces(url, user)
     places = {(table, column) for table, column, _ in found}
     assert places <= LEFT, places - LEFT
     boxes = {box for table, column, box in found if (table, column) in OF_OTHERS}
     assert boxes <= shared
+    signed = {box for table, _, box in found if table == "authors"}
+    assert (places & PUBLIC_KEYS) == (PUBLIC_KEYS if signed else set())
+    if not signed:
+        [row] = _rows_of_user(url, user)
+        assert row == {"id": user.ring.userId.bytes, **ROW}
+
+
+def _rows_of_user(url: str, user: User) -> list[dict[str, Any]]:
+    mine = user.ring.userId.bytes
+    return [row for name, row in _rows(url) if name == "users" and row["id"] == mine]
 
 
 def _objects(broker: BrokerProcess, *stories: Story) -> set[bytes]:
@@ -111,8 +145,8 @@ def _part_path(story: Story, part: Part, what: str) -> str:
     return f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/{what}"
 
 
-def _everything(user: User, story: Story) -> list[bytes]:
-    """All that the broker serves this user of a container, byte for byte."""
+def _everything(user: User, story: Story) -> tuple[dict[str, int], list[bytes]]:
+    """How far the keys of its authors go, and all else that this user is served of a container."""
     version = story.head.version
     paths = [
         f"{story.path}?header=1&content=1",
@@ -125,7 +159,10 @@ def _everything(user: User, story: Story) -> list[bytes]:
             _part_path(story, story.head.content, "hashes"),
             _part_path(story, story.head.content, "segments?first=0&count=1"),
         ]
-    return [user.wire.call("GET", path).expect(200).body for path in paths]
+    bodies = [user.wire.call("GET", path).expect(200).body for path in paths]
+    views = [decode(ContainerView, body) for body in bodies[:2]]
+    chains = {state.userId: state.sequence for view in views for state in view.keyChains}
+    return chains, [encode(replace(view, keyChains=[])) for view in views] + bodies[2:]
 
 
 @dataclass(frozen=True)
@@ -248,8 +285,7 @@ def test_after_the_end_of_a_user_nothing_is_left_but_what_others_need(world: Wor
         if name == "containers" and row["id"] in world.purged
     ]
     theirs = world.bob.ring.userId.bytes
-    assert len(states) == len(world.own) - 1
-    assert set(states) == {(True, None, None, None), (True, None, None, theirs)}
+    assert states == [(True, None, None, theirs)], "ids that only Bob can use stay in use"
     # Every object left is a chunk of a container of others, and none is doomed.
     kept = {row["part_id"] for name, row in found if name == "parts"} & parts
     assert kept & world.unfinished == set()
@@ -272,9 +308,16 @@ def test_the_end_of_a_user_changes_no_row_of_others(world: World) -> None:
     new = {name: _columns(name, rows) for name, rows in added(before, after).items()}
     old = {name: _columns(name, rows) for name, rows in gone(before, after).items()}
     [tombstone] = new.pop("users")
-    assert (tombstone["id"], tombstone["fingerprint"]) == (mine, world.alice.name)
-    assert clock() - 10**7 < tombstone["deleted_at"] <= clock()
+    assert tombstone == {
+        **ROW, "id": mine, "fingerprint": world.alice.name, "chain_length": 3,
+    }  # fmt: skip
     assert [row["id"] for row in old.pop("users")] == [mine]
+    [closed] = new.pop("key_records")
+    assert (closed["user_id"], closed["sequence"]) == (mine, 2)
+    begun = {story.id for story, _ in world.others.values() if story.creator is world.alice}
+    assert {(row["container_id"], row["user_id"]) for row in new.pop("authors")} == {
+        (story, mine) for story in begun
+    }
     # Of containers that stay, who began it is all that changes.
     were = {row["id"]: row for row in old.pop("containers")}
     for row in new.pop("containers"):
@@ -290,6 +333,7 @@ def test_the_end_of_a_user_changes_no_row_of_others(world: World) -> None:
         for row in rows:
             assert (
                 row.get("container_id") in world.purged
+                or row.get("id") in world.purged
                 or row.get("user_id") == mine
                 or row.get("part_id") in parts
             ), (name, row)
@@ -301,10 +345,14 @@ def _columns(table: str, rows: set[tuple[Any, ...]]) -> list[dict[str, Any]]:
 
 
 def test_others_are_served_the_same_bytes_after_the_end_of_a_user(world: World) -> None:
+    """But for the record that closes the user's key chain."""
     before = {name: _everything(user, story) for name, (story, user) in world.others.items()}
     delete_user(world.alice).expect(204)
     for name, (story, user) in world.others.items():
-        assert _everything(user, story) == before[name], name
+        chains, served = before[name]
+        if world.alice.id in chains:
+            chains[world.alice.id] += 1
+        assert _everything(user, story) == (chains, served), name
 
 
 def test_what_went_with_a_user_is_unknown_and_its_id_is_taken_for_ever(
@@ -360,14 +408,217 @@ def test_a_deleted_user_has_no_session_no_key_file_and_no_reminder(new_user: New
     assert bob.events() == []
 
 
-def test_the_public_key_records_of_a_deleted_user_stay_and_say_so(new_user: NewUser) -> None:
+def key_records_of(user: User, asker: User) -> u.UserKeyRecords:
+    asked = {"users": [{"userId": user.id}]}
+    answer = asker.wire.call("POST", "/v1/key-records", asked).expect(200)
+    [found] = answer.message(u.KeyRecords).users
+    return found
+
+
+@pytest.mark.parametrize("shares", [True, False], ids=["needed", "not needed"])
+def test_the_key_records_of_a_deleted_user_are_closed_where_they_are_needed_and_gone_elsewhere(
+    new_user: NewUser, shares: bool
+) -> None:
     alice, bob = new_user(), new_user()
-    asked = {"users": [{"userId": alice.id}]}
-    before = bob.wire.call("POST", "/v1/key-records", asked).expect(200).message(u.KeyRecords)
+    Story(alice).created({alice: OWNER, bob: OWNER} if shares else None)
+    before, message = key_records_of(alice, bob), deletion(alice)
+    assert not before.deleted
+    delete_user(alice, message).expect(204)
+    left = [*before.keyRecords, message.keyRecord] if shares else []
+    assert key_records_of(alice, bob) == replace(before, deleted=True, keyRecords=left)
+    if shares:
+        chain = KeyChain.verify([item.signed for item in left], clock())
+        assert chain.closed
+        assert all(key.retired is not None for key in chain.keys.values())
+
+
+def _everything_kept(broker: BrokerProcess) -> dict[str, bytes]:
+    """Each row, file and object of a broker as bytes; of a database file its rows alone."""
+    found = {
+        f"{name} {number}": b"|".join(_as_bytes(value) for value in row.values())
+        for number, (name, row) in enumerate(_rows(broker.database_url))
+    }
+    for path in broker.directory.rglob("*"):
+        if path.is_file() and ".sqlite" not in path.name and path.suffix != ".log":
+            found[str(path)] = path.name.encode() + path.read_bytes()
+    return found
+
+
+def _as_bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def test_a_user_who_shared_nothing_leaves_their_id_and_nothing_else(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    """Every row, every file, every object; events, parts, keys, counts of guesses, and half an upload."""
+    broker = start_broker()
+    bob = new_user(at=broker)
+    Story(bob).created()
+    before = _everything_kept(broker)
+    alice = new_user(at=broker)
+    changed, records = renewed(alice)
+    message = storing(alice, reminder="the cat", keyRecords=records)
+    store(alice, authorized(alice, message)).expect(204)
+    alice = new_user(changed.ring, at=broker)
+    stories = [
+        _with_large(Story(alice), alice, {alice: OWNER}, header=b"{}", type="secret"),
+        Story(alice).created({alice: OWNER}, type="secret"),
+        Story(alice),
+    ]
+    stories[0].tell(alice, stories[0].follow(alice, content=b"small"))
+    stories[1].tell(alice, stories[1].follow(alice, tombstone=True))
+    stories[2].upload(alice, bytes(LARGE))
+    alice.events()
+    path = f"/v1/users/{alice.id}/key-file/open"
+    bob.wire.call("POST", path, {"auth": bytes(32)}).expect(401, "credentials")
+    ring = alice.ring
+    traces = {
+        "id": alice.ring.userId.bytes,
+        "id as text": alice.id.encode(),
+        "fingerprint": alice.name,
+        "reminder": b"the cat",
+        "type": b"secret",
+        "KeyFile": message.keyFile,
+        "auth": message.auth,
+        **{f"signing key {n}": key.public for n, key in enumerate(ring.signing)},
+        **{f"encryption key {n}": key.public for n, key in enumerate(ring.encryption)},
+        **{f"container {n}": story.id for n, story in enumerate(stories)},
+        **{f"part {part.hex()}": part for story in stories for part in story.parts},
+        **{f"part's object {part.hex()}": part.hex().encode() for s in stories for part in s.parts},
+    }
+
+    def found() -> set[str]:
+        kept = _everything_kept(broker).values()
+        return {name for name, trace in traces.items() if any(trace in data for data in kept)}
+
+    present = found()
+    assert present > {"id", "fingerprint", "reminder", "type", "KeyFile", "container 0"}
+
     delete_user(alice).expect(204)
-    after = bob.wire.call("POST", "/v1/key-records", asked).expect(200).message(u.KeyRecords)
-    assert not before.users[0].deleted
-    assert after.users == [replace(before.users[0], deleted=True)]
+    admin(broker, "sweep").expect(0)
+    assert found() == {"id"}
+    [row] = _rows_of_user(broker.database_url, alice)
+    assert row == {"id": alice.ring.userId.bytes, **ROW}
+    query(broker.database_url, "DELETE FROM nonces")  # hashes of nonces, which are nobody's
+    new = sorted(name.partition(" ")[0] for name in _everything_kept(broker))
+    old = sorted(name.partition(" ")[0] for name in before)
+    # Beside what expires by itself: how often this address registered, and guessed, also with this id.
+    brief = {"nonces", "guesses", "sessions"}
+    assert [name for name in new if name not in brief] == sorted(
+        [*(name for name in old if name not in brief), "users"]
+    )
+    assert query(broker.database_url, "SELECT count(*) FROM guesses") == [(3,)]
+    admin(broker, "check", "--quick").expect(0)
+
+
+def test_the_key_records_of_a_deleted_user_go_with_the_last_container_that_needs_them(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    """She began one, wrote in another, and has left a third; nothing is forgotten on the way."""
+    broker = start_broker()
+    alice, bob, carol = (new_user(at=broker) for _ in range(3))
+    began = Story(alice).created({alice: OWNER, bob: OWNER})
+    wrote = Story(bob).created({alice: OWNER, bob: OWNER, carol: OWNER})
+    for number in range(3):  # the same author again and again
+        wrote.tell(alice, wrote.follow(alice, content=b"%d" % number))
+    has_left = Story(bob).created({alice: OWNER, carol: OWNER})
+    has_left.tell(alice, has_left.follow(alice, grants={carol: OWNER}))
+    listed = Story(bob).created({alice: READER, bob: OWNER})
+    url = broker.database_url
+    delete_user(alice).expect(204)
+    _assert_forgotten(url, alice, {began.id, wrote.id, has_left.id, listed.id})
+    needs = "SELECT container_id FROM authors WHERE user_id = ?"
+
+    def needing() -> set[bytes]:
+        rows = query(url, needs, alice.ring.userId.bytes)
+        assert bool(rows) == bool(key_records_of(alice, carol).keyRecords)
+        return {bytes(row) for (row,) in rows}
+
+    assert needing() == {began.id, wrote.id, has_left.id}
+    delete_user(bob).expect(204)
+    assert needing() == {wrote.id, has_left.id}
+    assert key_records_of(bob, carol).keyRecords, "he began what is Carol's"
+    everything = [carol.wire.call("GET", story.path).expect(200) for story in (wrote, has_left)]
+    assert everything
+    admin(broker, "check", "--quick").expect(0)
+    dave = new_user(at=broker)
+    delete_user(carol).expect(204)
+    admin(broker, "sweep").expect(0)
+    for user in (alice, bob, carol):
+        assert key_records_of(user, dave).keyRecords == []
+        _assert_forgotten(url, user, set())
+    assert query(url, "SELECT count(*) FROM authors") == [(0,)]
+    assert query(url, "SELECT count(*) FROM containers") == [(0,)]
+    admin(broker, "check", "--quick").expect(0)
+
+
+def test_a_container_that_nobody_can_read_goes_with_the_last_of_its_authors(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: OWNER})
+    delete_user(alice).expect(204)
+    story.tell(bob, story.follow(bob, grants={alice: Grant(OWNER, wrapped=False)}))
+    delete_user(bob).expect(204)
+    _wait_for(lambda: purge_all(broker.database_url) == 0)
+    for user in (alice, bob):
+        _assert_forgotten(broker.database_url, user, set())
+    statement = "SELECT count(*) FROM containers WHERE id = ?"
+    assert query(broker.database_url, statement, story.id) == [(0,)]
+
+
+def purge_all(url: str) -> int:
+    """Has another broker finish all deletions; returns how many users were pending."""
+
+    async def run() -> int:
+        database = open_database(url)
+        try:
+            beside = Broker(Settings(), database, open_blobs("memory:///"), bytes(32), frozenset())
+            return await finish(beside)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def test_a_closing_record_is_taken_as_the_spec_says_and_else_nothing_is_changed(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice, bob = new_user(), new_user()
+    minute = 60_000_000
+    good = closing(alice)
+    changed = {
+        "another state": (closing(alice, state=RETIRED), "challenge"),
+        "signed by another": (closing(alice, signed_by=bob.ring.signing[0]), "challenge"),
+        "another's": (closing(bob), "challenge"),
+        "no record": (replace(good, body=b"\x01"), "challenge"),
+        "not the next": (closing(alice, sequence=3), "rejected"),
+        "behind another record": (closing(alice, previous=bytes(32)), "rejected"),
+        "not of key 0": (closing(alice, index=1), "rejected"),
+        "dated now": (closing(alice, time=clock()), "clock"),
+        "dated too far ahead": (closing(alice, time=clock() + 11 * minute), "clock"),
+    }
+    with unchanged():
+        for name, (record, code) in changed.items():
+            answer = delete_user(alice, deletion(alice, record))
+            assert answer.code == code, name
+        other = replace(deletion(alice), keyRecord=closing(alice, time=clock() + 8 * minute))
+        delete_user(alice, other).expect(401, "challenge")
+    delete_user(alice, deletion(alice, good)).expect(204)
+
+
+def test_a_chain_is_closed_with_its_users_deletion_alone(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    message = storing(alice, keyRecords=[closing(alice).signed])
+    with unchanged():
+        store(alice, authorized(alice, message)).expect(422, "rejected")
+    ring = KeyRing.generate()
+    first = ring.first_records(clock())
+    chain = KeyChain.verify(first, clock())
+    assert chain.extend([ring.closing_record(chain, clock())], clock()).closed
 
 
 def test_the_id_of_a_deleted_user_is_never_registered_again(
@@ -387,22 +638,23 @@ def test_a_deletion_again_is_answered_as_before_and_changes_nothing(
     broker: BrokerProcess, new_user: NewUser, unchanged: Unchanged
 ) -> None:
     alice, bob = new_user(), new_user()
-    order = ordered(alice, "delete-user")
-    delete_user(alice, order).expect(204)
+    message = deletion(alice)
+    delete_user(alice, message).expect(204)
     query(broker.database_url, "DELETE FROM nonces")
     with unchanged():
-        delete_user(alice, order).expect(204)
+        delete_user(alice, message).expect(204)
         delete_user(alice).expect(204)
-        delete_user(alice, ordered(alice, "delete-user", nonce=bytes(48))).expect(204)
+        delete_user(alice, deletion(alice, nonce=bytes(48))).expect(204)
         wrong = (
-            ordered(bob, "delete-user"),
-            ordered(alice, "delete-key-file"),
-            ordered(alice, "delete-user", signed_by=bob.ring.signing[0]),
-            ordered(alice, "delete-user", digest=random_bytes(32)),
-            Authorization(order=b"", signature=bytes(3373)),
+            deletion(bob),
+            deletion(alice, closing(bob)),
+            deletion(alice, closing(alice, signed_by=bob.ring.signing[0])),
+            replace(message, authorization=ordered(alice, "delete-key-file")),
+            deletion(alice, digest=random_bytes(32)),
+            replace(message, authorization=Authorization(order=b"", signature=bytes(3373))),
         )
-        for authorization in wrong:
-            delete_user(alice, authorization).expect(401, "challenge")
+        for each in wrong:
+            delete_user(alice, each).expect(401, "challenge")
 
 
 def test_an_order_deletes_its_own_user_whatever_the_path_says(
@@ -411,9 +663,9 @@ def test_an_order_deletes_its_own_user_whatever_the_path_says(
     alice, bob = new_user(), new_user()
     stranger = User(KeyRing.generate(), alice.wire)
     with unchanged():
-        unknown = delete_user(stranger, ordered(alice, "delete-user")).expect(401, "challenge")
+        unknown = delete_user(stranger, deletion(alice)).expect(401, "challenge")
         own = delete_user(stranger).expect(401, "challenge")
-        foreign = delete_user(bob, ordered(alice, "delete-user")).expect(401, "challenge")
+        foreign = delete_user(bob, deletion(alice)).expect(401, "challenge")
     assert unknown.body == own.body == foreign.body
 
 
@@ -435,14 +687,14 @@ def test_one_deletion_sent_by_many_at_once_happens_once(
     for _ in range(3):
         Story(alice).created()
     senders = [new_user() for _ in range(5)]
-    orders = [ordered(alice, "delete-user") for _ in senders]
-    orders[1] = orders[0]
+    messages = [deletion(alice) for _ in senders]
+    messages[1] = messages[0]
 
-    def send(user: User, order: Authorization) -> Answer:
-        return delete_user(User(alice.ring, user.wire), order)
+    def send(user: User, message: UserDeletion) -> Answer:
+        return delete_user(User(alice.ring, user.wire), message)
 
     with ThreadPoolExecutor(len(senders)) as pool:
-        answers = list(pool.map(send, senders, orders))
+        answers = list(pool.map(send, senders, messages))
     assert {answer.status for answer in answers} == {204}
     _assert_forgotten(broker.database_url, alice, set())
 
@@ -531,10 +783,19 @@ def test_the_last_member_takes_a_container_of_a_deleted_user_along(
     for_bob = Story(alice).created({bob: OWNER})
     delete_user(alice).expect(204)
     delete_user(bob).expect(204)
+    purge_all(broker.database_url)
     for user in (alice, bob):
         _assert_forgotten(broker.database_url, user, set())
     for box in (story, for_bob):
-        for table in ("records", "access_lists", "members", "parts", "accesses", "events"):
+        for table in (
+            "records",
+            "access_lists",
+            "members",
+            "parts",
+            "accesses",
+            "events",
+            "authors",
+        ):
             statement = f"SELECT count(*) FROM {table} WHERE container_id = ?"
             assert query(broker.database_url, statement, box.id) == [(0,)], table
 
@@ -548,11 +809,12 @@ def test_of_two_members_who_end_at_once_the_second_takes_the_containers_along(
         with ThreadPoolExecutor(2) as pool:
             answers = list(pool.map(delete_user, (alice, bob)))
         assert [answer.status for answer in answers] == [204, 204]
+        purge_all(broker.database_url)
         for user in (alice, bob):
             _assert_forgotten(broker.database_url, user, set())
         for story in stories:
             statement = "SELECT deleted FROM containers WHERE id = ?"
-            assert query(broker.database_url, statement, story.id) == [(True,)]
+            assert query(broker.database_url, statement, story.id) == []
 
 
 # What happens at the same time
@@ -711,12 +973,12 @@ def test_a_user_who_looks_while_they_are_deleted_leaves_no_event_behind(
     looking = new_user(alice.ring)
     ends = clock() + SHORT
     story = Story(bob).created({alice: Grant(READER, ends), bob: OWNER})
-    order = ordered(alice, "delete-user")
+    message = deletion(alice)
     sleep(max(0, (ends - clock()) / 1e6) + 0.01)
     with ThreadPoolExecutor(2) as pool, stalled(broker.database_url, "events") as wait_for:
         look = pool.submit(looking.wire.call, "GET", PAGE)
         wait_for(1)
-        ending = pool.submit(delete_user, alice, order)
+        ending = pool.submit(delete_user, alice, message)
         wait_for(2)
     ending.result().expect(204)
     look.result().expect(401, "session")
@@ -747,9 +1009,9 @@ def test_a_user_of_many_containers_is_deleted_in_one_go(
         "WHERE c.creator_id = ? AND c.type = 'hers'",
         mine,
     )
-    order = ordered(alice, "delete-user")
+    message = deletion(alice)
     began = monotonic()
-    delete_user(alice, order).expect(204)
+    delete_user(alice, message).expect(204)
     assert monotonic() - began < 30
     assert query(url, "SELECT count(*) FROM containers WHERE type = 'hers'") == [(0,)]
     [shared] = query(

@@ -46,6 +46,7 @@ from tests.server.writers import (
     chain_of,
     delete_key_file,
     delete_user,
+    deletion,
     key_records,
     ordered,
     renewed,
@@ -431,17 +432,17 @@ FAULTS: Faults = {
 def scene(request: pytest.FixtureRequest, broker: BrokerProcess, new_user: NewUser) -> Scene:
     act: Act = request.param
     alice = rotate(broker.database_url, new_user(), (SIGNING, 0), signing=2)
-    message = storing(alice)
+    message, leaving = storing(alice), deletion(alice)
 
     def send(authorization: Authorization) -> Answer:
         if act.action == "store-key-file":
             return store(alice, replace(message, authorization=authorization))
         if act.action == "delete-key-file":
             return delete_key_file(alice, authorization)
-        return delete_user(alice, authorization)
+        return delete_user(alice, replace(leaving, authorization=authorization))
 
-    digest = message.digest if act.action == "store-key-file" else NO_DIGEST
-    return Scene(alice, new_user(), act, digest, send)
+    digests = {"store-key-file": message.digest, "delete-user": leaving.digest}
+    return Scene(alice, new_user(), act, digests.get(act.action, NO_DIGEST), send)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
@@ -507,7 +508,7 @@ def test_without_an_order_a_token_stores_and_deletes_nothing(
             alice.wire.call("POST", path, {}).expect(400, "invalid")
         theirs = ordered(thief, "delete-key-file")
         delete_key_file(alice, theirs).expect(401, "challenge")
-        delete_user(alice, ordered(thief, "delete-user")).expect(401, "challenge")
+        delete_user(alice, deletion(thief)).expect(401, "challenge")
     assert _is_in_session(alice)
 
 
@@ -1061,7 +1062,7 @@ def test_a_retirement_under_way_comes_before_what_waits_for_it(
         (lambda: delete_user(sessions[4], leave), "challenge"),
     ]
     log_in = alice.wire.log_in_request(alice.ring)
-    forget, leave = ordered(alice, "delete-key-file"), ordered(alice, "delete-user")
+    forget, leave = ordered(alice, "delete-key-file"), deletion(alice)
     with ThreadPoolExecutor(6) as pool, stalled(broker.database_url, "key_records") as wait_for:
         retiring = pool.submit(store, alice, message)
         wait_for(1)

@@ -381,7 +381,7 @@ def test_only_known_and_living_users_are_added(
     story = Story(alice).created()
     unknown = User(stranger.ring.generate(), stranger.wire)
     query(
-        broker.database_url, "UPDATE users SET deleted_at = 1 WHERE id = ?", bob.ring.userId.bytes
+        broker.database_url, "UPDATE users SET deleted = true WHERE id = ?", bob.ring.userId.bytes
     )
     with unchanged():
         for added in (unknown, bob):
@@ -395,7 +395,7 @@ def test_a_deleted_user_who_is_in_the_list_may_stay_in_it_without_a_wrap(
     alice, bob = new_user(), new_user()
     story = Story(alice).created({alice: OWNER, bob: READER})
     query(
-        broker.database_url, "UPDATE users SET deleted_at = 1 WHERE id = ?", bob.ring.userId.bytes
+        broker.database_url, "UPDATE users SET deleted = true WHERE id = ?", bob.ring.userId.bytes
     )
     grants: Grants = {alice: OWNER, bob: Grant(READER, wrapped=False)}
     story.tell(alice, story.follow(alice, grants=grants))

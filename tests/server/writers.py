@@ -7,9 +7,10 @@ request that appends it; nothing is part of the story before `tell` has sent it 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import Any, Final
@@ -36,7 +37,15 @@ from scbroker.records.container_record import (
     wrap_info,
 )
 from scbroker.records.ids import container_id_of
-from scbroker.records.key_record import ACTIVE, RETIRED, KeyChain, KeyRecord, Signed
+from scbroker.records.key_record import (
+    ACTIVE,
+    CLOSED,
+    RETIRED,
+    RETIREMENT_AHEAD,
+    KeyChain,
+    KeyRecord,
+    Signed,
+)
 from scbroker.records.key_record import LABEL as KEY_LABEL
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
@@ -53,9 +62,10 @@ from scbroker.wire.orders import (
     NO_DIGEST,
     ORDER_LABEL,
     Authorization,
-    Deletion,
+    KeyFileDeletion,
     KeyFileStoring,
     Order,
+    UserDeletion,
 )
 from scbroker.wire.users import KeyFileState, KeyRecords
 from tests.brokers import Answer, Wire, clock
@@ -446,13 +456,45 @@ def renewed(user: User) -> tuple[User, list[Signed]]:
 
 
 def delete_key_file(user: User, authorization: Authorization) -> Answer:
-    return user.wire.call("POST", "/v1/key-file/deletion", Deletion(authorization=authorization))
+    message = KeyFileDeletion(authorization=authorization)
+    return user.wire.call("POST", "/v1/key-file/deletion", message)
 
 
-def delete_user(user: User, authorization: Authorization | None = None) -> Answer:
-    """The end of a user, at their own order unless another is given."""
-    order = authorization or ordered(user, "delete-user")
-    return user.wire.call("POST", f"/v1/users/{user.id}/deletion", Deletion(authorization=order))
+def closing(user: User, *, signed_by: SigningKey | None = None, **changes: Any) -> SignedObject:
+    """What closes the user's chain as the broker has it; `changes` are to its fields."""
+    sequence, previous = _end_of_chain(user)
+    key = user.ring.signing[0]
+    record = KeyRecord(
+        user.name, sequence + 1, KeyType.Signing, 0, key.public, CLOSED,
+        clock() + RETIREMENT_AHEAD, labelled_hash(KEY_LABEL, previous),
+    )  # fmt: skip
+    body = encode_object(msgspec.structs.replace(record, **changes))
+    return SignedObject(body=body, signature=(signed_by or key).sign(KEY_LABEL, body))
+
+
+def _end_of_chain(user: User) -> tuple[int, bytes]:
+    """Sequence and body of the last record; from the database where a user may have no session."""
+    url = getattr(user.wire.broker, "database_url", None)
+    if url is None:
+        records = chain_of(user).records
+        return len(records) - 1, records[-1].body
+    statement = "SELECT sequence, body FROM key_records WHERE user_id = ?"
+    return max(query(url, statement, user.ring.userId.bytes), default=(1, b""))
+
+
+def deletion(user: User, key_record: SignedObject | None = None, **changes: Any) -> UserDeletion:
+    """What deletes the user; `changes` are to its order."""
+    key_record = key_record or closing(user)
+    digest = labelled_hash(KEY_LABEL, key_record.body)
+    order = ordered(user, "delete-user", **{"digest": digest, **changes})
+    return UserDeletion(keyRecord=key_record, authorization=order)
+
+
+def delete_user(user: User, message: UserDeletion | Authorization | None = None) -> Answer:
+    """The deletion of a user, by what they send themselves unless something else is given."""
+    if isinstance(message, Authorization):
+        message = UserDeletion(keyRecord=closing(user), authorization=message)
+    return user.wire.call("POST", f"/v1/users/{user.id}/deletion", message or deletion(user))
 
 
 @contextmanager
@@ -490,7 +532,7 @@ def stalled_commits(url: str, table: str) -> Iterator[Callable[[int], None]]:
 @contextmanager
 def _asking(url: str) -> Iterator[Callable[[str], Any]]:
     """One connection to PostgreSQL for several statements."""
-    with closing(asyncio.new_event_loop()) as loop:
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
         connection = loop.run_until_complete(asyncpg.connect(url.replace("+asyncpg", "")))
         try:
             yield lambda statement: loop.run_until_complete(connection.fetchval(statement))

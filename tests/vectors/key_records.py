@@ -8,7 +8,7 @@ import msgspec
 
 from scbroker.crypto.verify import labelled_hash
 from scbroker.records.canonical import VERSION, encode_object
-from scbroker.records.key_record import LABEL, RETIRED, KeyRecord, Signed
+from scbroker.records.key_record import CLOSED, LABEL, RETIRED, KeyRecord, Signed
 from scbroker.vocabulary import KeyType
 from tests.vectors.cast import (
     DAY,
@@ -58,8 +58,8 @@ class Chains:
 
 def make() -> None:
     chains = Chains()
-    for chapter in (first_records, followers, signatures, introductions, retirements, formats,
-                    marks):  # fmt: skip
+    for chapter in (first_records, followers, signatures, introductions, retirements, closings,
+                    formats, marks):  # fmt: skip
         chapter(chains)
     store(
         "key_records",
@@ -219,6 +219,35 @@ def retirements(chains: Chains) -> None:
                    [*three.records, signed(again)])  # fmt: skip
 
 
+def closings(chains: Chains) -> None:
+    def closes(
+        name: str, comment: str, someone: Person, *, good: bool = False, time: int = START + 9 * DAY,
+        kind: KeyType = SIGNING, index: int = 0, public: bytes | None = None,
+    ) -> list[Signed]:  # fmt: skip
+        record = someone.next_record(kind, index, time, CLOSED, public)
+        records = [*someone.records, signed(record)]
+        (chains.valid if good else chains.invalid)(name, comment, records)
+        return records
+
+    closed = closes("closed", "Alice's only keys.", alice(), good=True)
+    rotated = alice("signing 1", "encryption 1", "retire signing 0")
+    closes("closed after a rotation", "Three keys are active.", rotated, good=True)
+    closes("closed at once", "At the time of the introductions.", alice(), good=True, time=START)
+    closes("K8, before an introduction", "Of encryption key 1, by a microsecond.",
+           alice("signing 1", "encryption 1"), time=START + 2 * DAY - 1)  # fmt: skip
+    closes("K8, signing key 1", "Signing key 0 alone.", alice("signing 1"), index=1)
+    closes("K8, an encryption key", "Encryption key 0.", alice(), kind=ENCRYPTION)
+    closes("K8, another public key", "That of key 1 for key 0.", alice("signing 1"),
+           public=signing_key("alice", 1).public)  # fmt: skip
+    first = Person("alice", first_two()[:1], list(cast()["alice"].hashes[:1]))
+    closes("K1, closed as the second", "Before encryption key 0.", first)
+    late = Person("alice", closed, [*cast()["alice"].hashes, labelled_hash(LABEL, closed[-1].body)])
+    closes("K8, closed again", "Nothing follows.", late)
+    for name, state in (("introduced", 0), ("retired", RETIRED)):
+        record = late.next_record(ENCRYPTION, 1 - state, START + 10 * DAY, state)
+        chains.invalid(f"K8, {name} afterwards", "Nothing follows.", [*closed, signed(record)])
+
+
 def formats(chains: Chains) -> None:
     good = alice().next_record(ENCRYPTION, 1, START + DAY)
     body = encode_object(good)
@@ -236,7 +265,7 @@ def formats(chains: Chains) -> None:
     spoiled("trailing byte", "c0 behind the value.", body + b"\xc0")
     spoiled("integer not shortest", "Sequence 2 as cc 02.", body[:36] + b"\xcc" + body[36:])
     spoiled("unknown type", "keyType 2.", put(2, 2))
-    spoiled("unknown state", "2.", put(5, 2))
+    spoiled("unknown state", "3.", put(5, 3))
     spoiled("index too large", "256.", put(3, 256))
     spoiled("state as bool", "false.", put(5, False))
 

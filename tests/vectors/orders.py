@@ -9,6 +9,7 @@ import msgspec
 
 from scbroker.crypto.verify import label, sha256
 from scbroker.records.canonical import VERSION, encode_object
+from scbroker.records.key_record import CLOSED
 from scbroker.vocabulary import KeyType
 from scbroker.wire.orders import NO_DIGEST, Order
 from tests.vectors.cast import DAY, START, cast, chosen, person, signing_key
@@ -24,11 +25,13 @@ def make() -> None:
     store(
         "orders",
         "docs/spec/protocol.md, 3. An order is judged as `user`'s (people.json), for `action`, and for the "
-        "storing of that name among the given ones; its nonce is taken to be good. The numbers of "
+        "storing of that name among the given ones; its nonce is taken to be good. With an order to delete a "
+        "user goes the given record that closes their chain. The numbers of "
         "`keyRecords` are those of the given bodies, alice's next key records.",
         [*_valid(storings), *_malformed(), *_wrong(), *_swapped(storings)],
         storings=storings,
         keyRecords=_next_key_records(),
+        closingRecords={name: closing_record(name) for name in ("alice", "erin")},
     )
 
 
@@ -70,6 +73,18 @@ def _next_key_records() -> list[bytes]:
     for kind in KeyType:
         alice.introduce(kind, 1, START + DAY)
     return [record.body for record in alice.records[2:]]
+
+
+@cache
+def closing_record(name: str) -> bytes:
+    return encode_object(
+        cast()[name].next_record(KeyType.Signing, 0, START + 25 * DAY, state=CLOSED)
+    )
+
+
+def _end_of(name: str) -> bytes:
+    """The digest of an order that deletes this user, by the words of the spec."""
+    return sha256(label("key-record") + closing_record(name))
 
 
 def digest_of(storing: Storing) -> bytes:
@@ -137,19 +152,20 @@ def _valid(storings: dict[str, Storing]) -> list[Vector]:
         found.append(
             valid(f"store a key file, {name}", "Alice's KeyFile.", **given, **_fields(order))
         )
-    for action in ("delete-key-file", "delete-user"):
-        order = _order(action)
-        found.append(
-            valid(action, "The digest is zeros.", **_given(order, action), **_fields(order))
-        )
-    order = _order("delete-user", user="erin", index=1)
+    for action, digest, comment in (
+        ("delete-key-file", NO_DIGEST, "The digest is zeros."),
+        ("delete-user", _end_of("alice"), "The digest is the hash of the closing record."),
+    ):
+        order = _order(action, digest)
+        found.append(valid(action, comment, **_given(order, action), **_fields(order)))
+    order = _order("delete-user", _end_of("erin"), user="erin", index=1)
     given = _given(order, "delete-user", user="erin", by=("erin", 1))
     found.append(valid("by a later key", "Key 0 was retired.", **given, **_fields(order)))
     return found
 
 
 def _malformed() -> list[Vector]:
-    good = _order("delete-user")
+    good = _order("delete-user", _end_of("alice"))
     body = encode_object(good)
 
     def put(position: int, value: Any) -> bytes:
@@ -187,11 +203,12 @@ def _malformed() -> list[Vector]:
 
 
 def _wrong() -> list[Vector]:
-    good, bob = _order("delete-user"), cast()["bob"].fingerprint
+    end, bob = _end_of("alice"), cast()["bob"].fingerprint
+    good = _order("delete-user", end)
     body = encode_object(good)
-    other = _order("delete-user", origin="https://other.example:443")
-    retired = _order("delete-user", user="erin")
-    ahead = _order("delete-user", index=1)
+    other = _order("delete-user", end, origin="https://other.example:443")
+    retired = _order("delete-user", _end_of("erin"), user="erin")
+    ahead = _order("delete-user", end, index=1)
     cases: dict[str, tuple[str, dict[str, Any]]] = {
         "signature of another order": ("The same for another origin.", {
             **_given(other, "delete-user"), "signature": signing_key("alice").sign("order", body)}),
@@ -199,23 +216,27 @@ def _wrong() -> list[Vector]:
         "signed as a key record": ("Another label.", _given(good, "delete-user", label="key-record")),
         "signed by another user": ("Bob.", _given(good, "delete-user", by=("bob", 0))),
         "another user's order": ("Bob's own.", _given(
-            _order("delete-user", user="bob"), "delete-user", by=("bob", 0))),
+            _order("delete-user", end, user="bob"), "delete-user", by=("bob", 0))),
         "another user's fingerprint": ("Bob's, signed by Alice.", _given(
-            _order("delete-user", fingerprint=bob), "delete-user")),
+            _order("delete-user", end, fingerprint=bob), "delete-user")),
         "a fingerprint with the same id": ("It differs behind the first 122 bits.", _given(
-            _order("delete-user", fingerprint=good.fingerprint[:31]
+            _order("delete-user", end, fingerprint=good.fingerprint[:31]
                    + bytes([good.fingerprint[31] ^ 1])), "delete-user")),
         "a retired key": ("Erin's key 0.", _given(retired, "delete-user", user="erin")),
         "a retired key under the latest index": ("Erin's key 0 as key 1.", _given(
-            _order("delete-user", user="erin", index=1), "delete-user", user="erin")),
+            _order("delete-user", _end_of("erin"), user="erin", index=1), "delete-user", user="erin")),
         "a key that was not published": ("Alice's key 1.", _given(
             ahead, "delete-user", by=("alice", 1))),
         "to delete the user, for the KeyFile": ("Another action.", _given(good, "delete-key-file")),
         "to delete the KeyFile, for the user": ("Another action.", _given(
-            _order("delete-key-file"), "delete-user")),
+            _order("delete-key-file", end), "delete-user")),
         "to delete, for a storing": ("Another action.", _given(good, "store-key-file", "plain")),
-        "to delete, with a digest": ("It has to be zeros.", _given(
-            _order("delete-user", chosen("digest")), "delete-user")),
+        "to delete the KeyFile, with a digest": ("It has to be zeros.", _given(
+            _order("delete-key-file", chosen("digest")), "delete-key-file")),
+        "to delete the user, with no digest": ("Zeros.", _given(
+            _order("delete-user"), "delete-user")),
+        "to delete the user, with another record": ("Erin's.", _given(
+            _order("delete-user", _end_of("erin")), "delete-user")),
         "to store, with no digest": ("Zeros.", _given(
             _order("store-key-file"), "store-key-file", "plain")),
     }  # fmt: skip

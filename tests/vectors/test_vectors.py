@@ -41,7 +41,7 @@ from scbroker.records.ids import (
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.challenges import check_ordered
 from scbroker.wire.codec import SignedObject, decode, encode
-from scbroker.wire.orders import NO_DIGEST, Authorization, KeyFileStoring
+from scbroker.wire.orders import NO_DIGEST, Authorization, KeyFileStoring, UserDeletion
 from scbroker.wire.users import parse_statement
 from tests.vectors.cast import decryption_key, signing_key
 from tests.vectors.files import FOLDER, Vector, load, signature_of, vectors
@@ -302,12 +302,24 @@ def _orders(vector: Vector) -> None:
     user: Any = SimpleNamespace(fingerprint=chain.fingerprint)
     sent = Authorization(order=raw(vector, "order"), signature=signature_of(vector))
     given = decode(Authorization, encode(sent))
-    digest = NO_DIGEST if vector["storing"] is None else _storing(vector["storing"]).digest
+    digest = _digest(vector)
     order = check_ordered(user, chain, given, vector["action"], digest)
     assert (order.origin, order.keyIndex) == (vector["origin"], vector["keyIndex"])
     assert order.fingerprint == raw(vector, "fingerprint")
     assert order.nonce == raw(vector, "nonce")
     assert order.digest == digest == raw(vector, "digest")
+
+
+def _digest(vector: Vector) -> bytes:
+    """Of what goes along with the order."""
+    if vector["storing"] is not None:
+        return _storing(vector["storing"]).digest
+    if vector["action"] != "delete-user":
+        return NO_DIGEST
+    body = raw(load("orders")["given"]["closingRecords"], vector["user"])
+    unsigned = Authorization(order=b"", signature=bytes(3373))
+    record = SignedObject(body=body, signature=bytes(3373))
+    return UserDeletion(keyRecord=record, authorization=unsigned).digest
 
 
 def _storing(name: str) -> KeyFileStoring:

@@ -90,13 +90,13 @@ async def log_in_with_ring(transport: Transport, store: TrustStore, ring: KeyRin
     """Begins a session with keys that are there already; they have to be the published ones."""
     session = Session(transport, ring, _marks(store, ring), _folder(store))
     try:
-        chains = await session.directory.latest([ring.userId])
+        chain = await session.directory.latest_own()
     except ChallengeError:
         raise CredentialsError(
             "The broker refused the log-in: it does not know this user's keys, or serverUrl is not "
             "an address that it is configured for."
         ) from None
-    ring.check_chain(chains[ring.userId])
+    ring.check_chain(chain)
     _keep_pass(store, session)
     return session
 

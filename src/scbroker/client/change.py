@@ -10,7 +10,7 @@ import contextlib
 import enum
 import itertools
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,7 +21,7 @@ from scbroker.client.session import Session
 from scbroker.client.uploads import Upload, begin, send
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import sha256
-from scbroker.errors import ConflictError
+from scbroker.errors import ConflictError, NotFoundError
 from scbroker.records.container_record import Part, Role
 from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import ContainerAccessLevel
@@ -37,6 +37,8 @@ class Keep(enum.Enum):
 KEEP: Final = Keep.KEEP
 OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
 Grants = Mapping[uuid.UUID, Grant]
+Verify = Callable[[], Awaitable[object]]
+"""Verifies the keys of those who are to receive a content, before any of it is sent."""
 
 
 def no_progress(done: int, total: int | None) -> None:
@@ -119,7 +121,7 @@ async def seal_parts(
     change: Change,
     container_id: bytes,
     commitment: bytes | None,
-    recipients: Collection[uuid.UUID],
+    verify_recipients: Verify,
 ) -> None:
     """Seals what is new; seals again what was sent under a container key that is not used any more.
 
@@ -140,7 +142,7 @@ async def seal_parts(
             change.sealed[role] = _seal_small(part, wanted)
         else:
             change.sealed[role] = await _seal_content(
-                session, change, wanted, container_id, recipients
+                session, change, wanted, container_id, verify_recipients
             )
 
 
@@ -157,11 +159,22 @@ def seal_small(change: Change, container_id: bytes, author: bytes) -> None:
             change.sealed[role] = _seal_small(part, plaintext)
 
 
-async def keys_of(session: Session, users: Collection[uuid.UUID]) -> Mapping[uuid.UUID, KeyChain]:
-    """The verified keys of these users as of now; nothing is asked for one's own."""
-    if set(users) <= {session.userId}:
-        return {session.userId: session.directory.own}
-    return await session.directory.latest(users)
+async def keys_of(
+    session: Session, users: Collection[uuid.UUID], members: Collection[uuid.UUID] = ()
+) -> Mapping[uuid.UUID, KeyChain]:
+    """Return the verified keys of these users as of now; nothing is asked for one's own.
+
+    Deleted users have none. `NotFoundError` for those who are not `members`, whose entries may stay.
+    """
+    own = {session.userId: session.directory.own}
+    if set(users) <= own.keys():
+        return own
+    found = await session.directory.latest(users)
+    chains = {user: chain for user, chain in found.items() if not chain.closed} | own
+    for user in users:
+        if user not in chains and user not in members:
+            raise NotFoundError(f"User {user} was deleted: leave them out of accessLevels.")
+    return chains
 
 
 def _seal_small(part: NewPart, plaintext: Octets) -> SealedPart:
@@ -174,7 +187,7 @@ async def _seal_content(
     change: Change,
     content: Content,
     container_id: bytes,
-    recipients: Collection[uuid.UUID],
+    verify_recipients: Verify,
 ) -> SealedPart:
     """Small content goes with the record; large content is sent in chunks before it."""
     upload = change.upload or Upload(
@@ -182,7 +195,7 @@ async def _seal_content(
     )
     segments = content.segments()
     try:
-        return await _seal_segments(session, change, content, upload, segments, recipients)
+        return await _seal_segments(session, change, content, upload, segments, verify_recipients)
     finally:
         with contextlib.suppress(ValueError):  # a thread may still be in it: it is the last, then
             segments.close()
@@ -194,14 +207,14 @@ async def _seal_segments(
     content: Content,
     upload: Upload,
     segments: Iterator[Segment],
-    recipients: Collection[uuid.UUID],
+    verify_recipients: Verify,
 ) -> SealedPart:
     run = io_thread.in_own_thread if content.waits else io_thread.in_pool
     first: Segment = await run(next, segments)
     if len(first[0]) <= MAX_INLINE:
         change.progress(len(first[0]), content.total)
         return _seal_small(upload.part, first[0])
-    await keys_of(session, recipients)
+    await verify_recipients()
     whole = itertools.chain([first], segments)
     length, hashes = await send(session, upload, content, whole, change.progress)
     return SealedPart(upload.part, length, hashes, None)

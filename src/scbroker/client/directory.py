@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from scbroker.errors import BrokerFaultError, KeySubstitutionError, TooLargeError
+from scbroker.errors import (
+    BrokerFaultError,
+    KeySubstitutionError,
+    NotAuthenticatedError,
+    TooLargeError,
+)
 from scbroker.records.ids import user_id_of
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.wire import users as wire
@@ -24,6 +29,10 @@ if TYPE_CHECKING:
 _KIND: Final = "user"
 _CACHED: Final = 20_000
 """Records of key chains that a session keeps, of about 5.4 kB each."""
+REPLACED: Final = (
+    "The broker takes these keys no more: they were replaced on another device, or the account was "
+    "deleted. Log in again."
+)
 _MOST: Final = 50_000
 """Records of key chains that one question may lead to."""
 
@@ -40,8 +49,8 @@ class Directory:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._chains: dict[uuid.UUID, KeyChain] = {}
-        self.deleted: set[uuid.UUID] = set()
-        """Users of whom the broker says that they are gone."""
+        self._deleted: set[uuid.UUID] = set()
+        """Users of whom the broker says that they were deleted."""
 
     @property
     def own(self) -> KeyChain:
@@ -53,8 +62,24 @@ class Directory:
         self._chains[self._session.userId] = chain
 
     async def latest(self, users: Iterable[uuid.UUID]) -> Mapping[uuid.UUID, KeyChain]:
-        """The chains of these users as of now; all of them or an error."""
-        return await self._fetch(list(dict.fromkeys(users)))
+        """Return the chains of these users as of now, or raise.
+
+        Of deleted users a chain is here only if it is closed; otherwise the deletion is the broker's word,
+        and what is known of their keys is not given as active.
+        """
+        found = await self._fetch(list(dict.fromkeys(users)))
+        return {
+            user: chain
+            for user, chain in found.items()
+            if chain.closed or user not in self._deleted
+        }
+
+    async def latest_own(self) -> KeyChain:
+        """Return the user's own chain as of now; `NotAuthenticatedError` if they were deleted."""
+        chain = (await self.latest([self._session.userId])).get(self._session.userId)
+        if chain is None or chain.closed:
+            raise NotAuthenticatedError(REPLACED)
+        return chain
 
     async def at_least(self, states: Mapping[uuid.UUID, int]) -> Mapping[uuid.UUID, KeyChain]:
         """The chains of these users, each known up to the sequence given at least."""
@@ -76,7 +101,11 @@ class Directory:
                 batch = await self._fetch_some(batch, bases, received)
                 if sum(len(base.records) for base in bases.values() if base) > _MOST:
                     raise TooLargeError("These users have more key records than can be judged.")
-        found = {user: self._accept(user, bases[user], received[user]) for user in wanted}
+        found = {
+            user: self._accept(user, bases[user], received[user])
+            for user in wanted
+            if bases[user] is not None or received[user] or user not in self._deleted
+        }
         self._forget_oldest()
         return found
 
@@ -104,7 +133,7 @@ class Directory:
             raise BrokerFaultError("The broker answered for other users than those asked for.")
         count, last = 0, 0
         for position, (user, item) in enumerate(zip(batch, answer.users, strict=True)):
-            (self.deleted.add if item.deleted else self.deleted.discard)(user)
+            (self._deleted.add if item.deleted else self._deleted.discard)(user)
             received[user].extend(record.signed for record in item.keyRecords)
             if item.keyRecords:
                 count, last = count + len(item.keyRecords), position

@@ -43,7 +43,7 @@ from scbroker.keys import (
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.wire import users as wire
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.orders import Authorization, Deletion, KeyFileStoring
+from scbroker.wire.orders import Authorization, KeyFileDeletion, KeyFileStoring, UserDeletion
 
 _KIND: Final = "key-file"
 _OLDER: Final = (
@@ -51,7 +51,7 @@ _OLDER: Final = (
     "it lies."
 )
 _OTHER: Final = "Another KeyFile of the same generation was seen before."
-# What a storing holds until its order, which names all the rest of it, is signed.
+# What a message holds until its order, which names all the rest of it, is signed.
 _UNSIGNED: Final = Authorization(order=b"", signature=bytes(SIGNATURE_SIZE))
 # Nobody changes credentials so often; a broker that says so would use up the numbers.
 _MOST_AHEAD: Final = 2**32
@@ -161,7 +161,7 @@ async def fetch_reminder(transport: Transport, user_id: uuid.UUID) -> str:
 async def delete(session: Session) -> None:
     """Removes the stored KeyFile; what this device has seen of it stays seen."""
     async with session.changing_keys():
-        message = Deletion(authorization=await session.order("delete-key-file"))
+        message = KeyFileDeletion(authorization=await session.order("delete-key-file"))
         with log_in_again():
             await session.send("POST", "/v1/key-file/deletion", message=message)
 
@@ -173,11 +173,20 @@ async def differs(session: Session, copy: bytes) -> bool:
 
 
 async def delete_user(session: Session) -> None:
-    """Ends the user for ever. The order needs no session, so that it can be sent again."""
-    message = Deletion(authorization=await session.order("delete-user"))
-    path = f"/v1/users/{session.userId}/deletion"
-    with log_in_again():
-        await session.transport.send("POST", path, message=message)
+    """Delete the user for ever, by a record that closes their key chain and an order that names it.
+
+    Neither needs a session, nor the keys as the broker has them now: both can be sent again after a
+    deletion whose answer was lost.
+    """
+    async with session.changing_keys():
+        closing = session.keys.closing_record(session.directory.own, now())
+        unsigned = UserDeletion(keyRecord=SignedObject.of(closing), authorization=_UNSIGNED)
+        authorization = await session.order("delete-user", unsigned.digest)
+        message = msgspec.structs.replace(unsigned, authorization=authorization)
+        with log_in_again():
+            await session.transport.send(
+                "POST", f"/v1/users/{session.userId}/deletion", message=message
+            )
 
 
 def checked_bytes(data: object) -> bytes:
@@ -278,7 +287,7 @@ async def _state(session: Session) -> wire.KeyFileState:
 
 async def _current(session: Session) -> _Current:
     """The published keys have to be those of the session before anything takes their place."""
-    chain = (await session.directory.latest([session.userId]))[session.userId]
+    chain = await session.directory.latest_own()
     session.keys.check_chain(chain)
     state = await _state(session)
     return _Current(chain, state.hash, state.generation)

@@ -185,12 +185,22 @@ class BrokerProvider(Protocol):
 
     @operation
     def deleteUser(self, *args: Any, **kwargs: Any) -> Any:
-        """Removes the session's user from the broker for ever; it cannot be undone.
+        """Delete the session's user and all their data from the broker for ever; it cannot be undone.
 
         KeyFile, reminder, sessions, events and memberships go, and every container that nobody else
-        has access to. In the containers of others what their members need stays, and so do the id, which
-        nobody gets again, and the public keys. Afterwards the provider has no session. Where the call
-        fails the session stays; sent again after a lost answer, it ends the same way."""
+        has access to. What stays is the id, which nobody gets again, and what others need to verify what
+        the user signed in containers that still exist: those containers' records and, as long as there is
+        one, the public keys, of which none is active any more. The event logs of others still name who
+        acted. A user who shared nothing leaves the id alone.
+
+        Afterwards the provider has no session, and the private keys are overwritten in memory unless the
+        program itself holds the KeyRing. If the call fails, the session stays; called again after a lost
+        answer, it ends the same way.
+
+        Raises `notAuthenticatedError` without a session, or if the keys were replaced on another device;
+        `clockError` if this machine's clock is minutes off.
+
+        The broker learns that the user was deleted, and keeps a signed record that says so to others."""
 
     @overload
     def changeCredentials(
@@ -963,7 +973,8 @@ class BrokerProvider(Protocol):
     def getPublicKeys(self, *args: Any, **kwargs: Any) -> Any:
         """All public keys that match, verified to be the user's own; the session's user by default.
 
-        `keyType` is a KeyType, its value or its name.
+        `keyType` is a KeyType, its value or its name. Of a deleted user the keys are retired, and only there
+        while others need them to verify.
 
         Raises `notFoundError` for an unknown user, `keySubstitutionError` for keys that are not theirs."""
 
@@ -987,7 +998,7 @@ class BrokerProvider(Protocol):
 
     @operation
     def getLatestActiveSigningKey(self, *args: Any, **kwargs: Any) -> Any:
-        """The user's latest active public key of the type; None where there is no such user or key.
+        """The user's latest active public key of the type; None for an unknown or a deleted user.
 
         `keyType` is a KeyType, its value or its name. The broker learns whose keys are asked for.
         Raises `keySubstitutionError` for keys that are not theirs."""

@@ -32,7 +32,10 @@ def checked_index(index: object) -> int | None:
 async def public_keys(
     session: Session, user_id: uuid.UUID, kind: KeyType | None, index: int | None
 ) -> list[PublicKey]:
-    chain = (await session.directory.latest([user_id]))[user_id]
+    """A user's keys that match; of a deleted user those that are still needed, none of them active."""
+    chain = (await session.directory.latest([user_id])).get(user_id)
+    if chain is None:
+        return []
     return [
         _public_key(chain, key)
         for wanted in KeyType

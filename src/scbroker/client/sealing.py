@@ -182,30 +182,34 @@ def make_access(
     container_key: bytes,
     grants: Mapping[uuid.UUID, Grant],
     chains: Mapping[uuid.UUID, KeyChain],
-    without_wrap: frozenset[uuid.UUID],
+    members: Mapping[uuid.UUID, Entry],
 ) -> NewAccess:
-    """An access list with a wrap of the fresh container key for everybody who may decrypt."""
+    """An access list with a wrap of the fresh container key for everybody who may decrypt.
+
+    Members without a chain were deleted: their entries stay without a wrap, under the fingerprint and the
+    key index that they had in the list before (container.md, section 4).
+    """
     provisional = Governing(
         version, author, bytes(HASH_SIZE), key_commitment(container_id, container_key), type_digest
     )
-    entries = []
-    for user, grant in sorted(grants.items(), key=lambda item: chains[item[0]].fingerprint):
-        chain = chains[user]
-        key = chain.latest(KeyType.Encryption)
-        wrap = None
-        if grant.permissions & ContainerAccessLevel.Decrypt and user not in without_wrap:
-            info = wrap_info(container_id, provisional, chain.fingerprint, key.index)
-            wrap = wrap_key(key.public, info, container_key)
-        entry = Entry(
-            chain.fingerprint,
-            key.index,
-            grant.permissions,
-            grant.expiresAt,
-            None if wrap is None else wrap_hash(wrap),
-        )
-        entries.append(
-            AccessEntry(salt=random_bytes(HASH_SIZE), entry=encode_entry(entry), wrap=wrap)
-        )
+    listed = []
+    for user, grant in grants.items():
+        chain, wrap = chains.get(user), None
+        if chain is None:
+            fingerprint, index = members[user].fingerprint, members[user].keyIndex
+        else:
+            key = chain.latest(KeyType.Encryption)
+            fingerprint, index = chain.fingerprint, key.index
+            if grant.permissions & ContainerAccessLevel.Decrypt:
+                info = wrap_info(container_id, provisional, fingerprint, index)
+                wrap = wrap_key(key.public, info, container_key)
+        named = None if wrap is None else wrap_hash(wrap)
+        listed.append((Entry(fingerprint, index, grant.permissions, grant.expiresAt, named), wrap))
+    listed.sort(key=lambda item: item[0].fingerprint)
+    entries = [
+        AccessEntry(salt=random_bytes(HASH_SIZE), entry=encode_entry(entry), wrap=wrap)
+        for entry, wrap in listed
+    ]
     hashes = b"".join(entry.salted.hash for entry in entries)
     governing = Governing(
         version,

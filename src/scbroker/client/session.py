@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
-from scbroker.client.directory import Directory
+from scbroker.client.directory import REPLACED, Directory
 from scbroker.client.io_thread import io_thread
 from scbroker.client.tasks import Shared
 from scbroker.client.transport import Transport
@@ -34,12 +34,6 @@ from scbroker.wire.orders import NO_DIGEST, ORDER_LABEL, Action, Authorization, 
 
 _EARLY_SECONDS: Final = 30.0
 _OPENED: Final = 1024
-_REPLACED: Final = (
-    "The broker takes these keys no more: they were replaced on another device, or the account was "
-    "deleted. Log in again."
-)
-
-
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
@@ -50,7 +44,7 @@ def log_in_again() -> Iterator[None]:
     try:
         yield
     except ChallengeError:
-        raise NotAuthenticatedError(_REPLACED) from None
+        raise NotAuthenticatedError(REPLACED) from None
 
 
 class CallOptions(TypedDict, total=False):
@@ -139,7 +133,7 @@ class Session:
             async with self.changing_keys():  # its own change, if one is under way, brings it
                 pass
         if known.index >= len(self.keys.signing):
-            raise NotAuthenticatedError(_REPLACED)
+            raise NotAuthenticatedError(REPLACED)
         return known
 
     def hold(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:

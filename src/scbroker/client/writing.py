@@ -6,9 +6,9 @@ one's own record as a reader would, send, mark.
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from scbroker.client.change import KEEP, OWNER, Change, Grants, keys_of, seal_parts
@@ -39,6 +39,7 @@ from scbroker.errors import (
     RejectedError,
     StaleKeysError,
 )
+from scbroker.records.access_list import Entry
 from scbroker.records.container_record import (
     ContainerRecord,
     Governing,
@@ -71,7 +72,7 @@ async def _create(session: Session, change: Change) -> SecuredContainer:
     container_id = container_id_of(session.fingerprint, nonce).bytes
     grants = grants_of(session, change)
     for attempt in range(RETRIES):
-        await seal_parts(session, change, container_id, None, grants)
+        await seal_parts(session, change, container_id, None, partial(keys_of, session, grants))
         first = (session, change, container_id, nonce, await keys_of(session, grants))
         signing_key = await session.signing_key()
         if len(grants) > _MANY_WRAPS:
@@ -133,7 +134,8 @@ async def _append(
             await _check_creator(session, fetched.state)
         recipients = _grants(fetched.state, change, now()) or ()
         commitment = None if recipients else fetched.state.governing.governing.keyCommitment
-        await seal_parts(session, change, container_id.bytes, commitment, recipients)
+        verify = partial(keys_of, session, recipients, _members(fetched.state))
+        await seal_parts(session, change, container_id.bytes, commitment, verify)
         draft = await _draft_next(session, change, open_or_without(session, fetched))
         try:
             sent = await _commit(session, change, draft, fetched)
@@ -160,7 +162,7 @@ async def _is_outdated(session: Session, draft: Draft, error: BrokerError) -> bo
 
 async def look_at_own_keys(session: Session) -> None:
     async with session.changing_keys():  # a change that is under way has an answer first
-        await session.directory.latest([session.userId])
+        await session.directory.latest_own()
 
 
 def has_old_key(session: Session, draft: Draft) -> bool:
@@ -196,16 +198,15 @@ def _check_allowed(session: Session, state: State, change: Change) -> None:
 
 
 async def _check_creator(session: Session, state: State) -> None:
-    """Raises `InvalidArgumentError` where access falls to a creator who is not there any more."""
+    """Raise `InvalidArgumentError` if access falls to a creator who was deleted."""
     creator = user_id_of(state.createdBy)
-    with contextlib.suppress(NotFoundError):
+    try:
         await keys_of(session, [creator])
-        if creator not in session.directory.deleted:
-            return
-    raise InvalidArgumentError(
-        f"accessLevels must name users: by default they name the container's creator, user {creator}, "
-        "who was deleted"
-    )
+    except NotFoundError:
+        raise InvalidArgumentError(
+            "accessLevels must name users: by default they name the container's creator, "
+            f"user {creator}, who was deleted"
+        ) from None
 
 
 def _named(state: State, grants: Grants) -> Grants:
@@ -252,7 +253,7 @@ def draft_first(
     text = None if change.type is KEEP else change.type
     salted, digest = make_type(container_id, text)
     access = make_access(
-        container_id, 1, session.fingerprint, digest, container_key, grants, chains, frozenset()
+        container_id, 1, session.fingerprint, digest, container_key, grants, chains, {}
     )
     commitment = access.governing.keyCommitment
     parts = {
@@ -291,10 +292,7 @@ async def _draft_next(session: Session, change: Change, opened: Opened) -> Draft
     access, container_key, governing = None, opened.container_key, None
     if grants is not None:
         container_key = random_bytes(KEY_SIZE)
-        known = state.governing.access.entries
-        access = await _access(
-            session, state.container_id, version, digest, container_key, grants, known
-        )
+        access = await _access(session, state, version, digest, container_key, grants)
         governing = access.governing
     elif digest != before.type:
         governing = Governing(
@@ -344,25 +342,24 @@ def _grants(state: State, change: Change, moment: int) -> Grants | None:
     }
 
 
+def _members(state: State) -> dict[uuid.UUID, Entry]:
+    """The entries in force, by user; of some of these users the broker may have no keys any more."""
+    return {user_id_of(name): entry for name, entry in state.governing.access.entries.items()}
+
+
 async def _access(
     session: Session,
-    container_id: bytes,
+    state: State,
     version: int,
     digest: bytes,
     container_key: bytes,
     grants: Grants,
-    known: Mapping[bytes, object],
 ) -> NewAccess:
-    chains = await keys_of(session, grants)
-    gone = frozenset(
-        user
-        for user in grants
-        if user in session.directory.deleted
-        and user != session.userId
-        and chains[user].fingerprint in known
-    )
+    members = _members(state)
+    chains = await keys_of(session, grants, members)
     arguments = (
-        container_id, version, session.fingerprint, digest, container_key, grants, chains, gone
+        state.container_id, version, session.fingerprint, digest, container_key, grants, chains,
+        members,
     )  # fmt: skip
     if len(grants) > _MANY_WRAPS:
         return await io_thread.in_pool(make_access, *arguments)

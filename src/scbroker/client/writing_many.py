@@ -107,8 +107,8 @@ async def _create_some(session: Session, items: list[_New], *, is_last: bool) ->
     chains = await _recipients(session, items)
     large = [item for item in _open(items) if not item.is_at_hand]
     for item in large:
-        try:  # the recipients' keys were verified: nothing is asked for anew
-            await seal_parts(session, item.change, item.container_id, None, ())
+        try:
+            await seal_parts(session, item.change, item.container_id, None, _verified)
         except EVERYTHING:
             raise
         except BrokerError as error:
@@ -130,6 +130,10 @@ async def _create_some(session: Session, items: list[_New], *, is_last: bool) ->
             ready[item] = made
     for some in _requests(ready):
         await _send(session, some, is_last=is_last)
+
+
+async def _verified() -> None:
+    """The recipients' keys were verified for the whole batch: nothing is asked for anew."""
 
 
 async def _recipients(session: Session, items: list[_New]) -> Mapping[uuid.UUID, KeyChain]:

@@ -40,6 +40,7 @@ RETIREMENT_TOLERANCE: Final = 150_000_000
 _CHAIN_TOLERANCE: Final = 1_200_000_000
 ACTIVE: Final = 0
 RETIRED: Final = 1
+CLOSED: Final = 2
 
 
 class Signed(NamedTuple):
@@ -55,7 +56,7 @@ class KeyRecord(Row, frozen=True):
     keyType: Annotated[int, Meta(ge=0, le=1)]
     index: KeyIndex
     publicKey: Annotated[bytes, Meta(min_length=ENCRYPTION_KEY_SIZE, max_length=SIGNING_KEY_SIZE)]
-    state: Annotated[int, Meta(ge=0, le=1)]
+    state: Annotated[int, Meta(ge=0, le=2)]
     time: Time
     previous: Bin32 | None
 
@@ -86,6 +87,8 @@ class KeyChain:
     hashes: tuple[bytes, ...]
     keys: KeyTable
     _root: VerifyingKey
+    closed: bool = False
+    """Whether the last record retired every key, as of a user who was deleted (K8)."""
 
     @classmethod
     def verify(cls, records: Sequence[Signed], now: int) -> KeyChain:
@@ -120,6 +123,8 @@ class KeyChain:
             previous,
         ):
             raise IntegrityError("A key record does not follow the one before it (K2).")
+        if self.closed:
+            raise IntegrityError("A key record follows the one that closed the chain (K8).")
         if record.time > now + _CHAIN_TOLERANCE:
             raise ClockError("A key record is dated in the future: set this machine's clock.")
         return replace(
@@ -127,9 +132,12 @@ class KeyChain:
             records=(*self.records, signed),
             hashes=(*self.hashes, labelled_hash(LABEL, signed.body)),
             keys=MappingProxyType({**self.keys, **self._change(record)}),
+            closed=record.state == CLOSED,
         )
 
     def _change(self, record: KeyRecord) -> dict[tuple[int, int], KnownKey]:
+        if record.state == CLOSED:
+            return self._close(record)
         kind, index = KeyType(record.keyType), record.index
         of_kind = self.of_type(kind)
         if record.state == RETIRED:
@@ -154,6 +162,20 @@ class KeyChain:
             check_encryption_key(record.publicKey)
         return {(kind, index): KnownKey(kind, index, record.publicKey, record.time)}
 
+    def _close(self, record: KeyRecord) -> dict[tuple[int, int], KnownKey]:
+        if len(self.records) < 2:
+            raise IntegrityError("A key record closes a chain before encryption key 0 (K1).")
+        if (record.keyType, record.index, record.publicKey) != (
+            KeyType.Signing,
+            0,
+            self._root.raw,
+        ):
+            raise IntegrityError("A key record closes a chain without signing key 0 (K8).")
+        active = {name: key for name, key in self.keys.items() if key.retired is None}
+        if any(record.time < key.introduced for key in active.values()):
+            raise IntegrityError("A key record retires a key before it was introduced (K8).")
+        return {name: replace(key, retired=record.time) for name, key in active.items()}
+
     @property
     def userId(self) -> uuid.UUID:
         return user_id_of(self.fingerprint)
@@ -168,8 +190,10 @@ class KeyChain:
         return [key for (found, _), key in sorted(self.keys.items()) if found == kind]
 
     def latest(self, kind: KeyType) -> KnownKey:
-        """The latest active key of a type; a valid chain always has one."""
-        return [key for key in self.of_type(kind) if key.retired is None][-1]
+        """The latest active key of a type, which is the newest; a closed chain has none."""
+        if self.closed:
+            raise IntegrityError("This user has no active key: they were deleted.")
+        return self.of_type(kind)[-1]
 
     def signing_key(self, index: int, time: int) -> VerifyingKey:
         """The signing key of this index; `IntegrityError` unless it is good at that time."""
@@ -190,6 +214,15 @@ class KeyChain:
             raise RollbackError("Newer key records of this user were seen before on this device.")
         if self.hashes[sequence] != digest:
             raise ForkError("Other key records of this user were seen before on this device.")
+
+
+def closing_fingerprint(signed: Signed) -> bytes:
+    """The fingerprint of the user who signed a closing record; it proves itself, without their chain."""
+    record = parse_key_record(signed)
+    if record.state != CLOSED or fingerprint_of(record.publicKey) != record.fingerprint:
+        raise IntegrityError("A key record does not close the chain of its user (K8).")
+    VerifyingKey(record.publicKey).verify(LABEL, signed.body, signed.signature)
+    return record.fingerprint
 
 
 def parse_key_record(signed: Signed) -> KeyRecord:

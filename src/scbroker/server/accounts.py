@@ -59,6 +59,7 @@ async def register(broker: Broker, call: Call, message: Registration) -> Registe
                 "chain_length": len(records),
                 "encryption_index": chain.latest(KeyType.Encryption).index,
                 "registered_at": now(),
+                "deleted": False,
                 "last_event": 0,
                 "first_event": 1,
                 "key_file_generation": 1,
@@ -120,8 +121,7 @@ def _news(asked: KeyRecordsFrom, user: Row[Any]) -> bool:
 
 def _key_records(asked: KeyRecordsFrom, user: Row[Any], found: list[Signed]) -> UserKeyRecords:
     records = [SignedObject.of(signed) for signed in found]
-    deleted = user.deleted_at is not None
-    return UserKeyRecords(userId=asked.userId, keyRecords=records, deleted=deleted)
+    return UserKeyRecords(userId=asked.userId, keyRecords=records, deleted=user.deleted)
 
 
 def _verified(records: list[Signed]) -> KeyChain:

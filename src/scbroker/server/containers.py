@@ -85,6 +85,7 @@ def store(
         events.tell_of_expiry(connection, [container], moment)
     # The container's row comes first: of two that add it at once, the second waits for it.
     _store_record(connection, incoming, container, after, new)
+    _store_author(incoming, container, parent, new)
     if incoming.access is not None:
         members.store_access(connection, incoming, incoming.access, users, moment, new)
     try:
@@ -285,6 +286,16 @@ def _store_record(
             }
         ],
     )
+
+
+def _store_author(
+    incoming: Incoming, container: Row[Any] | None, parent: Known | None, new: NewRows
+) -> None:
+    """Say that this user's keys are needed, unless the creator's column or the record before says it."""
+    if container is None or parent is None or container.creator_id == incoming.user.id:
+        return
+    if parent.record.author != incoming.user.fingerprint:
+        new.add(sql.ADD_AUTHOR, [{"container": container.id, "user": incoming.user.id}])
 
 
 def _type_now(incoming: Incoming, container: Row[Any] | None) -> str | None:

@@ -1,10 +1,11 @@
-"""The end of a user: everything of theirs goes, and nothing that others need.
+"""The deletion of a user: everything of theirs goes, and nothing that others need.
 
-A user is gone as a whole with the first transaction, and stands among the doomed ones until the rows are
-gone as well: some of them in one transaction, so that other writers get their turn. Whatever ends in
-between, a broker goes on with it. What stays is the id, so that nobody has it again, the public key
-records, and in the containers of others what their members need to judge and to read. Spec:
-docs/spec/protocol.md, section 5.
+One transaction deletes the user for everybody; their id is then pending deletion until their rows are
+gone as well, some in each transaction, so that others can write in between. If a broker stops, another
+one goes on. Of the user there stays the id, so that nobody registers it again, and what others need to
+verify what the user signed in containers that still exist: these containers' rows and, as long as the
+table `authors` names one of them, the public keys. The last container that goes makes its deleted authors
+pending again, and their keys go as well. Spec: docs/spec/protocol.md, section 5.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
-from scbroker.errors import BrokerError, ChallengeError
-from scbroker.records.key_record import KeyChain
-from scbroker.server import challenges, events
+from scbroker.errors import BrokerError, ChallengeError, IntegrityError, RejectedError
+from scbroker.records.ids import user_id_of
+from scbroker.records.key_record import KeyChain, Signed, closing_fingerprint
+from scbroker.server import challenges, events, guesses
 from scbroker.server import statements as sql
 from scbroker.server.at_once import sweep_at_once
 from scbroker.server.broker import Broker, Call, now
-from scbroker.wire.orders import NO_DIGEST, Deletion
+from scbroker.server.key_files import add_key_records, grown_chain
+from scbroker.wire.orders import Order, UserDeletion
 
 # In one transaction: containers, with so many records together unless one alone has more, and other rows.
 _CONTAINERS: Final = 200
@@ -32,34 +35,51 @@ _RECORDS: Final = 2_000
 _ROWS: Final = 2_000
 _USERS: Final = 100
 _SECONDS: Final = 10.0
+# What the row of a deleted user says of them, and once nobody needs their keys.
+_NOTHING: Final = {
+    "registered_at": 0,
+    "last_event": 0,
+    "first_event": 1,
+    "dropped_digest": None,
+    "key_file_generation": 0,
+}
+_NO_KEYS: Final = {"fingerprint": None, "chain_length": 0, "encryption_index": 0}
 
 
-async def delete_user(broker: Broker, call: Call, message: Deletion) -> None:
-    """Carries out a signed order; an order of a user who is gone already changes nothing more.
+async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None:
+    """Carry out a signed order; an order of a user who was deleted already changes nothing more.
 
-    Rows and objects follow at once, for a few seconds; what is left then goes with the next rounds in the
+    Rows and objects go at once, for a few seconds; what is left then goes with the next rounds in the
     background.
     """
     order, _ = challenges.parse_authorization(message.authorization)
+    closing = message.keyRecord.signed
     user_id = call.uuid("userId")
 
-    def find(connection: Connection) -> tuple[Row[Any], KeyChain, bool]:
+    def find(connection: Connection) -> tuple[Row[Any], KeyChain | None]:
+        """The user, and their keys unless they were deleted: then these may be gone."""
         user = sql.one(connection, sql.FIND_USER, id=user_id)
         if user is None:
             raise ChallengeError(challenges.REFUSED)
-        if not user.deleted_at:
-            challenges.check_fresh(broker, order)
-        doomed = sql.one(connection, sql.FIND_DOOMED_USER, user=user_id) is not None
-        return user, broker.chains.get(connection, user_id, user.chain_length), doomed
+        if user.deleted:
+            return user, None
+        challenges.check_fresh(broker, order)
+        return user, broker.chains.get(connection, user_id, user.chain_length)
 
     # What anybody can send is verified before it may take the writer's time.
     async with broker.gate:
-        found, chain, doomed = await broker.database.read(find, large=True)
-        challenges.check_ordered(found, chain, message.authorization, "delete-user", NO_DIGEST)
-        if not found.deleted_at:
-            await broker.database.write(lambda c: _end(c, user_id, found.chain_length, order.nonce))
-        elif not doomed:
-            return
+        _check_own(user_id, order, message)
+        user, chain = await broker.database.read(find, large=True)
+        if chain is not None:
+            challenges.check_ordered(
+                user, chain, message.authorization, "delete-user", message.digest
+            )
+            if not grown_chain(chain, [closing]).closed:
+                raise RejectedError("The key record does not close the chain (K8).")
+            buckets = guesses.buckets_of(broker, user_id)
+            await broker.database.write(
+                lambda c: end(c, user_id, user.chain_length, closing, order.nonce, buckets)
+            )
     with contextlib.suppress(BrokerError):  # what fails here is done later
         deadline = time.monotonic() + _SECONDS
         more = True
@@ -67,8 +87,23 @@ async def delete_user(broker: Broker, call: Call, message: Deletion) -> None:
             more = await _purge_some(broker, user_id) or await sweep_at_once(broker)
 
 
+def _check_own(user_id: bytes, order: Order, message: UserDeletion) -> None:
+    """Raise `ChallengeError` unless the user's own signing key 0 signed the closing record.
+
+    Without the broker's copy of their keys: of a deleted user it may have none, and the same order sent
+    again has to get the same answer.
+    """
+    try:
+        fingerprint = closing_fingerprint(message.keyRecord.signed)
+    except IntegrityError:
+        raise ChallengeError(challenges.REFUSED) from None
+    named = (user_id_of(fingerprint).bytes, fingerprint, "delete-user", message.digest)
+    if (user_id, order.fingerprint, order.action, order.digest) != named:
+        raise ChallengeError(challenges.REFUSED)
+
+
 async def finish(broker: Broker) -> int:
-    """Removes what is left of users who are gone; gives of how many there was something."""
+    """Remove what is left of deleted users; return of how many there was something."""
     last, count = b"", 0
     while found := await _doomed(broker, last):
         for user_id in found:
@@ -87,68 +122,99 @@ async def _purge_some(broker: Broker, user_id: bytes) -> bool:
     return await broker.database.write(lambda c: purge_some(c, user_id))
 
 
-def _end(connection: Connection, user_id: bytes, chain_length: int, nonce: bytes) -> None:
-    """From here on the user is gone. Nothing of theirs is written any more, for who writes holds them."""
+def end(
+    connection: Connection,
+    user_id: bytes,
+    chain_length: int,
+    closing: Signed,
+    nonce: bytes,
+    buckets: Sequence[bytes],
+) -> None:
+    """Delete the user for everybody. Every writer locks its user first, so nothing of theirs follows."""
     user = sql.the(connection, sql.LOCK_USER, id=user_id)
-    if user.deleted_at:
+    if user.deleted:
         return
     if user.chain_length != chain_length:
         raise ChallengeError(challenges.REFUSED)
     challenges.use_nonce(connection, nonce)
     for statement in sql.END_USER:
         connection.execute(statement, {"user": user_id})
-    connection.execute(sql.SET_USER, {"user": user_id, "deleted_at": now()})
-    connection.execute(sql.DOOM_USER, {"user_id": user_id})
+    connection.execute(sql.DROP_GUESSES, {"buckets": buckets})
+    add_key_records(connection, user_id, [closing], chain_length)
+    connection.execute(
+        sql.SET_USER, {"user": user_id, "deleted": True, "chain_length": chain_length + 1}
+    )
+    connection.execute(sql.DOOM_USER, {"user": user_id})
 
 
 def purge_some(connection: Connection, user_id: bytes) -> bool:
-    """Removes some rows of a user who is gone; gives whether there may be more.
+    """Remove some rows of a deleted user; return whether there may be more.
 
-    A user is one broker's at a time. Containers come before users, as every writer locks them, and before
-    the log: who still writes of an expiry there has the lock of a container of theirs.
+    Only one broker purges a user at a time. Lock order, as in every writer: containers, users, event log.
     """
     if sql.one(connection, sql.LOCK_DOOMED_USER, user=user_id) is None:
         return False
-    for statement in (sql.CONTAINERS_OF_MEMBER, sql.CONTAINERS_OF_CREATOR):
+    for statement in (
+        sql.CONTAINERS_OF_MEMBER,
+        sql.CONTAINERS_OF_CREATOR,
+        sql.CONTAINERS_OF_AUTHOR,
+    ):
         if _leave_some(connection, user_id, statement):
             return True
     sql.the(connection, sql.LOCK_USER, id=user_id)
     if _drop_accesses(connection, user_id) or _drop_events(connection, user_id):
         return True
-    connection.execute(
-        sql.SET_USER,
-        {
-            "user": user_id,
-            "registered_at": 0,
-            "last_event": 0,
-            "first_event": 1,
-            "dropped_digest": None,
-            "key_file_generation": 0,
-        },
-    )
+    connection.execute(sql.SET_USER, {"user": user_id, **_NOTHING})
+    if sql.one(connection, sql.ANY_CONTAINER_OF_AUTHOR, user=user_id) is None:
+        connection.execute(sql.DROP_KEY_RECORDS, {"user": user_id})
+        connection.execute(sql.SET_USER, {"user": user_id, **_NO_KEYS})
     connection.execute(sql.FORGET_USER, {"user": user_id})
     return False
 
 
 def _leave_some(connection: Connection, user_id: bytes, statement: Any) -> bool:
-    """Takes the user out of some containers, which go if nobody else has access to them."""
-    found = connection.execute(statement, {"user": user_id, "count": _CONTAINERS}).scalars().all()
+    """Remove the user from some containers, and those containers to which nobody else has access."""
+    moment = now()
+    asked = {"user": user_id, "now": moment, "count": _CONTAINERS}
+    found = connection.execute(statement, asked).scalars().all()
     if not found:
         return False
     locked = connection.execute(sql.LOCK_CONTAINERS, {"some": sorted(found)}).all()
     some = _first_of(sorted(found), {row.id: row.version for row in locked})
-    values = {"user": user_id, "now": now(), "some": some}
-    shared = connection.execute(sql.WITH_OTHER_MEMBERS, values).scalars()
-    alone = sorted(set(some) - set(shared))
+    values = {"user": user_id, "now": moment, "some": some}
+    shared = set(connection.execute(sql.WITH_OTHER_MEMBERS, values).scalars())
+    alone = [row for row in locked if row.id in some and row.id not in shared]
     if alone:
-        expired = connection.execute(sql.EXPIRED_IN, {**values, "some": alone}).scalars()
-        events.tell_of_expiry_in(connection, set(expired))
-        for purge in sql.PURGE_CONTAINERS:
-            connection.execute(purge, {"some": alone})
-    begun = [row.id for row in locked if row.creator_id == user_id]
-    connection.execute(sql.FORGET_CREATOR, {"some": sorted({*begun} & {*some})})
-    connection.execute(sql.DROP_MEMBER, [{"user": user_id, "container": id} for id in some])
+        _purge_containers(connection, user_id, alone, moment)
+    left = [{"user": user_id, "container": id} for id in some]
+    begun = {row.id for row in locked if row.creator_id == user_id} & shared
+    if begun:
+        connection.execute(sql.FORGET_CREATOR, {"some": sorted(begun)})
+        connection.execute(sql.ADD_AUTHOR, [each for each in left if each["container"] in begun])
+    connection.execute(sql.DROP_MEMBER, left)
     return len(found) == _CONTAINERS or len(some) < len(found)
+
+
+def _purge_containers(
+    connection: Connection, user_id: bytes, gone: Sequence[Any], moment: int
+) -> None:
+    """Remove containers, and make their deleted authors pending: the keys may go now.
+
+    The authors are locked until these rows are gone. Otherwise one who is deleted meanwhile could still
+    find a row here and keep the keys for ever. The id of a container stays for a living creator: it is a
+    hash of their fingerprint, so that nobody else can use it again.
+    """
+    values = {"some": sorted(row.id for row in gone), "now": moment}
+    expired = connection.execute(sql.EXPIRED_IN, values).scalars()
+    events.tell_of_expiry_in(connection, set(expired))
+    signed = connection.execute(sql.AUTHORS_IN, values).scalars().all()
+    for user in connection.execute(sql.HOLD_USERS, {"ids": signed}).all():
+        if user.deleted:
+            connection.execute(sql.DOOM_USER, {"user": user.id})
+    for purge in sql.PURGE_CONTAINERS:
+        connection.execute(purge, values)
+    dead = sorted(row.id for row in gone if row.creator_id in (None, user_id))
+    connection.execute(sql.DROP_CONTAINERS, {"some": dead})
 
 
 def _first_of(found: Sequence[bytes], records: dict[bytes, int]) -> Sequence[bytes]:

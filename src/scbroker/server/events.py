@@ -194,7 +194,7 @@ def tell_of_access(
     # Held, so that nothing is written of a user who is deleted meanwhile.
     users = [reader_id, *(member.user_id for member in told)]
     found = connection.execute(sql.HOLD_USERS, {"ids": users})
-    living = {user.id for user in found if not user.deleted_at}
+    living = {user.id for user in found if not user.deleted}
     if reader_id not in living or not _is_due(connection, container_id, reader_id):
         return
     rows = [
@@ -336,7 +336,7 @@ def _number(connection: Connection, user_id: bytes) -> bool:
 
 def _page(connection: Connection, user_id: bytes, query: EventQuery) -> Events:
     log = sql.the(connection, sql.ENDS_OF_LOG, user=user_id)
-    if log.deleted_at:  # since the session was found
+    if log.deleted:  # since the session was found
         raise NotAuthenticatedError("The account was deleted.")
     return Events(
         events=[event_of(row) for row in connection.execute(*events_page(user_id, query))],

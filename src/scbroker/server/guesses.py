@@ -119,6 +119,11 @@ async def forgive_guess(broker: Broker, buckets: list[bytes]) -> None:
     await broker.database.write(forgive)
 
 
+def buckets_of(broker: Broker, user_id: bytes) -> list[bytes]:
+    """Return the counters of one user alone; those of a user with an address or a pass expire."""
+    return [broker.keyed(name, user_id) for name in ("guess-user", "guess-passes", "grants")]
+
+
 def address_block(address: str) -> bytes:
     """Who counts as one: an IPv4 address, or the 64 bits that one IPv6 subscriber has."""
     try:

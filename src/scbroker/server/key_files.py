@@ -34,7 +34,7 @@ from scbroker.server import challenges, guesses
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, Call, now
 from scbroker.vocabulary import KeyType
-from scbroker.wire.orders import NO_DIGEST, Deletion, KeyFileStoring
+from scbroker.wire.orders import NO_DIGEST, KeyFileDeletion, KeyFileStoring
 from scbroker.wire.users import MAX_REMINDER, KeyFileAnswer, KeyFileOpening, KeyFileState
 
 _WRONG: Final = "Wrong passphrase, unknown user, or no KeyFile on this broker."
@@ -96,7 +96,9 @@ async def store(broker: Broker, call: Call, message: KeyFileStoring) -> None:
             user, chain, message.authorization, "store-key-file", message.digest
         )
         _check_next(user, stored, message, row)
-        grown = _grown(chain, records)
+        grown = grown_chain(chain, records)
+        if grown.closed:
+            raise RejectedError("A key record closes a chain with the user's deletion alone (K8).")
         challenges.use_nonce(connection, order.nonce)
         if records:
             add_key_records(connection, user_id, records, len(chain.records))
@@ -118,7 +120,7 @@ async def store(broker: Broker, call: Call, message: KeyFileStoring) -> None:
     await broker.database.write(write)
 
 
-async def delete(broker: Broker, call: Call, message: Deletion) -> None:
+async def delete(broker: Broker, call: Call, message: KeyFileDeletion) -> None:
     """Removes KeyFile, verifier and reminder. The generation stays, and so do the clients' marks."""
     user_id = call.session.id
     await _verify_chain(broker, call)
@@ -185,7 +187,7 @@ def add_key_records(
 
 def _lock_living(connection: Connection, user_id: bytes) -> Row[Any]:
     user = sql.the(connection, sql.LOCK_USER, id=user_id)
-    if user.deleted_at:
+    if user.deleted:
         raise NotAuthenticatedError("The account was deleted.")
     return user
 
@@ -218,7 +220,7 @@ def _check_next(
         raise ConflictError("The KeyFile is of an older generation than the one stored last.")
 
 
-def _grown(chain: KeyChain, records: Sequence[Signed]) -> KeyChain:
+def grown_chain(chain: KeyChain, records: Sequence[Signed]) -> KeyChain:
     """The chain with these records behind it, each dated as a broker has to have it (ids.md, 4)."""
     try:
         grown = chain.extend(records, now())

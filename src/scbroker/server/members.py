@@ -42,7 +42,7 @@ def hold_all(connection: Connection, items: Iterable[Incoming]) -> Users:
     names = {item.user.fingerprint for item in items}
     for item in items:
         names |= item.access.entries.keys() if item.access is not None else set()
-    return {row.fingerprint: row for row in _rows(connection, sql.HOLD_USERS, names)}
+    return _rows(connection, sql.HOLD_USERS, names)
 
 
 def hold_users(
@@ -65,23 +65,25 @@ def hold_users(
     if held is not None:
         found = {name: held[name] for name in wanted if name in held}
     else:
-        found = {row.fingerprint: row for row in _rows(connection, sql.HOLD_USERS, wanted)}
-    if found[author].deleted_at:
+        found = _rows(connection, sql.HOLD_USERS, wanted)
+    if found[author].deleted:
         raise NotAuthenticatedError("The account was deleted.")
     if found[author].chain_length != chain_length:
         raise KeysChangedError(found[author].chain_length)
     if others := old - wanted:
-        found |= {row.fingerprint: row for row in _rows(connection, sql.FIND_USERS, others)}
+        found |= _rows(connection, sql.FIND_USERS, others)
     return found
 
 
-def _rows(connection: Connection, statement: Any, names: Iterable[bytes]) -> list[Row[Any]]:
-    ids = [user_id_of(fingerprint).bytes for fingerprint in names]
-    return list(connection.execute(statement, {"ids": ids}))
+def _rows(connection: Connection, statement: Any, names: Iterable[bytes]) -> dict[bytes, Row[Any]]:
+    """Rows by fingerprint. An id covers 122 bits of it: what a row has of the rest must agree."""
+    by_id = {user_id_of(fingerprint).bytes: fingerprint for fingerprint in names}
+    rows = connection.execute(statement, {"ids": list(by_id)})
+    return {by_id[row.id]: row for row in rows if row.fingerprint in (None, by_id[row.id])}
 
 
 def living(users: Users) -> set[bytes]:
-    return {fingerprint for fingerprint, user in users.items() if not user.deleted_at}
+    return {fingerprint for fingerprint, user in users.items() if not user.deleted}
 
 
 def check_recipients(access: AccessList, before: InForce | None, users: Users) -> None:
@@ -89,9 +91,11 @@ def check_recipients(access: AccessList, before: InForce | None, users: Users) -
     known_before = before.access.entries if before else {}
     for fingerprint, entry in access.entries.items():
         user = users.get(fingerprint)
-        if user is None or (user.deleted_at and fingerprint not in known_before):
+        if user is None:
             raise NotFoundError(f"The broker knows no user {user_id_of(fingerprint)}.")
-        if user.deleted_at:
+        if user.deleted and fingerprint not in known_before:
+            raise NotFoundError(f"User {user_id_of(fingerprint)} was deleted: give them no access.")
+        if user.deleted:
             continue
         if entry.wrapHash is None and entry.allows(ContainerAccessLevel.Decrypt):
             raise RejectedError(f"User {user_id_of(fingerprint)} may decrypt and gets no wrap.")
@@ -136,6 +140,6 @@ def store_access(
             "expiry_told": entry.is_expired(moment),
         }
         for (fingerprint, entry), item in zip(access.entries.items(), sent, strict=True)
-        if not users[fingerprint].deleted_at
+        if not users[fingerprint].deleted
     ]
     new.add(sql.ADD_MEMBERS, rows)

@@ -340,7 +340,7 @@ def take_over(connection: Connection, container_id: bytes, user_id: bytes, part:
 
 def _check_living(connection: Connection, user_id: bytes) -> None:
     """A user who is deleted meanwhile leaves nothing behind."""
-    if sql.the(connection, sql.HOLD_USERS, ids=[user_id]).deleted_at:
+    if sql.the(connection, sql.HOLD_USERS, ids=[user_id]).deleted:
         raise NotAuthenticatedError("The account was deleted.")
 
 

@@ -36,7 +36,7 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
 
     def find(connection: Connection) -> tuple[Row[Any], KeyChain]:
         user = sql.one(connection, sql.FIND_USER, id=user_id)
-        if user is None or user.deleted_at:
+        if user is None or user.deleted:
             raise ChallengeError(challenges.REFUSED)
         return user, broker.chains.get(connection, user_id, user.chain_length)
 
@@ -46,7 +46,7 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
 
     def store(connection: Connection) -> None:
         held = sql.the(connection, sql.HOLD_USERS, ids=[user_id])
-        if held.deleted_at or held.chain_length != user.chain_length:
+        if held.deleted or held.chain_length != user.chain_length:
             raise ChallengeError(challenges.REFUSED)
         challenges.use_nonce(connection, statement.nonce)
         connection.execute(

@@ -10,12 +10,15 @@ from typing import Any, Final
 
 from sqlalchemy import (
     Boolean,
+    Column,
     Connection,
+    Insert,
     Row,
     and_,
     bindparam,
     case,
     delete,
+    exists,
     func,
     insert,
     or_,
@@ -29,6 +32,7 @@ from scbroker.server.tables import (
     access_lists,
     accesses,
     api_keys,
+    authors,
     checks,
     chunks,
     containers,
@@ -78,7 +82,7 @@ FIND_SESSION: Final = (
     .join(sessions, sessions.c.user_id == users.c.id)
     .where(
         sessions.c.token_hash == b("token_hash"),
-        users.c.deleted_at.is_(None),
+        ~users.c.deleted,
     )
 )
 END_SESSION: Final = delete(sessions).where(sessions.c.token_hash == b("hash"))
@@ -116,6 +120,17 @@ LOCK_SEVERAL: Final = (
 ADD_CONTAINER: Final = insert(containers)
 SET_CONTAINER: Final = update(containers).where(containers.c.id == b("container"))
 ADD_RECORD: Final = insert(records)
+
+
+def _if_new(**keys: Column[Any]) -> Insert:
+    """An INSERT of a row that is a key alone, by parameter, unless the row is there."""
+    [table] = {column.table for column in keys.values()}
+    row = select(*(b(name, type_=column.type) for name, column in keys.items()))
+    there = exists().where(*(column == b(name) for name, column in keys.items()))
+    return insert(table).from_select(list(keys.values()), row.where(~there))
+
+
+ADD_AUTHOR: Final = _if_new(container=authors.c.container_id, user=authors.c.user_id)
 FIND_RECORD: Final = select(records).where(
     records.c.container_id == b("container"), records.c.version == b("number")
 )
@@ -397,7 +412,7 @@ ADD_CHECK: Final = insert(checks)
 # Events
 ADD_EVENTS: Final = insert(events)
 ENDS_OF_LOG: Final = select(
-    users.c.first_event, users.c.last_event, users.c.dropped_digest, users.c.deleted_at
+    users.c.first_event, users.c.last_event, users.c.dropped_digest, users.c.deleted
 ).where(users.c.id == b("user"))
 LOCK_LOG: Final = ENDS_OF_LOG.with_for_update(key_share=True)
 # A log that somebody else is at is left to them.
@@ -443,7 +458,8 @@ END_USER: Final = (
     *(delete(table).where(table.c.user_id == b("user")) for table in (key_files, sessions)),
     update(parts).where(parts.c.user_id == b("user"), ~parts.c.committed).values(touched_at=0),
 )
-DOOM_USER: Final = insert(doomed_users)
+DOOM_USER: Final = _if_new(user=doomed_users.c.user_id)
+DROP_GUESSES: Final = delete(guesses).where(guesses.c.bucket.in_(b("buckets", expanding=True)))
 FIND_DOOMED_USER: Final = select(doomed_users).where(doomed_users.c.user_id == b("user"))
 LOCK_DOOMED_USER: Final = FIND_DOOMED_USER.with_for_update()
 DOOMED_USERS: Final = (
@@ -458,6 +474,18 @@ CONTAINERS_OF_MEMBER: Final = (
 )
 CONTAINERS_OF_CREATOR: Final = (
     select(containers.c.id).where(containers.c.creator_id == b("user")).limit(b("count"))
+)
+# Of those that the user signed in, the ones to which nobody has access.
+CONTAINERS_OF_AUTHOR: Final = (
+    select(authors.c.container_id)
+    .where(
+        authors.c.user_id == b("user"),
+        ~exists().where(
+            members.c.container_id == authors.c.container_id,
+            or_(members.c.expires_at.is_(None), members.c.expires_at > b("now")),
+        ),
+    )
+    .limit(b("count"))
 )
 LOCK_CONTAINERS: Final = (
     select(containers.c.id, containers.c.version, containers.c.creator_id)
@@ -474,10 +502,19 @@ WITH_OTHER_MEMBERS: Final = (
     )
     .distinct()
 )
+AUTHORS_IN: Final = (
+    select(authors.c.user_id)
+    .where(authors.c.container_id.in_(b("some", expanding=True)))
+    .distinct()
+)
+ANY_CONTAINER_OF_AUTHOR: Final = (
+    select(authors.c.container_id).where(authors.c.user_id == b("user")).limit(1)
+)
+DROP_KEY_RECORDS: Final = delete(key_records).where(key_records.c.user_id == b("user"))
 PURGE_CONTAINERS: Final = (
     *(
         delete(table).where(table.c.container_id.in_(b("some", expanding=True)))
-        for table in (records, access_lists, members, accesses)
+        for table in (records, access_lists, members, accesses, authors)
     ),
     update(parts)
     .where(parts.c.container_id.in_(b("some", expanding=True)), parts.c.committed)
@@ -489,6 +526,7 @@ PURGE_CONTAINERS: Final = (
     .where(containers.c.id.in_(b("some", expanding=True)))
     .values(deleted=True, type=None, type_salt=None),
 )
+DROP_CONTAINERS: Final = delete(containers).where(containers.c.id.in_(b("some", expanding=True)))
 FORGET_CREATOR: Final = (
     update(containers).where(containers.c.id.in_(b("some", expanding=True))).values(creator_id=None)
 )

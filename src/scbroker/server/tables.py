@@ -55,18 +55,18 @@ users: Final = Table(
     "users",
     metadata,
     _id("id", primary_key=True),
-    _hash("fingerprint"),
+    Column("fingerprint", LargeBinary(32)),  # None once no container needs a deleted user's keys
     _number("chain_length"),
     _number("encryption_index"),
     _number("registered_at"),
-    _number("deleted_at", nullable=True),
+    Column("deleted", Boolean, nullable=False),
     _number("last_event"),
     _number("first_event"),
     _bytes("dropped_digest", nullable=True),
     _number("key_file_generation"),
 )
 
-# Who is deleted, and of whom not everything has gone yet.
+# Deleted users of whom there may still be rows to remove.
 doomed_users: Final = Table("doomed_users", metadata, _id("user_id", primary_key=True))
 
 key_records: Final = Table(
@@ -127,6 +127,16 @@ containers: Final = Table(
     Column("deleted", Boolean, nullable=False),
     Column("creator_id", LargeBinary(16)),
     Index("containers_of_creator", "creator_id"),
+)
+
+# The users other than the creator who signed a record of a container. A creator who is deleted is moved
+# here, so that these rows say for which deleted users the public keys are still needed.
+authors: Final = Table(
+    "authors",
+    metadata,
+    _id("container_id", primary_key=True),
+    _id("user_id", primary_key=True),
+    Index("authors_of_user", "user_id"),
 )
 
 records: Final = Table(

@@ -65,10 +65,19 @@ class KeyFileStoring(Message, frozen=True, kw_only=True):
         )
 
 
-class Deletion(Message, frozen=True, kw_only=True):
-    """Of a KeyFile, or of the user."""
-
+class KeyFileDeletion(Message, frozen=True, kw_only=True):
     authorization: Authorization
+
+
+class UserDeletion(Message, frozen=True, kw_only=True):
+    keyRecord: SignedObject
+    """Closes the user's chain (docs/spec/ids.md, K8)."""
+    authorization: Authorization
+
+    @property
+    def digest(self) -> bytes:
+        """What the order has to name: the hash of the closing record."""
+        return labelled_hash(KEY_RECORD_LABEL, self.keyRecord.body)
 
 
 def parse_order(data: bytes) -> Order:

@@ -526,8 +526,8 @@ REUSE: Final = [
         "every attempt at a change of access has a container key of its own",
         Edit(
             _WRITING,
-            "        container_key = random_bytes(KEY_SIZE)\n        known =",
-            "        container_key = container_key or random_bytes(KEY_SIZE)\n        known =",
+            "        container_key = random_bytes(KEY_SIZE)\n        access =",
+            "        container_key = container_key or random_bytes(KEY_SIZE)\n        access =",
         ),
         tests_of("reuse", f"{_AGAIN}[access]"),
         Edit(
@@ -562,8 +562,8 @@ LEAKS: Final = [
         "entries are salted",
         Edit(
             _SEALING,
-            "            AccessEntry(salt=random_bytes(HASH_SIZE), entry",
-            "            AccessEntry(salt=sha256(encode_entry(entry)), entry",
+            "        AccessEntry(salt=random_bytes(HASH_SIZE), entry",
+            "        AccessEntry(salt=sha256(encode_entry(entry)), entry",
         ),
         tests_of("leaks", _EQUAL),
     ),

@@ -19,6 +19,7 @@ _DELETION: Final = "src/scbroker/server/deletion.py"
 _GUESSES: Final = "src/scbroker/server/guesses.py"
 _PASSES: Final = "src/scbroker/server/device_passes.py"
 _DATABASE: Final = "src/scbroker/server/database.py"
+_NOT_OWN: Final = Edit(_DELETION, "        _check_own(user_id, order, message)\n", "")
 
 _OPENING: Final = (
     "    decryptor = Cobblestone256Decryptor(key, context)\n"
@@ -317,7 +318,7 @@ OLD_KEY_FILE: Final = [
         "new wraps go to the latest active key",
         Edit(
             _CHAIN,
-            "        return [key for key in self.of_type(kind) if key.retired is None][-1]\n",
+            "        return self.of_type(kind)[-1]\n",
             "        return self.of_type(kind)[0 if kind is KeyType.Encryption else -1]\n",
         ),
         tests_of(
@@ -398,9 +399,9 @@ GUESSING: Final = [
         "an unknown user's log-in is refused like any other",
         Edit(
             _SESSIONS,
-            "        if user is None or user.deleted_at:\n"
+            "        if user is None or user.deleted:\n"
             "            raise ChallengeError(challenges.REFUSED)\n",
-            "        if user is None or user.deleted_at:\n"
+            "        if user is None or user.deleted:\n"
             '            raise ChallengeError("There is no such user.")\n',
         ),
         tests_of("guessing", "a_stranger_gets_one_answer_for_every_user_known_or_not[log-in]"),
@@ -413,6 +414,13 @@ GUESSING: Final = [
             "        if user is None:\n            raise ChallengeError(challenges.REFUSED)\n",
             '        if user is None:\n            raise ChallengeError("There is no such user.")\n',
         ),
+        tests_of("guessing", "a_stranger_gets_one_answer_for_every_user_known_or_not[deletion]"),
+        _NOT_OWN,
+    ),
+    against(
+        33,
+        "of a deleted user, too, only their own signature is believed",
+        _NOT_OWN,
         tests_of("guessing", "a_stranger_gets_one_answer_for_every_user_known_or_not[deletion]"),
     ),
     against(
@@ -513,7 +521,7 @@ DEVICE_PASSES: Final = [
     against(
         33,
         "a device that was in before is not counted with its user",
-        Edit(_GUESSES, '"guess-passes"', '"guess-user"'),
+        Edit(_GUESSES, 'broker.keyed("guess-passes"', 'broker.keyed("guess-user"'),
         tests_of("guessing", "strangers_who_guess_lock_no_device_out_that_was_in_before"),
     ),
     against(

@@ -56,7 +56,7 @@ KEYS: Final = [
     against(
         1,
         "nothing is sent before the recipients' keys were verified",
-        Edit("src/scbroker/client/change.py", "    await keys_of(session, recipients)\n", ""),
+        Edit("src/scbroker/client/change.py", "    await verify_recipients()\n", ""),
         tests_of(
             "keys",
             "no_large_content_is_uploaded_for_a_recipient_whose_keys_are_somebody_elses",
@@ -166,7 +166,7 @@ KEYS: Final = [
     against(
         5,
         "a log-in compares the directory with the KeyRing",
-        Edit(_ACCOUNTS, "    ring.check_chain(chains[ring.userId])\n", "    del chains\n"),
+        Edit(_ACCOUNTS, "    ring.check_chain(chain)\n", "    del chain\n"),
         tests_of(
             "keys",
             "a_log_in_fails_where_the_directory_has_not_exactly_the_key_rings_keys",
@@ -210,6 +210,19 @@ KEYS: Final = [
         ),
         tests_of("keys", "even_two_keys_of_one_user_id_are_told_apart_by_the_pin_and_the_mark"),
         Edit(_DIRECTORY, "            chain.check_mark(mark.sequence, mark.hash)\n", ""),
+    ),
+    against(
+        6,
+        "nothing follows the record that closes a chain",
+        Edit(
+            _CHAIN,
+            "        if self.closed:\n"
+            '            raise IntegrityError("A key record follows the one that closed the chain (K8).")\n',
+            "",
+        ),
+        tests_of(
+            "keys", "a_user_who_was_deleted_gets_no_key_any_more_of_a_device_that_has_seen_it"
+        ),
     ),
     against(
         7,
@@ -586,8 +599,8 @@ _SAME_KEY: Final = Edit(
 )
 _KEY_STAYS: Final = Edit(
     _WRITING,
-    "        container_key = random_bytes(KEY_SIZE)\n        known =",
-    "        container_key = container_key or random_bytes(KEY_SIZE)\n        known =",
+    "        container_key = random_bytes(KEY_SIZE)\n        access =",
+    "        container_key = container_key or random_bytes(KEY_SIZE)\n        access =",
 )
 _RENEWAL: Final = "who_chose_the_key_and_is_out_has_no_key_that_later_writes_use"
 

@@ -31,6 +31,7 @@ from scbroker.server.parts import check_sealed_size
 from scbroker.server.stored_lists import StoredList
 
 _AT_ONCE: Final = 256
+_GONE: Final = (sql.MEMBERS, own.PARTS_OF, sql.LIST_VERSIONS, own.AUTHORS_OF)
 
 
 class ContainerCheck:
@@ -43,6 +44,7 @@ class ContainerCheck:
         self._findings = findings
         self.name: str = named("container", row.id)
         self.records: int = 0
+        self._authors: set[bytes] = set()
 
     def run(self) -> None:
         """What breaks the chain is raised as `IntegrityError`; what is wrong beside it is told."""
@@ -51,6 +53,8 @@ class ContainerCheck:
             self._check_purged()
             return
         self._check_row(head, force)
+        with self._findings.of(self.name):
+            self._check_authors()
         with self._findings.of(self.name):
             if self._row.deleted:
                 self._check_buried()
@@ -103,6 +107,7 @@ class ContainerCheck:
         if (record.governing is not None) != row.governing:
             raise IntegrityError("It is listed as what it is not.")
         author = user_id_of(record.author).bytes
+        self._authors.add(author)
         user = sql.one(self._connection, sql.FIND_USER, id=author)
         if user is None:
             raise IntegrityError("Its author is not there.")
@@ -145,7 +150,7 @@ class ContainerCheck:
         """Nothing is left of a container that went with its last user."""
         if not self._row.deleted:
             raise IntegrityError("Its records are missing.")
-        if any(self._all(what).first() for what in (sql.MEMBERS, own.PARTS_OF, sql.LIST_VERSIONS)):
+        if any(self._all(what).first() for what in _GONE):
             raise IntegrityError("It went with its last user, and not all of it did.")
 
     def _check_row(self, head: Known, force: InForce) -> None:
@@ -159,6 +164,12 @@ class ContainerCheck:
             record.tombstone,
         ):
             raise IntegrityError("Its row says something else than its records.")
+
+    def _check_authors(self) -> None:
+        """Whose keys its records need, deleted or not; its creator is named by its row."""
+        named = set(self._all(own.AUTHORS_OF).scalars())
+        if self._authors - {self._row.creator_id} != named:
+            raise IntegrityError("Others are named as its authors than signed its records.")
 
     def _check_type(self, force: InForce) -> None:
         row = self._row
@@ -174,7 +185,7 @@ class ContainerCheck:
             row = rows.pop(user_id, None)
             if row is None:
                 user = sql.one(self._connection, sql.FIND_USER, id=user_id)
-                if user is None or not user.deleted_at:
+                if user is None or not user.deleted:
                     raise IntegrityError("A member of its access list is missing.")
                 continue
             if (row.permissions, row.expires_at) != (entry.permissions, entry.expiresAt):

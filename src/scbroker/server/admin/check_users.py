@@ -26,15 +26,18 @@ def check_user(
 ) -> None:
     """Raises `IntegrityError` for the first thing that is wrong; `log` is of the numbered events.
 
-    Of who is `doomed` it is going: a broker, or a sweep, removes what is left.
+    Of a user who is pending deletion a broker, or a sweep, still removes what is left.
     """
-    _check_keys(connection, user)
+    if user.fingerprint is not None or not user.deleted:
+        _check_keys(connection, user)
+    if user.deleted:
+        _check_needed(connection, user, doomed=doomed)
     if not doomed:
         _check_log(user, log)
-    elif not user.deleted_at:
+    elif not user.deleted:
         raise IntegrityError("What is theirs is to go, and they were not deleted.")
     if key_file is not None:
-        if user.deleted_at:
+        if user.deleted:
             raise IntegrityError("They were deleted, and their KeyFile was not.")
         if sha256(key_file.key_file) != key_file.key_file_hash:
             raise IntegrityError("Their KeyFile is not the one that was stored.")
@@ -47,8 +50,22 @@ def _check_keys(connection: Connection, user: Row[Any]) -> None:
     chain = KeyChain.verify(records, now())
     if (chain.userId.bytes, chain.fingerprint) != (user.id, user.fingerprint):
         raise IntegrityError("Their key records are another user's.")
-    if chain.latest(KeyType.Encryption).index != user.encryption_index:
+    if chain.closed and not user.deleted:
+        raise IntegrityError("Their key records say that they were deleted, and they were not.")
+    if chain.of_type(KeyType.Encryption)[-1].index != user.encryption_index:
         raise IntegrityError("Another key is named as their latest than is.")
+
+
+def _check_needed(connection: Connection, user: Row[Any], *, doomed: bool) -> None:
+    """Of a deleted user the keys are there exactly as long as a container needs them."""
+    needed = sql.one(connection, sql.ANY_CONTAINER_OF_AUTHOR, user=user.id) is not None
+    kept = user.fingerprint is not None
+    if needed and not kept:
+        raise IntegrityError("Containers need their key records, which are missing.")
+    if kept and not needed and not doomed:
+        raise IntegrityError("They were deleted, and their key records were not.")
+    if not kept and (user.chain_length or sql.key_chain(connection, user.id)):
+        raise IntegrityError("Their key records are there without their fingerprint.")
 
 
 def _check_log(user: Row[Any], log: Row[Any] | None) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy import Column, Select, bindparam, func, select, text, tuple_
 
 from scbroker.server.tables import (
     access_lists,
+    authors,
     chunks,
     containers,
     doomed_blobs,
@@ -47,6 +48,7 @@ RECORDS_FROM: Final = (
     .order_by(records.c.version)
     .limit(b("count"))
 )
+AUTHORS_OF: Final = select(authors.c.user_id).where(authors.c.container_id == b("container"))
 PARTS_OF: Final = select(parts.c.part_id, parts.c.inline, parts.c.hashes).where(
     parts.c.container_id == b("container"), parts.c.committed, parts.c.replaced_at.is_(None)
 )
@@ -99,6 +101,7 @@ STRAYS: Final = {
         (records, "container_id", containers.c.id),
         (access_lists, "container_id", containers.c.id),
         (members, "container_id", containers.c.id),
+        (authors, "container_id", containers.c.id),
         (chunks, "part_id", parts.c.part_id),
         (key_records, "user_id", users.c.id),
         (key_files, "user_id", users.c.id),
