@@ -25,8 +25,9 @@ from scbroker.client.io_thread import io_thread
 from scbroker.client.transport import Transport
 from scbroker.crypto.seal import Octets
 from scbroker.keys import KeyRing
-from scbroker.records.container_record import parse_record
-from scbroker.wire.containers import ContainerView
+from scbroker.records.container_record import parse_bare, parse_record, record_hash
+from scbroker.wire.codec import APPLICATION_HEADER, decode
+from scbroker.wire.containers import ContainerView, RecordRequest
 from tests.brokers import BrokerProcess
 from tests.client.impatience import be_impatient
 from tests.server.tables import query
@@ -48,6 +49,8 @@ class Post:
         self.arrived = 0
         """Records that were sent in this round, each attempt counted."""
         self.loss: Loss = "nothing"
+        self.sent: dict[bytes, tuple[bytes, str]] = {}
+        """Each record that was sent, by its hash: its body, and the program that sent it."""
         self.pause = _IMPATIENT
         """Seconds before a request is sent again that nobody answered."""
         self._open = threading.Event()
@@ -81,6 +84,8 @@ class Post:
             if method != "PUT" or "/records/" not in url:
                 return await honest(sender, method, url, headers, body, *limits)
             self.arrived += 1
+            record = decode(RecordRequest, bytes(body)).record.body
+            self.sent[record_hash(record)] = record, headers[APPLICATION_HEADER]
             await asyncio.to_thread(self._open.wait)
             try:
                 return await honest(sender, method, url, headers, body, *limits)
@@ -93,6 +98,13 @@ class Post:
             be_impatient(patch)
             patch.setattr(transport._RETRYING, "wait", lambda _: self.pause)
             yield self
+
+    def history(self, head: bytes) -> list[bytes]:
+        """A record and all before it as they were sent: a broker forgets most of them with a deletion."""
+        bodies = [head]
+        while (parent := parse_record(bodies[-1]).parent) is not None:
+            bodies.append(self.sent[parent][0])
+        return bodies[::-1]
 
     def _loses(self, url: str, body: bytes | None) -> bool:
         if self.loss == "the first answers" and (url, body) not in self._lost:
@@ -253,6 +265,8 @@ class Devices:
             return None
         served = [item.record.body for item in view.governing] + list(view.skipped)
         served += [view.head.body] if view.head is not None else []
+        if parse_bare(served[-1]).tombstone:
+            served = self.post.history(served[-1])
         found = {parse_record(body).version: body for body in served}
         return {version: body for version, body in sorted(found.items()) if version >= since}
 

@@ -193,6 +193,11 @@ class Told:
     application: str
     changes: tuple[str, ...] = ()
 
+    @property
+    def emptied(self) -> Told:
+        """The same once the container is deleted."""
+        return Told(self.kind, 0, None, None, "")
+
 
 def news(
     before: State | None, after: State, changed: set[Field], application: str, now: dt.datetime
@@ -214,6 +219,8 @@ def news(
                 continue
         seen = entry or was
         text = state.values["type"] if seen and seen.allows(Level.ViewType) else None
+        if after.deleted:
+            text = None
         yield user, Told(kind, after.version, text, after.author, application, names)
 
 

@@ -360,8 +360,12 @@ LOG_LIES: dict[str, tuple[Lie, type[BrokerError]]] = {
         _events(lambda e: [replace(e[1], id=e[0].id), replace(e[0], id=e[1].id), *e[2:]]),
         BrokerError.forkError,
     ),
-    "one with another content": (
-        _events(lambda e: [replace(e[0], version=7), *e[1:]]),
+    "one of another kind": (
+        _events(lambda e: [replace(e[0], eventType="Accessed"), *e[1:]]),
+        BrokerError.forkError,
+    ),
+    "one of another container": (
+        _events(lambda e: [replace(e[0], containerId=str(uuid.UUID(int=7))), *e[1:]]),
         BrokerError.forkError,
     ),
     "cut short": (
@@ -400,9 +404,9 @@ def test_a_fresh_device_believes_a_changed_event_and_no_gap_which_is_the_limit(
     lie, error = LOG_LIES["one left out"]
     with lying(lie, (Events,)), pytest.raises(error):
         fresh.getEvents().result(PATIENCE)
-    lie, _ = LOG_LIES["one with another content"]
+    lie, _ = LOG_LIES["one of another kind"]
     with lying(lie, (Events,)):
-        assert fresh.getEvents().result(PATIENCE)[0].version == 7
+        assert fresh.getEvents().result(PATIENCE)[0].eventType == "Accessed"
     with pytest.raises(BrokerError.forkError):
         fresh.getEvents().result(PATIENCE)
     assert fresh.getContainerMetadata(shared).result(PATIENCE).version == 3

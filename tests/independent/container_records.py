@@ -72,7 +72,7 @@ class ContainerRecord:
         return e.store([*fields, self.tombstone])
 
     def signed_by(self, key: SigningKey) -> Signed:
-        return Signed(self.stored(), key.sign("container-record", self.stored()))
+        return Signed(self.stored(), key.sign("container-record", bare(self.stored())))
 
     @property
     def changes_access(self) -> bool:
@@ -125,8 +125,27 @@ def _governing(value: Value) -> Governing | None:
     )
 
 
+def bare(body: bytes) -> bytes:
+    """The bare form: what is hashed and signed, and what outlives a deletion."""
+    fields = e.stored(body, 12)
+    for at in (9, 10):
+        if isinstance(fields[at], list):
+            fields[at] = labelled_hash("part", e.encode(fields[at]))
+    return e.store(fields)
+
+
+def parse_bare(body: bytes) -> ContainerRecord:
+    """A record of a deleted container: its parts are not looked at."""
+    fields = e.stored(body, 12)
+    for at in (9, 10):
+        if isinstance(fields[at], bytes):
+            e.octets(fields[at], 32)
+            fields[at] = None
+    return replace(parse(e.store(fields)), header=None, content=None)
+
+
 def record_hash(body: bytes) -> bytes:
-    return labelled_hash("container-record", body)
+    return labelled_hash("container-record", bare(body))
 
 
 # 7 What makes a record valid
@@ -223,7 +242,7 @@ class Judge:
         need(record.author in self.chains, "an author without a key chain")
         public = self.chains[record.author].signing_key(record.key_index, record.time)
         if signed.signature is not None:
-            check_signature(public, "container-record", signed.body, signed.signature)
+            check_signature(public, "container-record", bare(signed.body), signed.signature)
 
     def _not_ahead(self, record: ContainerRecord) -> None:
         need(record.time <= self.now + 15 * MINUTE, "rule 3: of the future", "clock")

@@ -151,9 +151,10 @@ def _everything(user: User, story: Story) -> tuple[dict[str, int], list[bytes]]:
     paths = [
         f"{story.path}?header=1&content=1",
         f"{story.path}?since=1",
-        f"{story.path}/records?from=1&count=1000",
         f"{story.path}/governing?from=1&to={version}",
     ]
+    if not story.head.tombstone:
+        paths.append(f"{story.path}/records?from=1&count=1000")
     if not story.head.tombstone and story.head.content is not None:
         paths += [
             _part_path(story, story.head.content, "hashes"),

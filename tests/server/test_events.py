@@ -43,14 +43,12 @@ def test_each_member_is_told_once_of_each_record_as_it_concerns_them(new_user: N
     story.tell(alice, story.follow(alice, header=b'{"a":1}', content=b"3", type="b"))
     story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: OWNER}))
     story.tell(alice, story.follow(alice, content=None))
-    story.tell(carol, story.follow(carol, tombstone=True))
     assert _told(alice.events()) == [
         ("Added", 1, []),
         ("Updated", 2, ["content"]),
         ("Updated", 3, ["header", "content", "type"]),
         ("Updated", 4, ["access"]),
         ("Updated", 5, ["content"]),
-        ("Deleted", 6, []),
     ]
     assert _told(bob.events()) == [
         ("Added", 1, []),
@@ -58,11 +56,35 @@ def test_each_member_is_told_once_of_each_record_as_it_concerns_them(new_user: N
         ("Updated", 3, ["header", "content", "type"]),
         ("Deleted", 4, []),
     ]
-    assert _told(carol.events()) == [
-        ("Added", 4, []),
-        ("Updated", 5, ["content"]),
-        ("Deleted", 6, []),
-    ]
+    assert _told(carol.events()) == [("Added", 4, []), ("Updated", 5, ["content"])]
+
+
+def test_a_deletion_empties_what_every_log_said_of_the_container(new_user: NewUser) -> None:
+    """Of members, of a former member, of events with a number and without one; others stay as they are."""
+    alice, bob, carol = (new_user() for _ in range(3))
+    story = Story(alice).created({alice: OWNER, bob: OWNER}, header=b"{}", type="a")
+    other = Story(alice).created(type="a")
+    numbered = alice.events()
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: OWNER}, type="b"))
+    story.tell(carol, story.follow(carol, tombstone=True))
+    emptied = {
+        "containerId": story.path.rpartition("/")[2], "containerType": None, "version": 0,
+        "date": story.head.time, "relatedUserId": None, "applicationName": "", "changes": [],
+    }  # fmt: skip
+    for user in (alice, bob, carol):
+        told = [event for event in user.events() if event.containerId == emptied["containerId"]]
+        kept = told if user is bob else told[:-1]
+        assert kept, "the container was in this log"
+        for event in kept:
+            assert event == Event(id=event.id, eventType=event.eventType, **emptied)
+        if user is not bob:
+            assert _told(told[-1:]) == [("Deleted", 3, [])]
+            assert told[-1].relatedUserId == carol.id
+            assert told[-1].containerType is None
+    assert [event.eventType for event in alice.events()] == ["Added", "Added", "Updated", "Deleted"]
+    [untouched] = [event for event in alice.events() if event.id == 2]
+    assert untouched == numbered[1]
+    assert untouched.containerId == other.path.rpartition("/")[2]
 
 
 def test_an_event_says_who_acted_when_and_by_which_program(new_user: NewUser) -> None:
@@ -209,7 +231,8 @@ def test_filters_choose_and_join(new_user: NewUser) -> None:
     assert ids("eventType=Accessed") == []
     assert ids(f"containerId={identity}") == [1, 3]
     assert ids(f"containerId={identity}&eventType=Updated") == [3]
-    assert ids("containerType=b") == [2, 4, 5]
+    assert ids("containerType=a") == [1, 3]
+    assert ids("containerType=b") == [], "a deleted container has no type in any log"
     assert ids("startId=2&endId=4") == [2, 3, 4]
     assert ids("startId=4") == [4, 5]
     assert ids("endId=0") == ids("startId=6") == ids("startId=4&endId=3") == []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from time import sleep
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import Link, Role, record_hash, sealed_size
+from scbroker.records.container_record import Link, Role, bare_body, record_hash, sealed_size
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
@@ -59,16 +60,27 @@ def test_every_kind_of_change_is_taken(new_user: NewUser) -> None:
 def test_the_same_bytes_sent_again_are_answered_as_before_and_change_nothing(
     new_user: NewUser, unchanged: Unchanged
 ) -> None:
+    """After a deletion as far as records outlive it, with the parts that they had or without them."""
     alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: OWNER})
+    story = Story(alice).created({alice: OWNER, bob: OWNER}, content=b"first")
     story.tell(alice, story.follow(alice, content=b"later"))
     story.tell(bob, story.follow(bob, grants={bob: OWNER}))
+
+    def send_all_again(sent: Sequence[int]) -> None:
+        with unchanged():
+            for number in sent:
+                record, request = story.records[number - 1], story.requests[number - 1]
+                author = alice if record.author == alice.name else bob
+                receipt = story.send(author, request).expect(200).message(RecordReceipt)
+                assert receipt == RecordReceipt(version=record.version, hash=story.hash(record))
+
+    send_all_again([1, 2, 3])
+    story.tell(bob, story.follow(bob, content=b"last"))
     story.tell(bob, story.follow(bob, tombstone=True))
+    send_all_again([1, 3, 5])
     with unchanged():
-        for record, request in zip(story.records, story.requests, strict=True):
-            author = alice if record.author == alice.name else bob
-            receipt = story.send(author, request).expect(200).message(RecordReceipt)
-            assert receipt == RecordReceipt(version=record.version, hash=story.hash(record))
+        story.send(alice, story.requests[1]).expect(404, "not-found")
+        story.send(bob, story.requests[3]).expect(410, "deleted")
 
 
 def test_stored_records_are_known_by_their_body_alone_whatever_else_comes_along(
@@ -520,20 +532,46 @@ def test_nothing_follows_a_tombstone_and_the_id_is_never_used_again(
         story.send(alice, story.begin(content=b"again")).expect(409, "exists")
 
 
-def test_a_deletion_leaves_no_part_wrap_type_or_entry_behind(
+def test_a_deletion_leaves_what_proves_it_and_nothing_else(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: READER}, header=b"{}", type="secret type")
+    alice, bob, carol = (new_user() for _ in range(3))
+    grants: Grants = {alice: OWNER, bob: OWNER, carol: READER | Level.ReceiveAccessEvents}
+    story = Story(alice).created(grants, header=b"{}", content=b"1", type="secret type")
+    story.tell(bob, story.follow(bob, content=bytes(999)))
+    story.tell(alice, story.follow(alice, type="another type"))
+    bob.view(story, "header=1&content=1")
+    while "Accessed" not in {event.eventType for event in carol.events()}:
+        sleep(0.05)
     story.tell(alice, story.follow(alice, tombstone=True))
     url, of = broker.database_url, "WHERE container_id = ?"
-    assert query(url, f"SELECT 1 FROM parts {of}", story.id) == []
-    assert query(url, f"SELECT wrap FROM members {of}", story.id) == [(None,), (None,)]
+    kept = query(url, f"SELECT version, body, signature FROM records {of} ORDER BY version", story.id)
+    bodies = [story.requests[n].record for n in (0, 2, 3)]
+    assert kept == [
+        (version, bare_body(signed.body), signed.signature)
+        for version, signed in zip((1, 3, 4), bodies, strict=True)
+    ]
+    gone = [
+        field
+        for record in story.records
+        for part in (record.header, record.content)
+        if part is not None
+        for field in (part.partId, part.segments, part.sealedKey)
+    ]
+    assert len(gone) == 18
+    assert not [field for _, body, _ in kept for field in gone if field in body]
+    [(entries,)] = query(url, f"SELECT entries FROM access_lists {of}", story.id)
+    assert [user.name in entries for user in (alice, bob, carol)] == [True, False, False]
+    members = query(url, f"SELECT user_id, permissions, expires_at, wrap FROM members {of}", story.id)
+    ids = [user.ring.userId.bytes for user in (alice, bob, carol)]
+    assert sorted(members) == sorted((each, 0, None, None) for each in ids)
+    for table in ("parts", "accesses", "containers_to_purge"):
+        assert query(url, f"SELECT 1 FROM {table} {of}", story.id) == []
     kept = query(url, "SELECT type, type_salt FROM containers WHERE id = ?", story.id)
     assert kept == [(None, None)]
-    [(entries,)] = query(url, f"SELECT entries FROM access_lists {of}", story.id)
-    assert alice.name in entries
-    assert bob.name not in entries
+    told = query(url, f"SELECT event_type, container_type FROM events {of}", story.id)
+    assert {event_type for event_type, _ in told} == {"Added", "Updated", "Deleted", "Accessed"}
+    assert {container_type for _, container_type in told} == {None}
 
 
 def test_a_list_has_no_more_members_than_the_broker_allows(

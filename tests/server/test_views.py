@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from scbroker.keys import KeyRing
 from scbroker.records.access_list import parse_entry
 from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import parse_record
+from scbroker.records.container_record import bare_body, parse_bare, parse_record
 from scbroker.server import statements as sql
 from scbroker.server import views
 from scbroker.server.broker import SessionUser
@@ -33,7 +33,7 @@ VIEWER = Level.Download | Level.Decrypt
 
 
 def _bodies(views: list[GoverningView]) -> list[int]:
-    return [parse_record(view.record.body).version for view in views]
+    return [parse_bare(view.record.body).version for view in views]
 
 
 def _names(view: GoverningView) -> set[bytes]:
@@ -328,8 +328,14 @@ def test_after_a_deletion_members_of_the_last_list_get_the_tombstone_and_nobody_
         for governing in view.governing:
             assert governing.accessList is not None
             assert len(governing.accessList.entryHashes) == 32 * 3
+        assert [item.record.body for item in view.governing] == [
+            bare_body(request.record.body) for request in story.requests[:2]
+        ], "records are served without their parts"
         since = user.view(story, "since=2")
         assert (_bodies(since.governing), since.skipped) == ([2], [])
+        user.wire.call("GET", f"{story.path}/records?from=1&count=3").expect(409, "conflict")
+        user.wire.call("GET", f"{story.path}/governing?from=1&to=2").expect(409, "conflict")
+        user.wire.call("GET", f"{story.path}/governing?from=1&to=3").expect(200)
     dora.wire.call("GET", story.path).expect(404, "not-found")
 
 

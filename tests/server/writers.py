@@ -33,6 +33,7 @@ from scbroker.records.container_record import (
     Part,
     Role,
     key_commitment,
+    bare_body,
     record_hash,
     wrap_info,
 )
@@ -266,7 +267,7 @@ class Story:
     def sign(self, author: User, record: ContainerRecord, key_index: int = -1) -> RecordRequest:
         """A request with this record and nothing else."""
         body = encode_object(record)
-        signature = author.ring.signing[key_index].sign(LABEL, body)
+        signature = author.ring.signing[key_index].sign(LABEL, bare_body(body))
         return RecordRequest(record=SignedObject(body=body, signature=signature))
 
     def send(self, user: User, request: RecordRequest, version: int | None = None) -> Answer:

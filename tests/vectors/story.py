@@ -11,6 +11,7 @@ import msgspec
 from scbroker.client.sealing import seal_part_key
 from scbroker.crypto.seal import seal, wrap_key
 from scbroker.crypto.verify import sha256
+from scbroker.errors import IntegrityError
 from scbroker.records.access_list import Entry, SaltedEntry, encode_entry, list_hash, wrap_hash
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import (
@@ -20,6 +21,7 @@ from scbroker.records.container_record import (
     Link,
     Part,
     Role,
+    bare_body,
     key_commitment,
     record_hash,
     segment_context,
@@ -183,7 +185,12 @@ def sign(
 
 
 def sign_body(body: bytes, author: Person, key_index: int = 0) -> Signed:
-    return author.sign(body, LABEL, key_index)
+    """A body with its author's signature, which covers the bare form of what is a record."""
+    try:
+        form = bare_body(body)
+    except IntegrityError:
+        form = body
+    return Signed(body, author.sign(form, LABEL, key_index).signature)
 
 
 def plain(record: ContainerRecord) -> list[Any]:

@@ -16,7 +16,7 @@ from scbroker.client.io_thread import io_thread
 from scbroker.client.reading import Mark, State, Walk, judge_signed, judge_view
 from scbroker.client.session import Session
 from scbroker.errors import ForkError, IntegrityError, NotFoundError, TooLargeError
-from scbroker.records.container_record import parse_record
+from scbroker.records.container_record import parse_bare
 from scbroker.records.ids import user_id_of
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.wire.containers import (
@@ -87,7 +87,7 @@ async def _all_governing(
     session: Session, container_id: uuid.UUID, view: ContainerView
 ) -> list[GoverningView]:
     views = list(view.governing)
-    to = view.lastGoverning if view.head is None else parse_record(view.head.body).version
+    to = view.lastGoverning if view.head is None else parse_bare(view.head.body).version
     size = 0
     while (last := _version(views[-1])) < view.lastGoverning:
         page = await session.call(
@@ -112,16 +112,21 @@ def _size(view: GoverningView) -> int:
 
 
 def _version(view: GoverningView) -> int:
-    return parse_record(view.record.body).version
+    return parse_bare(view.record.body).version
 
 
 async def _walk(session: Session, found: Evidence, skipped: Sequence[bytes]) -> Walk | None:
-    """Every body from the mark's record to the head, from what was served and from further pages."""
-    mark, head = found.mark, parse_record(found.last).version
-    if mark is None or head <= mark.version:
+    """Every body from the mark's record to the head, from what was served and from further pages.
+
+    None where there is nothing to walk: no mark, a head that is no newer, or a tombstone, after which the
+    broker keeps no other bodies than those of governing records.
+    """
+    mark, last = found.mark, parse_bare(found.last)
+    head = last.version
+    if mark is None or head <= mark.version or last.tombstone:
         return None
     bodies = [item.record.body for item in found.views] + [*skipped, found.last]
-    served = {parse_record(body).version: body for body in bodies}
+    served = {parse_bare(body).version: body for body in bodies}
     walk = Walk(mark, found.views, head, found.now)
     is_checked = False
     while walk.next_version <= head:
@@ -158,7 +163,7 @@ async def _page(session: Session, container_id: bytes, first: int, head: int) ->
         Bodies,
         query={"from": str(first), "count": str(count)},
     )
-    if len(page.bodies) != count or parse_record(page.bodies[0]).version != first:
+    if len(page.bodies) != count or parse_bare(page.bodies[0]).version != first:
         raise ForkError("The broker withholds what leads from the version seen before to this one.")
     return page.bodies
 
@@ -168,9 +173,9 @@ def authors_of(
 ) -> dict[uuid.UUID, int]:
     """The authors that have to be judged, and up to where the broker says that their keys go."""
     resumed = since_of(mark) is not None
-    judged = [parse_record(item.record.body) for item in views[1 if resumed else 0 :]]
+    judged = [parse_bare(item.record.body) for item in views[1 if resumed else 0 :]]
     if view.head is not None:
-        judged.append(parse_record(view.head.body))
+        judged.append(parse_bare(view.head.body))
     known = {item.userId: item.sequence for item in view.keyChains}
     authors = {user_id_of(record.author) for record in judged}
     return {user: known.get(str(user), 0) for user in authors}

@@ -64,7 +64,10 @@ async def fetch(
     for _ in range(_ROUNDS):
         stored = session.marks.get(KIND, container_id.bytes)
         mark = None if stored is None else Mark.decode(stored)
-        fetched = await _fetch_once(session, container_id, mark, header=header, content=content)
+        try:
+            fetched = await _fetch_once(session, container_id, mark, header=header, content=content)
+        except ConflictError:  # changed or deleted between two pages of its records
+            continue
         if keep_mark(session, stored, fetched.state):
             fetched.state.check_not_deleted()
             return fetched

@@ -18,7 +18,7 @@ from scbroker.records.access_list import AccessList, Entry, wrap_hash
 from scbroker.records.container_record import (
     ContainerRecord,
     key_commitment,
-    parse_record,
+    parse_bare,
     type_hash,
     wrap_info,
 )
@@ -140,27 +140,34 @@ def judge_signed(
 
     `parents` are the records before those judged, by version; None where no walk has met them yet.
     """
-    if mark is not None and parse_record((head or views[-1].record).body).version < mark.version:
+    last = parse_bare((head or views[-1].record).body)
+    if mark is not None and last.version < mark.version:
         raise RollbackError("A newer version of this container was seen before on this device.")
+    parse = Known.parse_bare if last.tombstone else Known.parse
     resumed = mark is not None and mark.complete
-    parents = _parents(views) if parents is None else parents
+    at_hand = dict(parents or {})
+
+    def before(known: Known) -> Known | None:
+        return at_hand.get(known.record.version - 1)
+
     judged: InForce | None = None
     complete = True
     for view in views:
-        known = Known.parse(view.record.body)
+        known = parse(view.record.body)
         if known.record.containerId != container_id:
             raise IntegrityError("Another container was served than the one asked for.")
-        access = _access(view, judged)
+        access = _access(view, known.record, judged)
         complete = complete and access.complete
         if judged is None and mark is not None and resumed:
             judged = _resume(mark, known, access)
-            continue
-        _verify(view.record.signed, known, chains)
-        if judged is None:
-            judged = judge_first(known, access, now)
         else:
-            given = access if known.record.changes_access else None
-            judged = judge_next(known, judged, given, parents.get(known.record.version - 1), now)
+            _verify(view.record.signed, known, chains)
+            if judged is None:
+                judged = judge_first(known, access, now)
+            else:
+                given, parent = access if known.record.changes_access else None, before(known)
+                judged = judge_next(known, judged, given, parent, now)
+        at_hand[known.record.version] = known
     if judged is None:
         raise IntegrityError("A container without a governing record.")
     known, signed = judged.known, views[-1].record.signed
@@ -168,10 +175,10 @@ def judge_signed(
         known, signed = Known.parse(head.body), head
         if mark is None or known.hash != mark.hash:
             _verify(head, known, chains)
-        after = judge_next(known, judged, None, parents.get(known.record.version - 1), now)
+        after = judge_next(known, judged, None, before(known), now)
         if after is not judged:
             raise IntegrityError(_AS_IF_NONE)
-    first = parse_record(views[0].record.body)
+    first = parse_bare(views[0].record.body)
     created = (mark.createdBy, mark.createdAt) if mark else (first.author, first.time)
     complete = complete and (mark.complete if mark and resumed else True)
     return State(known, signed, judged, complete, *created)
@@ -219,9 +226,8 @@ def open_type(state: State, text: TypeText | None, reader: bytes) -> str | None:
     return text.type
 
 
-def _access(view: GoverningView, judged: InForce | None) -> AccessList:
+def _access(view: GoverningView, record: ContainerRecord, judged: InForce | None) -> AccessList:
     """The list of a governing record: its own, or the one that a change of type keeps."""
-    record = parse_record(view.record.body)
     if view.accessList is not None:
         access = view.accessList.access
     elif judged is not None:
@@ -246,9 +252,9 @@ def _resume(mark: Mark, known: Known, access: AccessList) -> InForce:
     return InForce(known, access)
 
 
-def _parents(views: Sequence[GoverningView]) -> dict[int, Known]:
-    """For a fresh reader, the parents at hand are the governing records themselves."""
-    known = [Known.parse(view.record.body) for view in views]
+def _by_version(views: Sequence[GoverningView]) -> dict[int, Known]:
+    """The governing records that were served, without their parts."""
+    known = [Known.parse_bare(view.record.body) for view in views]
     return {item.record.version: item for item in known}
 
 
@@ -260,7 +266,7 @@ class Walk:
 
     def __init__(self, mark: Mark, views: Sequence[GoverningView], head: int, now: int) -> None:
         self._mark, self._now = mark, now
-        served = _parents(views)
+        served = _by_version(views)
         if mark.governingVersion not in served:
             raise ForkError(_OTHER_HISTORY)
         self._in_force = served[mark.governingVersion]
@@ -304,8 +310,27 @@ def _check_mark(
         if state.head.hash != mark.hash:
             raise ForkError(_OTHER_HISTORY)
         return
+    if state.record.tombstone:
+        _check_tombstone(state, views, mark)
+        return
     if walk is None or walk.reached != state.head.hash:
         raise ForkError("The broker withholds what leads from the version seen before to this one.")
-    judged = {v: known.hash for v, known in _parents(views).items() if v > mark.version}
+    judged = {v: known.hash for v, known in _by_version(views).items() if v > mark.version}
     if judged != walk.governing:
         raise IntegrityError(_AS_IF_NONE)
+
+
+def _check_tombstone(state: State, views: Sequence[GoverningView], mark: Mark) -> None:
+    """The deletion follows from what was seen, as far as the records that outlive it tell.
+
+    They lead through the governing record that was in force at the mark, and no other governs up to it.
+    """
+    served = _by_version(views)
+    in_force = served.get(mark.governingVersion)
+    if in_force is None or in_force.hash != mark.governingHash:
+        raise ForkError(_OTHER_HISTORY)
+    if any(mark.governingVersion < version <= mark.version for version in served):
+        raise ForkError(_OTHER_HISTORY)
+    following = {**served, state.record.version: state.head}.get(mark.version + 1)
+    if following is not None and following.record.parent != mark.hash:
+        raise ForkError(_OTHER_HISTORY)

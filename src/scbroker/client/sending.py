@@ -17,7 +17,7 @@ from scbroker.client.session import Session
 from scbroker.errors import IntegrityError, PermissionDeniedError
 from scbroker.records.access_list import AccessList
 from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import LABEL, ContainerRecord, Role
+from scbroker.records.container_record import LABEL, ContainerRecord, Role, bare_body
 from scbroker.records.judge import Known, judge_first, judge_next
 from scbroker.records.key_record import Signed
 from scbroker.types import SecuredContainer
@@ -52,7 +52,7 @@ class Prepared:
 def prepare(session: Session, change: Change, draft: Draft, fetched: Fetched | None) -> Prepared:
     """Signs, and judges as a reader would. Nothing is sent."""
     record, body = draft.record, encode_object(draft.record)
-    signed = Signed(body, session.keys.signing[record.keyIndex].sign(LABEL, body))
+    signed = Signed(body, session.keys.signing[record.keyIndex].sign(LABEL, bare_body(body)))
     state = _judge_own(draft, signed, fetched)
     for sealed in change.sealed.values():
         sealed.sent_under = state.governing.governing.keyCommitment

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import enum
 import functools
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from scbroker.crypto.verify import HASH_SIZE, label, labelled_hash
 from scbroker.errors import IntegrityError
 from scbroker.records.canonical import (
+    VERSION,
     Bin16,
     Bin32,
     KeyIndex,
     Row,
     Time,
     decode_object,
+    decode_value,
     encode_value,
 )
 
@@ -27,6 +30,8 @@ LABEL: Final = "container-record"
 MAX_RECORD: Final = 2048
 _PARSED: Final = 512
 """Records that are not parsed again: each is looked at several times on its way."""
+_PARTS: Final = (9, 10)
+"""The positions of header and content."""
 MAX_TYPE: Final = 256
 SEGMENT: Final = 1_048_576
 SEALED_KEY_SIZE: Final = 112
@@ -112,8 +117,39 @@ def parse_record(body: bytes) -> ContainerRecord:
     return record
 
 
+@functools.lru_cache(_PARSED)
+def bare_body(body: bytes) -> bytes:
+    """The record with each part replaced by its hash: what is signed, and what outlives a deletion.
+
+    Takes a body in either form. `IntegrityError` for bytes that are not a record.
+    """
+    fields = _fields(body)
+    for position in _PARTS:
+        if isinstance(fields[position], list):
+            fields[position] = labelled_hash("part", encode_value(fields[position]))
+    return VERSION + encode_value(fields)
+
+
+@functools.lru_cache(_PARSED)
+def parse_bare(body: bytes) -> ContainerRecord:
+    """Everything of a record but its parts, from a body in either form: its header and content are None."""
+    fields = _fields(body)
+    for position in _PARTS:
+        if isinstance(fields[position], bytes) and len(fields[position]) == HASH_SIZE:
+            fields[position] = None
+    whole = parse_record(VERSION + encode_value(fields))
+    return replace(whole, header=None, content=None)
+
+
+def _fields(body: bytes) -> list[Any]:
+    fields: list[Any] = decode_value(list, body[1:], MAX_RECORD - 1)
+    if body[:1] != VERSION or len(fields) != len(ContainerRecord.__struct_fields__):
+        raise IntegrityError("The bytes of a ContainerRecord are not of its format.")
+    return fields
+
+
 def record_hash(body: bytes) -> bytes:
-    return labelled_hash(LABEL, body)
+    return labelled_hash(LABEL, bare_body(body))
 
 
 def key_commitment(container_id: bytes, container_key: bytes) -> bytes:

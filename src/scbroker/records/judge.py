@@ -19,6 +19,8 @@ from scbroker.records.container_record import (
     Governing,
     Part,
     Role,
+    bare_body,
+    parse_bare,
     parse_record,
     record_hash,
 )
@@ -51,6 +53,11 @@ class Known:
     @classmethod
     def parse(cls, body: bytes) -> Known:
         return cls(parse_record(body), record_hash(body))
+
+    @classmethod
+    def parse_bare(cls, body: bytes) -> Known:
+        """A record of a deleted container: its parts are neither known nor judged."""
+        return cls(parse_bare(body), record_hash(body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,7 @@ def verify_author(signed: Signed, record: ContainerRecord, chain: KeyChain) -> N
     if chain.fingerprint != record.author:
         raise IntegrityError("A record is judged by another user's keys.")
     key = chain.signing_key(record.keyIndex, record.time)
-    key.verify(LABEL, signed.body, signed.signature)
+    key.verify(LABEL, bare_body(signed.body), signed.signature)
 
 
 def judge_first(known: Known, access: AccessList, now: int) -> InForce:

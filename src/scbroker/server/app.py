@@ -50,6 +50,7 @@ from scbroker.server import (
     retention,
     sessions,
     sweeping,
+    tombstones,
     transfers,
     views,
 )
@@ -178,6 +179,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
             asyncio.create_task(_repeat(_CHECK, broker.gate.check)),
             asyncio.create_task(_repeat(_SWEEP, lambda: retention.drop_old(broker))),
             asyncio.create_task(_repeat(_SWEEP, lambda: deletion.finish(broker))),
+            asyncio.create_task(_repeat(_SWEEP, lambda: tombstones.finish(broker))),
         ]
         try:
             yield {"gate": broker.gate}

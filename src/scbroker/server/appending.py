@@ -22,11 +22,11 @@ from scbroker.errors import (
 )
 from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain
-from scbroker.server import guesses, members
+from scbroker.server import guesses, members, tombstones
 from scbroker.server import statements as sql
 from scbroker.server.at_once import sweep_at_once
 from scbroker.server.broker import Broker, Call
-from scbroker.server.containers import locked, store, stored_body
+from scbroker.server.containers import is_stored, locked, store
 from scbroker.server.incoming import Incoming, parse_incoming
 from scbroker.server.members import KeysChangedError
 from scbroker.server.new_rows import NewRows
@@ -62,8 +62,10 @@ async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome
 
 async def sweep_after(broker: Broker, items: Sequence[Incoming]) -> None:
     """What a tombstone among these leaves of its container goes at once. Not part of a turn."""
-    if any(item.known.record.tombstone for item in items):
-        with contextlib.suppress(BrokerError):  # the record is durable: what fails is swept later
+    deleted = {item.container_id for item in items if item.known.record.tombstone}
+    if deleted:
+        with contextlib.suppress(BrokerError):  # the record is durable: what fails is done later
+            await tombstones.purge_at_once(broker, deleted)
             await sweep_at_once(broker)
 
 
@@ -77,9 +79,7 @@ async def _append_once(
 
     def known(connection: Connection) -> tuple[set[int], KeyChain | None]:
         """Which records are stored, so that nothing is judged; and the keys to judge the others by."""
-        stored = {
-            n for n, item in enumerate(items) if stored_body(connection, item) == item.signed.body
-        }
+        stored = {n for n, item in enumerate(items) if is_stored(connection, item)}
         if len(stored) == len(items):
             return stored, None
         return stored, broker.chains.get(connection, items[0].user.id, chain_length)

@@ -22,7 +22,7 @@ from scbroker.errors import (
     PermissionDeniedError,
     RejectedError,
 )
-from scbroker.records.container_record import Part, Role, check_segment_hashes
+from scbroker.records.container_record import Part, Role, bare_body, check_segment_hashes
 from scbroker.records.judge import (
     InForce,
     Known,
@@ -32,7 +32,7 @@ from scbroker.records.judge import (
     needed_permissions,
 )
 from scbroker.records.key_record import CLOCK_TOLERANCE
-from scbroker.server import events, members, parts
+from scbroker.server import events, members, parts, tombstones
 from scbroker.server import statements as sql
 from scbroker.server.broker import now
 from scbroker.server.incoming import Incoming
@@ -64,7 +64,7 @@ def store(
     container is read.
     `held` are users who are held already. Who is `hopeful` has the tables say whether a part is new.
     """
-    if _is_stored(connection, incoming, container):
+    if _was_stored(connection, incoming, container):
         return False
     if abs(incoming.known.record.time - now()) > CLOCK_TOLERANCE:
         raise ClockError("The record is dated more than five minutes off: set the clock right.")
@@ -95,19 +95,21 @@ def store(
         meanwhile = None if container is not None else locked(connection, incoming)
         if meanwhile is None:
             raise
-        return not _is_stored(connection, incoming, meanwhile)
+        return not _was_stored(connection, incoming, meanwhile)
+    is_tombstone = incoming.known.record.tombstone
+    type_before = None if container is None or is_tombstone else container.type
     news = events.News(
         incoming, before, after, parent.record if parent else None,
-        container.type if container is not None else None, _type_now(incoming, container),
+        type_before, _type_now(incoming, container),
     )  # fmt: skip
     events.tell_of_record(new, news, living=members.living(users), moment=moment)
-    if incoming.known.record.tombstone:
+    if is_tombstone:
         new.write(connection)
-        _bury(connection, incoming)
+        tombstones.empty(connection, incoming.container_id)
     return True
 
 
-def _is_stored(connection: Connection, incoming: Incoming, container: Row[Any] | None) -> bool:
+def _was_stored(connection: Connection, incoming: Incoming, container: Row[Any] | None) -> bool:
     """Whether this very record is there already; raises what else the stored chain says to it."""
     record = incoming.known.record
     if container is None:
@@ -118,7 +120,7 @@ def _is_stored(connection: Connection, incoming: Incoming, container: Row[Any] |
         connection, sql.FIND_MEMBER, container=incoming.container_id, user=incoming.user.id
     )
     if record.version <= container.version:
-        if stored_body(connection, incoming) == incoming.signed.body:
+        if is_stored(connection, incoming):
             return True
         if incoming.is_first:
             raise AlreadyExistsError("This container id is taken.")
@@ -131,10 +133,11 @@ def _is_stored(connection: Connection, incoming: Incoming, container: Row[Any] |
     return False
 
 
-def stored_body(connection: Connection, incoming: Incoming) -> bytes | None:
+def is_stored(connection: Connection, incoming: Incoming) -> bool:
+    """Whether this very record is stored; after a deletion without its parts."""
     number = incoming.known.record.version
     row = sql.one(connection, sql.FIND_RECORD, container=incoming.container_id, number=number)
-    return None if row is None else bytes(row.body)
+    return row is not None and bare_body(row.body) == bare_body(incoming.signed.body)
 
 
 def _parent(connection: Connection, incoming: Incoming, container: Row[Any]) -> Known:
@@ -302,21 +305,3 @@ def _type_now(incoming: Incoming, container: Row[Any] | None) -> str | None:
     if incoming.message.type is not None:
         return incoming.message.type.type
     return container.type if container is not None else None
-
-
-def _bury(connection: Connection, incoming: Incoming) -> None:
-    """After the tombstone parts, type, wraps and lists go; what it takes to judge the chain stays."""
-    container_id = incoming.container_id
-    connection.execute(
-        sql.SET_CONTAINER, {"container": container_id, "type": None, "type_salt": None}
-    )
-    connection.execute(sql.DROP_WRAPS, {"container": container_id})
-    connection.execute(sql.DROP_CONTAINER_PARTS, {"container": container_id})
-    authors = {incoming.user.fingerprint}
-    governing = sql.governing(connection, container_id, 1, sql.LATEST)
-    authors |= {Known.parse(row.body).record.author for row in governing}
-    versions = connection.execute(sql.LIST_VERSIONS, {"container": container_id}).scalars().all()
-    for version in versions:
-        at = {"container": container_id, "number": version}
-        kept = StoredList.decode(sql.the(connection, sql.FIND_LIST, **at).entries).only(authors)
-        connection.execute(sql.SET_LIST, {**at, "entries": kept.encode()})

@@ -36,6 +36,7 @@ from scbroker.server.tables import (
     checks,
     chunks,
     containers,
+    containers_to_purge,
     doomed_blobs,
     doomed_users,
     events,
@@ -295,9 +296,6 @@ SHARE_CONTAINERS: Final = (
     .order_by(containers.c.id)
     .with_for_update(read=True)
 )
-DROP_WRAPS: Final = (
-    update(members).where(members.c.container_id == b("container")).values(wrap=None)
-)
 
 # Parts. Neither inline bytes nor hashes come along where they are not asked for.
 ADD_PART: Final = insert(parts)
@@ -451,6 +449,76 @@ FIND_ACCESS: Final = select(accesses).where(
 ADD_ACCESS: Final = insert(accesses)
 SET_ACCESS: Final = update(accesses).where(
     accesses.c.container_id == b("container"), accesses.c.user_id == b("user")
+)
+
+# The end of a container: what does not prove its deletion goes, some of it in one transaction.
+DROP_EXPIRED_MEMBERS: Final = delete(members).where(
+    members.c.container_id == b("container"), members.c.expires_at <= b("now")
+)
+EMPTY_MEMBERS: Final = (
+    update(members)
+    .where(members.c.container_id == b("container"))
+    .values(permissions=0, expires_at=None, wrap=None)
+)
+ADD_PURGE: Final = insert(containers_to_purge)
+FIND_PURGE: Final = select(containers_to_purge).where(
+    containers_to_purge.c.container_id == b("container")
+)
+LOCK_PURGE: Final = FIND_PURGE.with_for_update()
+SET_PURGE: Final = update(containers_to_purge).where(
+    containers_to_purge.c.container_id == b("container")
+)
+DROP_PURGE: Final = delete(containers_to_purge).where(
+    containers_to_purge.c.container_id == b("container")
+)
+PURGES: Final = (
+    select(containers_to_purge.c.container_id)
+    .where(containers_to_purge.c.container_id > b("last"))
+    .order_by(containers_to_purge.c.container_id)
+    .limit(b("count"))
+)
+HEAD_OF: Final = (
+    select(records)
+    .where(records.c.container_id == b("container"))
+    .order_by(records.c.version.desc())
+    .limit(1)
+)
+SET_BODY: Final = update(records).where(
+    records.c.container_id == b("container"), records.c.version == b("number")
+)
+DROP_RECORDS: Final = delete(records).where(
+    records.c.container_id == b("container"), records.c.version.in_(b("versions", expanding=True))
+)
+ACCESSES_TO: Final = (
+    select(accesses.c.user_id).where(accesses.c.container_id == b("container")).limit(b("count"))
+)
+NEXT_LOG_WITH: Final = (
+    select(events.c.user_id)
+    .where(events.c.container_id == b("container"), events.c.user_id > b("last"))
+    .order_by(events.c.user_id)
+    .limit(1)
+)
+EVENTS_TO_EMPTY: Final = (
+    select(events.c.row_id)
+    .where(
+        events.c.container_id == b("container"),
+        events.c.user_id == b("user"),
+        events.c.version > 0,
+        events.c.version != b("deletion"),
+    )
+    .limit(b("count"))
+)
+EMPTY_EVENTS: Final = (
+    update(events)
+    .where(events.c.user_id == b("user"), events.c.row_id.in_(b("rows", expanding=True)))
+    .values(
+        version=0,
+        date=b("deleted_at"),
+        container_type=None,
+        related_user_id=None,
+        application="",
+        changes=0,
+    )
 )
 
 # The end of a user: what is theirs alone goes, some of it in one transaction. `some` are containers.

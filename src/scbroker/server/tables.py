@@ -156,6 +156,15 @@ Index(
     postgresql_where=text("governing"),
 )
 
+# Deleted containers of which more is kept than what proves the deletion, and how far the purge has come.
+containers_to_purge: Final = Table(
+    "containers_to_purge",
+    metadata,
+    _id("container_id", primary_key=True),
+    _number("past_version"),
+    _bytes("past_user"),
+)
+
 access_lists: Final = Table(
     "access_lists",
     metadata,
@@ -270,10 +279,11 @@ Index(
     sqlite_where=text("id IS NULL"),
     postgresql_where=text("id IS NULL"),
 )
-# For the criteria of a page, and in its order. Numbered once, an event stays as it is. Each condition is what
+# For a page of one container's events, and for emptying them in all logs, numbered or not.
+Index("events_of_container", events.c.container_id, events.c.user_id, events.c.id)
+# For the other criteria of a page, and in its order. Numbered once, an event stays as it is. Each condition is what
 # the queries say that the index is for: kinds of a type are not looked for among all types.
 for _name, _columns, _numbered in (
-    ("events_of_container", [events.c.container_id], "id IS NOT NULL"),
     ("events_of_type", [events.c.container_type, events.c.event_type], "id IS NOT NULL"),
     (
         "events_of_previous_type",

@@ -13,7 +13,13 @@ from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import ConflictError, NotFoundError
-from scbroker.records.container_record import ContainerRecord, Role, parse_record
+from scbroker.records.container_record import (
+    ContainerRecord,
+    Role,
+    bare_body,
+    parse_bare,
+    parse_record,
+)
 from scbroker.records.ids import user_id_of
 from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
@@ -39,6 +45,7 @@ from scbroker.wire.containers import (
 from scbroker.wire.users import KeyChainState
 
 _UNKNOWN: Final = "There is no container of this id that you have access to."
+_DELETED: Final = "The container was deleted meanwhile: read it again."
 _PAGING: Final = 15 * 60 * 1_000_000
 _LITTLE: Final = 8
 _PAGE_RECORDS: Final = PAGE_BYTES // 3000
@@ -157,6 +164,8 @@ async def governing_page(broker: Broker, call: Call, message: None) -> Governing
     def read(connection: Connection) -> GoverningPage:
         container = readable(connection, call.uuid("containerId"), call.session)
         if query.to < container.version:
+            if container.deleted:
+                raise ConflictError(_DELETED)
             # Who authored it is shown as the head's author is: for as long as pages of it may be asked for.
             after = parse_record(_stored(connection, container, query.to + 1).body)
             if after.time < now() - _PAGING:
@@ -177,6 +186,8 @@ async def bodies(broker: Broker, call: Call, message: None) -> Bodies:
 
     def read(connection: Connection) -> list[bytes]:
         container = readable(connection, call.uuid("containerId"), call.session)
+        if container.deleted:
+            raise ConflictError(_DELETED)
         values = {
             "container": container.id,
             "from": query.from_,
@@ -232,11 +243,11 @@ def _governing(
     authors: set[bytes] = set()
     if first == container.governing_version <= last:
         rows = [ahead.governing or _stored(connection, container, first)]
-        records = [parse_record(row.body) for row in rows]
+        records = [parse_bare(row.body) for row in rows]
     else:
         records = []
         for row in sql.governing(connection, container.id, first, last):
-            record = parse_record(row.body)
+            record = parse_bare(row.body)
             if len(records) < _PAGE_RECORDS:
                 records.append(record)
             else:  # not of this page: of those only who is to be shown counts
@@ -252,7 +263,8 @@ def _governing(
             given = version
             access = _list_view(connection, container.id, version, names, ahead)
             size += len(access.entryHashes) + 160 * len(access.disclosed)
-        signed = SignedObject.of(Signed(row.body, row.signature))
+        body = bare_body(row.body) if container.deleted else row.body
+        signed = SignedObject.of(Signed(body, row.signature))
         views.append(GoverningView(record=signed, accessList=access))
         size += len(row.body) + len(row.signature)
         if size > PAGE_BYTES:
@@ -289,7 +301,9 @@ def _shown(
     """
     if container.permissions & ContainerAccessLevel.ViewAccess and not container.deleted:
         return [None] * len(records)
-    names = {user.fingerprint, head.author} | later
+    names = {head.author} | later
+    if not container.deleted:
+        names.add(user.fingerprint)
     shown: list[set[bytes] | None] = []
     for record in reversed(records):
         names = names | {governing_of(record).accessAuthor}
@@ -315,7 +329,7 @@ def _head(container: Row[Any]) -> SignedObject | None:
 
 
 def _skipped(connection: Connection, container: Row[Any], since: int | None) -> list[bytes]:
-    if since is None or since >= container.version:
+    if since is None or since >= container.version or container.deleted:
         return []
     rows = connection.execute(
         sql.BODIES,

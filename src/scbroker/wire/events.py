@@ -7,7 +7,8 @@ from typing import Annotated, Final, Literal, get_args
 from msgspec import Meta
 
 from scbroker.crypto.verify import HASH_SIZE, labelled_hash
-from scbroker.wire.codec import MAX_APPLICATION, Hash, Id, Message, Time, Uint, encode
+from scbroker.records.canonical import encode_value
+from scbroker.wire.codec import MAX_APPLICATION, Hash, Id, Message, Time, Uint
 from scbroker.wire.containers import TypeLabel
 
 MAX_PAGE: Final = 1000
@@ -53,5 +54,9 @@ class Events(Message, frozen=True, kw_only=True):
 
 
 def digest_with(digest: bytes, event: Event) -> bytes:
-    """The digest of a run of events from that of those before its last; both ends keep it."""
-    return labelled_hash("event", digest + encode(event))
+    """The digest of a run of events from that of those before its last; both ends keep it.
+
+    It covers what outlives the deletion of a container: number, kind and container of each event.
+    """
+    kept = [event.id, event.eventType, event.containerId]
+    return labelled_hash("event", digest + encode_value(kept))

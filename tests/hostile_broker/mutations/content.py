@@ -186,7 +186,7 @@ SEALED: Final = [
 ]
 
 _NO_SIGNATURE: Final = Edit(
-    _JUDGE, "    key.verify(LABEL, signed.body, signed.signature)\n", "    del key\n"
+    _JUDGE, "    key.verify(LABEL, bare_body(signed.body), signed.signature)\n", "    del key\n"
 )
 _HANDED_OUT: Final = "nothing_that_is_handed_out_unopened_is_the_brokers_word"
 _SHOWN: Final = "nothing_that_is_shown_of_a_container_is_the_brokers_word"

@@ -21,7 +21,7 @@ _VERIFY: Final = "src/scbroker/crypto/verify.py"
 _REGISTRATION: Final = "src/scbroker/server/accounts.py"
 
 _NO_SIGNATURE: Final = Edit(
-    _JUDGE, "    key.verify(LABEL, signed.body, signed.signature)\n", "    del key\n"
+    _JUDGE, "    key.verify(LABEL, bare_body(signed.body), signed.signature)\n", "    del key\n"
 )
 _ANY_AUTHOR: Final = Edit(
     _JUDGE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -10,13 +11,18 @@ from sqlalchemy import Connection, Row
 from scbroker.crypto.verify import sha256
 from scbroker.errors import IntegrityError
 from scbroker.records.access_list import AccessList, wrap_hash
-from scbroker.records.container_record import Part, Role, check_segment_hashes, type_hash
+from scbroker.records.container_record import (
+    Part,
+    Role,
+    bare_body,
+    check_segment_hashes,
+    type_hash,
+)
 from scbroker.records.ids import user_id_of
 from scbroker.records.judge import (
     InForce,
     Known,
     check_list,
-    check_skipped,
     governing_of,
     judge_first,
     judge_next,
@@ -57,7 +63,7 @@ class ContainerCheck:
             self._check_authors()
         with self._findings.of(self.name):
             if self._row.deleted:
-                self._check_buried()
+                self._check_emptied()
             else:
                 self._check_type(force)
                 self._check_members(force.access)
@@ -65,14 +71,21 @@ class ContainerCheck:
             self._check_parts(head)
 
     def _judge_all(self) -> tuple[Known | None, InForce | None]:
-        """Every record after the one before it: signature, hash chain, rules, list."""
+        """Every record after the one before it: signature, hash chain, rules, list.
+
+        Of a deleted container those that govern and the tombstone: links lead from one to the next.
+        """
         parent: Known | None = None
         force: InForce | None = None
         lists: set[int] = set()
         for row in self._rows():
             expected = 1 if parent is None else parent.record.version + 1
-            if row.version != expected:
+            if not self._row.deleted and row.version != expected:
                 raise IntegrityError(f"Version {expected} is missing.")
+            if self._is_to_go(row):
+                continue
+            if row.version != expected:
+                parent = None
             try:
                 known = self._known(row)
                 access = self._list_of(known)
@@ -87,6 +100,18 @@ class ContainerCheck:
             raise IntegrityError("There are access lists that no record names.")
         return parent, force
 
+    def _is_to_go(self, row: Row[Any]) -> bool:
+        """Whether this record does not outlive the deletion, and the purge has not come to it yet."""
+        if not self._row.deleted or row.governing or row.version == self._row.version:
+            return False
+        if not self._is_purging:
+            raise IntegrityError(f"Version {row.version} outlived the deletion.")
+        return True
+
+    @functools.cached_property
+    def _is_purging(self) -> bool:
+        return self._all(sql.FIND_PURGE).first() is not None
+
     def _rows(self) -> Iterator[Row[Any]]:
         first = 0
         while True:
@@ -100,8 +125,10 @@ class ContainerCheck:
         return self._connection.execute(statement, {"container": self._row.id, **values})
 
     def _known(self, row: Row[Any]) -> Known:
-        known = Known.parse(row.body)
+        known = Known.parse_bare(row.body) if self._row.deleted else Known.parse(row.body)
         record = known.record
+        if self._row.deleted and not self._is_purging and row.body != bare_body(row.body):
+            raise IntegrityError("Its parts outlived the deletion.")
         if (record.containerId, record.version) != (self._row.id, row.version):
             raise IntegrityError("It is another container's, or another version.")
         if (record.governing is not None) != row.governing:
@@ -136,14 +163,10 @@ class ContainerCheck:
         access: AccessList | None,
         parent: Known | None,
     ) -> InForce:
-        if force is None or parent is None:
+        if force is None:
             if access is None:
                 raise IntegrityError("A first record says who has access (rule 1).")
             return judge_first(known, access, now())
-        if self._row.deleted and known.record.governing is None and not known.record.tombstone:
-            # Of lists the entries of others were left alone, and they judge what governs.
-            check_skipped(known, force.known, parent, now())
-            return force
         return judge_next(known, force, access, parent, now())
 
     def _check_purged(self) -> None:
@@ -195,9 +218,10 @@ class ContainerCheck:
         if rows:
             raise IntegrityError("It has members whom its access list does not name.")
 
-    def _check_buried(self) -> None:
-        if any(row.wrap is not None for row in self._all(sql.MEMBERS)):
-            raise IntegrityError("It was deleted, and wraps were not.")
+    def _check_emptied(self) -> None:
+        kept = (row.permissions or row.expires_at or row.wrap for row in self._all(sql.MEMBERS))
+        if any(kept):
+            raise IntegrityError("It was deleted, and its members' rights or wraps were not.")
         if self._row.type is not None:
             raise IntegrityError("It was deleted, and its type was not.")
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from scbroker.server.admin.opened import Place, Tell, opened
 from scbroker.server.admin.owner import unnamed
+from scbroker.server import tombstones
 from scbroker.server.broker import Broker
 from scbroker.server.deletion import finish
 from scbroker.server.sweeping import sweep_some
@@ -25,6 +26,7 @@ class Sweeping:
     """What went so far, and what was left for its age."""
 
     users: int = 0
+    containers: int = 0
     parts: int = 0
     objects: int = 0
     strange: int = 0
@@ -37,6 +39,7 @@ class Sweeping:
             f"; {self.young} strange objects are younger than an hour: left" if self.young else ""
         )
         ended = f", and what was left of {self.users} deleted users" if self.users else ""
+        ended += f", and of {self.containers} deleted containers" if self.containers else ""
         stuck = f"; {self.stuck} could not be removed" if self.stuck else ""
         return (
             f"Removed {self.parts} contents that were replaced or not finished, {self.objects} objects "
@@ -50,6 +53,7 @@ async def sweep(place: Place, tell: Tell) -> None:
     async with opened(place) as found:
         broker = Broker(place.settings, found.database, found.blobs, b"", frozenset())
         done.users = await finish(broker)
+        done.containers = await tombstones.finish(broker)
         more = True
         while more:
             swept = await sweep_some(broker)
