@@ -221,13 +221,11 @@ class Book:
         self.claim(list(bodies) == numbers, f"versions have gaps: {list(bodies)}")
         self.claim(bodies[base] == kept.bodies[-1], "a record that was written is another now")
         for version in numbers[1:]:
-            self._add(kept, self._writer(kept, version, bodies[version], attempts), bodies, given)
+            self._add(kept, self._writer(version, bodies[version], attempts), bodies, given)
         for attempt in attempts:
             self._judge(attempt, kept.since(base), given)
 
-    def _writer(
-        self, kept: Kept, version: int, body: bytes, attempts: Sequence[Attempt]
-    ) -> Attempt:
+    def _writer(self, version: int, body: bytes, attempts: Sequence[Attempt]) -> Attempt:
         """The one operation that wrote this record."""
         may = [
             attempt

@@ -145,9 +145,7 @@ def test_a_log_of_several_pages_comes_whole_and_by_any_range(
 
 
 def _write_rows(broker: BrokerProcess, user: uuid.UUID, count: int) -> None:
-    columns = (
-        "user_id, event_type, container_id, container_type, date, version, application, changes"
-    )
+    columns = "user_id, event_type, container_id, container_type, date, version, application, changes, salt"
     rows = range(1, count + 1)
     for start in range(0, count, 500):
         some = rows[start : start + 500]
@@ -155,7 +153,8 @@ def _write_rows(broker: BrokerProcess, user: uuid.UUID, count: int) -> None:
         for number in some:
             label = "odd" if number % 2 else "even"
             values += [user.bytes, "Updated", user.bytes, label, clock(), number, "by hand", 1]
-        places = ", ".join(f"({', '.join('?' * 8)})" for _ in some)
+            values.append(user.bytes)
+        places = ", ".join(f"({', '.join('?' * 9)})" for _ in some)
         query(broker.database_url, f"INSERT INTO events ({columns}) VALUES {places}", *values)
 
 
@@ -277,7 +276,7 @@ def test_marks_of_an_earlier_version_still_hold(
     assert marks.swap("events", b"", mark, msgspec.msgpack.encode(fields[:3]))
     drop_old_events(broker)
     assert [event.id for event in alice.getEvents().result(PATIENCE)] == [5, 6, 7, 8]
-    query(broker.database_url, "UPDATE events SET event_type = 'Accessed' WHERE id = 6 AND user_id = ?",
+    query(broker.database_url, "UPDATE events SET version = 99 WHERE id = 6 AND user_id = ?",
           id_of(alice).bytes)  # fmt: skip
     assert marks.swap("events", b"", marks.get("events", b""), msgspec.msgpack.encode(fields[:3]))
     with pytest.raises(BrokerError.forkError):

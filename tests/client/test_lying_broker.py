@@ -28,7 +28,7 @@ from scbroker.client.session import Session
 from scbroker.records.container_record import SEALED_SEGMENT
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, ListView
-from scbroker.wire.events import Events
+from scbroker.wire.events import Event, Events, details_hash
 from scbroker.wire.users import KeyRecords
 from tests.brokers import BrokerProcess
 from tests.client.conftest import id_of
@@ -350,6 +350,14 @@ def _events(change: Lie) -> Lie:
     return lambda page: replace(page, events=change(list(page.events)))
 
 
+def emptied(event: Event, details_hash: bytes) -> Event:
+    """The event as it stands in a log once its container is deleted."""
+    return replace(
+        event, containerType=None, version=0, relatedUserId=None, applicationName="", changes=[],
+        salt=None, detailsHash=details_hash,
+    )  # fmt: skip
+
+
 LOG_LIES: dict[str, tuple[Lie, type[BrokerError]]] = {
     "one left out": (_events(lambda e: e[:1] + e[2:]), BrokerError.integrityError),
     "the last left out": (_events(lambda e: e[:-1]), BrokerError.integrityError),
@@ -360,12 +368,26 @@ LOG_LIES: dict[str, tuple[Lie, type[BrokerError]]] = {
         _events(lambda e: [replace(e[1], id=e[0].id), replace(e[0], id=e[1].id), *e[2:]]),
         BrokerError.forkError,
     ),
-    "one of another kind": (
-        _events(lambda e: [replace(e[0], eventType="Accessed"), *e[1:]]),
+    "one with another content": (
+        _events(lambda e: [replace(e[0], version=7), *e[1:]]),
         BrokerError.forkError,
     ),
     "one of another container": (
         _events(lambda e: [replace(e[0], containerId=str(uuid.UUID(int=7))), *e[1:]]),
+        BrokerError.forkError,
+    ),
+    "one with another content beside the hash of its own": (
+        _events(
+            lambda e: [replace(e[0], version=7, salt=None, detailsHash=details_hash(e[0])), *e[1:]]
+        ),
+        BrokerError.brokerFaultError,
+    ),
+    "one without its content": (
+        _events(lambda e: [replace(e[0], salt=None), *e[1:]]),
+        BrokerError.brokerFaultError,
+    ),
+    "one emptied, with another hash": (
+        _events(lambda e: [emptied(e[0], bytes(32)), *e[1:]]),
         BrokerError.forkError,
     ),
     "cut short": (
@@ -404,9 +426,9 @@ def test_a_fresh_device_believes_a_changed_event_and_no_gap_which_is_the_limit(
     lie, error = LOG_LIES["one left out"]
     with lying(lie, (Events,)), pytest.raises(error):
         fresh.getEvents().result(PATIENCE)
-    lie, _ = LOG_LIES["one of another kind"]
+    lie, _ = LOG_LIES["one with another content"]
     with lying(lie, (Events,)):
-        assert fresh.getEvents().result(PATIENCE)[0].eventType == "Accessed"
+        assert fresh.getEvents().result(PATIENCE)[0].version == 7
     with pytest.raises(BrokerError.forkError):
         fresh.getEvents().result(PATIENCE)
     assert fresh.getContainerMetadata(shared).result(PATIENCE).version == 3

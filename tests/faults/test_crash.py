@@ -120,7 +120,8 @@ DAMAGES = {
     ),
     "an event stands there twice": (
         f"INSERT INTO events SELECT NULL, user_id, NULL, event_type, container_id, container_type, "
-        f"date, version, related_user_id, application, changes, previous_type FROM events "
+        f"date, version, related_user_id, application, changes, previous_type, salt, details_hash "
+        f"FROM events "
         f"WHERE container_id IN {LIVING} AND version = 1",
         "DELETE FROM events WHERE row_id > (SELECT max(row_id) FROM kept)",
         "events",

@@ -265,6 +265,7 @@ def _page(
         Event(
             id=first + n, eventType="Updated", containerId=_ID, containerType="note", date=START,
             version=version, relatedUserId=None, applicationName="a", changes=["header"],
+            salt=bytes(16),
         )
         for n in range(count)
     ]  # fmt: skip

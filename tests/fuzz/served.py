@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from scbroker.client.transport import Endpoint, Transport
 from scbroker.crypto.seal import Octets
+from scbroker.crypto.verify import labelled_hash
 from scbroker.records.access_list import SaltedEntry, list_hash
-from scbroker.records.container_record import LABEL, record_hash
+from scbroker.records.container_record import LABEL
 from scbroker.records.ids import container_id_of
 from scbroker.records.key_record import Signed
 from scbroker.vocabulary import ContainerAccessLevel as Level
@@ -23,7 +24,7 @@ from tests.fuzz.messagepack import read, write
 from tests.fuzz.programs import Document, list_of, tree
 from tests.fuzz.stage import PEOPLE, author_of, mark_of, public_key_of, stage
 from tests.vectors.cast import DAY, START, cast
-from tests.vectors.story import Made
+from tests.vectors.story import Made, signed_form
 
 HASHES, LINKS, SIGNATURES, NAMES = 1, 2, 4, 8
 NOW: Final = START + 40 * DAY
@@ -141,15 +142,19 @@ def mend(document: Document, fixups: int) -> list[Signed]:
                 hashes = b"".join(item.hash for item in salted(entries))
                 governing[2] = list_hash(row[0], governing[0] % 2**64, hashes)
         if fixups & LINKS and isinstance(row, list) and len(row) == 12 and number:
-            row[2], row[3], row[7] = number + 1, record_hash(signed[-1].body), link
+            row[2], row[3], row[7] = number + 1, _hash_of(signed[-1].body), link
         body = row if isinstance(row, bytes) else b"\x01" + write(tree(row))
         if governing is not None and isinstance(row, list):
-            link = [row[2], record_hash(body)]
+            link = [row[2], _hash_of(body)]
         author = author_of(row[4]) if isinstance(row, list) and len(row) == 12 else None
         if fixups & SIGNATURES and author is not None:
-            signature = mark_of(public_key_of(author, row[5]), LABEL, body)
+            signature = mark_of(public_key_of(author, row[5]), LABEL, signed_form(body))
         signed.append(Signed(body, signature if isinstance(signature, bytes) else b""))
     return signed
+
+
+def _hash_of(body: bytes) -> bytes:
+    return labelled_hash(LABEL, signed_form(body))
 
 
 def salted(entries: Any) -> list[SaltedEntry]:

@@ -100,7 +100,7 @@ def bytes_to_be_signed(alice: User, eve: User, story: Story) -> dict[str, bytes]
         "a record": story.follow(eve, tombstone=True).record.body,
         "a key record": encode_object(theirs),
         "an order": ordered(alice, "delete-user", signed_by=eve.ring.signing[0]).order,
-        "a hash": container_record.record_hash(b"x"),
+        "a hash": container_record.record_hash(story.requests[0].record.body),
         "nothing": b"",
     }
 

@@ -10,6 +10,7 @@ from time import sleep
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import Event, Events
@@ -40,7 +41,7 @@ def _log(user: User) -> list[Event]:
     """The whole of a user's log, which has no gap."""
     answer = user.wire.call("GET", "/v1/events").expect(200).message(Events)
     assert [event.id for event in answer.events] == list(range(1, answer.lastId + 1))
-    return answer.events
+    return [replace(event, salt=None, detailsHash=None) for event in answer.events]
 
 
 def _told(user: User, *stories: Story) -> list[tuple[str, int]]:
@@ -77,7 +78,7 @@ def _scene(
 
 
 def _expiry(scene: Scene, **changes: Any) -> Event:
-    """What Bob is to be told."""
+    """What Bob is to be told, but for the salt."""
     fields: dict[str, Any] = {
         "id": 2,
         "eventType": "Deleted",
@@ -88,6 +89,7 @@ def _expiry(scene: Scene, **changes: Any) -> Event:
         "relatedUserId": None,
         "applicationName": "",
         "changes": [],
+        "salt": None,
     }
     return Event(**(fields | changes))
 
@@ -128,7 +130,8 @@ def test_whoever_looks_with_a_filter_is_told_all_the_same(new_user: NewUser) -> 
     _pass(scene.ends)
     answer = scene.bob.wire.call("GET", "/v1/events?eventType=Added&startId=7").expect(200)
     assert answer.message(Events) == Events(events=[], firstId=1, lastId=2)
-    assert scene.bob.events(eventType="Deleted") == [_expiry(scene)]
+    [told] = scene.bob.events(eventType="Deleted")
+    assert replace(told, salt=None) == _expiry(scene)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from msgspec.structs import replace
 from sqlalchemy import Connection, MetaData
 
 from scbroker.errors import OverloadedError
@@ -119,6 +120,7 @@ NEW_IN = {
     "0003": {"users": {"first_event", "dropped_digest"}},
     "0007": {"events": {"previous_type"}},
     "0008": {"users": {"deleted"}},
+    "0009": {"events": {"salt", "details_hash"}},
 }
 NEW_TABLES = {"0005": {"doomed_users"}, "0008": {"authors"}, "0009": {"containers_to_purge"}}
 EARLIER = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
@@ -223,10 +225,14 @@ def test_a_database_of_an_earlier_revision_goes_on_with_all_that_is_in_it(
     assert set(query(database_url, f"SELECT {new} FROM users")) == {(1, 1, None)}
     for user, log in logs.items():
         user.wire.close()
-        assert user.events()[: len(log)] == log
+        now = user.events()[: len(log)]
+        bare = [[replace(e, salt=None, detailsHash=None) for e in each] for each in (now, log)]
+        assert bare[0] == bare[1]
     # Who expired is told so, as anybody is.
     sleep(max(0, ends - clock()) / 1e6)
-    expiries = [(e.eventType, e.date) for e in bob.events() if e.relatedUserId is None and e.version]
+    expiries = [
+        (e.eventType, e.date) for e in bob.events() if e.relatedUserId is None and e.version
+    ]
     assert expiries == [("Deleted", ends)]
     for name, user in readers.items():
         path = f"{stories[name].path}?header=1&content=1"

@@ -545,7 +545,9 @@ def test_a_deletion_leaves_what_proves_it_and_nothing_else(
         sleep(0.05)
     story.tell(alice, story.follow(alice, tombstone=True))
     url, of = broker.database_url, "WHERE container_id = ?"
-    kept = query(url, f"SELECT version, body, signature FROM records {of} ORDER BY version", story.id)
+    kept = query(
+        url, f"SELECT version, body, signature FROM records {of} ORDER BY version", story.id
+    )
     bodies = [story.requests[n].record for n in (0, 2, 3)]
     assert kept == [
         (version, bare_body(signed.body), signed.signature)
@@ -562,7 +564,9 @@ def test_a_deletion_leaves_what_proves_it_and_nothing_else(
     assert not [field for _, body, _ in kept for field in gone if field in body]
     [(entries,)] = query(url, f"SELECT entries FROM access_lists {of}", story.id)
     assert [user.name in entries for user in (alice, bob, carol)] == [True, False, False]
-    members = query(url, f"SELECT user_id, permissions, expires_at, wrap FROM members {of}", story.id)
+    members = query(
+        url, f"SELECT user_id, permissions, expires_at, wrap FROM members {of}", story.id
+    )
     ids = [user.ring.userId.bytes for user in (alice, bob, carol)]
     assert sorted(members) == sorted((each, 0, None, None) for each in ids)
     for table in ("parts", "accesses", "containers_to_purge"):

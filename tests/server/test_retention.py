@@ -127,11 +127,11 @@ def test_a_long_log_goes_in_bites_and_others_do_not_keep_it(
 
 def write_rows(broker: BrokerProcess, user: User, count: int, date: int) -> None:
     own = user.ring.userId.bytes
-    columns = "event_type, container_id, date, application, changes, user_id, version"
-    row = f"('Updated', ?, {date}, 'by hand', 1, ?, 1)"
+    columns = "event_type, container_id, date, application, changes, user_id, version, salt"
+    row = f"('Updated', ?, {date}, 'by hand', 1, ?, 1, ?)"
     for start in range(0, count, 400):
         some = min(400, count - start)
-        values = [own, own] * some
+        values = [own, own, own] * some
         places = ", ".join([row] * some)
         query(broker.database_url, f"INSERT INTO events ({columns}) VALUES {places}", *values)
 

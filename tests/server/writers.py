@@ -32,8 +32,8 @@ from scbroker.records.container_record import (
     Link,
     Part,
     Role,
-    key_commitment,
     bare_body,
+    key_commitment,
     record_hash,
     wrap_info,
 )

@@ -185,12 +185,16 @@ def sign(
 
 
 def sign_body(body: bytes, author: Person, key_index: int = 0) -> Signed:
-    """A body with its author's signature, which covers the bare form of what is a record."""
+    """A body with its author's signature."""
+    return Signed(body, author.sign(signed_form(body), LABEL, key_index).signature)
+
+
+def signed_form(body: bytes) -> bytes:
+    """The bytes of a record that its signature covers; of anything else all of them."""
     try:
-        form = bare_body(body)
+        return bare_body(body)
     except IntegrityError:
-        form = body
-    return Signed(body, author.sign(form, LABEL, key_index).signature)
+        return body
 
 
 def plain(record: ContainerRecord) -> list[Any]:

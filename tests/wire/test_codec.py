@@ -52,7 +52,7 @@ EXAMPLES: list[Message] = [
     containers.SentChunks(chunks=[containers.SentChunk(index=0, name="parts/bf/x", hashes=HASH)]),
     events.Events(events=[events.Event(
         id=1, eventType="Updated", containerId=ID, containerType=None, date=0, version=1,
-        relatedUserId=ID, applicationName="app", changes=["header", "type"])],
+        relatedUserId=ID, applicationName="app", changes=["header", "type"], salt=bytes(16))],
         firstId=1, lastId=1),
 ]  # fmt: skip
 KINDS = sorted({type(example) for example in EXAMPLES}, key=lambda kind: kind.__name__)

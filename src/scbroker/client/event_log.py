@@ -168,6 +168,7 @@ async def _fetch(session: Session, criteria: Criteria, told: _Told) -> _Log:
             end = min(end, last)
         ids = [event.id for event in page.events]
         _check_order(ids, expected)
+        _check_details(page.events)
         found += page.events
         count += len(ids)  # also of what was dropped meanwhile, or it would never end
         if count > _MOST:
@@ -206,6 +207,22 @@ def _check_ends(page: Events, told: _Told) -> None:
 def _check_order(ids: Sequence[int], first: int) -> None:
     if any(b <= a for a, b in itertools.pairwise(ids)) or (ids and ids[0] < first):
         raise BrokerFaultError("The broker's events are out of order.")
+
+
+def _check_details(events: Sequence[Event]) -> None:
+    """An event has details with their salt, or the hash of details that it does not show any more.
+
+    With both, a broker could show other details beside the hash of those that were shown before.
+    """
+    for event in events:
+        types = event.containerType, event.previousContainerType
+        said = *types, event.relatedUserId, event.applicationName, event.version
+        is_empty = said == (None, None, None, "", 0) and not event.changes
+        is_emptied = event.salt is None and event.detailsHash is not None and is_empty
+        if not is_emptied and (event.salt is None or event.detailsHash is not None):
+            raise BrokerFaultError(
+                "The broker's event has neither its details nor their hash alone."
+            )
 
 
 def _check_whole(log: _Log, begun: Mark, mark: Mark) -> None:

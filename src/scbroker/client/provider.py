@@ -945,9 +945,15 @@ class BrokerProvider(Protocol):
 
     @operation
     def deleteContainer(self, *args: Any, **kwargs: Any) -> Any:
-        """Destroys the container for everybody. Needs Delete; cannot be undone.
+        """Delete the container for everybody. Needs Delete; cannot be undone, and the id is never used again.
 
-        The broker keeps the signed tombstone alone, and the id is never used again."""
+        The broker removes content, header, type, permissions and wraps, and empties what event logs said of
+        the container. It keeps what proves the deletion to the members: the signed tombstone, and the signed
+        records that began the container or changed access or type, without their parts: their authors, times
+        and hashes, the authors' entries of the access lists, and the members' user ids.
+
+        Raises `permissionDeniedError` without Delete, `notFoundError` without access, `deletedError` if it is
+        deleted already. The broker learns who deletes the container, and when."""
 
     @overload
     def getPublicKeys(

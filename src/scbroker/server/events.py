@@ -347,9 +347,10 @@ def _page(connection: Connection, user_id: bytes, query: EventQuery) -> Events:
 
 
 def event_of(row: Row[Any]) -> Event:
+    """An event as its user gets it; one without a number yet has 0."""
     related = row.related_user_id
     return Event(
-        id=row.id,
+        id=row.id or 0,
         eventType=row.event_type,
         containerId=str(uuid.UUID(bytes=row.container_id)),
         containerType=row.container_type,
@@ -359,4 +360,6 @@ def event_of(row: Row[Any]) -> Event:
         applicationName=row.application,
         changes=[name for bit, name in enumerate(_CHANGES) if row.changes >> bit & 1],
         previousContainerType=row.previous_type,
+        salt=row.salt,
+        detailsHash=row.details_hash,
     )

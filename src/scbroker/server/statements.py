@@ -499,7 +499,7 @@ NEXT_LOG_WITH: Final = (
     .limit(1)
 )
 EVENTS_TO_EMPTY: Final = (
-    select(events.c.row_id)
+    select(events)
     .where(
         events.c.container_id == b("container"),
         events.c.user_id == b("user"),
@@ -508,13 +508,16 @@ EVENTS_TO_EMPTY: Final = (
     )
     .limit(b("count"))
 )
-EMPTY_EVENTS: Final = (
+EMPTY_EVENT: Final = (
     update(events)
-    .where(events.c.user_id == b("user"), events.c.row_id.in_(b("rows", expanding=True)))
+    .where(events.c.user_id == b("user"), events.c.row_id == b("row"))
     .values(
         version=0,
         date=b("deleted_at"),
+        salt=None,
+        details_hash=b("hash"),
         container_type=None,
+        previous_type=None,
         related_user_id=None,
         application="",
         changes=0,

@@ -6,6 +6,8 @@ key. Changes go through `migrations/`; a test compares the two.
 
 from __future__ import annotations
 
+from functools import partial
+from secrets import token_bytes
 from typing import Final
 
 from sqlalchemy import (
@@ -21,6 +23,8 @@ from sqlalchemy import (
     Table,
     text,
 )
+
+from scbroker.wire.events import SALT_SIZE
 
 metadata: Final = MetaData()
 
@@ -268,6 +272,8 @@ events: Final = Table(
     Column("application", String(256), nullable=False),
     Column("changes", SmallInteger, nullable=False),
     Column("previous_type", String(256)),
+    Column("salt", LargeBinary(SALT_SIZE), default=partial(token_bytes, SALT_SIZE)),
+    Column("details_hash", LargeBinary(32)),
     sqlite_autoincrement=True,
 )
 Index("events_of_user", events.c.user_id, events.c.id, unique=True)
@@ -281,8 +287,8 @@ Index(
 )
 # For a page of one container's events, and for emptying them in all logs, numbered or not.
 Index("events_of_container", events.c.container_id, events.c.user_id, events.c.id)
-# For the other criteria of a page, and in its order. Numbered once, an event stays as it is. Each condition is what
-# the queries say that the index is for: kinds of a type are not looked for among all types.
+# For the other criteria of a page, and in its order. Numbered once, an event stays as it is. Each condition
+# is what the queries say that the index is for: kinds of a type are not looked for among all types.
 for _name, _columns, _numbered in (
     ("events_of_type", [events.c.container_type, events.c.event_type], "id IS NOT NULL"),
     (

@@ -17,7 +17,9 @@ from sqlalchemy import Connection, Row
 from scbroker.records.container_record import bare_body, parse_bare
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, now
+from scbroker.server.events import event_of
 from scbroker.server.stored_lists import StoredList
+from scbroker.wire.events import details_hash
 
 _RECORDS: Final = 500
 _EVENTS: Final = 500
@@ -135,17 +137,19 @@ def _purge_accesses(connection: Connection, container_id: bytes) -> bool:
 def _purge_events(connection: Connection, head: Row[Any], past: bytes) -> bool:
     """Empties the events of one user's log that tell of the container, but for the deletion's own.
 
-    Their ids stay, for a log without gaps; a version of 0 marks them as emptied.
+    Their ids stay, for a log without gaps, and the hash of what they said, for its digest. A version of 0
+    marks them as emptied.
     """
     at = {"container": head.container_id}
     user_id = connection.execute(sql.NEXT_LOG_WITH, {**at, "last": past}).scalar_one_or_none()
     if user_id is None:
         return False
     values = {**at, "user": user_id, "deletion": head.version, "count": _EVENTS}
-    found = connection.execute(sql.EVENTS_TO_EMPTY, values).scalars().all()
+    found = connection.execute(sql.EVENTS_TO_EMPTY, values).all()
     if found:
-        deleted_at = parse_bare(head.body).time
-        connection.execute(sql.EMPTY_EVENTS, {"user": user_id, "rows": found, "deleted_at": deleted_at})
+        at = {"user": user_id, "deleted_at": parse_bare(head.body).time}
+        emptied = [{**at, "row": row.row_id, "hash": details_hash(event_of(row))} for row in found]
+        connection.execute(sql.EMPTY_EVENT, emptied)
     if len(found) < _EVENTS:
-        connection.execute(sql.SET_PURGE, {**at, "past_user": user_id})
+        connection.execute(sql.SET_PURGE, {"container": head.container_id, "past_user": user_id})
     return True

@@ -14,6 +14,7 @@ from scbroker.wire.containers import TypeLabel
 MAX_PAGE: Final = 1000
 NO_EVENTS: Final = bytes(HASH_SIZE)
 """The digest of no events."""
+SALT_SIZE: Final = 16
 Change = Literal["header", "content", "access", "type"]
 _MAX_CHANGES: Final = len(get_args(Change))
 
@@ -32,6 +33,9 @@ class EventQuery(Message, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = MAX_PAGE
 
 
+EventSalt = Annotated[bytes, Meta(min_length=SALT_SIZE, max_length=SALT_SIZE)]
+
+
 class Event(Message, frozen=True, kw_only=True, omit_defaults=True):
     id: Uint
     eventType: EventType
@@ -42,7 +46,10 @@ class Event(Message, frozen=True, kw_only=True, omit_defaults=True):
     relatedUserId: Id | None
     applicationName: Annotated[str, Meta(max_length=MAX_APPLICATION)]
     changes: Annotated[list[Change], Meta(max_length=_MAX_CHANGES)]
+    salt: EventSalt | None
+    """None once the container is deleted; detailsHash then stands for what the event said."""
     previousContainerType: TypeLabel | None = None
+    detailsHash: Hash | None = None
 
 
 class Events(Message, frozen=True, kw_only=True):
@@ -53,10 +60,24 @@ class Events(Message, frozen=True, kw_only=True):
     """Of the events 1 to firstId - 1, which are not kept any more."""
 
 
+def details_hash(event: Event) -> bytes:
+    """The hash of what an event says beside kind and container; the salt keeps it from being guessed."""
+    if event.detailsHash is not None:
+        return event.detailsHash
+    return labelled_hash(
+        "event-details",
+        event.salt or b"",
+        encode_value([
+            event.containerType, event.date, event.version, event.relatedUserId,
+            event.applicationName, event.changes, event.previousContainerType,
+        ]),
+    )  # fmt: skip
+
+
 def digest_with(digest: bytes, event: Event) -> bytes:
     """The digest of a run of events from that of those before its last; both ends keep it.
 
-    It covers what outlives the deletion of a container: number, kind and container of each event.
+    It stays what it was when the deletion of a container takes the details of events away.
     """
-    kept = [event.id, event.eventType, event.containerId]
+    kept = [event.id, event.eventType, event.containerId, details_hash(event)]
     return labelled_hash("event", digest + encode_value(kept))

@@ -390,8 +390,7 @@ ROLLBACK: Final = [
         "a lower version is a rollback",
         Edit(
             _READING,
-            "    if mark is not None and parse_record((head or views[-1].record).body).version"
-            " < mark.version:\n",
+            "    if mark is not None and last.version < mark.version:\n",
             "    if False:\n",
         ),
         tests_of(

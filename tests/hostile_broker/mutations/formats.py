@@ -425,8 +425,7 @@ EVENT_LOG: Final = [
         "a device takes nothing older than it has seen",
         Edit(
             _READING,
-            "    if mark is not None and parse_record((head or views[-1].record).body).version"
-            " < mark.version:\n",
+            "    if mark is not None and last.version < mark.version:\n",
             "    if False:\n",
         ),
         tests_of(

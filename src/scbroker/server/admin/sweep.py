@@ -11,9 +11,9 @@ import datetime
 from dataclasses import dataclass
 from typing import Final
 
+from scbroker.server import tombstones
 from scbroker.server.admin.opened import Place, Tell, opened
 from scbroker.server.admin.owner import unnamed
-from scbroker.server import tombstones
 from scbroker.server.broker import Broker
 from scbroker.server.deletion import finish
 from scbroker.server.sweeping import sweep_some

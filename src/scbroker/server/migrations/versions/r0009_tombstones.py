@@ -1,4 +1,7 @@
-"""Deleted containers that are not purged yet, and the events of one container in all logs."""
+"""Deleted containers that are not purged yet, and the events of one container in all logs.
+
+Events get a salt each. A digest of dropped events that was made without is of no more use.
+"""
 
 from __future__ import annotations
 
@@ -19,5 +22,11 @@ def upgrade() -> None:
         sa.Column("past_user", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("container_id"),
     )
+    op.add_column("events", sa.Column("salt", sa.LargeBinary(length=16)))
+    op.add_column("events", sa.Column("details_hash", sa.LargeBinary(length=32)))
+    if op.get_bind().dialect.name == "sqlite":
+        op.execute("UPDATE events SET salt = randomblob(16)")
+    else:
+        op.execute("UPDATE events SET salt = uuid_send(gen_random_uuid())")
     op.drop_index("events_of_container", "events")
     op.create_index("events_of_container", "events", ["container_id", "user_id", "id"])
