@@ -84,6 +84,7 @@ _COLUMNS: Final = {
     "sequence": "n % 3",
     "key_records.user_id": "decode(md5('user' || n / 3), 'hex')",
     "key_files.user_id": "decode(md5('user' || n), 'hex')",
+    "containers_to_purge.deleted_at": "n",
     "containers_to_purge.container_id": "decode(md5('container' || n), 'hex')",
     "doomed_users.user_id": "decode(md5('user' || n), 'hex')",
     "since": f"{NOW} + n",

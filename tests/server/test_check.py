@@ -15,6 +15,7 @@ import pytest
 from scbroker.records.container_record import SEGMENT, Role
 from scbroker.server import commands
 from scbroker.server.settings import Settings
+from scbroker.server.stored_lists import StoredList
 from tests.brokers import BrokerProcess, Wire, clock
 from tests.client.engines import postgresql_when_long
 from tests.conftest import StartBroker
@@ -359,7 +360,53 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
         lambda k: k.run("UPDATE containers SET type = 'x' WHERE id = ?", k.deleted.id),
         "deleted", "type", True,
     ),
+    "a deleted container has its type's salt still": (
+        lambda k: k.run("UPDATE containers SET type_salt = id WHERE id = ?", k.deleted.id),
+        "deleted", "type", True,
+    ),
+    "a record outlived the deletion": (
+        _sql("INSERT INTO records SELECT container_id, 2, false, body, signature FROM records"
+             " WHERE container_id = ? AND version = 3", lambda k: k.deleted.id),
+        "deleted", "Version 2 outlived", True,
+    ),
+    "the parts of a record outlived the deletion": (
+        lambda k: k.run("UPDATE records SET body = ? WHERE container_id = ? AND version = 1",
+                        k.deleted.requests[0].record.body, k.deleted.id),
+        "deleted", "version 1: Its parts outlived", True,
+    ),
+    "a governing record before the tombstone is gone": (
+        _sql("DELETE FROM records WHERE container_id = ? AND version = 3", lambda k: k.deleted.id),
+        "deleted", "does not link", True,
+    ),
+    "a part outlived the deletion": (
+        lambda k: k.run("UPDATE parts SET container_id = ? WHERE part_id = ?",
+                        k.deleted.id, content_of(k.small)),
+        "deleted", "parts that its record does not name", True,
+    ),
+    "a member's rights outlived the deletion": (
+        lambda k: k.run("UPDATE members SET permissions = 1 WHERE container_id = ?", k.deleted.id),
+        "deleted", "members' rights", True,
+    ),
+    "entries outlived the deletion": (
+        lambda k: k.run("UPDATE access_lists SET entries = ? WHERE container_id = ?"
+                        " AND access_version = 1", first_list(k.deleted), k.deleted.id),
+        "deleted", "entries of its access lists", True,
+    ),
+    "a note of a fetch outlived the deletion": (
+        lambda k: k.run("INSERT INTO accesses (container_id, user_id, told_at) VALUES (?, ?, 1)",
+                        k.deleted.id, _bob(k)),
+        "deleted", "notes of its fetches", True,
+    ),
+    "an event outlived the deletion": (
+        _sql("UPDATE events SET version = 1 WHERE container_id = ?", lambda k: k.deleted.id),
+        "deleted", "event logs", True,
+    ),
 }  # fmt: skip
+
+
+def first_list(story: Story) -> bytes:
+    """The list of a first record with all of its entries, as the broker stores it."""
+    return StoredList.whole([item.salted for item in story.requests[0].accessList or ()]).encode()
 
 
 def content_of(story: Story) -> bytes:

@@ -105,7 +105,7 @@ def store(
     events.tell_of_record(new, news, living=members.living(users), moment=moment)
     if is_tombstone:
         new.write(connection)
-        tombstones.empty(connection, incoming.container_id)
+        tombstones.empty(connection, incoming.known.record)
     return True
 
 

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Row
 from scbroker.errors import BrokerError, ChallengeError, IntegrityError, RejectedError
 from scbroker.records.ids import user_id_of
 from scbroker.records.key_record import KeyChain, Signed, closing_fingerprint
-from scbroker.server import challenges, events, guesses
+from scbroker.server import challenges, events, guesses, members
 from scbroker.server import statements as sql
 from scbroker.server.at_once import sweep_at_once
 from scbroker.server.broker import Broker, Call, now
@@ -200,17 +200,13 @@ def _purge_containers(
 ) -> None:
     """Remove containers, and make their deleted authors pending: the keys may go now.
 
-    The authors are locked until these rows are gone. Otherwise one who is deleted meanwhile could still
-    find a row here and keep the keys for ever. The id of a container stays for a living creator: it is a
+    The id of a container stays for a living creator: it is a
     hash of their fingerprint, so that nobody else can use it again.
     """
     values = {"some": sorted(row.id for row in gone), "now": moment}
     expired = connection.execute(sql.EXPIRED_IN, values).scalars()
     events.tell_of_expiry_in(connection, set(expired))
-    signed = connection.execute(sql.AUTHORS_IN, values).scalars().all()
-    for user in connection.execute(sql.HOLD_USERS, {"ids": signed}).all():
-        if user.deleted:
-            connection.execute(sql.DOOM_USER, {"user": user.id})
+    members.release_keys(connection, connection.execute(sql.AUTHORS_IN, values).scalars().all())
     for purge in sql.PURGE_CONTAINERS:
         connection.execute(purge, values)
     dead = sorted(row.id for row in gone if row.creator_id in (None, user_id))

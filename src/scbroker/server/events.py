@@ -176,15 +176,17 @@ def _row(
 
 
 def tell_of_access(
-    connection: Connection, container_id: bytes, reader_id: bytes, application: str
+    connection: Connection, container: Row[Any], reader_id: bytes, application: str
 ) -> None:
-    """Tells those who asked for it that somebody else fetched header or content."""
-    container = sql.one(connection, sql.FIND_CONTAINER, id=container_id)
-    if container is None or container.deleted:
+    """Record in the logs of those who asked for it that somebody else fetched header or content.
+
+    The container's row must be locked: what was written after a deletion was purged would stay for ever.
+    """
+    if container.deleted:
         return
     told = [
         member
-        for member in connection.execute(sql.MEMBERS, {"container": container_id})
+        for member in connection.execute(sql.MEMBERS, {"container": container.id})
         if member.permissions & ContainerAccessLevel.ReceiveAccessEvents
         and member.user_id != reader_id
         and (member.expires_at is None or member.expires_at > now())
@@ -195,13 +197,13 @@ def tell_of_access(
     users = [reader_id, *(member.user_id for member in told)]
     found = connection.execute(sql.HOLD_USERS, {"ids": users})
     living = {user.id for user in found if not user.deleted}
-    if reader_id not in living or not _is_due(connection, container_id, reader_id):
+    if reader_id not in living or not _is_due(connection, container.id, reader_id):
         return
     rows = [
         {
             "user_id": member.user_id,
             "event_type": ContainerEventType.Accessed.value,
-            "container_id": container_id,
+            "container_id": container.id,
             "container_type": container.type
             if member.permissions & ContainerAccessLevel.ViewType
             else None,
@@ -288,8 +290,11 @@ async def _tell_each(broker: Broker, noted: dict[Access, str], some: list[Noted]
 
 async def _tell(broker: Broker, some: list[Noted]) -> None:
     def write(connection: Connection) -> None:
+        fetched = {"some": sorted({container_id for (container_id, _), _ in some})}
+        locked = {row.id: row for row in connection.execute(sql.SHARE_CONTAINERS, fetched)}
         for (container_id, reader_id), application in some:
-            tell_of_access(connection, container_id, reader_id, application)
+            if container_id in locked:
+                tell_of_access(connection, locked[container_id], reader_id, application)
 
     await broker.database.write(write)
 

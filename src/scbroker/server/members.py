@@ -5,7 +5,7 @@ Part of appending a record (`containers`). Spec: docs/spec/container.md, section
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -143,3 +143,14 @@ def store_access(
         if not users[fingerprint].deleted
     ]
     new.add(sql.ADD_MEMBERS, rows)
+
+
+def release_keys(connection: Connection, authors: Sequence[bytes]) -> None:
+    """Make the deleted among these users pending: a container needs their keys no longer.
+
+    All are locked until the transaction removes their rows of `authors`. Otherwise one who is deleted
+    meanwhile could still find a row and keep the keys for ever.
+    """
+    for user in connection.execute(sql.HOLD_USERS, {"ids": authors}).all():
+        if user.deleted:
+            connection.execute(sql.DOOM_USER, {"user": user.id})

@@ -451,7 +451,7 @@ SET_ACCESS: Final = update(accesses).where(
     accesses.c.container_id == b("container"), accesses.c.user_id == b("user")
 )
 
-# The end of a container: what does not prove its deletion goes, some of it in one transaction.
+# Deleted containers: what does not prove the deletion is removed, some of it in one transaction.
 DROP_EXPIRED_MEMBERS: Final = delete(members).where(
     members.c.container_id == b("container"), members.c.expires_at <= b("now")
 )
@@ -476,12 +476,6 @@ PURGES: Final = (
     .where(containers_to_purge.c.container_id > b("last"))
     .order_by(containers_to_purge.c.container_id)
     .limit(b("count"))
-)
-HEAD_OF: Final = (
-    select(records)
-    .where(records.c.container_id == b("container"))
-    .order_by(records.c.version.desc())
-    .limit(1)
 )
 SET_BODY: Final = update(records).where(
     records.c.container_id == b("container"), records.c.version == b("number")
@@ -577,6 +571,9 @@ AUTHORS_IN: Final = (
     select(authors.c.user_id)
     .where(authors.c.container_id.in_(b("some", expanding=True)))
     .distinct()
+)
+DROP_AUTHOR: Final = delete(authors).where(
+    authors.c.container_id == b("container"), authors.c.user_id == b("user")
 )
 ANY_CONTAINER_OF_AUTHOR: Final = (
     select(authors.c.container_id).where(authors.c.user_id == b("user")).limit(1)

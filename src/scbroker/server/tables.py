@@ -160,11 +160,14 @@ Index(
     postgresql_where=text("governing"),
 )
 
-# Deleted containers of which more is kept than what proves the deletion, and how far the purge has come.
+# Deleted containers that are still to be purged: the tombstone's version and time, the last version whose
+# record was purged, and the last user whose log was.
 containers_to_purge: Final = Table(
     "containers_to_purge",
     metadata,
     _id("container_id", primary_key=True),
+    _number("version"),
+    _number("deleted_at"),
     _number("past_version"),
     _bytes("past_user"),
 )

@@ -1,9 +1,9 @@
-"""What the broker keeps of a deleted container: the tombstone, and what proves its author's right to it.
+"""Reduce a deleted container to what proves its deletion. Spec: docs/spec/container.md, section 10.
 
-The transaction that stores the tombstone takes the type, the wraps, the permissions and the parts with it
-(`empty`). Records, lists and events of others may be many: they go in short transactions (`purge_some`), at
-once as far as some seconds suffice, the rest in the background of any broker. Until then `views` serves no
-more than what stays. Spec: docs/spec/container.md, section 10.
+The transaction that stores the tombstone also removes type, wraps and permissions and marks the parts as
+replaced (`empty`). Records, lists and events may be many: they are removed in short transactions
+(`purge_some`), for some seconds before the deletion is answered, the rest in the background of any broker.
+Until then `views` serves no more than what stays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
-from scbroker.records.container_record import bare_body, parse_bare
+from scbroker.records.container_record import ContainerRecord, bare_body, parse_bare
+from scbroker.records.ids import user_id_of
+from scbroker.server import members
 from scbroker.server import statements as sql
 from scbroker.server.broker import Broker, now
 from scbroker.server.events import event_of
@@ -28,23 +30,28 @@ _CONTAINERS: Final = 100
 _SECONDS: Final = 10.0
 
 
-def empty(connection: Connection, container_id: bytes) -> None:
-    """Under the lock of the container's row, with its tombstone: takes away what nobody is served any more.
+def empty(connection: Connection, tombstone: ContainerRecord) -> None:
+    """Remove what is few, and note the container for the purge. The container's row must be locked.
 
-    Of the members only the ids stay, for the broker to know to whom it serves the tombstone.
+    Of the members only the ids stay: they tell the broker to whom it serves the tombstone.
     """
-    at = {"container": container_id}
+    at = {"container": tombstone.containerId}
     connection.execute(sql.SET_CONTAINER, {**at, "type": None, "type_salt": None})
     connection.execute(sql.DROP_EXPIRED_MEMBERS, {**at, "now": now()})
     connection.execute(sql.EMPTY_MEMBERS, at)
     connection.execute(sql.DROP_CONTAINER_PARTS, at)
-    connection.execute(
-        sql.ADD_PURGE, {"container_id": container_id, "past_version": 0, "past_user": b""}
-    )
+    purge = {
+        "container_id": tombstone.containerId,
+        "version": tombstone.version,
+        "deleted_at": tombstone.time,
+        "past_version": 0,
+        "past_user": b"",
+    }
+    connection.execute(sql.ADD_PURGE, purge)
 
 
 async def purge_at_once(broker: Broker, containers: Iterable[bytes]) -> None:
-    """Purges these for some seconds. What is left then, the background purges."""
+    """Purge these containers for some seconds. The background purges what is left then."""
     deadline = time.monotonic() + _SECONDS
     for container_id in containers:
         while time.monotonic() < deadline and await _purge(broker, container_id):
@@ -52,7 +59,7 @@ async def purge_at_once(broker: Broker, containers: Iterable[bytes]) -> None:
 
 
 async def finish(broker: Broker) -> int:
-    """Purges what is left of all deleted containers; gives their number."""
+    """Purge what is left of all deleted containers; return how many there were."""
     last, count = b"", 0
     while found := await _waiting(broker, last):
         for container_id in found:
@@ -72,51 +79,68 @@ async def _purge(broker: Broker, container_id: bytes) -> bool:
 
 
 def purge_some(connection: Connection, container_id: bytes) -> bool:
-    """Removes some of what does not stay; gives whether there may be more.
+    """Remove some of what does not stay; return whether there may be more.
 
-    One broker at a time purges a container. Lock order, as in every writer: containers, then events.
+    Lock order, as in every writer: container, user, event log. The container's lock keeps out
+    `events.tell_of_access` and the deletion of the last member. That removes the container's records, and
+    its row: what logs say of it is still to be emptied then, so the purge needs nothing but its own row.
     """
-    job = sql.one(connection, sql.LOCK_PURGE, container=container_id)
-    if job is None:
+    sql.one(connection, sql.LOCK_CONTAINER, id=container_id)
+    purge = sql.one(connection, sql.LOCK_PURGE, container=container_id)
+    if purge is None:
         return False
-    head = sql.the(connection, sql.HEAD_OF, container=container_id)
-    if _purge_records(connection, head, job.past_version):
-        return True
-    if _purge_accesses(connection, container_id) or _purge_events(connection, head, job.past_user):
+    if (
+        _purge_records(connection, purge)
+        or _purge_accesses(connection, container_id)
+        or _purge_events(connection, purge)
+    ):
         return True
     connection.execute(sql.DROP_PURGE, {"container": container_id})
     return False
 
 
-def _purge_records(connection: Connection, head: Row[Any], past: int) -> bool:
-    """Keeps of the records the governing ones, without parts, and of their lists the authors' entries."""
-    at = {"container": head.container_id}
-    rows = connection.execute(
-        sql.BODIES, {**at, "from": past + 1, "to": head.version, "count": _RECORDS}
-    ).all()
+def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
+    """Drop records that do not govern, parts of those that do, and other entries than the authors'."""
+    at = {"container": purge.container_id}
+    some = {"from": purge.past_version + 1, "to": purge.version, "count": _RECORDS}
+    rows = connection.execute(sql.BODIES, {**at, **some}).all()
     if not rows:
         return False
     skipped = [row.version for row in rows if not row.governing]
     if skipped:
         connection.execute(sql.DROP_RECORDS, {**at, "versions": skipped})
+    authors = _authors(connection, purge)
     governing = [row for row in rows if row.governing]
     if governing:
         stripped = [{**at, "number": row.version, "body": bare_body(row.body)} for row in governing]
         connection.execute(sql.SET_BODY, stripped)
-        authors = _authors(connection, head)
-        for row in governing:
-            if parse_bare(row.body).changes_access:
-                _keep_entries(connection, {**at, "number": row.version}, authors)
-    connection.execute(sql.SET_PURGE, {**at, "past_version": rows[-1].version})
+    for row in governing:
+        if parse_bare(row.body).changes_access:
+            _keep_entries(connection, {**at, "number": row.version}, authors)
+    last = rows[-1].version
+    if last == purge.version - 1:
+        _forget_authors(connection, purge.container_id, authors)
+    connection.execute(sql.SET_PURGE, {**at, "past_version": last})
     return True
 
 
-def _authors(connection: Connection, head: Row[Any]) -> set[bytes]:
-    """Everybody whose right has to be looked up in a list, to judge the tombstone."""
-    found = {parse_bare(head.body).author}
-    for row in sql.governing(connection, head.container_id, 1, head.version):
+def _authors(connection: Connection, purge: Row[Any]) -> set[bytes]:
+    """Return the users whose rights a reader looks up in a list to verify the tombstone."""
+    at = {"container": purge.container_id, "number": purge.version}
+    found = {parse_bare(sql.the(connection, sql.FIND_RECORD, **at).body).author}
+    for row in sql.governing(connection, purge.container_id, 1, purge.version):
         found.add(parse_bare(row.body).author)
     return found
+
+
+def _forget_authors(connection: Connection, container_id: bytes, kept: set[bytes]) -> None:
+    """Drop the authors who signed none of the records that stay: nobody needs their keys here."""
+    signed = connection.execute(sql.AUTHORS_IN, {"some": [container_id]}).scalars()
+    gone = sorted(set(signed) - {user_id_of(author).bytes for author in kept})
+    if gone:
+        members.release_keys(connection, gone)
+        rows = [{"container": container_id, "user": user} for user in gone]
+        connection.execute(sql.DROP_AUTHOR, rows)
 
 
 def _keep_entries(connection: Connection, at: dict[str, Any], authors: set[bytes]) -> None:
@@ -134,22 +158,25 @@ def _purge_accesses(connection: Connection, container_id: bytes) -> bool:
     return len(found) == _ACCESSES
 
 
-def _purge_events(connection: Connection, head: Row[Any], past: bytes) -> bool:
-    """Empties the events of one user's log that tell of the container, but for the deletion's own.
+def _purge_events(connection: Connection, purge: Row[Any]) -> bool:
+    """Empty the container's events in one user's log, but for the deletion's own.
 
-    Their ids stay, for a log without gaps, and the hash of what they said, for its digest. A version of 0
-    marks them as emptied.
+    Their ids stay, so that the log has no gap, and so does the hash of what they said, for its digest. A
+    version of 0 marks them as emptied. The log is locked: numbering and retention update the same rows in
+    an order of their own, and PostgreSQL would end one of two as a deadlock.
     """
-    at = {"container": head.container_id}
-    user_id = connection.execute(sql.NEXT_LOG_WITH, {**at, "last": past}).scalar_one_or_none()
+    at = {"container": purge.container_id}
+    last = {**at, "last": purge.past_user}
+    user_id = connection.execute(sql.NEXT_LOG_WITH, last).scalar_one_or_none()
     if user_id is None:
         return False
-    values = {**at, "user": user_id, "deletion": head.version, "count": _EVENTS}
+    sql.one(connection, sql.LOCK_LOG, user=user_id)
+    values = {**at, "user": user_id, "deletion": purge.version, "count": _EVENTS}
     found = connection.execute(sql.EVENTS_TO_EMPTY, values).all()
     if found:
-        at = {"user": user_id, "deleted_at": parse_bare(head.body).time}
-        emptied = [{**at, "row": row.row_id, "hash": details_hash(event_of(row))} for row in found]
+        of = {"user": user_id, "deleted_at": purge.deleted_at}
+        emptied = [{**of, "row": row.row_id, "hash": details_hash(event_of(row))} for row in found]
         connection.execute(sql.EMPTY_EVENT, emptied)
     if len(found) < _EVENTS:
-        connection.execute(sql.SET_PURGE, {"container": head.container_id, "past_user": user_id})
+        connection.execute(sql.SET_PURGE, {**at, "past_user": user_id})
     return True

@@ -51,6 +51,7 @@ class ContainerCheck:
         self.name: str = named("container", row.id)
         self.records: int = 0
         self._authors: set[bytes] = set()
+        self._disclosed: set[bytes] = set()
 
     def run(self) -> None:
         """What breaks the chain is raised as `IntegrityError`; what is wrong beside it is told."""
@@ -71,9 +72,9 @@ class ContainerCheck:
             self._check_parts(head)
 
     def _judge_all(self) -> tuple[Known | None, InForce | None]:
-        """Every record after the one before it: signature, hash chain, rules, list.
+        """Verify every record after the one before it: signature, hash chain, rules, list.
 
-        Of a deleted container those that govern and the tombstone: links lead from one to the next.
+        A deleted container has its governing records and the tombstone alone, each linked to the one before.
         """
         parent: Known | None = None
         force: InForce | None = None
@@ -91,6 +92,7 @@ class ContainerCheck:
                 access = self._list_of(known)
                 if access is not None:
                     lists.add(row.version)
+                    self._disclosed |= {user_id_of(name).bytes for name in access.entries}
                 force = self._judged(known, force, access, parent)
             except IntegrityError as error:
                 raise IntegrityError(f"version {row.version}: {error}") from None
@@ -101,7 +103,7 @@ class ContainerCheck:
         return parent, force
 
     def _is_to_go(self, row: Row[Any]) -> bool:
-        """Whether this record does not outlive the deletion, and the purge has not come to it yet."""
+        """Return whether the pending purge of a deleted container still has to remove this record."""
         if not self._row.deleted or row.governing or row.version == self._row.version:
             return False
         if not self._is_purging:
@@ -191,7 +193,8 @@ class ContainerCheck:
     def _check_authors(self) -> None:
         """Whose keys its records need, deleted or not; its creator is named by its row."""
         named = set(self._all(own.AUTHORS_OF).scalars())
-        if self._authors - {self._row.creator_id} != named:
+        needed = self._authors - {self._row.creator_id}
+        if named != needed and not (self._is_purging and named > needed):
             raise IntegrityError("Others are named as its authors than signed its records.")
 
     def _check_type(self, force: InForce) -> None:
@@ -219,11 +222,20 @@ class ContainerCheck:
             raise IntegrityError("It has members whom its access list does not name.")
 
     def _check_emptied(self) -> None:
+        """Nothing is kept but what proves the deletion, or else a purge is pending."""
         kept = (row.permissions or row.expires_at or row.wrap for row in self._all(sql.MEMBERS))
         if any(kept):
             raise IntegrityError("It was deleted, and its members' rights or wraps were not.")
-        if self._row.type is not None:
+        if (self._row.type, self._row.type_salt) != (None, None):
             raise IntegrityError("It was deleted, and its type was not.")
+        if self._is_purging:
+            return
+        if not self._disclosed <= self._authors:
+            raise IntegrityError("It was deleted, and entries of its access lists were not.")
+        if self._all(sql.ACCESSES_TO, count=1).first() is not None:
+            raise IntegrityError("It was deleted, and the notes of its fetches were not.")
+        if self._all(own.ANY_EVENT_WITH_DETAILS, deletion=self._row.version).first() is not None:
+            raise IntegrityError("It was deleted, and what event logs said of it was not.")
 
     def _check_parts(self, head: Known) -> None:
         """The head's parts are there, with the segments that its author signed, and no others."""

@@ -49,6 +49,15 @@ RECORDS_FROM: Final = (
     .limit(b("count"))
 )
 AUTHORS_OF: Final = select(authors.c.user_id).where(authors.c.container_id == b("container"))
+ANY_EVENT_WITH_DETAILS: Final = (
+    select(events.c.row_id)
+    .where(
+        events.c.container_id == b("container"),
+        events.c.version > 0,
+        events.c.version != b("deletion"),
+    )
+    .limit(1)
+)
 PARTS_OF: Final = select(parts.c.part_id, parts.c.inline, parts.c.hashes).where(
     parts.c.container_id == b("container"), parts.c.committed, parts.c.replaced_at.is_(None)
 )

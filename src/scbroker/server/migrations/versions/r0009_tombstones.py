@@ -18,6 +18,8 @@ def upgrade() -> None:
     op.create_table(
         "containers_to_purge",
         sa.Column("container_id", sa.LargeBinary(length=16), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("deleted_at", sa.BigInteger(), nullable=False),
         sa.Column("past_version", sa.BigInteger(), nullable=False),
         sa.Column("past_user", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("container_id"),
