@@ -178,10 +178,16 @@ class InForce:
 class Judge:
     now: int
     chains: Mapping[bytes, KeyChain]
+    deleted: bool = False
+    """8: the head is a tombstone, and governing records are read in their bare form."""
+
+    def _read(self, body: bytes) -> ContainerRecord:
+        governs = self.deleted and parse_bare(body).governing is not None
+        return parse_bare(body) if governs else parse(body)
 
     def first(self, signed: Signed, access: AccessList) -> InForce:
         """Rule 1."""
-        record = parse(signed.body)
+        record = self._read(signed.body)
         governing = record.governing
         need(record.version == 1 and record.nonce is not None, "not the first record")
         expected = container_id_of(record.author, record.nonce or b"")
@@ -206,7 +212,7 @@ class Judge:
         parent: Judged | InForce | None,
     ) -> Judged | InForce:
         """Rules 2 to 5. `access` is the list of a change of access; `parent` may not be at hand."""
-        record, g = parse(signed.body), governing
+        record, g = self._read(signed.body), governing
         digest = record_hash(signed.body)
         need(record.version >= 2, "a second beginning")
         need(record.container_id == g.record.container_id, "another container's")

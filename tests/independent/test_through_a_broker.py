@@ -18,6 +18,7 @@ from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.independent import (
     access_lists,
     container_records,
+    events,
     key_files,
     key_records,
     orders,
@@ -27,7 +28,7 @@ from tests.independent import (
 )
 from tests.independent.access_lists import AccessList, Salted
 from tests.independent.container_records import InForce, Judge, Judged
-from tests.independent.encodings import sha256, uuid_text
+from tests.independent.encodings import RefusedError, sha256, uuid_text
 from tests.independent.ids import user_id_of
 from tests.independent.key_records import MINUTE, KeyChain, Signed, Writer
 from tests.independent.keys import DecryptionKey, cobblestone_size
@@ -98,6 +99,11 @@ class Ours:
         }
         self.wire.call("PUT", "/v1/key-file", message).expect(204)
 
+    def log(self) -> list[dict[str, Any]]:
+        answer = self.wire.call("GET", "/v1/events").expect(200).message(dict[str, Any])
+        found: list[dict[str, Any]] = answer["events"]
+        return found
+
     def append(self, story: Story, number: int) -> None:
         told, before = story.told[number], story.told[number - 1] if number else None
         record = container_records.parse(told.signed.body)
@@ -161,6 +167,7 @@ def test_a_broker_takes_and_scbroker_reads_all_that_is_written_here(
     file = key_files.seal(key_ring(story.alice, 2), PASSWORD, PASSPHRASE)
     alice.store(file, 2, passphrase_keys.auth, rotation)
     assert alice.fetched(passphrase_keys.auth) == file
+    story.alice.records += rotation
     alice.append(story, 3)
     with pytest.raises(BrokerError.notFoundError):
         theirs.getContainer(container_id).result(PATIENCE)
@@ -170,9 +177,63 @@ def test_a_broker_takes_and_scbroker_reads_all_that_is_written_here(
     assert (last.version, last.content, last.type) == (4, LARGE, "second \N{SNOWMAN}")
     assert last.header is not None
     assert last.header.customHeaderObject == {"name": "own"}
+    logs = [one.log() for one in (alice, bob)]
     alice.append(story, 4)
     with pytest.raises(BrokerError.deletedError):
         hers.getContainer(container_id).result(PATIENCE)
+    check_deletion(alice, story)
+    for one, log in zip((alice, bob), logs, strict=True):
+        emptied = one.log()
+        assert events.digest(emptied[: len(log)]) == events.digest(log)
+        assert [events.is_empty(event) for event in emptied[: len(log)]] == [True] * len(log)
+        assert not any(map(events.is_empty, [*log, *emptied[len(log) :]]))
+    with pytest.raises(RefusedError):
+        events.digest([{**emptied[0], "applicationName": "x"}])
+
+
+def check_deletion(reader: Ours, story: Story) -> None:
+    """What the broker serves of the deleted container proves who deleted it, and has no part."""
+    container_id = story.container_id
+    path = f"/v1/containers/{uuid_text(container_id)}"
+    view = reader.wire.call("GET", path).expect(200).message(dict[str, Any])
+    governing: list[tuple[Signed, AccessList | None]] = []
+    for served in view["governing"]:
+        record = signed_of(served["record"])
+        assert container_records.bare(record.body) == record.body
+        governing.append((record, shown_list(container_id, record, served["accessList"])))
+    original = [story.told[number].signed for number in (0, 2, 3)]
+    assert [record for record, _ in governing] == [
+        Signed(container_records.bare(signed.body), signed.signature) for signed in original
+    ]
+    chains = {
+        writer.fingerprint: key_records.judge(writer.records, clock())
+        for writer in (story.alice, story.bob)
+    }
+    head = signed_of(view["head"])
+    judged = Judge(clock(), chains, deleted=True).fresh(governing, head)
+    assert judged.record.tombstone
+    assert judged.record.author == story.alice.fingerprint
+    for record, chain in ((governing[0][0], chains), (head, {})):
+        with pytest.raises(RefusedError):
+            Judge(clock(), chain, deleted=not chain).fresh([(record, governing[0][1])], None)
+    with pytest.raises(RefusedError):
+        Judge(clock(), chains, deleted=True).fresh(governing[:-1], head)
+
+
+def signed_of(served: dict[str, Any]) -> Signed:
+    return Signed(served["body"], served["signature"])
+
+
+def shown_list(
+    container_id: bytes, signed: Signed, shown: dict[str, Any] | None
+) -> AccessList | None:
+    if shown is None:
+        return None
+    record = container_records.parse_bare(signed.body)
+    assert record.governing is not None
+    disclosed = [(e["position"], Salted(e["salt"], e["entry"])) for e in shown["disclosed"]]
+    version = record.governing.access_version
+    return access_lists.disclosed(container_id, version, shown["entryHashes"], disclosed)
 
 
 # scbroker's, read here

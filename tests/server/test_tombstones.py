@@ -1,6 +1,6 @@
 """A deleted container is purged in parts: each part is durable, and no part serves more than what stays.
 
-What stays is `test_records`', and what is served of it `test_views`' matter. Spec: docs/spec/container.md, 10.
+`test_records` says what stays, and `test_views` what is served of it. Spec: docs/spec/container.md, 10.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from scbroker.records.access_list import list_hash
+from scbroker.records.access_list import list_hash, parse_entry
 from scbroker.records.canonical import VERSION
-from scbroker.records.container_record import ContainerRecord, Link, Part, Role
+from scbroker.records.container_record import ContainerRecord, Link, Part, Role, bare_body
 from scbroker.records.key_record import Signed
 from scbroker.vocabulary import ContainerAccessLevel
 from tests.vectors.cast import DAY, MINUTE, START, Person, cast, chosen, signing_key
@@ -86,18 +86,20 @@ def make() -> None:
     stage = Stage()
     for chapter in (
         the_story, formats, signatures, rule_1, rule_2_chain, rule_2_author, rule_2_governing,
-        rule_2_parts, rule_2_key, rule_3, rule_4, rule_5, partial_views,
+        rule_2_parts, rule_2_key, rule_3, rule_4, rule_5, partial_views, deletions,
     ):  # fmt: skip
         # A signature has 3,373 bytes: they are stored where they decide.
-        book.with_signatures = chapter in (the_story, signatures, rule_2_key)
+        book.with_signatures = chapter in (the_story, signatures, rule_2_key, deletions)
         chapter(book, stage)
     store(
         "container_records",
         "docs/spec/container.md, 2 to 8. Each vector is a chain of records by name. All but the last "
         "are valid; `result` is about the last. `parent` false: the parent is not at hand. "
         "`disclosed` gives the positions that the reader sees of a record's list; else all are seen. "
-        "Authors' key records: people.json. A record without `signature` is to be judged as one whose "
-        "signatures hold. `secrets` opens what the story sealed.",
+        "`deleted` true: the reader was served a tombstone as head. The chain has only records that a "
+        "broker keeps then, the governing ones are read in their bare form, and a parent is at hand where "
+        "the chain has it. Authors' key records: people.json. A record without `signature` is to be "
+        "judged as one whose signatures hold. `secrets` opens what the story sealed.",
         book.vectors,
         containerId=stage.box.id,
         secrets=stage.secrets(),
@@ -330,6 +332,8 @@ def signatures(book: Book, stage: Stage) -> None:
             stage.bob.sign(body, "key-record").signature)  # fmt: skip
     spoiled("signature without a label", "The stored bytes alone.",
             unlabelled(body))  # fmt: skip
+    spoiled("signature over the whole body", "With the parts, and not their hashes.",
+            stage.bob.sign(body, "container-record").signature)  # fmt: skip
     spoiled("signature by another user", "Carol in Bob's name.",
             sign_body(body, stage.carol).signature)  # fmt: skip
     mixed = sign_body(body, stage.carol).signature
@@ -835,3 +839,78 @@ def partial_views(book: Book, stage: Stage) -> None:
     book.valid(hidden, "The same list: without Dora's entry it cannot be judged.", stage.upto(3),
                given, disclosed={"create": seen["create"],
                                  name: shown("alice", "bob", "erin")["share"]})  # fmt: skip
+
+
+def deletions(book: Book, stage: Stage) -> None:
+    """What a reader verifies of a deleted container: sections 2 and 8."""
+
+    def bare(made: Made) -> Made:
+        body, signature = made.signed
+        return Made(made.record, Signed(bare_body(body), signature), made.access)
+
+    kept = [bare(made) for made in (stage.first, stage.typed, stage.shared, stage.renewed)]
+    for made, name in zip(kept, ("create", "change type", "share", "renew"), strict=True):
+        book.add(made, f"{name}, bare")
+    authors = {person.fingerprint for person in (stage.alice, stage.bob, stage.erin)}
+    disclosed = {
+        f"{name}, bare": [
+            n for n, item in enumerate(access_of(made).salted)
+            if parse_entry(item.entry).fingerprint in authors
+        ]
+        for name, made in (("create", kept[0]), ("share", kept[2]), ("renew", kept[3]))
+    }  # fmt: skip
+    served: dict[str, Any] = {"deleted": True, "disclosed": disclosed}
+    later = sign(follow(stage.upto(5), stage.bob, START + 32 * DAY, content=None), stage.bob)
+    end = follow(
+        [*stage.upto(5), later], stage.alice, START + 33 * DAY, header=None, tombstone=True
+    )
+    book.valid("deleted", "The tombstone after the governing records in their bare form; the lists show "
+               "the authors' entries.", kept, stage.deleted, **served)  # fmt: skip
+    book.valid("deleted after a change that is not kept", "The tombstone's parent is not at hand.",
+               kept, sign(end, stage.alice), **served)  # fmt: skip
+    book.valid("deleted, with the parts", "Each form of a record is the same record.",
+               [stage.first, *kept[1:]], stage.deleted, deleted=True)  # fmt: skip
+
+    book.invalid("bare form", "The container was not deleted.", [], kept[0])
+    edited = bare(stage.edit)
+    book.invalid("bare form of a record that does not govern", "None is kept.", kept[:1], edited,
+                 deleted=True)  # fmt: skip
+    without = [kept[0], *kept[2:]]
+    book.invalid("deleted, with a governing record left out", "The change of type is missing.",
+                 without[:1], without[1], deleted=True)  # fmt: skip
+    book.invalid("deleted, with the newest governing record left out",
+                 "The tombstone does not link to the last one.", kept[:3], stage.deleted,
+                 **served)  # fmt: skip
+    book.invalid("deleted, with the author of the tombstone hidden", "Alice's entry is missing.",
+                 kept, stage.deleted, deleted=True,
+                 disclosed={**disclosed, "renew, bare": [
+                     n for n in disclosed["renew, bare"]
+                     if parse_entry(access_of(kept[3]).salted[n].entry).fingerprint
+                     != stage.alice.fingerprint
+                 ]})  # fmt: skip
+
+    def rewritten(name: str, comment: str, signature: bytes | None, *fields: Any) -> None:
+        """The bare form of record 1 with another header and content; signed as it is, or as it was."""
+        rows = msgspec.msgpack.decode(kept[0].signed.body[1:])
+        rows[9:11] = [
+            old if new is None else new for old, new in zip(rows[9:11], fields, strict=True)
+        ]
+        signed = sign_body(VERSION + msgspec.msgpack.encode(rows), stage.alice)
+        signed = signed if signature is None else Signed(signed.body, signature)
+        made = Made(kept[0].record, signed, kept[0].access)
+        book.invalid(name, comment, [], made, deleted=True)
+
+    header, content = msgspec.msgpack.decode(kept[0].signed.body[1:])[9:11]
+    rewritten("short part hash", "31 bytes.", None, header[:31], None)
+    rewritten("long part hash", "33 bytes.", None, None, content + b"\0")
+    rewritten("part hash as text", "A str of 32 bytes.", None, "a" * 32, None)
+    rewritten("part hash as array", "The hash in an array of one element.", None, [header], None)
+    signature = kept[0].signed.signature
+    rewritten(
+        "another part's hash", "The content's in place of the header's.", signature, content, None
+    )
+    holding = msgspec.msgpack.decode(stage.deleted.signed.body[1:])
+    holding[9] = header
+    signed = sign_body(VERSION + msgspec.msgpack.encode(holding), stage.alice)
+    book.invalid("tombstone with a part's hash", "A tombstone holds nothing.", kept,
+                 Made(stage.deleted.record, signed), **served)  # fmt: skip

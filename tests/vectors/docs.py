@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from tests.vectors.files import Vector, load, signature_of, vectors
 
 SPEC = Path(__file__).parents[2] / "docs" / "spec"
@@ -94,6 +96,8 @@ def key_files() -> str:
 def container_records() -> str:
     given = load("container_records")["given"]
     first, second = given["records"]["create"], given["records"]["edit"]
+    bare = given["records"]["create, bare"]["body"]
+    content = msgspec.msgpack.decode(bytes.fromhex(bare)[1:])[10]
     entry = first["accessList"][0]
     secrets = given["secrets"]
     return lines(
@@ -102,6 +106,8 @@ def container_records() -> str:
         ("entry 0 of 4", entry["entry"]),
         ("container key 1", secrets["containerKeys"]["1"]),
         ("record 1", first["body"]),
+        ("hash of its content", content.hex()),
+        ("its bare form", bare),
         ("its signature", short(signature_of(first).hex())),
         ("content 2, part key", secrets["partKeys"]["content 2"]["key"]),
         ("content 2, sealed", secrets["sealed"]["2"]["content"]),

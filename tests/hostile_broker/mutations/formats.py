@@ -30,6 +30,7 @@ _QUERY: Final = "src/scbroker/wire/query.py"
 _PROBLEMS: Final = "src/scbroker/wire/problems.py"
 _HEADER: Final = "src/scbroker/client/header.py"
 _APP: Final = "src/scbroker/server/app.py"
+_WIRE_EVENTS: Final = "src/scbroker/wire/events.py"
 _KEYS: Final = "src/scbroker/keys.py"
 _TYPES: Final = "src/scbroker/types.py"
 
@@ -262,6 +263,9 @@ _SEEN: Final = "a_log_that_lost_moved_or_changed_events_is_refused_by_who_has_re
 _DROPPED: Final = "what_is_kept_of_a_log_is_what_it_was_and_what_was_dropped_never_comes_back"
 _OVERLAPPING: Final = "of_two_readings_at_once_that_are_told_two_logs_the_later_is_refused"
 _HIDDEN: Final = "what_view_type_and_view_access_hide_shows_in_no_event_and_by_no_filter"
+_BARE: Final = "a_container_that_was_not_deleted_is_not_read_without_its_parts"
+_UNSEEN: Final = "no_deletion_is_taken_that_does_not_follow_from_what_was_seen"
+_EMPTIED: Final = "an_emptied_event_says_nothing_and_stays_the_event_that_was_read"
 
 EVENT_LOG: Final = [
     against(
@@ -400,6 +404,37 @@ EVENT_LOG: Final = [
     ),
     against(
         37,
+        "a digest covers what events say",
+        Edit(
+            _WIRE_EVENTS,
+            "    kept = [event.id, event.eventType, event.containerId, details_hash(event)]\n",
+            "    kept = [event.id, event.eventType, event.containerId]\n",
+        ),
+        tests_of(
+            "event_log",
+            _SEEN,
+            "a_log_that_was_rolled_back_and_grew_again_is_another",
+        )
+        + tests_of(
+            "tombstones",
+            f"{_EMPTIED}[emptied, of another hash]",
+            f"{_EMPTIED}[of another salt]",
+            "an_event_that_was_read_empty_comes_back_with_what_it_said_or_not_at_all",
+        ),
+    ),
+    against(
+        37,
+        "an event has what it says or the hash of it, never both",
+        Edit(_EVENT_LOG, "        _check_details(page.events)\n", ""),
+        tests_of(
+            "tombstones",
+            f"{_EMPTIED}[of other text beside the right hash]",
+            f"{_EMPTIED}[with salt and hash]",
+            f"{_EMPTIED}[without salt and hash]",
+        ),
+    ),
+    against(
+        37,
         "an event shows no type that is hidden",
         Edit(
             _SERVER_EVENTS,
@@ -472,6 +507,72 @@ EVENT_LOG: Final = [
             "    del session, container_id\n    raise DeletedError()\n",
         ),
         tests_of("event_log", "a_deletion_that_nobody_signed_is_no_deletion"),
+    ),
+    against(
+        38,
+        "only a deleted container is read without its parts",
+        Edit(
+            _READING,
+            "    parse = Known.parse_bare if last.tombstone else Known.parse\n",
+            "    parse = Known.parse_bare\n",
+        ),
+        tests_of(
+            "tombstones",
+            f"{_BARE}[1-fresh]",
+            f"{_BARE}[1-marked]",
+        ),
+    ),
+    against(
+        38,
+        "a tombstone needs Delete",
+        Edit(
+            _JUDGE,
+            "        return ContainerAccessLevel.Delete\n",
+            "        return ContainerAccessLevel(0)\n",
+        ),
+        tests_of("tombstones", "no_tombstone_is_taken_of_a_member_without_delete"),
+    ),
+    against(
+        38,
+        "a tombstone follows the governing record that was seen",
+        Edit(
+            _READING,
+            "    if in_force is None or in_force.hash != mark.governingHash:\n",
+            "    if False:\n",
+        ),
+        tests_of(
+            "tombstones",
+            f"{_UNSEEN}[after another change of access than was seen]",
+            f"{_UNSEEN}[after no change of access]",
+            "no_tombstone_is_taken_of_somebody_whose_removal_was_seen[before the removal]",
+        ),
+    ),
+    against(
+        38,
+        "no governing record is put under what was seen",
+        Edit(
+            _READING,
+            "    if any(mark.governingVersion < version <= mark.version for version in served):\n",
+            "    if False:\n",
+        ),
+        tests_of(
+            "tombstones",
+            f"{_UNSEEN}[after a governing one of the version that was seen, and more]",
+        ),
+    ),
+    against(
+        38,
+        "what comes next follows what was seen",
+        Edit(
+            _READING,
+            "    if following is not None and following.record.parent != mark.hash:\n",
+            "    if False:\n",
+        ),
+        tests_of(
+            "tombstones",
+            f"{_UNSEEN}[after another one of the version that was seen]",
+            f"{_UNSEEN}[after a governing one that follows another]",
+        ),
     ),
     against(
         38,
