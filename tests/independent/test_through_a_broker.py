@@ -182,13 +182,12 @@ def test_a_broker_takes_and_scbroker_reads_all_that_is_written_here(
     with pytest.raises(BrokerError.deletedError):
         hers.getContainer(container_id).result(PATIENCE)
     check_deletion(alice, story)
-    for one, log in zip((alice, bob), logs, strict=True):
-        emptied = one.log()
+    for log, emptied in zip(logs, [alice.log(), bob.log()], strict=True):
         assert events.digest(emptied[: len(log)]) == events.digest(log)
         assert [events.is_empty(event) for event in emptied[: len(log)]] == [True] * len(log)
         assert not any(map(events.is_empty, [*log, *emptied[len(log) :]]))
-    with pytest.raises(RefusedError):
-        events.digest([{**emptied[0], "applicationName": "x"}])
+        with pytest.raises(RefusedError):
+            events.digest([{**emptied[0], "applicationName": "x"}])
 
 
 def check_deletion(reader: Ours, story: Story) -> None:

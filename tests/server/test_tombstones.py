@@ -278,13 +278,13 @@ def test_logs_are_numbered_read_and_shortened_while_they_are_emptied_and_stay_wh
         return functools.reduce(digest_with, page.events, page.droppedDigest)
 
     with ThreadPoolExecutor(2) as pool:
-        work = [pool.submit(go_on), pool.submit(drop)]
+        going_on, dropping = pool.submit(go_on), pool.submit(drop)
         try:
             parts = purge(broker, story)
         finally:
             done.set()
-        digests = work[0].result()
-        work[1].result()
+        digests = going_on.result()
+        dropping.result()
     assert parts > 2 * 13
     assert digests
     assert {*digests, digest_of(alice, len(log))} == {digest(log)}
@@ -315,6 +315,32 @@ def test_what_former_members_logs_say_goes_also_where_the_last_member_is_deleted
     assert [event.salt is None for event in emptied] == [True, True, False]
     assert [event.containerType for event in emptied] == [None, None, None]
     assert bob.view(kept).head is None
+    check(broker)
+
+
+@both_engines
+def test_the_keys_of_deleted_authors_go_unless_a_record_that_stays_needs_them(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker()
+    alice, bob, carol, dora = (new_user(at=broker) for _ in range(4))
+    story = Story(alice).created({alice: OWNER, bob: READER, carol: WRITER, dora: OWNER})
+    story.tell(carol, story.follow(carol, content=b"2"))
+    story.tell(dora, story.follow(dora, type="a type"))
+
+    def keys_of(user: User) -> int:
+        statement = "SELECT count(*) FROM key_records WHERE user_id = ?"
+        [(count,)] = query(broker.database_url, statement, user.ring.userId.bytes)
+        return int(count)
+
+    for user in (carol, dora):
+        delete_user(user).expect(204)
+        assert keys_of(user) > 0
+    story.tell(alice, story.follow(alice, tombstone=True))
+    admin(broker, "sweep").expect(0)
+    assert keys_of(carol) == 0
+    assert keys_of(dora) > 0
+    assert bob.view(story).head == story.requests[-1].record
     check(broker)
 
 

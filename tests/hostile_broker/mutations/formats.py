@@ -544,7 +544,7 @@ EVENT_LOG: Final = [
             "tombstones",
             f"{_UNSEEN}[after another change of access than was seen]",
             f"{_UNSEEN}[after no change of access]",
-            "no_tombstone_is_taken_of_somebody_whose_removal_was_seen[before the removal]",
+            "no_tombstone_is_taken_of_somebody_whose_removal_was_seen[before the removal-ForkError]",
         ),
     ),
     against(
