@@ -60,8 +60,8 @@ LOG = {
     7: (Deleted, "note", None),
     8: (Updated, "letter", None),
 }
-BEFORE = {5: "note", 8: "letter"}
-"""The type before the events that changed it."""
+BEFORE = {8: "letter"}
+"""The type before the event that changed it."""
 KINDS = [None, [Added], [Added, Deleted], [Accessed]]
 NAMES = [None, "letter", "note"]
 TYPES = [None, "letter", "note", "no such"]

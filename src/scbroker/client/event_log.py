@@ -210,9 +210,9 @@ def _check_order(ids: Sequence[int], first: int) -> None:
 
 
 def _check_details(events: Sequence[Event]) -> None:
-    """An event has details with their salt, or the hash of details that it does not show any more.
+    """Raise `BrokerFaultError` unless each event has its details with their salt, or their hash alone.
 
-    With both, a broker could show other details beside the hash of those that were shown before.
+    With both, a broker could show other details beside the hash of those that it showed before.
     """
     for event in events:
         types = event.containerType, event.previousContainerType
@@ -221,7 +221,7 @@ def _check_details(events: Sequence[Event]) -> None:
         is_emptied = event.salt is None and event.detailsHash is not None and is_empty
         if not is_emptied and (event.salt is None or event.detailsHash is not None):
             raise BrokerFaultError(
-                "The broker's event has neither its details nor their hash alone."
+                f"The broker's event {event.id} must have its details with their salt, or their hash alone."
             )
 
 

@@ -116,10 +116,10 @@ def _version(view: GoverningView) -> int:
 
 
 async def _walk(session: Session, found: Evidence, skipped: Sequence[bytes]) -> Walk | None:
-    """Every body from the mark's record to the head, from what was served and from further pages.
+    """Verify every body from the mark's record to the head, from the view and from further pages.
 
-    None where there is nothing to walk: no mark, a head that is no newer, or a tombstone, after which the
-    broker keeps no other bodies than those of governing records.
+    None without a mark, if the head is not newer than the mark, or if the head is a tombstone: the broker
+    then keeps only the bodies of governing records.
     """
     mark, last = found.mark, parse_bare(found.last)
     head = last.version

@@ -253,7 +253,7 @@ def _resume(mark: Mark, known: Known, access: AccessList) -> InForce:
 
 
 def _by_version(views: Sequence[GoverningView]) -> dict[int, Known]:
-    """The governing records that were served, without their parts."""
+    """Return the served governing records, without their parts, by version."""
     known = [Known.parse_bare(view.record.body) for view in views]
     return {item.record.version: item for item in known}
 
@@ -321,9 +321,11 @@ def _check_mark(
 
 
 def _check_tombstone(state: State, views: Sequence[GoverningView], mark: Mark) -> None:
-    """The deletion follows from what was seen, as far as the records that outlive it tell.
+    """Raise `ForkError` unless the deletion follows from the mark, as far as the records that are kept tell.
 
-    They lead through the governing record that was in force at the mark, and no other governs up to it.
+    Their chain has to lead through the governing record that was in force at the mark, and none of them may
+    govern between that one and the mark. The record after the mark, where it is kept, names the mark's as
+    its parent. Section 8 says what a member with Delete and the broker can still leave out.
     """
     served = _by_version(views)
     in_force = served.get(mark.governingVersion)

@@ -31,7 +31,7 @@ MAX_RECORD: Final = 2048
 _PARSED: Final = 512
 """Records that are not parsed again: each is looked at several times on its way."""
 _PARTS: Final = (9, 10)
-"""The positions of header and content."""
+"""The positions of header and content in the array."""
 MAX_TYPE: Final = 256
 SEGMENT: Final = 1_048_576
 SEALED_KEY_SIZE: Final = 112
@@ -119,9 +119,10 @@ def parse_record(body: bytes) -> ContainerRecord:
 
 @functools.lru_cache(_PARSED)
 def bare_body(body: bytes) -> bytes:
-    """The record with each part replaced by its hash: what is signed, and what outlives a deletion.
+    """Return the record's bare form, in which each part is replaced by its hash (section 2).
 
-    Takes a body in either form. `IntegrityError` for bytes that are not a record.
+    The signature and the record's hash cover this form, and a broker keeps it after a deletion. `body` may
+    be in either form. Raises `IntegrityError` for bytes that are not a record.
     """
     fields = _fields(body)
     for position in _PARTS:
@@ -132,7 +133,7 @@ def bare_body(body: bytes) -> bytes:
 
 @functools.lru_cache(_PARSED)
 def parse_bare(body: bytes) -> ContainerRecord:
-    """Everything of a record but its parts, from a body in either form: its header and content are None."""
+    """Parse a record without its parts, from a body in either form: its header and content are None."""
     fields = _fields(body)
     for position in _PARTS:
         if isinstance(fields[position], bytes) and len(fields[position]) == HASH_SIZE:

@@ -56,7 +56,7 @@ class Known:
 
     @classmethod
     def parse_bare(cls, body: bytes) -> Known:
-        """A record of a deleted container: its parts are neither known nor judged."""
+        """Parse a record of a deleted container, whose parts are not judged (section 8)."""
         return cls(parse_bare(body), record_hash(body))
 
 

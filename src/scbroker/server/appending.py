@@ -61,7 +61,7 @@ async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome
 
 
 async def sweep_after(broker: Broker, items: Sequence[Incoming]) -> None:
-    """What a tombstone among these leaves of its container goes at once. Not part of a turn."""
+    """Purge the containers that these records deleted, and sweep their parts. Takes no worker slot."""
     deleted = {item.container_id for item in items if item.known.record.tombstone}
     if deleted:
         with contextlib.suppress(BrokerError):  # the record is durable: what fails is done later

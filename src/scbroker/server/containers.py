@@ -110,7 +110,7 @@ def store(
 
 
 def _was_stored(connection: Connection, incoming: Incoming, container: Row[Any] | None) -> bool:
-    """Whether this very record is there already; raises what else the stored chain says to it."""
+    """Return whether this record is stored already; raise the error if it cannot follow what is stored."""
     record = incoming.known.record
     if container is None:
         if incoming.is_first:
@@ -134,7 +134,7 @@ def _was_stored(connection: Connection, incoming: Incoming, container: Row[Any] 
 
 
 def is_stored(connection: Connection, incoming: Incoming) -> bool:
-    """Whether this very record is stored; after a deletion without its parts."""
+    """Return whether this record is stored; after a deletion it is stored without its parts."""
     number = incoming.known.record.version
     row = sql.one(connection, sql.FIND_RECORD, container=incoming.container_id, number=number)
     return row is not None and bare_body(row.body) == bare_body(incoming.signed.body)

@@ -352,7 +352,7 @@ def _page(connection: Connection, user_id: bytes, query: EventQuery) -> Events:
 
 
 def event_of(row: Row[Any]) -> Event:
-    """An event as its user gets it; one without a number yet has 0."""
+    """Return an event as its user gets it; the id is 0 until the event is numbered."""
     related = row.related_user_id
     return Event(
         id=row.id or 0,

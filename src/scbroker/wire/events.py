@@ -47,7 +47,7 @@ class Event(Message, frozen=True, kw_only=True, omit_defaults=True):
     applicationName: Annotated[str, Meta(max_length=MAX_APPLICATION)]
     changes: Annotated[list[Change], Meta(max_length=_MAX_CHANGES)]
     salt: EventSalt | None
-    """None once the container is deleted; detailsHash then stands for what the event said."""
+    """None once the container is deleted: detailsHash then replaces the details and the salt."""
     previousContainerType: TypeLabel | None = None
     detailsHash: Hash | None = None
 
@@ -61,7 +61,10 @@ class Events(Message, frozen=True, kw_only=True):
 
 
 def details_hash(event: Event) -> bytes:
-    """The hash of what an event says beside kind and container; the salt keeps it from being guessed."""
+    """Return the hash of what an event says beside its kind and container.
+
+    Without the salt nobody can find the text by hashing guesses.
+    """
     if event.detailsHash is not None:
         return event.detailsHash
     return labelled_hash(
@@ -75,9 +78,9 @@ def details_hash(event: Event) -> bytes:
 
 
 def digest_with(digest: bytes, event: Event) -> bytes:
-    """The digest of a run of events from that of those before its last; both ends keep it.
+    """Return the digest of a run of events, from the digest before its last event, and that event.
 
-    It stays what it was when the deletion of a container takes the details of events away.
+    Client and broker keep it. It does not change when the deletion of a container empties events.
     """
     kept = [event.id, event.eventType, event.containerId, details_hash(event)]
     return labelled_hash("event", digest + encode_value(kept))

@@ -1,6 +1,6 @@
-"""Deleted containers that are not purged yet, and the events of one container in all logs.
+"""Deleted containers that are to be purged, and salted events, which a purge finds by their container.
 
-Events get a salt each. A digest of dropped events that was made without is of no more use.
+A digest of dropped events was made without salts: a device that kept an earlier one refuses the log.
 """
 
 from __future__ import annotations
