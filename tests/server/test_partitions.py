@@ -107,7 +107,8 @@ def test_what_belongs_to_a_user_is_looked_for_in_one_part_alone(
         if "events" in {table.partition("_")[0] for table in plan.tables}
     }
     assert {"UNNUMBERED", "NUMBER_EVENT", "events_page by id", "DROP_EVENT"} <= found.keys()
-    # For retention, after a deletion, and for the check of what it left.
-    for of_all_users in ("OLD_EVENTS", "NEXT_LOG_WITH", "ANY_EVENT_WITH_DETAILS"):
+    # For retention, after deletions, and for the check of what they left.
+    of_all = ("OLD_EVENTS", "NEXT_LOG_WITH", "IN_OTHER_LOGS", "ANY_EVENT_WITH_DETAILS")
+    for of_all_users in of_all:
         assert len(found.pop(of_all_users)) > 1
     assert {name: len(tables) for name, tables in found.items()} == dict.fromkeys(found, 1)

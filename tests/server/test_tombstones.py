@@ -319,6 +319,28 @@ def test_what_former_members_logs_say_goes_also_where_the_last_member_is_deleted
 
 
 @both_engines
+def test_what_former_members_logs_say_goes_with_a_container_that_its_last_member_takes_along(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker()
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    story = Story(alice).created({alice: OWNER, bob: READER | Level.ViewType}, type="secret type")
+    story.tell(alice, story.follow(alice, type="another secret"))
+    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
+    log = bob.events()
+    assert {event.containerType for event in log} == {"secret type", "another secret"}
+    delete_user(alice).expect(204)
+    admin(broker, "sweep").expect(0)
+    emptied = bob.events()
+    assert digest(emptied) == digest(log)
+    assert {event.containerType for event in emptied} == {None}
+    assert {event.previousContainerType for event in emptied} == {None}
+    assert {event.relatedUserId for event in emptied} == {None}
+    assert {event.applicationName for event in emptied} == {""}
+    check(broker)
+
+
+@both_engines
 def test_the_keys_of_deleted_authors_go_unless_a_record_that_stays_needs_them(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Row
 from scbroker.errors import BrokerError, ChallengeError, IntegrityError, RejectedError
 from scbroker.records.ids import user_id_of
 from scbroker.records.key_record import KeyChain, Signed, closing_fingerprint
-from scbroker.server import challenges, events, guesses, members
+from scbroker.server import challenges, events, guesses, members, tombstones
 from scbroker.server import statements as sql
 from scbroker.server.at_once import sweep_at_once
 from scbroker.server.broker import Broker, Call, now
@@ -84,7 +84,11 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
         deadline = time.monotonic() + _SECONDS
         more = True
         while more and time.monotonic() < deadline:
-            more = await _purge_some(broker, user_id) or await sweep_at_once(broker)
+            more = (
+                await _purge_some(broker, user_id)
+                or await tombstones.purge_next(broker)
+                or await sweep_at_once(broker)
+            )
 
 
 def _check_own(user_id: bytes, order: Order, message: UserDeletion) -> None:
@@ -200,13 +204,16 @@ def _purge_containers(
 ) -> None:
     """Remove containers, and make their deleted authors pending: the keys may go now.
 
-    The id of a container stays for a living creator: it is a
-    hash of their fingerprint, so that nobody else can use it again.
+    The id of a container stays for a living creator: it is a hash of their fingerprint, so that nobody else
+    can use it again. What the logs of former members say of these containers is emptied by the purge.
     """
     values = {"some": sorted(row.id for row in gone), "now": moment}
     expired = connection.execute(sql.EXPIRED_IN, values).scalars()
     events.tell_of_expiry_in(connection, set(expired))
     members.release_keys(connection, connection.execute(sql.AUTHORS_IN, values).scalars().all())
+    told = connection.execute(sql.IN_OTHER_LOGS, {**values, "user": user_id}).scalars().all()
+    for container_id in told:
+        tombstones.add_purge(connection, container_id, 0, moment)
     for purge in sql.PURGE_CONTAINERS:
         connection.execute(purge, values)
     dead = sorted(row.id for row in gone if row.creator_id in (None, user_id))

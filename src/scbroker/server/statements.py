@@ -461,6 +461,16 @@ EMPTY_MEMBERS: Final = (
     .values(permissions=0, expires_at=None, wrap=None)
 )
 ADD_PURGE: Final = insert(containers_to_purge)
+# The containers that somebody else's log tells of, and that are not to be purged yet.
+IN_OTHER_LOGS: Final = (
+    select(events.c.container_id)
+    .where(
+        events.c.container_id.in_(b("some", expanding=True)),
+        events.c.user_id != b("user"),
+        ~exists().where(containers_to_purge.c.container_id == events.c.container_id),
+    )
+    .distinct()
+)
 FIND_PURGE: Final = select(containers_to_purge).where(
     containers_to_purge.c.container_id == b("container")
 )

@@ -40,10 +40,15 @@ def empty(connection: Connection, tombstone: ContainerRecord) -> None:
     connection.execute(sql.DROP_EXPIRED_MEMBERS, {**at, "now": now()})
     connection.execute(sql.EMPTY_MEMBERS, at)
     connection.execute(sql.DROP_CONTAINER_PARTS, at)
+    add_purge(connection, tombstone.containerId, tombstone.version, tombstone.time)
+
+
+def add_purge(connection: Connection, container_id: bytes, version: int, deleted_at: int) -> None:
+    """Note a container for the purge. `version` is the tombstone's, or 0 if the records are gone as well."""
     purge = {
-        "container_id": tombstone.containerId,
-        "version": tombstone.version,
-        "deleted_at": tombstone.time,
+        "container_id": container_id,
+        "version": version,
+        "deleted_at": deleted_at,
         "past_version": 0,
         "past_user": b"",
     }
@@ -56,6 +61,15 @@ async def purge_at_once(broker: Broker, containers: Iterable[bytes]) -> None:
     for container_id in containers:
         while time.monotonic() < deadline and await _purge(broker, container_id):
             pass
+
+
+async def purge_next(broker: Broker) -> bool:
+    """Purge some of any deleted container; return whether there may be more."""
+    found = await _waiting(broker, b"")
+    if not found:
+        return False
+    await _purge(broker, found[0])
+    return True
 
 
 async def finish(broker: Broker) -> int:
