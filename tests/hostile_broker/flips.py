@@ -109,7 +109,7 @@ class Population:
             b"one", {"name": "first"}, accessLevels=both, type="note"
         ).result(PATIENCE)
         alice.updateContainerHeader(small.id, {"name": "second"}).result(PATIENCE)
-        alice.updateContainerContent(small.id, b"two").result(PATIENCE)
+        bob.updateContainerContent(small.id, b"two").result(PATIENCE)
         large = alice.createContainer(_CONTENT, accessLevels=both, type="file").result(PATIENCE)
         deleted = alice.createContainer(b"gone", accessLevels=both).result(PATIENCE)
         alice.deleteContainer(deleted.id).result(PATIENCE)
