@@ -40,6 +40,7 @@ def test_an_owner_has_every_permission_and_a_user_may_read_and_see_who_else_may(
     level = ContainerAccessLevel
     assert level.DefaultOwnerPermissions == sum(TABLE.values()) == 511
     assert level.DefaultUserPermissions == level.Download | level.Decrypt | level.ViewAccess
+    assert AccessLevel(uuid.uuid4()).permissions == level.DefaultUserPermissions
 
 
 @pytest.mark.parametrize("bits", range(512))
