@@ -30,7 +30,7 @@ SCALE ?=
 LOCK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-windows demo test coverage test-long test-cluster fuzz check format docs lock clean attacks flips audit bench crash scale
+.PHONY: help install install-windows demo test coverage test-long test-cluster fuzz check format docs lock clean conformance attacks flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -80,6 +80,9 @@ format: $(INSTALLED) ## Format the code and mend what the linter can
 # The variable silences a notice at every build: the theme's maintenance ends in May 2027.
 docs: $(INSTALLED) ## Build the reference docs into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+conformance: $(INSTALLED) ## Break each operation in turn, expect its row's tests to fail, write docs/mutants.md (6 min)
+	$(BIN)/python -m tests.conformance.mutate --jobs 2
 
 attacks: $(INSTALLED) ## Take out each defence, expect its test to fail, write docs/attacks.md (10 min)
 	$(BIN)/python -m tests.hostile_broker.mutate --jobs 2
