@@ -130,7 +130,7 @@ class KeyRing:
         password: str | None = None,
         passphrase: str | None = None,
     ) -> KeyRing:
-        """Return the KeyRing of this user's KeyFile: as `KeyFile.open`, after a check of whose it is.
+        """Open this user's KeyFile, as `KeyFile.open` does; first check that it is this user's.
 
         Raises `keySubstitutionError` for another user's KeyFile, and what `KeyFile.open` raises.
         """
@@ -173,7 +173,7 @@ class KeyRing:
         return self._sign([*introduced, *retired], len(chain.records), chain.hashes[-1])
 
     def closing_record(self, chain: KeyChain, time: int) -> Signed:
-        """What retires every key of a chain for ever, dated ahead as each retirement is (ids.md, 4)."""
+        """Return the record that retires every key of a chain, dated ahead as retirements are (ids.md, 4)."""
         closing = _Change(KeyType.Signing, 0, CLOSED, time + RETIREMENT_AHEAD)
         [signed] = self._sign([closing], len(chain.records), chain.hashes[-1])
         return signed
@@ -220,7 +220,7 @@ class KeyRing:
 
 
 class KeyFile(bytes):
-    """A user's KeyRing, encrypted: the bytes that operations return, take, and the broker keeps.
+    """A user's KeyRing, encrypted: the bytes that operations take and return and the broker keeps.
 
     Made from those bytes. Raises `invalidArgumentError` for another type and `integrityError` for
     bytes that are not a KeyFile. Its generation is encrypted as well: `open` it to know.
@@ -239,7 +239,7 @@ class KeyFile(bytes):
 
     @property
     def userId(self) -> uuid.UUID:
-        """Return the user whose KeyFile it says it is; opening it proves that."""
+        """Return the id of the user whose KeyFile this claims to be; only opening it proves that."""
         return user_id_of(_parse(self).fingerprint)
 
     def open(self, *, password: str | None = None, passphrase: str | None = None) -> KeyRing:

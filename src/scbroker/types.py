@@ -135,7 +135,7 @@ class ContainerEvent:
     applicationName: str
     changes: Sequence[str]
     previousContainerType: str | None
-    """The type before an event that changed it; None without one, and without ViewType then."""
+    """The type before an event that changed it; None if there was none, or without ViewType then."""
 
 
 __all__ = [

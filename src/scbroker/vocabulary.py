@@ -82,7 +82,7 @@ def member_of(kind: type[E], value: object, name: str) -> E:
     """Return the member that an argument stands for: a member, its value, or its name.
 
     The name of a combination of flags is that of its members with `|` between them, as in `.name`.
-    Raises `InvalidArgumentError`, which calls the argument `name`. A bool and a member of another
+    Raises `InvalidArgumentError`, whose message names the argument by `name`. A bool and a member of another
     enum are not values, although both are ints.
     """
     if isinstance(value, kind):

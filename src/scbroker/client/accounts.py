@@ -106,7 +106,7 @@ def _marks(store: TrustStore, ring: KeyRing) -> Marks:
 
 
 def _kept_pass(store: TrustStore, user_id: uuid.UUID) -> bytes | None:
-    """Return the pass of an earlier session on this device; None if what is kept cannot be one."""
+    """Return the pass of an earlier session on this device; None if none is kept or its size is wrong."""
     found = store.read_pass(user_id)
     return found if found is not None and len(found) == wire.DEVICE_PASS_SIZE else None
 

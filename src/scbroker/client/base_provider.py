@@ -279,7 +279,9 @@ def _checked_id(containerId: object) -> uuid.UUID:
 
 def _checked_version(ifVersion: object) -> int | None:
     if ifVersion is not None and (isinstance(ifVersion, bool) or not isinstance(ifVersion, int)):
-        raise InvalidArgumentError("ifVersion is a container's version, an int, or None.")
+        raise InvalidArgumentError(
+            f"ifVersion must be an int or None, not {type(ifVersion).__name__}."
+        )
     return ifVersion
 
 
@@ -342,7 +344,9 @@ def _checked_access(levels: object) -> dict[uuid.UUID, Grant]:
                 f"accessLevels[{number}] must be an AccessLevel, not {type(level).__name__}"
             )
         if level.userId in grants:
-            raise InvalidArgumentError(f"User {level.userId} stands in the access list twice.")
+            raise InvalidArgumentError(
+                f"accessLevels names user {level.userId} twice: give each user one level."
+            )
         grants[level.userId] = Grant(int(level.permissions), _checked_expiry(level))
     if len(grants) > MAX_ENTRIES:
         raise InvalidArgumentError(f"An access list has at most {MAX_ENTRIES} users.")

@@ -38,7 +38,7 @@ KEEP: Final = Keep.KEEP
 OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
 Grants = Mapping[uuid.UUID, Grant]
 Verify = Callable[[], Awaitable[object]]
-"""Verifies the keys of those who are to receive a content, before any of it is sent."""
+"""Verify the recipients' keys. Awaited before any of a large content is sent."""
 
 
 def no_progress(done: int, total: int | None) -> None:
@@ -64,7 +64,7 @@ class Change:
         return (self.header if role is Role.Header else self.content) is KEEP
 
     def carries(self, role: Role) -> bool:
-        """Whether the result shows this part as it is, because the other one is replaced."""
+        """Return whether this part stays while the other one is replaced: the result then holds both."""
         return self.keeps(role) and not all(self.keeps(each) for each in Role)
 
     async def begin_upload(self, session: Session, container_id: bytes | None) -> None:
@@ -162,9 +162,10 @@ def seal_small(change: Change, container_id: bytes, author: bytes) -> None:
 async def keys_of(
     session: Session, users: Collection[uuid.UUID], members: Collection[uuid.UUID] = ()
 ) -> Mapping[uuid.UUID, KeyChain]:
-    """Return the verified keys of these users as of now; nothing is asked for one's own.
+    """Return the verified current keys of these users; the session's user alone takes no request.
 
-    Deleted users have none. `NotFoundError` for those who are not `members`, whose entries may stay.
+    Deleted users are left out. Raises `NotFoundError` for a deleted user who is not in `members`: the
+    entry of a member who was deleted may stay, but a new one must not be made.
     """
     own = {session.userId: session.directory.own}
     if set(users) <= own.keys():

@@ -16,7 +16,7 @@ _MIN_CLASSES: Final = 3
 
 
 def validate_secret(secret: str) -> str | None:
-    """The default policy: what is wrong with a password or passphrase, or None.
+    """Return what the default policy finds wrong with a password or passphrase, or None.
 
     At least 8 characters from 3 of 4 classes: lower case, upper case, digits, everything else.
     """
@@ -35,7 +35,7 @@ def validate_secret(secret: str) -> str | None:
 def checked_credentials(
     password: object, passphrase: object, reminder: object, validator: Validator
 ) -> tuple[str, str, str | None]:
-    """New secrets and their reminder; `InvalidArgumentError` says which is wrong and why."""
+    """Return new secrets and their reminder; `InvalidArgumentError` names the wrong one and the reason."""
     secrets = (
         checked_new("password", password, validator),
         checked_new("passphrase", passphrase, validator),
@@ -44,7 +44,10 @@ def checked_credentials(
 
 
 def checked_secrets(password: object, passphrase: object) -> tuple[str, str]:
-    """Secrets that exist already: what was good enough once is, whatever the policy says today."""
+    """Return secrets that exist already.
+
+    They are not held to the policy for new ones: a secret that an older policy accepted has to work.
+    """
     return checked_one("password", password), checked_one("passphrase", passphrase)
 
 
@@ -66,7 +69,7 @@ def checked_reminder(reminder: object, secrets: tuple[str, str]) -> str | None:
 
 
 def check_kept_reminder(reminder: str, secrets: tuple[str, str]) -> None:
-    """Raise `InvalidArgumentError` if a reminder that is to stay contains one of the secrets to come."""
+    """Raise `InvalidArgumentError` if the stored reminder, which is to stay, contains one of `secrets`."""
     if _contains(reminder, secrets):
         raise InvalidArgumentError(
             "The reminder that is stored contains one of these secrets, and the broker can read it: give "
@@ -79,7 +82,7 @@ def _contains(reminder: str, secrets: tuple[str, str]) -> bool:
 
 
 def _folded(text: str) -> str:
-    """The same for every spelling of a secret, and in either case."""
+    """Return a form that is the same for every Unicode spelling of a text, in either case."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 

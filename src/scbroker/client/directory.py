@@ -30,7 +30,7 @@ _KIND: Final = "user"
 _CACHED: Final = 20_000
 """Records of key chains that a session keeps, of about 5.4 kB each."""
 REPLACED: Final = (
-    "The broker takes these keys no more: they were replaced on another device, or the account was "
+    "The broker no longer accepts these keys: they were replaced on another device, or the account was "
     "deleted. Log in again."
 )
 _MOST: Final = 50_000
@@ -50,7 +50,7 @@ class Directory:
         self._session = session
         self._chains: dict[uuid.UUID, KeyChain] = {}
         self._deleted: set[uuid.UUID] = set()
-        """Users of whom the broker says that they were deleted."""
+        """Users that the broker reports as deleted."""
 
     @property
     def own(self) -> KeyChain:
@@ -64,8 +64,8 @@ class Directory:
     async def latest(self, users: Iterable[uuid.UUID]) -> Mapping[uuid.UUID, KeyChain]:
         """Return the chains of these users as of now, or raise.
 
-        Of deleted users a chain is here only if it is closed; otherwise the deletion is the broker's word,
-        and what is known of their keys is not given as active.
+        A deleted user is in the result only with a closed chain. Without one the deletion is the broker's
+        word: the user is left out, so that keys that this device knows are not used as active.
         """
         found = await self._fetch(list(dict.fromkeys(users)))
         return {

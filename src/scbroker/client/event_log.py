@@ -212,7 +212,7 @@ def _check_order(ids: Sequence[int], first: int) -> None:
 def _check_details(events: Sequence[Event]) -> None:
     """Raise `BrokerFaultError` unless each event has its details with their salt, or their hash alone.
 
-    With both, a broker could show other details beside the hash of those that it showed before.
+    With both, a broker could show forged details, while the digest covers the hash of the true ones.
     """
     for event in events:
         types = event.containerType, event.previousContainerType

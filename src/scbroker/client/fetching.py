@@ -270,7 +270,7 @@ def secured_of(
     wrap: bytes | None,
     sealed: Mapping[Role, bytes | None],
 ) -> SecuredContainer:
-    """The container as it is kept, as far as the reader's entry lets it be shown."""
+    """Return the container as it is stored, without what the reader's entry does not allow."""
     own = state.governing.access.entries.get(session.fingerprint)
     may_download = own is not None and own.allows(ContainerAccessLevel.Download)
     header, content = (
@@ -296,7 +296,7 @@ def container(
     *,
     asked: bool = True,
 ) -> Container[Any]:
-    """The opened container; `asked` says whether content and header were asked for."""
+    """Return the opened container; `asked` is False if content and header were not asked for."""
     return Container(
         **_fields(shown),
         headerAvailability=_availability(state, Role.Header, header, hidden=asked),
@@ -307,7 +307,7 @@ def container(
 
 
 def _availability(state: State, role: Role, shown: object, *, hidden: bool) -> Availability:
-    """Whether a result shows a part; where it does not, `hidden` says whether permissions are why."""
+    """Return whether a result holds a part; `hidden` says that permissions are why it does not."""
     if state.record.part(role) is None:
         return Availability.Absent
     if shown is not None:

@@ -51,7 +51,7 @@ _OLDER: Final = (
     "it lies."
 )
 _OTHER: Final = "Another KeyFile of the same generation was seen before."
-# What a message holds until its order, which names all the rest of it, is signed.
+# Placeholder: the order is signed last, because it names the digest of all other fields.
 _UNSIGNED: Final = Authorization(order=b"", signature=bytes(SIGNATURE_SIZE))
 # Nobody changes credentials so often; a broker that says so would use up the numbers.
 _MOST_AHEAD: Final = 2**32

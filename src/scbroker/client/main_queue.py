@@ -44,7 +44,7 @@ class MainQueue(concurrent.futures.Executor):
         self.clear()
 
     def clear(self) -> None:
-        """Drop every job, as in the child of a fork: what waited is the parent's to run."""
+        """Drop every job. Runs in the child after a fork: the parent runs the jobs that waited."""
         self._changed = threading.Condition()
         self._jobs: collections.deque[tuple[str, Callable[[], None]]] = collections.deque()
         self._expected: collections.Counter[str] = collections.Counter()
@@ -167,7 +167,7 @@ def _loop_here() -> asyncio.AbstractEventLoop | None:
 
 
 def _noticed(set_hooks: Callable[P, None]) -> Callable[P, None]:
-    """`sys.set_asyncgen_hooks`, after which `mainQueue` looks which loop runs."""
+    """Return `set_hooks`, after each call of which `mainQueue` looks which loop runs."""
 
     @functools.wraps(set_hooks)
     def set_and_notice(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -178,9 +178,9 @@ def _noticed(set_hooks: Callable[P, None]) -> Callable[P, None]:
 
 
 def _ask_running_loops() -> None:
-    """Have each loop that runs by now say whether it is the main thread's.
+    """Call `notice_loop` in each event loop that runs already: one may be the main thread's.
 
-    Needed once, where a thread imports scbroker beside a loop that had started before.
+    Needed once, when another thread imports scbroker: the main thread's loop may have set its hooks before.
     """
     for each in gc.get_objects():
         if issubclass(type(each), asyncio.AbstractEventLoop):

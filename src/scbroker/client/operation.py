@@ -73,7 +73,7 @@ def operation_of_forms(
 
 
 def _with_all(form: inspect.Signature, overloads: list[inspect.Signature]) -> inspect.Signature:
-    """A form's signature; what only other overloads take stands behind it, as optional keywords."""
+    """Return a form's signature with the parameters of all other overloads as optional keywords."""
     parameters = dict(form.parameters)
     for each in overloads:
         for key, parameter in each.parameters.items():
@@ -86,7 +86,7 @@ def _with_all(form: inspect.Signature, overloads: list[inspect.Signature]) -> in
 def _bound(
     name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """The arguments by their names, without `self`; `InvalidArgumentError` for what fits none."""
+    """Return the arguments by name, without `self`; `InvalidArgumentError` if they do not fit."""
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
@@ -98,7 +98,7 @@ def _bound(
 def _handlers(name: str, is_void: bool, kwargs: dict[str, Any]) -> _Handlers | None:
     """Take the three keywords of callback style out of a call; None in promise style.
 
-    Raises what no handler can be told: a wrong `errorHandler`, or a queue that runs nothing.
+    Raises `InvalidArgumentError` for a wrong `errorHandler` or `queue`: no handler could receive it.
     """
     style = {key: kwargs.pop(key, None) for key in _CALLBACK}
     if all(value is None for value in style.values()):
@@ -139,7 +139,7 @@ class _Handlers:
         self._submit(self.error, public_error(error))
 
     def follow(self, future: concurrent.futures.Future[Any]) -> None:
-        """Run the handler of the outcome, once there is one."""
+        """Run the handler that fits the outcome when the operation ends."""
         if isinstance(self.queue, MainQueue):
             self.queue.expect(self.name)
         future.add_done_callback(self._finish)
@@ -163,7 +163,7 @@ class _Handlers:
             except Exception:
                 _log.exception("A handler of %s failed", self.name)
 
-        run.__name__ = self.name  # mainQueue says so if it never runs
+        run.__name__ = self.name  # for mainQueue's warning if it never runs
         try:
             self.queue.submit(run)
         except RuntimeError:

@@ -39,10 +39,10 @@ OnError = Callable[[BrokerError], object]
 
 
 def header_left_out(positional: tuple[object, ...], named: Collection[str]) -> int:
-    """1 for `createContainer(content, accessLevels, type)`, 0 for the form with a header.
+    """Return 1 for `createContainer(content, accessLevels, type)`, 0 for the form with a header.
 
-    A list in second place is the access list if it holds an AccessLevel. An empty list or None there is
-    the access list as well, unless what stands behind it can only be an access list itself.
+    A list in second place is the access list if it holds an AccessLevel. An empty list there is one too,
+    unless an access list follows it; None only if a type follows it.
     """
     if not 2 <= len(positional) <= 3 or "accessLevels" in named:
         return 0
@@ -55,7 +55,7 @@ def header_left_out(positional: tuple[object, ...], named: Collection[str]) -> i
 
 
 def key_ring_first(positional: tuple[object, ...], named: Collection[str]) -> int:
-    """1 for `logIn(keyRing, userId)`, 0 for `logIn(userId, password, passphrase)`."""
+    """Return 1 for `logIn(keyRing, userId)`, 0 for `logIn(userId, password, passphrase)`."""
     return int(isinstance(positional[0], KeyRing) if positional else "keyRing" in named)
 
 
@@ -188,10 +188,10 @@ class BrokerProvider(Protocol):
         """Delete the session's user and all their data from the broker for ever; it cannot be undone.
 
         KeyFile, reminder, sessions, events and memberships go, and every container that nobody else
-        has access to. What stays is the id, which nobody gets again, and what others need to verify what
-        the user signed in containers that still exist: those containers' records and, as long as there is
-        one, the public keys, of which none is active any more. The event logs of others still name who
-        acted. A user who shared nothing leaves the id alone.
+        has access to. The id stays, so that it is never registered again. Containers that others have
+        access to stay with the records that the user signed; the user's public keys stay as long as such
+        a container exists, all of them retired. The event logs of others name the user as who acted, except
+        in events of deleted containers. Only the id is left of a user who shared nothing.
 
         Afterwards the provider has no session, and the private keys are overwritten in memory unless the
         program itself holds the KeyRing. If the call fails, the session stays; called again after a lost
@@ -733,7 +733,7 @@ class BrokerProvider(Protocol):
     def getContainer(self, *args: Any, **kwargs: Any) -> Any:
         """Content, header and metadata, each None where the caller's permissions hide it.
 
-        `contentAvailability` and `headerAvailability` tell whether there is none or it is hidden.
+        `contentAvailability` and `headerAvailability` tell a missing part from a hidden one.
         `headerType` names a type that the header is decoded and validated into. Verified before
         anything is returned: who signed it, that they had the right to, that it is not older than
         this device has seen, and every byte. Raises `notFoundError` without access, `deletedError`
@@ -979,8 +979,8 @@ class BrokerProvider(Protocol):
     def getPublicKeys(self, *args: Any, **kwargs: Any) -> Any:
         """All public keys that match, verified to be the user's own; the session's user by default.
 
-        `keyType` is a KeyType, its value or its name. Of a deleted user the keys are retired, and only there
-        while others need them to verify.
+        `keyType` is a KeyType, its value or its name. The keys of a deleted user are all retired, and
+        kept only while others need them to verify records.
 
         Raises `notFoundError` for an unknown user, `keySubstitutionError` for keys that are not theirs."""
 

@@ -32,7 +32,7 @@ def checked_index(index: object) -> int | None:
 async def public_keys(
     session: Session, user_id: uuid.UUID, kind: KeyType | None, index: int | None
 ) -> list[PublicKey]:
-    """A user's keys that match; of a deleted user those that are still needed, none of them active."""
+    """Return a user's keys that match; a deleted user has none, or only retired ones."""
     chain = (await session.directory.latest([user_id])).get(user_id)
     if chain is None:
         return []
@@ -46,7 +46,7 @@ async def public_keys(
 
 
 async def latest_active(session: Session, user_id: uuid.UUID, kind: KeyType) -> PublicKey | None:
-    """The key to use now; None where the broker knows no such user, or the user has none."""
+    """Return the key to use now; None for an unknown user, or one without an active key."""
     try:
         keys = await public_keys(session, user_id, kind, None)
     except NotFoundError:

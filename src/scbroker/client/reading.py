@@ -321,7 +321,7 @@ def _check_mark(
 
 
 def _check_tombstone(state: State, views: Sequence[GoverningView], mark: Mark) -> None:
-    """Raise `ForkError` unless the deletion follows from the mark, as far as the records that are kept tell.
+    """Raise `ForkError` unless the deletion follows from the mark, as far as the kept records show.
 
     Their chain has to lead through the governing record that was in force at the mark, and none of them may
     govern between that one and the mark. The record after the mark, where it is kept, names the mark's as

@@ -46,8 +46,9 @@ class ServerProvider(BaseProvider):
     """A session against one broker.
 
     `apiKey` comes from the broker's operator, as UUID or text. `serverUrl` is https, or http for a
-    broker on this machine; text, or what `urllib.parse` made of it. It may have a path that the broker
-    is under, as `https://example.org/broker`. `applicationName` names this program in the broker's event log.
+    broker on this machine; text, or a result of `urllib.parse.urlsplit` or `urlparse`. If the broker is
+    below a path, it ends with that, as `https://example.org/broker`. `applicationName` names this program
+    in the broker's event log.
 
     `trustStore` keeps what this device has seen (default: files in the platform's state folder);
     `secretValidator` says what is wrong with a password or passphrase, or None; `timeout` is the

@@ -75,7 +75,7 @@ class Session:
         self.marks = marks
         self.directory: Directory = Directory(self)
         self.device_pass: bytes | None = None
-        """What the broker gave with the token last: it tells this device from a stranger's."""
+        """The pass that came with the newest token; it tells the broker that a guess is this device's."""
         self._opened: OrderedDict[bytes, bytes] = OrderedDict()
         self._token: str | None = None
         self._expires = 0.0

@@ -94,7 +94,7 @@ class Endpoint:
 
     @property
     def origin(self) -> str:
-        """Return the canonical origin, which sessions are bound to; the path is no part of it."""
+        """Return the canonical origin, without the path: sessions are bound to the origin alone."""
         return canonical_origin(urllib.parse.urljoin(self.url, "/"))
 
 
@@ -138,10 +138,10 @@ def checked_endpoint(
 
 
 def _checked_url(serverUrl: object) -> str:
-    """The address without a slash at its end: an origin, and the path that the broker is under.
+    """Return the address without a slash at its end: an origin, and a path if the broker is below one.
 
-    Every path of the protocol is appended to it, so nothing may stand in it that could be read as
-    another path, or as none, by a proxy.
+    Each path of the protocol is appended to it. Query, fragment, escapes and dot segments are refused:
+    a proxy could normalize them, and the request would reach another path than the one meant.
     """
     if isinstance(serverUrl, urllib.parse.SplitResult | urllib.parse.ParseResult):
         return _checked_url(serverUrl.geturl())

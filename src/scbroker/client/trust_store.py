@@ -1,7 +1,7 @@
 """What this device has seen: pins and high-water marks, for refusing older or other histories.
 
-And the device pass of each user, by which a broker counts this device's guesses apart from those of
-strangers: read before a log-in, hence kept beside the marks and not under a key of the user's.
+It also keeps each user's device pass, by which a broker counts this device's guesses apart from those of
+strangers. The pass is read before a log-in, when no key of the user is there to decrypt it with.
 
 A store holds small values by kind and key. In a file by default, one for each user: a log of
 entries, each authenticated together with all before it under a key derived from the user's signing
@@ -58,7 +58,7 @@ class TrustStore(Protocol):
     def keep_pass(self, user_id: uuid.UUID, device_pass: bytes) -> None:
         """Keep a user's device pass in place of the one before, also after the log-out.
 
-        Only the owner of the device should be able to read it: it buys ten guesses at the passphrase.
+        Only the owner of the device should be able to read it: it allows ten guesses at the passphrase.
         """
         ...
 

@@ -94,14 +94,14 @@ async def _create(session: Session, change: Change) -> SecuredContainer:
 async def update(
     session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
 ) -> SecuredContainer:
-    """Appends a change; gives the container as its author is served it from then on."""
+    """Append a change; return the container as its author is served it afterwards."""
     return stored(session, await append(session, container_id, change, if_version))
 
 
 async def append(
     session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
 ) -> Prepared:
-    """Appends a change; where another field was changed meanwhile, on top of that."""
+    """Append a change; if another field was changed meanwhile, on top of that change."""
     await change.begin_upload(session, container_id.bytes)
     try:
         return await _append(session, container_id, change, if_version)
@@ -198,7 +198,7 @@ def _check_allowed(session: Session, state: State, change: Change) -> None:
 
 
 async def _check_creator(session: Session, state: State) -> None:
-    """Raise `InvalidArgumentError` if access falls to a creator who was deleted."""
+    """Raise `InvalidArgumentError` if the creator, who gets access by default, was deleted."""
     creator = user_id_of(state.createdBy)
     try:
         await keys_of(session, [creator])
@@ -210,7 +210,7 @@ async def _check_creator(session: Session, state: State) -> None:
 
 
 def _named(state: State, grants: Grants) -> Grants:
-    """The access as it was asked for; without any, the creator's (docs/guide/sharing.md)."""
+    """Return the grants asked for; if there are none, the creator's (docs/guide/sharing.md)."""
     return grants or {user_id_of(state.createdBy): OWNER}
 
 

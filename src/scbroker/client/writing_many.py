@@ -133,7 +133,7 @@ async def _create_some(session: Session, items: list[_New], *, is_last: bool) ->
 
 
 async def _verified() -> None:
-    """The recipients' keys were verified for the whole batch: nothing is asked for anew."""
+    """Do nothing: the recipients' keys were verified for the whole batch."""
 
 
 async def _recipients(session: Session, items: list[_New]) -> Mapping[uuid.UUID, KeyChain]:

@@ -306,7 +306,7 @@ def check_delegation(
 ) -> None:
     """Rule 4: nobody gives, takes or prolongs what they do not hold themselves.
 
-    `before` and `after` name users alike, in whatever way; `complete` says whether `after` has all.
+    `before` and `after` have the same kind of keys; `complete` says whether `after` has every entry.
     """
     for user in before.keys() | after.keys():
         old, new = before.get(user), after.get(user)

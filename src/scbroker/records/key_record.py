@@ -88,7 +88,7 @@ class KeyChain:
     keys: KeyTable
     _root: VerifyingKey
     closed: bool = False
-    """Whether the last record retired every key, as of a user who was deleted (K8)."""
+    """Whether the last record retired every key because the user was deleted (K8)."""
 
     @classmethod
     def verify(cls, records: Sequence[Signed], now: int) -> KeyChain:
@@ -217,7 +217,7 @@ class KeyChain:
 
 
 def closing_fingerprint(signed: Signed) -> bytes:
-    """The fingerprint of the user who signed a closing record; it proves itself, without their chain."""
+    """Return the user's fingerprint from a closing record, verified without their chain."""
     record = parse_key_record(signed)
     if record.state != CLOSED or fingerprint_of(record.publicKey) != record.fingerprint:
         raise IntegrityError("A key record does not close the chain of its user (K8).")

@@ -294,7 +294,10 @@ def _store_record(
 def _store_author(
     incoming: Incoming, container: Row[Any] | None, parent: Known | None, new: NewRows
 ) -> None:
-    """Say that this user's keys are needed, unless the creator's column or the record before says it."""
+    """Add the user to `authors`, so that their keys are kept as long as the container needs them.
+
+    The row exists if they signed the record before; a creator is named by the container's own row.
+    """
     if container is None or parent is None or container.creator_id == incoming.user.id:
         return
     if parent.record.author != incoming.user.fingerprint:

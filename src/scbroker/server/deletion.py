@@ -35,7 +35,7 @@ _RECORDS: Final = 2_000
 _ROWS: Final = 2_000
 _USERS: Final = 100
 _SECONDS: Final = 10.0
-# What the row of a deleted user says of them, and once nobody needs their keys.
+# The columns of a deleted user; `_NO_KEYS` as soon as no container needs their keys.
 _NOTHING: Final = {
     "registered_at": 0,
     "last_event": 0,
@@ -94,8 +94,8 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
 def _check_own(user_id: bytes, order: Order, message: UserDeletion) -> None:
     """Raise `ChallengeError` unless the user's own signing key 0 signed the closing record.
 
-    Without the broker's copy of their keys: of a deleted user it may have none, and the same order sent
-    again has to get the same answer.
+    The broker's copy of their keys is not used: it may have none of a deleted user, and the same order
+    sent again has to get the same answer.
     """
     try:
         fingerprint = closing_fingerprint(message.keyRecord.signed)
@@ -107,7 +107,7 @@ def _check_own(user_id: bytes, order: Order, message: UserDeletion) -> None:
 
 
 async def finish(broker: Broker) -> int:
-    """Remove what is left of deleted users; return of how many there was something."""
+    """Remove what is left of deleted users; return how many users had something left."""
     last, count = b"", 0
     while found := await _doomed(broker, last):
         for user_id in found:
@@ -204,8 +204,9 @@ def _purge_containers(
 ) -> None:
     """Remove containers, and make their deleted authors pending: the keys may go now.
 
-    The id of a container stays for a living creator: it is a hash of their fingerprint, so that nobody else
-    can use it again. What the logs of former members say of these containers is emptied by the purge.
+    The row of a container stays while its creator is not deleted: only they could use the id again, which
+    is a hash of their fingerprint. The purge empties what the logs of former
+    members say of these containers.
     """
     values = {"some": sorted(row.id for row in gone), "now": moment}
     expired = connection.execute(sql.EXPIRED_IN, values).scalars()

@@ -1,8 +1,8 @@
 """Device passes: how the throttle tells a device that had a session of the user from a stranger.
 
-A pass opens nothing. It has the guesses that come with it counted apart, so that the guesses of strangers
-do not lock a known device out. It proves itself under the broker's key: nothing is stored, and every
-process that has the key knows it. Spec: docs/spec/protocol.md, section 3.
+A pass opens nothing. Guesses that come with one are counted apart, so that the guesses of strangers do not
+lock a known device out. It holds a MAC under the broker's key: nothing is stored, and every process that has
+the key can verify it. Spec: docs/spec/protocol.md, section 3.
 """
 
 from __future__ import annotations

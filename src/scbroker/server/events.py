@@ -180,7 +180,7 @@ def tell_of_access(
 ) -> None:
     """Record in the logs of those who asked for it that somebody else fetched header or content.
 
-    The container's row must be locked: what was written after a deletion was purged would stay for ever.
+    The container's row must be locked: an event written after the container's purge would never be emptied.
     """
     if container.deleted:
         return

@@ -47,8 +47,8 @@ def _limits(
 ) -> dict[bytes, int]:
     """Return the counters of a guess, each with its limit.
 
-    A guess with a pass and a guess without one have none in common, not even that of the address: else
-    strangers could use a counter up and lock the user's devices out. The counter of all passes bounds
+    A guess with a pass and a guess without one share no counter, not even that of the address: otherwise
+    strangers could use it up and lock the user's devices out. The counter of all passes bounds
     the guesses of a former user of the account who collected passes.
     """
     settings = broker.settings
@@ -120,7 +120,7 @@ async def forgive_guess(broker: Broker, buckets: list[bytes]) -> None:
 
 
 def buckets_of(broker: Broker, user_id: bytes) -> list[bytes]:
-    """Return the counters of one user alone; those of a user with an address or a pass expire."""
+    """Return the counters by user alone; those by user and address, or by pass, are left to expire."""
     return [broker.keyed(name, user_id) for name in ("guess-user", "guess-passes", "grants")]
 
 

@@ -42,7 +42,7 @@ _CHANGED: Final = "The KeyFile was replaced meanwhile, on another device: log in
 
 
 async def open_key_file(broker: Broker, call: Call, message: KeyFileOpening) -> KeyFileAnswer:
-    """Return the KeyFile for the passphrase's proof; a guess is counted before it is judged."""
+    """Return the KeyFile to a request that proves the passphrase; guesses are counted before."""
     user_id = call.uuid("userId")
     buckets = await guesses.count_guess(broker, call, user_id, message.devicePass)
     row = await broker.database.read(lambda c: sql.one(c, sql.FIND_KEY_FILE, user_id=user_id))

@@ -57,7 +57,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     guesses: Positive = 10
     """Wrong passphrases allowed for one user from one address, or with one device pass, in guess_seconds."""
     guesses_user: Positive = 100
-    """... for one user from everywhere without a pass, and as many with all passes of the user together."""
+    """... for one user from all addresses without a pass; as many again with all passes of the user."""
     guesses_address: Positive = 100
     """... from one address for all users together."""
     reminders_address: Positive = 100

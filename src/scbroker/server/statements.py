@@ -124,7 +124,7 @@ ADD_RECORD: Final = insert(records)
 
 
 def _if_new(**keys: Column[Any]) -> Insert:
-    """An INSERT of a row that is a key alone, by parameter, unless the row is there."""
+    """Return an INSERT of a row that is only its key, which does nothing if the row exists."""
     [table] = {column.table for column in keys.values()}
     row = select(*(b(name, type_=column.type) for name, column in keys.items()))
     there = exists().where(*(column == b(name) for name, column in keys.items()))
@@ -461,7 +461,7 @@ EMPTY_MEMBERS: Final = (
     .values(permissions=0, expires_at=None, wrap=None)
 )
 ADD_PURGE: Final = insert(containers_to_purge)
-# The containers that somebody else's log tells of, and that are not to be purged yet.
+# Containers that another user's log has events of, and that are not pending a purge already.
 IN_OTHER_LOGS: Final = (
     select(events.c.container_id)
     .where(
@@ -550,7 +550,7 @@ CONTAINERS_OF_MEMBER: Final = (
 CONTAINERS_OF_CREATOR: Final = (
     select(containers.c.id).where(containers.c.creator_id == b("user")).limit(b("count"))
 )
-# Of those that the user signed in, the ones to which nobody has access.
+# Containers with a record that the user signed, to which nobody has unexpired access.
 CONTAINERS_OF_AUTHOR: Final = (
     select(authors.c.container_id)
     .where(

@@ -96,8 +96,8 @@ def purge_some(connection: Connection, container_id: bytes) -> bool:
     """Remove some of what does not stay; return whether there may be more.
 
     Lock order, as in every writer: container, user, event log. The container's lock keeps out
-    `events.tell_of_access` and the deletion of the last member. That removes the container's records, and
-    its row: what logs say of it is still to be emptied then, so the purge needs nothing but its own row.
+    `events.tell_of_access` and the deletion of the last member. The latter removes the container's records
+    and its row; its events are still to be emptied then, so the purge depends on its own row alone.
     """
     sql.one(connection, sql.LOCK_CONTAINER, id=container_id)
     purge = sql.one(connection, sql.LOCK_PURGE, container=container_id)
@@ -148,7 +148,7 @@ def _authors(connection: Connection, purge: Row[Any]) -> set[bytes]:
 
 
 def _forget_authors(connection: Connection, container_id: bytes, kept: set[bytes]) -> None:
-    """Drop the authors who signed none of the records that stay: nobody needs their keys here."""
+    """Drop the authors who signed none of the records that stay: no record here needs their keys."""
     signed = connection.execute(sql.AUTHORS_IN, {"some": [container_id]}).scalars()
     gone = sorted(set(signed) - {user_id_of(author).bytes for author in kept})
     if gone:

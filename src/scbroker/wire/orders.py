@@ -76,7 +76,7 @@ class UserDeletion(Message, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> bytes:
-        """What the order has to name: the hash of the closing record."""
+        """Return the hash of the closing record, which the order has to name."""
         return labelled_hash(KEY_RECORD_LABEL, self.keyRecord.body)
 
 

@@ -191,11 +191,13 @@ class ContainerCheck:
             raise IntegrityError("Its row says something else than its records.")
 
     def _check_authors(self) -> None:
-        """Whose keys its records need, deleted or not; its creator is named by its row."""
+        """Check that `authors` names all who signed its records but the creator, whom its row names."""
         named = set(self._all(own.AUTHORS_OF).scalars())
         needed = self._authors - {self._row.creator_id}
         if named != needed and not (self._is_purging and named > needed):
-            raise IntegrityError("Others are named as its authors than signed its records.")
+            raise IntegrityError(
+                "The table of authors does not name the users who signed its records."
+            )
 
     def _check_type(self, force: InForce) -> None:
         row = self._row
@@ -222,7 +224,7 @@ class ContainerCheck:
             raise IntegrityError("It has members whom its access list does not name.")
 
     def _check_emptied(self) -> None:
-        """Nothing is kept but what proves the deletion, or else a purge is pending."""
+        """Check that only what proves the deletion is kept, unless a purge is pending."""
         kept = (row.permissions or row.expires_at or row.wrap for row in self._all(sql.MEMBERS))
         if any(kept):
             raise IntegrityError("It was deleted, and its members' rights or wraps were not.")

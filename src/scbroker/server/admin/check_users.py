@@ -57,7 +57,7 @@ def _check_keys(connection: Connection, user: Row[Any]) -> None:
 
 
 def _check_needed(connection: Connection, user: Row[Any], *, doomed: bool) -> None:
-    """Of a deleted user the keys are there exactly as long as a container needs them."""
+    """Check that a deleted user's keys are kept exactly as long as a container needs them."""
     needed = sql.one(connection, sql.ANY_CONTAINER_OF_AUTHOR, user=user.id) is not None
     kept = user.fingerprint is not None
     if needed and not kept:

@@ -1,7 +1,7 @@
-"""An event of a change of type is found by the type before as well.
+"""Keep the type before a change in events, and find them by it.
 
-The index is not built beside writers, as long ones are: it is of a new column, and has no rows yet. Others
-wait while the table is read once.
+The index is built at once, not concurrently with writers: its column is new, so it has no entries, and
+writers wait only while the table is read once.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def upgrade() -> None:
 
 
 def _name_authors() -> None:
-    """Whoever signed a record, but for creators: their containers name them until they are deleted."""
+    """Add all who signed a record but the creators, whom their containers name until they are deleted."""
     connection, last = op.get_bind(), (b"", 0)
     page = sa.text(
         "SELECT r.container_id, r.version, r.body, c.creator_id FROM records r"
@@ -66,7 +66,7 @@ def _author_of(body: bytes) -> bytes:
 
 
 def _purge_again() -> None:
-    """Of users who were deleted before more was kept than now: a broker removes it when it runs."""
+    """Mark all deleted users as pending: earlier versions kept more of them, which a broker removes."""
     op.execute(
         "INSERT INTO doomed_users (user_id) SELECT id FROM users WHERE deleted ON CONFLICT DO NOTHING"
     )
