@@ -92,7 +92,7 @@ class BrokerError(Exception):
             setattr(BrokerError, cls.__name__[0].lower() + cls.__name__[1:], cls)
 
     def __eq__(self, other: object) -> bool:
-        """Whether this is the same object, or an error of the class `other`."""
+        """Return whether this is the same object, or an error of the class `other`."""
         if isinstance(other, type) and issubclass(other, BrokerError):
             return isinstance(self, other)
         return super().__eq__(other)

@@ -95,8 +95,8 @@ class _Change(NamedTuple):
 class KeyRing:
     """A user's private keys, every one they ever had; the position in each tuple is its index.
 
-    Whoever holds a KeyRing is the user: keep it in memory, and its KeyFile on disk. KeyRings are
-    equal if their generation and their keys are.
+    A KeyRing is all that it takes to act as the user: keep it in memory, and its KeyFile on disk. KeyRings
+    are equal if their generations and their keys are equal.
     """
 
     generation: int

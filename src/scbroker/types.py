@@ -52,9 +52,9 @@ class _Parts(Metadata):
     """Whether there are content and header, and whether this result holds them."""
 
     contentAvailability: Availability
-    """Whether this holds the content, and why not."""
+    """Whether this holds the content, or why it does not."""
     headerAvailability: Availability
-    """Whether this holds the header, and why not."""
+    """Whether this holds the header, or why it does not."""
 
     @property
     def hasContent(self) -> bool:

@@ -212,8 +212,8 @@ def _purge_containers(
     expired = connection.execute(sql.EXPIRED_IN, values).scalars()
     events.tell_of_expiry_in(connection, set(expired))
     members.release_keys(connection, connection.execute(sql.AUTHORS_IN, values).scalars().all())
-    told = connection.execute(sql.IN_OTHER_LOGS, {**values, "user": user_id}).scalars().all()
-    for container_id in told:
+    logged = connection.execute(sql.IN_OTHER_LOGS, {**values, "user": user_id}).scalars().all()
+    for container_id in logged:
         tombstones.add_purge(connection, container_id, 0, moment)
     for purge in sql.PURGE_CONTAINERS:
         connection.execute(purge, values)

@@ -33,7 +33,7 @@ _SECONDS: Final = 10.0
 def empty(connection: Connection, tombstone: ContainerRecord) -> None:
     """Remove what is few, and note the container for the purge. The container's row must be locked.
 
-    Of the members only the ids stay: they tell the broker to whom it serves the tombstone.
+    Only the members' ids stay: the broker serves the tombstone to these users.
     """
     at = {"container": tombstone.containerId}
     connection.execute(sql.SET_CONTAINER, {**at, "type": None, "type_salt": None})

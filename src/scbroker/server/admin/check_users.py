@@ -26,7 +26,7 @@ def check_user(
 ) -> None:
     """Raises `IntegrityError` for the first thing that is wrong; `log` is of the numbered events.
 
-    Of a user who is pending deletion a broker, or a sweep, still removes what is left.
+    `doomed` says that the user is pending deletion: a broker, or a sweep, still removes what is left.
     """
     if user.fingerprint is not None or not user.deleted:
         _check_keys(connection, user)
