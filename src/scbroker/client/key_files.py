@@ -152,6 +152,11 @@ async def fetch(session: Session, passphrase: str) -> bytes:
     return answer.keyFile
 
 
+async def fetch_own_reminder(session: Session) -> str:
+    """Return the stored reminder of the session's user; the broker does not count this request."""
+    return (await session.call("GET", "/v1/reminder", wire.ReminderAnswer)).reminder
+
+
 async def fetch_reminder(transport: Transport, user_id: uuid.UUID) -> str:
     """Return the stored reminder of any user; "" for an unknown user as for one without."""
     answer = await transport.call("GET", f"/v1/users/{user_id}/reminder", wire.ReminderAnswer)
@@ -266,7 +271,7 @@ async def _check_kept_reminder(
     instead, but then every needToSyncAccount would transfer it too.
     """
     if given is None:
-        check_kept_reminder(await fetch_reminder(session.transport, session.userId), secrets)
+        check_kept_reminder(await fetch_own_reminder(session), secrets)
 
 
 async def _state(session: Session) -> wire.KeyFileState:

@@ -74,10 +74,19 @@ async def register(broker: Broker, call: Call, message: Registration) -> Registe
 
 
 async def reminder(broker: Broker, call: Call, message: None) -> ReminderAnswer:
-    """The user's reminder; empty for an unknown user as for one without."""
+    """Return any user's reminder; empty for an unknown user as for one without."""
     del message
-    user_id = call.uuid("userId")
     await guesses.count_reminder(broker, call)
+    return await _reminder_of(broker, call.uuid("userId"))
+
+
+async def own_reminder(broker: Broker, call: Call, message: None) -> ReminderAnswer:
+    """Return the reminder of the session's user, whatever strangers at the same address have read."""
+    del message
+    return await _reminder_of(broker, call.session.id)
+
+
+async def _reminder_of(broker: Broker, user_id: bytes) -> ReminderAnswer:
     row = await broker.database.read(lambda c: sql.one(c, sql.FIND_REMINDER, user_id=user_id))
     return ReminderAnswer(reminder="" if row is None else row.reminder)
 

@@ -110,6 +110,8 @@ OPERATIONS: Final = (
               o.KeyFileDeletion, status=204),
     Operation("GET", _USER + "/reminder", accounts.reminder, "Get a user's reminder",
               None, u.ReminderAnswer, session=False),
+    Operation("GET", "/v1/reminder", accounts.own_reminder, "Get the session's own reminder",
+              None, u.ReminderAnswer),
     Operation("POST", "/v1/key-records", accounts.read_key_records, "Read users' key records",
               u.KeyRecordsRequest, u.KeyRecords),
     Operation("PUT", _CONTAINER + "/records/{version}", _append, "Append a record",
