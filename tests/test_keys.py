@@ -259,7 +259,7 @@ def test_the_passphrase_gives_other_keys_for_each_user_and_purpose() -> None:
 def test_nothing_secret_is_shown_or_pickled() -> None:
     ring = ALICE.ring()
     opened = OpenedKeyFile(ring, bytes(32))
-    secrets = [*ring.signing[0].seeds, *ring.encryption[0].seeds]
+    secrets = [*map(bytes, ring.signing[0].seeds), *map(bytes, ring.encryption[0].seeds)]
     secrets += [passphrase().auth, passphrase().wrap]
     shown = repr(ring) + repr(opened) + repr(passphrase()) + f"{ring}{opened}{passphrase()}"
     assert str(ring.userId) in shown

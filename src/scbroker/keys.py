@@ -11,11 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple, Self
 
+import msgspec
 from msgspec import Meta
 
 from scbroker.crypto.seal import (
+    KEY_SIZE,
     MAX_SECRET_SIZE,
+    MLKEM_SEED_SIZE,
     DecryptionKey,
+    Octets,
     SigningKey,
     derive_key,
     pad_secret,
@@ -25,6 +29,7 @@ from scbroker.crypto.seal import (
     stretch,
     unpad_secret,
     unseal,
+    unseal_into,
 )
 from scbroker.crypto.verify import HASH_SIZE, equal, label, labelled_hash, sha256
 from scbroker.errors import (
@@ -35,7 +40,7 @@ from scbroker.errors import (
     KeySubstitutionError,
     RollbackError,
 )
-from scbroker.records.canonical import Bin32, Row, decode_object, encode_object
+from scbroker.records.canonical import VERSION, Bin32, Row, decode_object, encode_object
 from scbroker.records.ids import fingerprint_of, show_fingerprint, user_id_of
 from scbroker.records.key_record import (
     ACTIVE,
@@ -55,17 +60,19 @@ _WRONG: Final = "Wrong password or passphrase, or a damaged KeyFile."
 _MISTYPED: Final = (
     "Wrong password: the KeyFile opened with the passphrase and holds another password."
 )
-_MlkemSeed = Annotated[bytes, Meta(min_length=64, max_length=64)]
+_encoder: Final = msgspec.msgpack.Encoder()
 
 
+# Seeds are views of the plaintext that they stand in, which is overwritten after use: a copy would stay in
+# the memory that Python gave back.
 class _Seeds(Row, frozen=True):
-    ed25519: Bin32
-    mldsa: Bin32
+    ed25519: memoryview
+    mldsa: memoryview
 
 
 class _DecryptionSeeds(Row, frozen=True):
-    mlkem: _MlkemSeed
-    x25519: Bin32
+    mlkem: memoryview
+    x25519: memoryview
 
 
 class _KeyRingBytes(Row, frozen=True):
@@ -73,6 +80,9 @@ class _KeyRingBytes(Row, frozen=True):
     generation: Annotated[int, Meta(ge=1, le=2**53 - 1)]
     signing: Annotated[list[_Seeds], Meta(min_length=1, max_length=256)]
     encryption: Annotated[list[_DecryptionSeeds], Meta(min_length=1, max_length=256)]
+
+
+_decoder: Final = msgspec.msgpack.Decoder(_KeyRingBytes)
 
 
 class _KeyFileBytes(Row, frozen=True):
@@ -311,7 +321,8 @@ def seal_key_file(ring: KeyRing, password: str, passphrase: PassphraseKeys) -> b
     """The KeyFile of a KeyRing under both secrets."""
     secret = checked_secret(password, "password")
     fingerprint, salt = ring.rawFingerprint, random_bytes(HASH_SIZE)
-    plaintext = encode_object(
+    context = label("keyfile-password") + fingerprint + salt
+    plaintext = _plaintext_of(
         _KeyRingBytes(
             fingerprint,
             ring.generation,
@@ -319,8 +330,11 @@ def seal_key_file(ring: KeyRing, password: str, passphrase: PassphraseKeys) -> b
             [_DecryptionSeeds(*key.seeds) for key in ring.encryption],
         )
     )
-    context = label("keyfile-password") + fingerprint + salt
-    password_part = seal(_password_key(secret, salt, fingerprint), context, plaintext)
+    password_key = _password_key(secret, salt, fingerprint)
+    password_part = seal(password_key, context, plaintext)
+    _overwrite(plaintext)
+    # The library frees the buffer that it sealed from as it is; the next one of this size takes its place.
+    seal(password_key, context, plaintext)
     passphrase_part = seal(
         passphrase.wrap,
         _passphrase_context(fingerprint, salt, password_part),
@@ -362,7 +376,12 @@ def _open_parts(
         raise CredentialsError(_MISTYPED)
     context = label("keyfile-password") + found.fingerprint + found.passwordSalt
     key = _password_key(secret, found.passwordSalt, found.fingerprint)
-    ring = _parse_ring(unseal(key, context, found.passwordPart))
+    plaintext = bytearray(len(found.passwordPart))
+    try:
+        size = unseal_into(memoryview(plaintext), key, context, found.passwordPart)
+        ring = _parse_ring(memoryview(plaintext)[:size])
+    finally:
+        _overwrite(plaintext)
     if ring.rawFingerprint != found.fingerprint:
         raise DecryptionError(_WRONG)
     return ring
@@ -386,11 +405,32 @@ def _parsed_of(data: bytes, user_id: uuid.UUID) -> _KeyFileBytes:
     return found
 
 
-def _parse_ring(plaintext: bytes) -> KeyRing:
+def _plaintext_of(ring: _KeyRingBytes) -> bytearray:
+    """A KeyRing as a stored object, in a buffer with room for any: one that grew would leave a copy."""
+    plaintext = bytearray(MAX_KEY_FILE)
+    _encoder.encode_into(ring, plaintext, len(VERSION))
+    plaintext[: len(VERSION)] = VERSION
+    return plaintext
+
+
+def _overwrite(secret: bytearray) -> None:
+    secret[:] = bytes(len(secret))
+
+
+def _parse_ring(plaintext: Octets) -> KeyRing:
+    """The KeyRing of a stored object, strictly; `decode_object` would leave copies of the seeds behind."""
     try:
-        found = decode_object(_KeyRingBytes, plaintext, MAX_KEY_FILE)
-    except IntegrityError:
+        found = _decoder.decode(memoryview(plaintext)[len(VERSION) :])
+    except (ValueError, RecursionError):
         raise DecryptionError(_WRONG) from None
+    again = _plaintext_of(found)
+    is_canonical = again == plaintext
+    _overwrite(again)
+    signing = {(len(key.ed25519), len(key.mldsa)) for key in found.signing}
+    decryption = {(len(key.mlkem), len(key.x25519)) for key in found.encryption}
+    sizes = {(KEY_SIZE, KEY_SIZE)}, {(MLKEM_SEED_SIZE, KEY_SIZE)}
+    if not is_canonical or (signing, decryption) != sizes:
+        raise DecryptionError(_WRONG)
     ring = KeyRing(
         found.generation,
         tuple(SigningKey(seeds.ed25519, seeds.mldsa) for seeds in found.signing),

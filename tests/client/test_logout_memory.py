@@ -51,7 +51,7 @@ Masked = dict[str, set[bytes]]
 """Secrets by name, each under the mask: who looks for them does not find this."""
 
 
-def masked(secret: bytes | str) -> bytes:
+def masked(secret: bytes | memoryview | str) -> bytes:
     """Through small integers, of which Python has one each: no copy is left behind."""
     data = (ord(each) for each in secret) if isinstance(secret, str) else iter(secret)
     return bytes([each ^ MASK for each in data])
@@ -75,7 +75,7 @@ class Story:
         self.provider = ServerProvider(api_key, url, "memory", trustStore=FileTrustStore(folder))
         self.kept: list[object] = []
 
-    def note(self, name: str, secret: bytes | str) -> None:
+    def note(self, name: str, secret: bytes | memoryview | str) -> None:
         self.noted.setdefault(name, set()).add(masked(secret))
 
     def _note_keys_as_they_are_used(self) -> None:
@@ -233,13 +233,33 @@ def tell(end: str, *arguments: str) -> None:
 
 
 def tell_until_the_end(end: str, *arguments: str) -> None:
-    """A story to this end and no further: nothing has written over what was freed at it."""
+    """The stories of several users to this end: nothing has written over what was freed at the last one."""
     story = Story(*arguments)
-    story.register()
-    story.note_seeds()
-    story.provider.createContainer(b"c" * 200_000, {"h": 1}).result(PATIENCE)
-    ENDS[end](story)
+    for _ in range(4):
+        story.register()
+        story.note_seeds()
+        story.provider.createContainer(b"c" * 200_000, {"h": 1}).result(PATIENCE)
+        ENDS[end](story)
     _show(story)
+
+
+def tell_of_key_files(end: str, *arguments: str) -> None:
+    """Seals the KeyFiles of several KeyRings, opens each of them, and keeps none."""
+    del end
+    story = Story(*arguments)
+    for _ in range(4):
+        _seal_and_open(story, KeyRing.generate())
+        gc.collect()
+    _show(story)
+
+
+def _seal_and_open(story: Story, ring: KeyRing) -> None:
+    for name, key in (("signing", ring.signing[0]), ("encryption", ring.encryption[0])):
+        for seed in key.seeds:
+            story.note(name, seed[-32:])
+    keys = PassphraseKeys.derive("A passphrase 1", ring.userId)
+    sealed = keys_module.seal_key_file(ring, "A password 1", keys)
+    keys_module.open_key_file(sealed, ring.userId, keys, None)
 
 
 def _show(story: Story, **more: Any) -> None:
@@ -415,6 +435,20 @@ def test_when_a_session_has_ended_no_seed_is_left_in_memory_that_was_freed(
             left = in_memory(process.pid, seeds)
             go_on(process)
         assert left == {}, f"run {run}"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of another process")
+def test_neither_sealing_nor_opening_a_key_file_leaves_a_seed_in_memory_that_was_freed(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """The plaintext of a KeyFile holds all seeds: it lies in one buffer, which is overwritten."""
+    with told("", broker, tmp_path, tell_of_key_files) as process:
+        noted = next_of(process)["noted"]
+        seeds = {name: noted[name] for name in ("signing", "encryption")}
+        assert [len(of) for of in seeds.values()] == [8, 8]
+        left = in_memory(process.pid, seeds)
+        go_on(process)
+    assert left == {}
 
 
 def seeds_of(said: dict[str, Any]) -> dict[str, list[bytes]]:

@@ -353,3 +353,20 @@ except KeyboardInterrupt:
 mainQueue.arrived("work")
 """)
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
+
+
+def test_an_interrupt_or_an_exit_inside_a_handler_ends_the_script() -> None:
+    for ending, expected in (("raise KeyboardInterrupt", -2), ("sys.exit(3)", 3)):
+        done = run_script(f"""
+import sys
+from scbroker import mainQueue
+
+def handler():
+    {ending}
+
+mainQueue.submit(handler)
+mainQueue.run(30)
+print("still here")
+""")
+        assert done.returncode == expected
+        assert done.stdout == ""

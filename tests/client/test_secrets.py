@@ -48,8 +48,8 @@ def all_of(error: BrokerError) -> str:
 
 def key_bytes(provider: ServerProvider) -> list[bytes]:
     ring = provider.getKeyRing().result(PATIENCE)
-    signing = [seed for key in ring.signing for seed in key.seeds]
-    return signing + [seed for key in ring.encryption for seed in key.seeds]
+    signing = [bytes(seed) for key in ring.signing for seed in key.seeds]
+    return signing + [bytes(seed) for key in ring.encryption for seed in key.seeds]
 
 
 def test_what_is_made_and_given_shows_no_secret(

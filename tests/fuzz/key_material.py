@@ -61,8 +61,8 @@ def _rings() -> list[KeyRing]:
 
 
 def _ring_row(ring: KeyRing) -> list[Any]:
-    signing = [list(key.seeds) for key in ring.signing]
-    encryption = [list(key.seeds) for key in ring.encryption]
+    signing = [list(map(bytes, key.seeds)) for key in ring.signing]
+    encryption = [list(map(bytes, key.seeds)) for key in ring.encryption]
     return [ring.rawFingerprint, ring.generation, signing, encryption]
 
 

@@ -214,7 +214,7 @@ class _Day:
     def note_ring(self, device: ServerProvider) -> None:
         ring: KeyRing = device.getKeyRing().result(PATIENCE)
         for seeds in (*(k.seeds for k in ring.signing), *(k.seeds for k in ring.encryption)):
-            self.evidence.note("private keys", *seeds)
+            self.evidence.note("private keys", *map(bytes, seeds))
         self.evidence.note("trust store keys", ring.signing[0].derive("trust-store"))
         session: Any = device._current
         self.evidence.show(

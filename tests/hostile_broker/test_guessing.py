@@ -139,8 +139,8 @@ def secrets_of(alice: Account) -> dict[str, bytes]:
         "wrap": alice.keys.wrap,
         "password root": stretch(PASSWORD.encode(), salt),
         "password key": _password_key(PASSWORD.encode(), salt, alice.ring.rawFingerprint),
-        **{f"seed {n}": seed for n, seed in enumerate(alice.ring.signing[0].seeds)},
-        **{f"key {n}": key for n, key in enumerate(alice.ring.encryption[0].seeds)},
+        **{f"seed {n}": bytes(seed) for n, seed in enumerate(alice.ring.signing[0].seeds)},
+        **{f"key {n}": bytes(key) for n, key in enumerate(alice.ring.encryption[0].seeds)},
     }
 
 

@@ -332,10 +332,10 @@ def test_scbrokers_key_files_open(theirs: Theirs) -> None:
         assert opened == key_files.open_with_password(message.keyFile, user_id, password)
         assert opened.generation == ring.generation
         assert [(key.ed25519, key.ml_dsa) for key in opened.signing] == [
-            key.seeds for key in ring.signing
+            tuple(map(bytes, key.seeds)) for key in ring.signing
         ]
         assert [(key.ml_kem, key.x25519) for key in opened.encryption] == [
-            key.seeds for key in ring.encryption
+            tuple(map(bytes, key.seeds)) for key in ring.encryption
         ]
         assert key_files.passphrase_keys(passphrase, user_id).auth == message.auth
 
@@ -451,7 +451,7 @@ def keys_of(theirs: Theirs, request: RecordRequest, found: Judged | InForce) -> 
         assert sent_entry.wrap is not None
         assert wraps.wrap_hash(sent_entry.wrap) == entry.wrap_hash
         ring = [one for one in rings if one.rawFingerprint == entry.fingerprint][-1]
-        private = DecryptionKey(*ring.encryption[entry.key_index].seeds)
+        private = DecryptionKey(*map(bytes, ring.encryption[entry.key_index].seeds))
         info = wraps.WrapInfo(
             record.container_id, record.version, record.author, entry.fingerprint, entry.key_index
         )

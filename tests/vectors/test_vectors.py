@@ -88,11 +88,11 @@ def test_the_people_are_who_their_seeds_say(vector: Vector) -> None:
     assert str(chain.userId) == vector["userId"]
     own = {(0, n): signing_key(vector["id"], n) for n in range(len(vector["signing"]))}
     for n, seeds in enumerate(vector["signing"]):
-        assert own[0, n].seeds == (raw(seeds, "ed25519"), raw(seeds, "mlDsa"))
+        assert tuple(map(bytes, own[0, n].seeds)) == (raw(seeds, "ed25519"), raw(seeds, "mlDsa"))
         assert chain.keys[0, n].public == own[0, n].public
     for n, seeds in enumerate(vector["encryption"]):
         key = decryption_key(vector["id"], n)
-        assert key.seeds == (raw(seeds, "mlKem"), raw(seeds, "x25519"))
+        assert tuple(map(bytes, key.seeds)) == (raw(seeds, "mlKem"), raw(seeds, "x25519"))
         assert chain.keys[1, n].public == key.public
     assert len(chain.keys) == len(vector["signing"]) + len(vector["encryption"])
 

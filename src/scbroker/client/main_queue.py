@@ -60,8 +60,13 @@ class MainQueue(concurrent.futures.Executor):
                 return
             try:
                 future.set_result(fn(*args, **kwargs))
-            except BaseException as error:
+            except Exception as error:
                 future.set_exception(error)
+            except (
+                BaseException
+            ) as error:  # Ctrl-C, sys.exit: the main thread's, not the handler's alone
+                future.set_exception(error)
+                raise
 
         with self._changed:
             self._jobs.append((getattr(fn, "__name__", type(fn).__name__), job))

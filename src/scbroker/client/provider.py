@@ -190,8 +190,9 @@ class BrokerProvider(Protocol):
         KeyFile, reminder, sessions, events and memberships go, and every container that nobody else
         has access to. The id stays, so that it is never registered again. Containers that others have
         access to stay with the records that the user signed; the user's public keys stay as long as such
-        a container exists, all of them retired. The event logs of others name the user as who acted, except
-        in events of deleted containers. Only the id is left of a user who shared nothing.
+        a container exists, or the tombstone of one that others may be shown, all of them retired. The event
+        logs of others name the user and the program that acted, except in events of deleted containers. Only
+        the id is left of a user who shared nothing.
 
         Afterwards the provider has no session, and the private keys are overwritten in memory unless the
         program itself holds the KeyRing. If the call fails, the session stays; called again after a lost
@@ -822,7 +823,9 @@ class BrokerProvider(Protocol):
 
     @operation
     def getContainerHeader(self, *args: Any, **kwargs: Any) -> Any:
-        """The decrypted header, or None. `headerType` as in getContainer."""
+        """Return the decrypted header. `headerType` as in getContainer.
+
+        None if there is none, and if permissions hide it: `getContainer` tells which."""
 
     @overload
     def getContainerContent(
@@ -845,7 +848,9 @@ class BrokerProvider(Protocol):
 
     @operation
     def getContainerContent(self, *args: Any, **kwargs: Any) -> Any:
-        """The decrypted content, or None."""
+        """Return the decrypted content.
+
+        None if there is none, and if permissions hide it: `getContainer` tells which."""
 
     @overload
     def saveContainerContent(
@@ -1043,5 +1048,8 @@ class BrokerProvider(Protocol):
         A broker may drop old events. Without `startId` the log begins with the first that is kept: an
         id above 1 tells that others are gone. With one that is gone, `eventsExpiredError` names the
         first that is kept, as `firstId`.
+
+        Once a container is deleted, its earlier events keep their kind alone and its `Deleted` event has no
+        type: with `containerType` neither is found.
 
         Events are the broker's word: what they point to is verified when it is read."""

@@ -128,17 +128,17 @@ class _PrivateKey:
 
     __slots__ = ("_first", "_seeds", "public")
 
-    def __init__(self, public: bytes, seeds: tuple[bytes, bytes]) -> None:
+    def __init__(self, public: bytes, seeds: tuple[Octets, Octets]) -> None:
         self.public: bytes = public
         self._first = len(seeds[0])
         self._seeds = bytearray(sum(map(len, seeds)))  # filled in place: no copy is left behind
         self._seeds[: self._first], self._seeds[self._first :] = seeds
 
     @property
-    def seeds(self) -> tuple[bytes, bytes]:
-        """Copies of both seeds, in the order of the constructor's arguments."""
-        both = memoryview(self._seeds)
-        return bytes(both[: self._first]), bytes(both[self._first :])
+    def seeds(self) -> tuple[memoryview, memoryview]:
+        """Both seeds where they lie, in the order of the constructor's arguments."""
+        both = memoryview(self._seeds).toreadonly()
+        return both[: self._first], both[self._first :]
 
     def __del__(self) -> None:
         if hasattr(self, "_seeds"):  # not so where the constructor refused a seed
@@ -164,7 +164,7 @@ class SigningKey(_PrivateKey):
 
     __slots__ = ("_ed25519", "_mldsa")
 
-    def __init__(self, ed25519_seed: bytes, mldsa_seed: bytes) -> None:
+    def __init__(self, ed25519_seed: Octets, mldsa_seed: Octets) -> None:
         self._ed25519 = Ed25519PrivateKey.from_private_bytes(ed25519_seed)
         self._mldsa = MLDSA65PrivateKey.from_seed_bytes(mldsa_seed)
         super().__init__(
@@ -192,7 +192,7 @@ class DecryptionKey(_PrivateKey):
 
     __slots__ = ("_key",)
 
-    def __init__(self, mlkem_seed: bytes, x25519_key: bytes) -> None:
+    def __init__(self, mlkem_seed: Octets, x25519_key: Octets) -> None:
         mlkem = MLKEM768PrivateKey.from_seed_bytes(mlkem_seed)
         x25519 = X25519PrivateKey.from_private_bytes(x25519_key)
         self._key = MLKEM768X25519PrivateKey(mlkem, x25519)
