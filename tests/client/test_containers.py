@@ -157,10 +157,8 @@ def test_both_forms_of_creation_take_their_parameters_by_position(
         ((["h"], both), {"type": "label"}, (["h"], both, "label")),
         ((None, both), {}, (None, both, None)),
         ((None, None, "label"), {}, (None, alone, "label")),
-        (([], both), {}, ([], both, None)),
-        (([], both, "label"), {}, ([], both, "label")),
-        (([],), {"accessLevels": both}, ([], both, None)),
         ((), {"customHeaderObject": []}, ([], alone, None)),
+        ((), {"customHeaderObject": [], "accessLevels": both}, ([], both, None)),
     ]
     for args, kwargs, expected in cases:
         made = alice.createContainer(b"c", *args, **kwargs).result(PATIENCE)
@@ -181,8 +179,10 @@ def test_both_forms_of_creation_take_their_parameters_by_position(
         ("header", "label"),
         (AccessLevel(uuid.uuid4()),),
         ([AccessLevel(uuid.uuid4())], None, "label"),
+        ([], [AccessLevel(uuid.uuid4())]),
+        ([], None, "label"),
     ],
-    ids=range(6),
+    ids=range(8),
 )
 def test_arguments_that_fit_neither_form_of_creation_are_refused_and_nothing_is_created(
     alice: ServerProvider, args: tuple[Any, ...]

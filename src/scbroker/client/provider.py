@@ -41,17 +41,14 @@ OnError = Callable[[BrokerError], object]
 def header_left_out(positional: tuple[object, ...], named: Collection[str]) -> int:
     """Return 1 for `createContainer(content, accessLevels, type)`, 0 for the form with a header.
 
-    A list in second place is the access list if it holds an AccessLevel. An empty list there is one too,
-    unless an access list follows it; None only if a type follows it.
+    A list in second place is the access list if it is empty or holds an AccessLevel; None there is one if a
+    type follows it.
     """
-    if not 2 <= len(positional) <= 3 or "accessLevels" in named:
-        return 0
-    second, third = (*positional, None)[1:3]
+    del named
+    second, third = (*positional, "", "", "")[1:3]
     if isinstance(second, (list, tuple, set, frozenset)):
-        if second:
-            return int(any(isinstance(each, AccessLevel) for each in second))
-        return int(third is None or isinstance(third, str))
-    return int(second is None and isinstance(third, str))
+        return int(not second or any(isinstance(each, AccessLevel) for each in second))
+    return int(second is None and len(positional) == 3 and isinstance(third, str))
 
 
 def key_ring_first(positional: tuple[object, ...], named: Collection[str]) -> int:
