@@ -336,11 +336,11 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
         ALICE, "digest", True,
     ),
     "an author whom no row names": (
-        _sql("DELETE FROM authors WHERE container_id = ?", _small), SMALL, "its authors", True,
+        _sql("DELETE FROM authors WHERE container_id = ?", _small), SMALL, "table of authors", True,
     ),
     "a row for who is no author": (
         lambda k: k.run("INSERT INTO authors VALUES (?, ?)", k.small.id, _bob(k)),
-        SMALL, "its authors", True,
+        SMALL, "table of authors", True,
     ),
     "key records of a deleted user whom no container needs": (
         _unneeded, BOB, "key records were not", True,

@@ -180,9 +180,8 @@ KEY_FILE: Final = [
         "a KeyRing is the one of the file's fingerprint",
         Edit(
             _KEYS,
-            "    ring = _parse_ring(unseal(key, context, found.passwordPart))\n"
-            "    if ring.rawFingerprint != found.fingerprint:\n",
-            "    ring = _parse_ring(unseal(key, context, found.passwordPart))\n    if False:\n",
+            "        _overwrite(plaintext)\n    if ring.rawFingerprint != found.fingerprint:\n",
+            "        _overwrite(plaintext)\n    if False:\n",
         ),
         tests_of(
             "key_files", "a_key_ring_of_the_attackers_does_not_open_even_under_the_right_secrets"
@@ -203,9 +202,8 @@ KEY_FILE: Final = [
         "a KeyRing is the one of the file's fingerprint",
         Edit(
             _KEYS,
-            "    ring = _parse_ring(unseal(key, context, found.passwordPart))\n"
-            "    if ring.rawFingerprint != found.fingerprint:\n",
-            "    ring = _parse_ring(unseal(key, context, found.passwordPart))\n    if False:\n",
+            "        _overwrite(plaintext)\n    if ring.rawFingerprint != found.fingerprint:\n",
+            "        _overwrite(plaintext)\n    if False:\n",
         ),
         tests_of(
             "key_files",
