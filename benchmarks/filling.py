@@ -13,7 +13,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from scbroker.server.tables import access_lists, containers, members, metadata, parts, records
+from scbroker.server.storage.tables import (
+    access_lists,
+    containers,
+    members,
+    metadata,
+    parts,
+    records,
+)
 
 _NUMBERS: Final = (
     "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count) "

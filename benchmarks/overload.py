@@ -24,8 +24,8 @@ from benchmarks.offering import Crowd, Request, Requests, Tally
 from benchmarks.result import Result, amount, rate
 from benchmarks.small import CONTENT, HEADER, device
 from scbroker import BrokerError, ServerProvider
-from scbroker.client.io_thread import _new_loop
-from scbroker.client.transport import Transport
+from scbroker.client.calls.io_thread import _new_loop
+from scbroker.client.http.transport import Transport
 from tests.brokers import BrokerProcess
 
 _CLIENTS: Final = 32

@@ -17,9 +17,9 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection, Table, create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from scbroker.server import tables
-from scbroker.server.database import async_url
-from scbroker.server.tables import (
+from scbroker.server.storage import tables
+from scbroker.server.storage.database import async_url
+from scbroker.server.storage.tables import (
     access_lists,
     containers,
     key_files,

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, text
 
-from scbroker.server.tables import metadata
+from scbroker.server.storage.tables import metadata
 
 _POSTGRESQL: Final = text(
     "SELECT coalesce(toasted.relname, indexed.relname, class.relname) AS of_table, class.relname AS name,"

@@ -15,7 +15,7 @@ from benchmarks import floors
 from benchmarks.floors import FloorServer
 from benchmarks.result import Result, cost, interleaved
 from scbroker import AccessLevel, ContainerAccessLevel, MemoryTrustStore, ServerProvider
-from scbroker.client.transport import Transport
+from scbroker.client.http.transport import Transport
 from tests.brokers import BrokerProcess
 
 CONTENT: Final = bytes(1024)

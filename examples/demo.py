@@ -29,7 +29,7 @@ from scbroker import (
     MemoryTrustStore,
     ServerProvider,
 )
-from scbroker.client.sealing import OpenPart
+from scbroker.client.core.sealing import OpenPart
 from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.records.judge import governing_of
 

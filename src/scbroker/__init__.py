@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scbroker.client.base_provider import BaseProvider
-    from scbroker.client.content_reader import ContentReader
-    from scbroker.client.main_queue import mainQueue
-    from scbroker.client.promise import Promise
+    from scbroker.client.calls.main_queue import mainQueue
+    from scbroker.client.calls.promise import Promise
+    from scbroker.client.containers.content_reader import ContentReader
     from scbroker.client.provider import BrokerProvider
     from scbroker.client.server_provider import ServerProvider
-    from scbroker.client.trust_store import FileTrustStore, Marks, MemoryTrustStore, TrustStore
+    from scbroker.client.users.trust_store import (
+        FileTrustStore,
+        Marks,
+        MemoryTrustStore,
+        TrustStore,
+    )
     from scbroker.errors import BrokerError
     from scbroker.keys import KeyFile, KeyRing
     from scbroker.types import (
@@ -44,21 +49,21 @@ _HOME = {
     "ContainerAccessLevel": "vocabulary",
     "ContainerEvent": "types",
     "ContainerEventType": "vocabulary",
-    "ContentReader": "client.content_reader",
-    "FileTrustStore": "client.trust_store",
+    "ContentReader": "client.containers.content_reader",
+    "FileTrustStore": "client.users.trust_store",
     "Header": "types",
     "KeyFile": "keys",
     "KeyRing": "keys",
     "KeyType": "vocabulary",
-    "Marks": "client.trust_store",
-    "MemoryTrustStore": "client.trust_store",
+    "Marks": "client.users.trust_store",
+    "MemoryTrustStore": "client.users.trust_store",
     "NewContainer": "types",
-    "Promise": "client.promise",
+    "Promise": "client.calls.promise",
     "PublicKey": "types",
     "SecuredContainer": "types",
     "ServerProvider": "client.server_provider",
-    "TrustStore": "client.trust_store",
-    "mainQueue": "client.main_queue",
+    "TrustStore": "client.users.trust_store",
+    "mainQueue": "client.calls.main_queue",
 }
 
 __all__ = [

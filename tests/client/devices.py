@@ -20,9 +20,9 @@ from typing import Any, Final, Literal, Self
 import pytest
 
 from scbroker import BrokerError, ContainerEvent, MemoryTrustStore, Promise, ServerProvider
-from scbroker.client import transport
-from scbroker.client.io_thread import io_thread
-from scbroker.client.transport import Transport
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.http import transport
+from scbroker.client.http.transport import Transport
 from scbroker.crypto.seal import Octets
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import parse_bare, parse_record, record_hash

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tenacity
 
-from scbroker.client import transport
+from scbroker.client.http import transport
 
 
 def be_impatient(patched: pytest.MonkeyPatch) -> None:

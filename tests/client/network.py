@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from scbroker import BrokerError
-from scbroker.client.transport import Transport
+from scbroker.client.http.transport import Transport
 from scbroker.crypto.seal import Octets
 from scbroker.wire import codec
 from scbroker.wire.codec import Message

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError, FileTrustStore, KeyRing, KeyType, MemoryTrustStore, ServerProvider
-from scbroker.client.credentials import validate_secret
-from scbroker.client.key_files import keep_mark
+from scbroker.client.users.credentials import validate_secret
+from scbroker.client.users.key_files import keep_mark
 from scbroker.keys import OpenedKeyFile, PassphraseKeys, seal_key_file
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop
 from tests.client.engines import postgresql_when_long

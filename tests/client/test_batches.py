@@ -23,7 +23,7 @@ from scbroker import (
     ServerProvider,
     mainQueue,
 )
-from scbroker.client.trust_store import MemoryTrustStore
+from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.wire.batches import RecordsAnswer, ViewsAnswer
 from scbroker.wire.problems import ItemProblem
 from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of

@@ -24,7 +24,7 @@ from scbroker import (
     KeyRing,
     ServerProvider,
 )
-from scbroker.client.sealing import OpenPart
+from scbroker.client.core.sealing import OpenPart
 from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.records.judge import governing_of
 from tests.client.conftest import drop, id_of
@@ -424,7 +424,7 @@ def container_key(provider: ServerProvider, container: uuid.UUID) -> bytes:
 
 def governing_body(provider: ServerProvider, container: uuid.UUID) -> bytes:
     """The last governing record's bytes."""
-    from scbroker.client.io_thread import io_thread
+    from scbroker.client.calls.io_thread import io_thread
     from scbroker.wire.containers import ContainerView
 
     session: Any = provider._current

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scbroker import BrokerError
-from scbroker.client.content import Content, checked_content
+from scbroker.client.parts.content import Content, checked_content
 from scbroker.records.container_record import SEGMENT
 
 

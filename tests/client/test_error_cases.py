@@ -33,8 +33,8 @@ from scbroker import (
     ServerProvider,
 )
 from scbroker import errors as e
-from scbroker.client import writing
-from scbroker.client.key_files import keep_mark
+from scbroker.client.containers import writing
+from scbroker.client.users.key_files import keep_mark
 from scbroker.crypto.seal import Octets, SigningKey
 from scbroker.crypto.verify import SIGNATURE_SIZE
 from scbroker.keys import OpenedKeyFile

@@ -10,10 +10,10 @@ from contextlib import suppress
 import pytest
 
 from scbroker import BrokerError
-from scbroker.client.bodies import PIECE
-from scbroker.client.io_thread import io_thread
-from scbroker.client.object_store import StoreError
-from scbroker.client.transport import Transport
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.http.bodies import PIECE
+from scbroker.client.http.object_store import StoreError
+from scbroker.client.http.transport import Transport
 from tests.client.impatience import be_impatient
 from tests.client.tcp import PROTOCOL, BadBroker
 from tests.client.test_transport import PATIENCE, device_of

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from scbroker import BrokerError, FileTrustStore
-from scbroker.client.journal import Journal
+from scbroker.client.parts.journal import Journal
 from tests.client.network import Network
 from tests.conftest import NewProvider
 

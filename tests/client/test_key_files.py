@@ -15,7 +15,7 @@ from scbroker import (
     MemoryTrustStore,
     ServerProvider,
 )
-from scbroker.client.key_files import keep_mark
+from scbroker.client.users.key_files import keep_mark
 from scbroker.crypto.verify import sha256
 from scbroker.keys import OpenedKeyFile, PassphraseKeys, seal_key_file
 from scbroker.wire import codec

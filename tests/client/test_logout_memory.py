@@ -27,9 +27,9 @@ import pytest
 
 from scbroker import BrokerError, FileTrustStore, KeyRing, Promise, ServerProvider
 from scbroker import keys as keys_module
-from scbroker.client import sealing
-from scbroker.client.io_thread import io_thread
-from scbroker.client.session import Session
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.core import sealing
+from scbroker.client.users.session import Session
 from scbroker.crypto.seal import DecryptionKey, SigningKey
 from scbroker.keys import OpenedKeyFile, PassphraseKeys
 from tests.brokers import BrokerProcess

@@ -14,7 +14,7 @@ from scbroker import (
     ContainerEventType,
     ServerProvider,
 )
-from scbroker.client.transport import Transport
+from scbroker.client.http.transport import Transport
 from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
 from tests.client.engines import both_engines
 from tests.client.impatience import be_impatient

@@ -15,8 +15,8 @@ from scbroker import (
     SecuredContainer,
     ServerProvider,
 )
-from scbroker.client import session as sessions
-from scbroker.client.session import Session
+from scbroker.client.users import session as sessions
+from scbroker.client.users.session import Session
 from scbroker.wire.batches import RecordsAnswer, ViewOutcome, ViewsAnswer
 from scbroker.wire.containers import RecordReceipt
 from scbroker.wire.problems import ItemProblem

@@ -24,7 +24,7 @@ from scbroker import (
     MemoryTrustStore,
     ServerProvider,
 )
-from scbroker.client.session import Session
+from scbroker.client.users.session import Session
 from scbroker.records.container_record import SEALED_SEGMENT
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, ListView

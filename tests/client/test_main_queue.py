@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError
-from scbroker.client.main_queue import MainQueue
+from scbroker.client.calls.main_queue import MainQueue
 from tests.client.scripts import run_script
 
 PATIENCE = 9.0

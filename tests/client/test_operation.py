@@ -37,7 +37,7 @@ from scbroker import (
     keys,
     mainQueue,
 )
-from scbroker.client.io_thread import io_thread
+from scbroker.client.calls.io_thread import io_thread
 from scbroker.crypto import seal
 from scbroker.crypto.seal import Octets
 from tests.brokers import BrokerProcess

@@ -23,7 +23,7 @@ from scbroker import (
     ServerProvider,
 )
 from scbroker.records.container_record import ContainerRecord, Role
-from scbroker.server.stored_lists import StoredList
+from scbroker.server.containers.stored_lists import StoredList
 from scbroker.types import Metadata
 from scbroker.wire.containers import ContainerView, RecordRequest
 from tests.brokers import BrokerProcess, Wire

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError, Promise
-from scbroker.client.io_thread import io_thread
+from scbroker.client.calls.io_thread import io_thread
 from tests.client.scripts import PATIENCE, functions_of, run_script
 
 
@@ -307,7 +307,7 @@ def test_a_promise_shows_what_it_is_of_and_not_what_it_holds(gate: Gate) -> None
 PRELUDE = """
 import asyncio, logging, os, sys, threading, time, warnings
 from scbroker import BrokerError, Promise
-from scbroker.client.io_thread import io_thread
+from scbroker.client.calls.io_thread import io_thread
 
 def start(name, work):
     return Promise(name, io_thread.submit(name, work))
@@ -367,7 +367,7 @@ def test_the_end_of_a_process_is_not_held_up_and_one_warning_names_what_was_drop
     done = run_script(
         PRELUDE
         + """
-import scbroker.client.io_thread as module
+import scbroker.client.calls.io_thread as module
 module._DRAIN_SECONDS = 0.2
 one, two, three = start("createContainer", after(99)), start("logout", after(99)), start("x", after(0))
 again = start("createContainer", after(99))
@@ -381,6 +381,6 @@ again = start("createContainer", after(99))
 
 
 def test_the_drain_is_bounded_by_a_few_seconds() -> None:
-    from scbroker.client import io_thread as module
+    from scbroker.client.calls import io_thread as module
 
     assert 0 < module._DRAIN_SECONDS + module._CLOSE_SECONDS <= 10

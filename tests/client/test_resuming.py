@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from scbroker import AccessLevel, BrokerError, FileTrustStore, KeyRing, ServerProvider
-from scbroker.client import uploads
+from scbroker.client.parts import uploads
 from scbroker.records.container_record import SEGMENT
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.codec import decode, encode

@@ -18,9 +18,9 @@ from scbroker import (
     FileTrustStore,
     ServerProvider,
 )
-from scbroker.client.journal import Journal
-from scbroker.client.saving import _Partial, checked_target
-from scbroker.client.sealing import OpenPart
+from scbroker.client.core.sealing import OpenPart
+from scbroker.client.parts.journal import Journal
+from scbroker.client.parts.saving import _Partial, checked_target
 from scbroker.records.container_record import SEGMENT, Part, Role
 from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_INLINE
 from tests.client.conftest import drop, id_of

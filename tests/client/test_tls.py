@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from yarl import URL
 
 from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider
-from scbroker.client.io_thread import io_thread
-from scbroker.client.object_store import ObjectStore
-from scbroker.client.transport import checked_endpoint
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.http.object_store import ObjectStore
+from scbroker.client.http.transport import checked_endpoint
 from tests.brokers import BrokerProcess
 
 PATIENCE = 30.0

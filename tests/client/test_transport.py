@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from scbroker import BrokerError, MemoryTrustStore, ServerProvider
-from scbroker.client import transport
-from scbroker.client.transport import checked_endpoint
+from scbroker.client.http import transport
+from scbroker.client.http.transport import checked_endpoint
 from scbroker.wire import codec
 from scbroker.wire.problems import MAX_PROBLEM
 from scbroker.wire.users import ReminderAnswer

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scbroker import BrokerError, FileTrustStore, MemoryTrustStore
-from scbroker.client import trust_store
-from scbroker.client.trust_store import Marks
+from scbroker.client.users import trust_store
+from scbroker.client.users.trust_store import Marks
 
 USER = uuid.UUID("aaaaaaaa-aaaa-8aaa-8aaa-aaaaaaaaaaaa")
 SECRET = b"s" * 32

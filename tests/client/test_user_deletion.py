@@ -15,7 +15,7 @@ from scbroker import (
     ServerProvider,
 )
 from scbroker.records.ids import user_id_of
-from scbroker.server.stored_lists import StoredList
+from scbroker.server.containers.stored_lists import StoredList
 from tests.brokers import BrokerProcess, Wire
 from tests.client.conftest import PASSPHRASE, drop, id_of
 from tests.client.engines import both_engines

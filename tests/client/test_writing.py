@@ -11,8 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, KeyRing, ServerProvider
-from scbroker.client import sealing, writing
-from scbroker.client.session import Session
+from scbroker.client.containers import writing
+from scbroker.client.core import sealing
+from scbroker.client.users.session import Session
 from scbroker.crypto.verify import WRAP_SIZE
 from scbroker.errors import ConflictError, StaleKeysError
 from scbroker.wire.containers import RecordReceipt

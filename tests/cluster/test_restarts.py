@@ -8,7 +8,7 @@ import pytest
 
 from scbroker import ServerProvider
 from scbroker.errors import OverloadedError
-from scbroker.server.database import open_database
+from scbroker.server.storage.database import open_database
 from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import SECONDS, NewDevice
 from tests.cluster.load import Load, under_load

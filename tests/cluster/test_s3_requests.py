@@ -10,7 +10,7 @@ import obstore
 import pytest
 
 from scbroker.crypto.seal import random_bytes
-from scbroker.server.blobs import Blobs, new_blob_name, open_blobs
+from scbroker.server.storage.blobs import Blobs, new_blob_name, open_blobs
 from scbroker.wire.containers import MAX_CHUNK
 from tests.cluster.ceph import ObjectGateway
 from tests.faults.proxy import Link

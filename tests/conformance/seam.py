@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from scbroker import BaseProvider, BrokerError, BrokerProvider, Promise, ServerProvider
 from scbroker.client import server_provider
-from scbroker.client.transport import Transport
+from scbroker.client.http.transport import Transport
 from tests.conformance.interface import INTERFACE
 from tests.conformance.mutants import Mutants, argument, instead, nothing, without_a_session
 from tests.conformance.sessions import BY_PASSPHRASE

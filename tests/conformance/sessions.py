@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scbroker import KeyRing
-from scbroker.client import accounts, key_files
-from scbroker.client.session import Session
+from scbroker.client.users import accounts, key_files
+from scbroker.client.users.session import Session
 from scbroker.keys import PassphraseKeys
 from tests.conformance.interface import INTERFACE
 from tests.conformance.mutants import (

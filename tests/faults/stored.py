@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from scbroker.server import tables as t
+from scbroker.server.storage import tables as t
 from tests.server.tables import query
 
 T = TypeVar("T")

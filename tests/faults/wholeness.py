@@ -25,8 +25,8 @@ from scbroker.records.container_record import (
     record_hash,
 )
 from scbroker.records.ids import user_id_of
-from scbroker.server import tables as t
-from scbroker.server.stored_lists import StoredList
+from scbroker.server.containers.stored_lists import StoredList
+from scbroker.server.storage import tables as t
 from scbroker.vocabulary import ContainerEventType
 from tests.faults.ledger import Acknowledged, Entry, Ledger
 from tests.faults.stored import Objects, Stored

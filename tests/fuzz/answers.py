@@ -18,11 +18,11 @@ import msgspec
 import pydantic
 import pytest
 
-from scbroker.client import event_log
-from scbroker.client.header import decode_header, encode_header
-from scbroker.client.session import Session
-from scbroker.client.transport import Endpoint, Transport
-from scbroker.client.trust_store import MemoryTrustStore
+from scbroker.client import events
+from scbroker.client.containers.header import decode_header, encode_header
+from scbroker.client.http.transport import Endpoint, Transport
+from scbroker.client.users.session import Session
+from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.errors import (
     BrokerFaultError,
     BrokerUnavailableError,
@@ -239,8 +239,8 @@ def _events(data: bytes) -> None:
     looks, highest = [], 0
     for pages in (first, second):
         session.transport = _Pages(pages)
-        criteria: event_log.Criteria = {"containerType": "note"} if filtered else {}
-        looks.append(drive(event_log.events(session, criteria)))
+        criteria: events.Criteria = {"containerType": "note"} if filtered else {}
+        looks.append(drive(events.events(session, criteria)))
         ids = [event.id for event in looks[-1]]
         kept(ids == sorted(set(ids)), "events out of order")
         highest = max(highest, *ids, 0)
@@ -290,7 +290,7 @@ def _event_pages() -> list[bytes]:
 def _few_events() -> Iterator[None]:
     """A million events are too many; here two thousand and a half are, which is soon reached."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(event_log, "_MOST", 2500)
+        patched.setattr(events, "_MOST", 2500)
         yield
 
 

@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
-from scbroker.client import contents, fetching
-from scbroker.client.fetching import Fetched
-from scbroker.client.reading import Mark, State, judge_view
-from scbroker.client.session import Session
-from scbroker.client.trust_store import MemoryTrustStore
+from scbroker.client.containers import contents, fetching
+from scbroker.client.containers.fetching import Fetched
+from scbroker.client.core.judging import Mark, State, judge_view
+from scbroker.client.users.session import Session
+from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.errors import (
     BrokerFaultError,
     ClockError,

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from scbroker.client import trust_store
-from scbroker.client.trust_store import FileTrustStore, Marks
+from scbroker.client.users import trust_store
+from scbroker.client.users.trust_store import FileTrustStore, Marks
 from scbroker.errors import TrustStoreError
 from tests.fuzz import mutation
 from tests.fuzz.bombs import MANY

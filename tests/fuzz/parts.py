@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
-from scbroker.client.downloads import open_run
-from scbroker.client.sealing import OpenPart
+from scbroker.client.core.sealing import OpenPart
+from scbroker.client.parts.downloads import open_run
 from scbroker.crypto.seal import seal
 from scbroker.crypto.verify import sha256
 from scbroker.errors import DecryptionError, IntegrityError

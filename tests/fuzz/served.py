@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Sequence
 from functools import cache
 from typing import Any, Final
 
-from scbroker.client.transport import Endpoint, Transport
+from scbroker.client.http.transport import Endpoint, Transport
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import labelled_hash
 from scbroker.records.access_list import SaltedEntry, list_hash

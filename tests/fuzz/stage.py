@@ -16,8 +16,9 @@ from typing import Any, Final
 import pytest
 
 from scbroker import keys
-from scbroker.client import directory, evidence
-from scbroker.client.io_thread import IOThread
+from scbroker.client.calls.io_thread import IOThread
+from scbroker.client.containers import evidence
+from scbroker.client.users import directory
 from scbroker.crypto import verify
 from scbroker.crypto.verify import SIGNATURE_SIZE, SIGNING_KEY_SIZE, VerifyingKey
 from scbroker.errors import IntegrityError

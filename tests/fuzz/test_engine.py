@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from scbroker.client import trust_store
+from scbroker.client.users import trust_store
 from scbroker.errors import DeletedError
 from scbroker.records import access_list, canonical, container_record, key_record
 from scbroker.wire import codec, query

@@ -23,8 +23,8 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import AccessLevel, ContainerAccessLevel, FileTrustStore, KeyRing, ServerProvider
-from scbroker.client.sealing import OpenPart
-from scbroker.client.trust_store import TrustStore
+from scbroker.client.core.sealing import OpenPart
+from scbroker.client.users.trust_store import TrustStore
 from scbroker.crypto.verify import sha256
 from scbroker.records.access_list import (
     Entry,
@@ -43,7 +43,7 @@ from scbroker.records.container_record import (
 )
 from scbroker.records.ids import user_id_of
 from scbroker.records.key_record import Signed
-from scbroker.server.stored_lists import StoredList
+from scbroker.server.containers.stored_lists import StoredList
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView, ListView, RecordRequest
 from scbroker.wire.users import Registration

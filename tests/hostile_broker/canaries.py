@@ -31,8 +31,8 @@ from scbroker import (
     ServerProvider,
 )
 from scbroker import keys as keys_module
-from scbroker.client import sealing
-from scbroker.client.io_thread import io_thread
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.core import sealing
 from scbroker.crypto import seal
 from scbroker.keys import OpenedKeyFile, PassphraseKeys
 from scbroker.records.container_record import parse_record

@@ -33,7 +33,7 @@ from scbroker import (
     Promise,
     ServerProvider,
 )
-from scbroker.server.tables import metadata
+from scbroker.server.storage.tables import metadata
 from tests.brokers import BrokerProcess
 
 PATIENCE: Final = 30.0

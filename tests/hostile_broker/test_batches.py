@@ -21,7 +21,7 @@ from scbroker import (
     SecuredContainer,
     ServerProvider,
 )
-from scbroker.client.fetching import KIND
+from scbroker.client.containers.fetching import KIND
 from scbroker.wire.batches import ViewOutcome
 from scbroker.wire.problems import ItemProblem
 from tests.hostile_broker.accomplices import device_of, go_on, id_of, level, people, plant, twin

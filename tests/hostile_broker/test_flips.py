@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scbroker.server.tables import metadata
+from scbroker.server.storage.tables import metadata
 from tests.hostile_broker.flips import OBJECT, Flip, Population
 
 

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, FileTrustStore, KeyRing
-from scbroker.client import directory
+from scbroker.client.users import directory
 from scbroker.crypto.seal import DecryptionKey, wrap_key
 from scbroker.crypto.verify import labelled_hash
 from scbroker.records import key_record

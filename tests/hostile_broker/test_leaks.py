@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError
-from scbroker.client.sealing import NewPart, seal_part_key
+from scbroker.client.core.sealing import NewPart, seal_part_key
 from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import Part, Role, parse_record, sealed_size
 from scbroker.vocabulary import ContainerAccessLevel as Level

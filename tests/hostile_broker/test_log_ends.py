@@ -17,8 +17,8 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, FileTrustStore, ServerProvider
-from scbroker.client import event_log
-from scbroker.client.session import Session
+from scbroker.client import events
+from scbroker.client.users.session import Session
 from scbroker.wire.events import Event, Events
 from tests.hostile_broker.accomplices import device_of, editing, people
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
@@ -195,7 +195,7 @@ def test_events_that_are_dropped_as_fast_as_they_are_read_are_too_many_in_the_en
     mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A million; of five thousand the same is shown."""
-    monkeypatch.setattr(event_log, "_MOST", 5 * PAGE)
+    monkeypatch.setattr(events, "_MOST", 5 * PAGE)
     alice, _ = log_of_five(mallory)
     [event, *_], pages = alice.events(), list[int]()
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError, ServerProvider
-from scbroker.client import fetching, sealing
+from scbroker.client.containers import fetching
+from scbroker.client.core import sealing
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.judge import Known
 from scbroker.wire import codec

@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, MemoryTrustStore, Promise, ServerProvider
-from scbroker.client import transport
+from scbroker.client.http import transport
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import Link, parse_record

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError
-from scbroker.client.sealing import OpenPart
+from scbroker.client.core.sealing import OpenPart
 from scbroker.crypto.verify import sha256
 from scbroker.records.access_list import parse_entry
 from scbroker.records.container_record import Role, parse_record, wrap_info

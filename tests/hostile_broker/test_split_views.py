@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from scbroker import BrokerError
-from scbroker.client.sealing import OpenPart
+from scbroker.client.core.sealing import OpenPart
 from scbroker.crypto.seal import wrap_key
 from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.vocabulary import ContainerAccessLevel as Level

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, KeyRing
-from scbroker.client.sealing import NewPart
+from scbroker.client.core.sealing import NewPart
 from scbroker.crypto.seal import SigningKey
 from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT, Part, Role

@@ -18,8 +18,8 @@ from typing import Any, Final
 import pytest
 
 from scbroker import BrokerError, ServerProvider
-from scbroker.client.io_thread import io_thread
-from scbroker.client.transfers import Addresses
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.parts.presigned import Addresses
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import BrokerError as Error
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT

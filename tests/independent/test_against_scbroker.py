@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
-from scbroker.client.reading import State, judge_view, open_container_key, open_type
-from scbroker.client.sealing import OpenPart
+from scbroker.client.core.judging import State, judge_view, open_container_key, open_type
+from scbroker.client.core.sealing import OpenPart
 from scbroker.crypto import seal
 from scbroker.crypto.seal import DecryptionKey
 from scbroker.crypto.verify import VerifyingKey

@@ -7,11 +7,11 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from scbroker.server.blobs import Folder
 from scbroker.server.broker import Broker
-from scbroker.server.database import open_database
-from scbroker.server.retention import drop_old
+from scbroker.server.events.retention import drop_old
 from scbroker.server.settings import Settings
+from scbroker.server.storage.blobs import Folder
+from scbroker.server.storage.database import open_database
 from tests.brokers import BrokerProcess
 from tests.server.tables import query
 

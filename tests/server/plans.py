@@ -35,12 +35,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.visitors import iterate
 
-from scbroker.server import statements
 from scbroker.server.admin import statements as operators
-from scbroker.server.database import open_database
-from scbroker.server.event_pages import events_page
+from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import upgrade
-from scbroker.server.tables import metadata
+from scbroker.server.storage import statements
+from scbroker.server.storage.database import open_database
+from scbroker.server.storage.tables import metadata
 from scbroker.wire.events import EventQuery
 
 MODULES: Final = (statements, operators)

@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 
-from scbroker.server.tables import metadata
+from scbroker.server.storage.tables import metadata
 from tests.brokers import clock
 
 Rows = dict[str, set[tuple[Any, ...]]]

@@ -15,7 +15,7 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, FileTrustStore
 from scbroker.errors import OverloadedError
-from scbroker.server.blobs import Folder, new_blob_name
+from scbroker.server.storage.blobs import Folder, new_blob_name
 from tests.brokers import BrokerProcess
 from tests.conftest import NewProvider, StartBroker
 from tests.server.operators import admin

@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker.records.container_record import SEGMENT, Role
-from scbroker.server.batches import append_records
-from scbroker.server.blobs import Folder
 from scbroker.server.broker import Broker, Call, SessionUser
-from scbroker.server.database import open_database
+from scbroker.server.containers.batches import append_records
 from scbroker.server.settings import Settings
+from scbroker.server.storage.blobs import Folder
+from scbroker.server.storage.database import open_database
 from scbroker.vocabulary import KeyType
 from scbroker.wire.batches import (
     MAX_BATCH,

@@ -17,9 +17,12 @@ import pytest
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import InvalidArgumentError, OverloadedError
-from scbroker.server import parts
-from scbroker.server import statements as sql
-from scbroker.server.blobs import (
+from scbroker.server.broker import Broker, Call, SessionUser
+from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.parts import chunks
+from scbroker.server.settings import Settings
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.blobs import (
     Blobs,
     Folder,
     good_until,
@@ -27,10 +30,7 @@ from scbroker.server.blobs import (
     new_blob_name,
     open_blobs,
 )
-from scbroker.server.broker import Broker, Call, SessionUser
-from scbroker.server.database import Database, open_database
-from scbroker.server.migrations.upgrade import upgrade
-from scbroker.server.settings import Settings
+from scbroker.server.storage.database import Database, open_database
 from scbroker.wire.query import NoQuery
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
             }  # fmt: skip
             await database.write(lambda connection: connection.execute(sql.ADD_USER, row))
             synced.clear()
-            await parts.receive(
+            await chunks.receive(
                 broker, Call("test", "", path, NoQuery(), user), memoryview(bytes(1000))
             )
         finally:
@@ -199,7 +199,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def _after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """What the clock says that the store goes by."""
     moment = time.monotonic() + seconds
-    monkeypatch.setattr("scbroker.server.blobs.time.monotonic", lambda: moment)
+    monkeypatch.setattr("scbroker.server.storage.blobs.time.monotonic", lambda: moment)
 
 
 def test_a_store_that_is_asked_whether_it_is_there_writes_once_a_minute_and_reads_once_a_second(
@@ -207,7 +207,9 @@ def test_a_store_that_is_asked_whether_it_is_there_writes_once_a_minute_and_read
 ) -> None:
     async def work() -> None:
         store = Folder(tmp_path / "objects")
-        monkeypatch.setattr("scbroker.server.blobs.time", SimpleNamespace(monotonic=time.monotonic))
+        monkeypatch.setattr(
+            "scbroker.server.storage.blobs.time", SimpleNamespace(monotonic=time.monotonic)
+        )
         _after(monkeypatch, 0)
         await asyncio.gather(*(store.check() for _ in range(5)))
         assert asked == [WROTE, READ]
@@ -228,7 +230,9 @@ def test_after_something_was_not_stored_the_next_look_writes_again(
 ) -> None:
     async def work() -> None:
         store = Folder(tmp_path / "objects")
-        monkeypatch.setattr("scbroker.server.blobs.time", SimpleNamespace(monotonic=time.monotonic))
+        monkeypatch.setattr(
+            "scbroker.server.storage.blobs.time", SimpleNamespace(monotonic=time.monotonic)
+        )
         _after(monkeypatch, 0)
         await store.check()
         (tmp_path / "objects" / "parts" / "01" / "file").write_bytes(b"")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scbroker.server.buffers import Buffers
+from scbroker.server.capacity.buffers import Buffers
 
 SIZE = 4 * 1_048_576
 

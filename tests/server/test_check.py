@@ -14,8 +14,8 @@ import pytest
 
 from scbroker.records.container_record import SEGMENT, Role
 from scbroker.server import commands
+from scbroker.server.containers.stored_lists import StoredList
 from scbroker.server.settings import Settings
-from scbroker.server.stored_lists import StoredList
 from tests.brokers import BrokerProcess, Wire, clock
 from tests.client.engines import postgresql_when_long
 from tests.conftest import StartBroker

@@ -13,9 +13,9 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from scbroker.server import connections
-from scbroker.server.admission import Gate, Kind
-from scbroker.server.connections import Connection
+from scbroker.server.capacity import connections
+from scbroker.server.capacity.admission import Gate, Kind
+from scbroker.server.capacity.connections import Connection
 from scbroker.server.large import LargeAnswer
 
 PATIENCE = 20.0

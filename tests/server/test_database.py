@@ -20,8 +20,8 @@ from sqlalchemy.exc import IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from scbroker.errors import ConflictError, InvalidArgumentError, OverloadedError
-from scbroker.server import database as module
-from scbroker.server.database import Database, open_database
+from scbroker.server.storage import database as module
+from scbroker.server.storage.database import Database, open_database
 from tests.brokers import BrokerProcess, Wire
 from tests.engines import PostgresServer
 from tests.server.conftest import NewUser

@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import Connection, text
 
 from scbroker.errors import OverloadedError
-from scbroker.server import database as module
-from scbroker.server.database import Database, open_database
+from scbroker.server.storage import database as module
+from scbroker.server.storage.database import Database, open_database
 
 PATIENCE = 20.0
 

@@ -22,12 +22,12 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import Part, Role, record_hash
 from scbroker.records.key_record import RETIRED, KeyChain
-from scbroker.server.blobs import open_blobs
 from scbroker.server.broker import Broker
-from scbroker.server.database import open_database
-from scbroker.server.deletion import finish
 from scbroker.server.settings import Settings
-from scbroker.server.tables import metadata
+from scbroker.server.storage.blobs import open_blobs
+from scbroker.server.storage.database import open_database
+from scbroker.server.storage.tables import metadata
+from scbroker.server.users.deletion import finish
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire import users as u
 from scbroker.wire.codec import decode, encode

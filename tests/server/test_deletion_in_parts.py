@@ -18,11 +18,12 @@ import pytest
 from sqlalchemy import Connection, event
 
 from scbroker.crypto.seal import random_bytes
-from scbroker.server import app, deletion
-from scbroker.server.blobs import open_blobs
+from scbroker.server import app
 from scbroker.server.broker import Broker
-from scbroker.server.database import open_database
 from scbroker.server.settings import Settings
+from scbroker.server.storage.blobs import open_blobs
+from scbroker.server.storage.database import open_database
+from scbroker.server.users import deletion
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.brokers import BrokerProcess, Wire, clock
 from tests.client.engines import both_engines, postgresql_when_long

@@ -11,12 +11,12 @@ from typing import Any, Final, TypeVar
 import pytest
 from sqlalchemy import Connection, event, select
 
-from scbroker.server import deletion
-from scbroker.server import statements as sql
-from scbroker.server.database import open_database
-from scbroker.server.event_pages import events_page
+from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import upgrade
-from scbroker.server.tables import events
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.database import open_database
+from scbroker.server.storage.tables import events
+from scbroker.server.users import deletion
 from scbroker.wire.events import EventQuery
 
 pytestmark = pytest.mark.mostly_on_sqlite

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from scbroker.server.blobs import Folder
 from scbroker.server.broker import Broker
-from scbroker.server.events import tell_accesses
+from scbroker.server.events.log import tell_accesses
 from scbroker.server.settings import Settings
+from scbroker.server.storage.blobs import Folder
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import Event, Events
 from tests.brokers import BrokerProcess, clock

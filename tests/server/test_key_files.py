@@ -23,9 +23,9 @@ from scbroker.crypto.verify import keyed_hash, sha256
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
 from scbroker.records.key_record import RETIRED, KeyChain, Signed
-from scbroker.server import statements as sql
 from scbroker.server.broker import ChainCache
-from scbroker.server.tables import metadata
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.tables import metadata
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as u
 from scbroker.wire.codec import SignedObject

@@ -14,9 +14,9 @@ from starlette.types import Message
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import SEGMENT, Role
-from scbroker.server import places
-from scbroker.server.admission import ADMITTED, Kind
 from scbroker.server.app import create_app
+from scbroker.server.capacity import places
+from scbroker.server.capacity.admission import ADMITTED, Kind
 from scbroker.server.commands import open_broker
 from scbroker.server.settings import load_settings
 from tests.brokers import BrokerProcess, Wire, environment

@@ -22,10 +22,10 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, MetaData
 
 from scbroker.errors import OverloadedError
-from scbroker.server.database import open_database
 from scbroker.server.migrations import upgrade as upgrades
 from scbroker.server.migrations.upgrade import bring_up, upgrade
-from scbroker.server.tables import metadata
+from scbroker.server.storage.database import open_database
+from scbroker.server.storage.tables import metadata
 from scbroker.wire.users import KeyFileState
 from tests.brokers import clock, environment
 from tests.conftest import StartBroker

@@ -13,12 +13,12 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from scbroker.errors import OverloadedError
-from scbroker.server import events
-from scbroker.server.blobs import Folder
 from scbroker.server.broker import Broker
-from scbroker.server.database import is_of_database, open_database
-from scbroker.server.events import tell_accesses
+from scbroker.server.events import log
+from scbroker.server.events.log import tell_accesses
 from scbroker.server.settings import Settings
+from scbroker.server.storage.blobs import Folder
+from scbroker.server.storage.database import is_of_database, open_database
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.brokers import BrokerProcess
 from tests.client.engines import both_engines
@@ -195,7 +195,7 @@ def test_one_that_the_database_refuses_is_given_up_and_takes_no_other_with_it(no
 def test_one_at_which_the_database_fails_stays_noted_and_waits_behind_the_others(
     noted: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_TOLD_AT_ONCE", 2)
+    monkeypatch.setattr(log, "_TOLD_AT_ONCE", 2)
     query(
         noted.url,
         "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS "
@@ -225,7 +225,7 @@ def test_one_at_which_the_database_fails_stays_noted_and_waits_behind_the_others
 def test_what_stays_noted_is_bounded_and_the_oldest_of_it_is_kept(
     noted: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_NOTED", 5)
+    monkeypatch.setattr(log, "_NOTED", 5)
     newer = {(bytes(16), bytes([number]) * 16): "program" for number in range(4)}
 
     async def work(broker: Broker) -> None:

@@ -19,8 +19,9 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from scbroker.errors import OverloadedError
-from scbroker.server import app, places
-from scbroker.server.places import Places
+from scbroker.server import app
+from scbroker.server.capacity import places
+from scbroker.server.capacity.places import Places
 from scbroker.wire import codec
 from tests.brokers import Answer, BrokerProcess, Wire
 from tests.server.conftest import NewUser

@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from scbroker.server.tables import metadata
+from scbroker.server.storage.tables import metadata
 from tests.conftest import StartBroker
 from tests.server.conftest import NewUser
 from tests.server.plans import plans

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT, Part, Role
-from scbroker.server.blobs import new_blob_name
+from scbroker.server.storage.blobs import new_blob_name
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.codec import OCTETS
 from scbroker.wire.containers import MAX_CHUNK, Chunks, ChunkState, Transfers, TransfersRequest

@@ -218,7 +218,7 @@ def test_what_has_run_out_is_forgotten_a_minute_later_and_nothing_else(
     """Without waiting for the minute: the same statements in a process of the test's own."""
     import sqlalchemy
 
-    from scbroker.server import statements as sql
+    from scbroker.server.storage import statements as sql
 
     alice, bob = new_user(), new_user()
     url = broker.database_url

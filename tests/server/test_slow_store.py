@@ -18,12 +18,12 @@ import pytest
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import Part, Role
-from scbroker.server import sweeping
-from scbroker.server.at_once import sweep_at_once
-from scbroker.server.blobs import Folder, new_blob_name
 from scbroker.server.broker import Broker
-from scbroker.server.database import open_database
+from scbroker.server.parts import sweeping
+from scbroker.server.parts.at_once import sweep_at_once
 from scbroker.server.settings import Settings
+from scbroker.server.storage.blobs import Folder, new_blob_name
+from scbroker.server.storage.database import open_database
 from scbroker.wire.batches import RecordsAnswer, RecordsRequest
 from scbroker.wire.containers import (
     MAX_TRANSFERS,

@@ -15,13 +15,13 @@ import pytest
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import IncompleteUploadError, OverloadedError, PartGoneError
 from scbroker.records.container_record import SEGMENT
-from scbroker.server import parts, sweeping, transfers
-from scbroker.server import statements as sql
-from scbroker.server.blobs import Folder, new_blob_name
 from scbroker.server.broker import Broker, Call, SessionUser
-from scbroker.server.database import open_database
 from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.parts import chunks, presigned, sweeping
 from scbroker.server.settings import Settings
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.blobs import Folder, new_blob_name
+from scbroker.server.storage.database import open_database
 from scbroker.wire.codec import Message
 from scbroker.wire.containers import SegmentsQuery, SentChunk, SentChunks
 from scbroker.wire.query import NoQuery
@@ -100,7 +100,7 @@ class Scene:
         return Call("test", "", self.path, asked or NoQuery(), self.user)
 
     def sent(self, name: str, octets: bytes) -> SentChunks:
-        hashes = parts.hashes_of(memoryview(octets))
+        hashes = chunks.hashes_of(memoryview(octets))
         return SentChunks(chunks=[SentChunk(index=0, name=name, hashes=hashes)])
 
     def named(self) -> list[str]:
@@ -147,9 +147,9 @@ def test_a_chunk_that_a_clock_ahead_swept_on_its_way_is_refused_and_can_be_sent_
         async with scene.open() as (broker, blobs):
             blobs.between = lambda: sweeping.sweep(broker)
             with pytest.raises(OverloadedError):
-                await parts.receive(broker, scene.call(), memoryview(bytes(1000)))
+                await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
             assert scene.named() == []
-            await parts.receive(broker, scene.call(), memoryview(bytes(1000)))
+            await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
 
     asyncio.run(work())
     [name] = scene.named()
@@ -172,7 +172,7 @@ def test_a_chunk_whose_name_is_claimed_is_refused_before_its_object_goes_and_aft
 
             blobs.between = cut_off
             with pytest.raises(OverloadedError):
-                await parts.receive(broker, scene.call(), memoryview(bytes(1000)))
+                await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
             [claimed] = scene.doomed()
             assert scene.there(claimed)
             monkeypatch.undo()
@@ -202,7 +202,7 @@ def test_a_chunk_past_the_broker_that_is_swept_between_look_and_row_gets_none(
             }  # fmt: skip
             await broker.database.write(lambda c: c.execute(sql.ADD_PART, add))
             with pytest.raises(IncompleteUploadError):
-                await transfers.sent(broker, scene.call(), scene.sent(name, bytes(1000)))
+                await presigned.sent(broker, scene.call(), scene.sent(name, bytes(1000)))
             assert (blobs.between is not None) == dropped
             assert scene.there(name) == dropped
 
@@ -299,7 +299,7 @@ def test_a_content_that_goes_while_it_is_read_is_gone_and_no_fault(
 
             blobs.between = sweep
         try:
-            return await parts.segments(broker, scene.call(SegmentsQuery(first=0, count=1)), None)
+            return await chunks.segments(broker, scene.call(SegmentsQuery(first=0, count=1)), None)
         finally:
             await database.close()
 

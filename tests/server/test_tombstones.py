@@ -18,11 +18,12 @@ from sqlalchemy import Connection
 
 from scbroker.records.container_record import Role
 from scbroker.records.judge import Known
-from scbroker.server import events, tombstones
-from scbroker.server.appending import append_each
 from scbroker.server.broker import Broker, SessionUser
-from scbroker.server.incoming import Incoming
-from scbroker.server.tables import metadata
+from scbroker.server.containers import tombstones
+from scbroker.server.containers.appending import append_each
+from scbroker.server.containers.incoming import Incoming
+from scbroker.server.events import log as event_log
+from scbroker.server.storage.tables import metadata
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import NO_EVENTS, Event, Events, digest_with
 from tests.brokers import BrokerProcess
@@ -384,7 +385,7 @@ def telling(
             return write(work_and_wait)
 
         monkeypatch.setattr(found.database, "write", paused)
-        await events._tell(found, [((story.id, reader.ring.userId.bytes), "reader")])
+        await event_log._tell(found, [((story.id, reader.ring.userId.bytes), "reader")])
 
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(beside, broker, tell)

@@ -14,10 +14,10 @@ from scbroker.keys import KeyRing
 from scbroker.records.access_list import parse_entry
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import bare_body, parse_bare, parse_record
-from scbroker.server import statements as sql
-from scbroker.server import views
 from scbroker.server.broker import SessionUser
-from scbroker.server.database import open_database
+from scbroker.server.containers import views
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.database import open_database
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
 from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, GoverningView

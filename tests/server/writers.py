@@ -18,7 +18,7 @@ from typing import Any, Final
 import asyncpg
 import msgspec
 
-from scbroker.client.sealing import NewPart, make_type
+from scbroker.client.core.sealing import NewPart, make_type
 from scbroker.crypto.seal import DecryptionKey, SigningKey, random_bytes, wrap_key
 from scbroker.crypto.verify import labelled_hash, sha256
 from scbroker.keys import KeyRing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scbroker.client.sealing import seal_part_key
+from scbroker.client.core.sealing import seal_part_key
 from scbroker.crypto.seal import seal, wrap_key
 from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from scbroker.client.sealing import seal_part_key
+from scbroker.client.core.sealing import seal_part_key
 from scbroker.crypto.seal import seal, wrap_key
 from scbroker.crypto.verify import sha256
 from scbroker.errors import IntegrityError

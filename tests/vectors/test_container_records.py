@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scbroker.client.sealing import OpenPart
+from scbroker.client.core.sealing import OpenPart
 from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerError
 from scbroker.records.access_list import AccessList, SaltedEntry, wrap_hash

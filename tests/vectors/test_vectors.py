@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scbroker.client.sealing import OpenPart
+from scbroker.client.core.sealing import OpenPart
 from scbroker.crypto.seal import derive_key, stretch, unseal
 from scbroker.crypto.verify import VerifyingKey, check_encryption_key, labelled_hash, sha256
 from scbroker.errors import BrokerError
@@ -39,7 +39,7 @@ from scbroker.records.ids import (
     uuid8,
 )
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.server.challenges import check_ordered
+from scbroker.server.users.challenges import check_ordered
 from scbroker.wire.codec import SignedObject, decode, encode
 from scbroker.wire.orders import NO_DIGEST, Authorization, KeyFileStoring, UserDeletion
 from scbroker.wire.users import parse_statement

@@ -14,14 +14,15 @@ import uuid
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
-from scbroker.client import contents, fetching, reading_many, saving, writing, writing_many
-from scbroker.client.change import OWNER, Change, no_progress
-from scbroker.client.content import Progress, checked_content
-from scbroker.client.content_reader import ContentReader
-from scbroker.client.header import decode_header, encode_header
+from scbroker.client.containers import contents, fetching, reading_many, writing, writing_many
+from scbroker.client.containers.change import OWNER, Change, no_progress
+from scbroker.client.containers.content_reader import ContentReader
+from scbroker.client.containers.header import decode_header, encode_header
+from scbroker.client.core.sealing import Grant
+from scbroker.client.parts import saving
+from scbroker.client.parts.content import Progress, checked_content
 from scbroker.client.provider import BrokerProvider
-from scbroker.client.sealing import Grant
-from scbroker.client.session import Session
+from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError, InvalidArgumentError, NotAuthenticatedError
 from scbroker.keys import KeyRing
 from scbroker.records.access_list import MAX_ENTRIES

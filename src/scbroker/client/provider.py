@@ -17,10 +17,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol, Self, TypeVar, overload, runtime_checkable
 
-from scbroker.client.content import Progress
-from scbroker.client.content_reader import ContentReader
-from scbroker.client.operation import operation, operation_of_forms
-from scbroker.client.promise import Promise
+from scbroker.client.calls.operation import operation, operation_of_forms
+from scbroker.client.calls.promise import Promise
+from scbroker.client.containers.content_reader import ContentReader
+from scbroker.client.parts.content import Progress
 from scbroker.errors import BrokerError
 from scbroker.keys import KeyRing
 from scbroker.types import (

@@ -19,16 +19,18 @@ from urllib.parse import ParseResult, SplitResult
 
 import platformdirs
 
-from scbroker.client import accounts, credentials, event_log, fetching, key_files, public_keys
+from scbroker.client import events
 from scbroker.client.base_provider import BaseProvider
-from scbroker.client.credentials import Validator, validate_secret
-from scbroker.client.io_thread import io_thread
-from scbroker.client.operation import operation
-from scbroker.client.promise import Promise
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.operation import operation
+from scbroker.client.calls.promise import Promise
+from scbroker.client.containers import fetching
+from scbroker.client.http.transport import Transport, checked_endpoint
 from scbroker.client.provider import OnError
-from scbroker.client.session import Session
-from scbroker.client.transport import Transport, checked_endpoint
-from scbroker.client.trust_store import FileTrustStore, TrustStore
+from scbroker.client.users import accounts, credentials, key_files, public_keys
+from scbroker.client.users.credentials import Validator, validate_secret
+from scbroker.client.users.session import Session
+from scbroker.client.users.trust_store import FileTrustStore, TrustStore
 from scbroker.crypto.verify import sha256
 from scbroker.errors import CredentialsError, InvalidArgumentError
 from scbroker.keys import KeyRing
@@ -342,8 +344,8 @@ class ServerProvider(BaseProvider):
         endId: int | None = None,
     ) -> Work[list[ContainerEvent]]:
         session = self._session()
-        criteria = event_log.checked_criteria(eventType, containerId, containerType, startId, endId)
-        return session.hold(event_log.events(session, criteria))
+        criteria = events.checked_criteria(eventType, containerId, containerType, startId, endId)
+        return session.hold(events.events(session, criteria))
 
 
 def _default_trust_store() -> TrustStore:

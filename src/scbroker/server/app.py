@@ -37,31 +37,19 @@ from scbroker.errors import (
     UnsupportedVersionError,
 )
 from scbroker.records.ids import parse_uuid
-from scbroker.server import (
-    accounts,
-    appending,
-    batches,
-    challenges,
-    deletion,
-    events,
-    key_files,
-    metrics,
-    parts,
-    retention,
-    sessions,
-    sweeping,
-    tombstones,
-    transfers,
-    views,
-)
-from scbroker.server import statements as sql
-from scbroker.server.admission import ADMITTED, Gate
+from scbroker.server import metrics
 from scbroker.server.answers import HEADERS, answer, problem
 from scbroker.server.broker import Broker, Call, SessionUser
-from scbroker.server.buffers import Received
+from scbroker.server.capacity.admission import ADMITTED, Gate
+from scbroker.server.capacity.buffers import Received
+from scbroker.server.containers import appending, batches, tombstones, views
+from scbroker.server.events import log, retention
 from scbroker.server.large import PIECE, LargeAnswer, takes_a_place
 from scbroker.server.openapi import document
 from scbroker.server.operation import Operation
+from scbroker.server.parts import chunks, presigned, sweeping
+from scbroker.server.storage import statements as sql
+from scbroker.server.users import challenges, deletion, key_files, registration, sessions
 from scbroker.wire import batches as b
 from scbroker.wire import codec
 from scbroker.wire import containers as c
@@ -91,7 +79,7 @@ async def _append(broker: Broker, call: Call, message: c.RecordRequest) -> Respo
 
 
 OPERATIONS: Final = (
-    Operation("POST", "/v1/users", accounts.register, "Register a user",
+    Operation("POST", "/v1/users", registration.register, "Register a user",
               u.Registration, u.Registered, session=False, status=201),
     Operation("POST", "/v1/session-challenges", challenges.challenge, "Ask for a nonce",
               u.ChallengeRequest, u.Challenge, session=False),
@@ -108,11 +96,11 @@ OPERATIONS: Final = (
               o.KeyFileStoring, status=204),
     Operation("POST", "/v1/key-file/deletion", key_files.delete, "Remove the KeyFile",
               o.KeyFileDeletion, status=204),
-    Operation("GET", _USER + "/reminder", accounts.reminder, "Get a user's reminder",
+    Operation("GET", _USER + "/reminder", registration.reminder, "Get a user's reminder",
               None, u.ReminderAnswer, session=False),
-    Operation("GET", "/v1/reminder", accounts.own_reminder, "Get the session's own reminder",
+    Operation("GET", "/v1/reminder", registration.own_reminder, "Get the session's own reminder",
               None, u.ReminderAnswer),
-    Operation("POST", "/v1/key-records", accounts.read_key_records, "Read users' key records",
+    Operation("POST", "/v1/key-records", registration.read_key_records, "Read users' key records",
               u.KeyRecordsRequest, u.KeyRecords),
     Operation("PUT", _CONTAINER + "/records/{version}", _append, "Append a record",
               c.RecordRequest, c.RecordReceipt, status=201, limit=codec.MAX_MESSAGE, turn=False),
@@ -121,25 +109,25 @@ OPERATIONS: Final = (
               None, c.GoverningPage, c.GoverningQuery),
     Operation("GET", _CONTAINER + "/records", views.bodies, "Read records' bodies",
               None, c.Bodies, c.BodiesQuery),
-    Operation("PUT", _PART + "/chunks/{index}", parts.receive, "Send a chunk of a content",
+    Operation("PUT", _PART + "/chunks/{index}", chunks.receive, "Send a chunk of a content",
               bytes, status=204, limit=c.MAX_CHUNK),
-    Operation("GET", _PART + "/chunks", parts.list_chunks, "List the chunks that have arrived",
+    Operation("GET", _PART + "/chunks", chunks.list_chunks, "List the chunks that have arrived",
               None, c.Chunks, c.ChunksQuery),
-    Operation("POST", _PART + "/transfers", transfers.to_send, "Get addresses to put chunks to",
+    Operation("POST", _PART + "/transfers", presigned.to_send, "Get addresses to put chunks to",
               c.TransfersRequest, c.Transfers),
-    Operation("GET", _PART + "/transfers", transfers.to_read, "Get addresses to get chunks from",
+    Operation("GET", _PART + "/transfers", presigned.to_read, "Get addresses to get chunks from",
               None, c.Transfers, c.TransfersQuery),
-    Operation("POST", _PART + "/chunks", transfers.sent, "Say which chunks were put there",
+    Operation("POST", _PART + "/chunks", presigned.sent, "Say which chunks were put there",
               c.SentChunks, status=204, large=True, turn=False),
-    Operation("GET", _PART + "/hashes", parts.segment_hashes, "Read the segments' hashes",
+    Operation("GET", _PART + "/hashes", chunks.segment_hashes, "Read the segments' hashes",
               None, bytes),
-    Operation("GET", _PART + "/segments", parts.segments, "Read sealed segments",
+    Operation("GET", _PART + "/segments", chunks.segments, "Read sealed segments",
               None, bytes, c.SegmentsQuery, turn=False),
     Operation("POST", "/v1/batches/records", batches.append_records, "Append several records",
               b.RecordsRequest, b.RecordsAnswer, limit=codec.MAX_MESSAGE, turn=False),
     Operation("POST", "/v1/batches/views", batches.read_views, "Read several containers",
               b.ViewsRequest, b.ViewsAnswer, large=True),
-    Operation("GET", "/v1/events", events.list_events, "List events", None, e.Events, e.EventQuery),
+    Operation("GET", "/v1/events", log.list_events, "List events", None, e.Events, e.EventQuery),
 )  # fmt: skip
 
 
@@ -176,7 +164,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
         app.state.broker = broker = await opened()
         gc.freeze()  # what stands once the broker does is not looked through for garbage again
         work = [
-            asyncio.create_task(_repeat(_ACCESS_FLUSH, lambda: events.tell_accesses(broker))),
+            asyncio.create_task(_repeat(_ACCESS_FLUSH, lambda: log.tell_accesses(broker))),
             asyncio.create_task(_repeat(_SWEEP, lambda: _tidy(broker))),
             asyncio.create_task(_repeat(_CHECK, broker.gate.check)),
             asyncio.create_task(_repeat(_SWEEP, lambda: retention.drop_old(broker))),
@@ -190,7 +178,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
             try:
-                await events.tell_accesses(broker)
+                await log.tell_accesses(broker)
             except Exception as error:
                 count = len(broker.accesses)
                 _log.warning("fetches were not told of", count=count, error=repr(error))

@@ -18,13 +18,13 @@ from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import keyed_hash
 from scbroker.records.key_record import KeyChain
-from scbroker.server import statements
-from scbroker.server.admission import Gate
-from scbroker.server.blobs import Blobs
-from scbroker.server.buffers import Buffers
-from scbroker.server.database import Database
-from scbroker.server.places import Places
+from scbroker.server.capacity.admission import Gate
+from scbroker.server.capacity.buffers import Buffers
+from scbroker.server.capacity.places import Places
 from scbroker.server.settings import Settings
+from scbroker.server.storage import statements
+from scbroker.server.storage.blobs import Blobs
+from scbroker.server.storage.database import Database
 from scbroker.wire.codec import Message
 from scbroker.wire.containers import MAX_CHUNK
 

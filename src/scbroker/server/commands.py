@@ -26,8 +26,6 @@ from uvicorn.supervisors import Multiprocess
 from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.records.ids import parse_uuid
-from scbroker.server import connections
-from scbroker.server import statements as sql
 from scbroker.server.admin import backup as backups
 from scbroker.server.admin import check as checks
 from scbroker.server.admin import owner
@@ -35,12 +33,14 @@ from scbroker.server.admin import restore as restores
 from scbroker.server.admin import sweep as sweeps
 from scbroker.server.admin.opened import Place, Progress, Tell
 from scbroker.server.app import create_app
-from scbroker.server.blobs import open_blobs
 from scbroker.server.broker import Broker, now
-from scbroker.server.broker_key import find_key, provision_key
-from scbroker.server.database import Database, open_database
+from scbroker.server.capacity import connections
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.settings import Settings, load_settings
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.blobs import open_blobs
+from scbroker.server.storage.broker_key import find_key, provision_key
+from scbroker.server.storage.database import Database, open_database
 from scbroker.wire.origin import canonical_origin
 
 _GRACE_SECONDS: Final = 10

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from scbroker.server.capacity.places import Release
 from scbroker.server.operation import Operation
-from scbroker.server.places import Release
 from scbroker.wire.codec import MAX_SMALL_MESSAGE
 
 PIECE: Final = 262_144

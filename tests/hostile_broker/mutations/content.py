@@ -6,17 +6,17 @@ from typing import Final
 
 from tests.hostile_broker.mutations.edits import Edit, Mutation, against, tests_of
 
-_DOWNLOADS: Final = "src/scbroker/client/downloads.py"
-_SEALING: Final = "src/scbroker/client/sealing.py"
-_FETCHING: Final = "src/scbroker/client/fetching.py"
-_EVIDENCE: Final = "src/scbroker/client/evidence.py"
-_CONTENT: Final = "src/scbroker/client/content.py"
+_DOWNLOADS: Final = "src/scbroker/client/parts/downloads.py"
+_SEALING: Final = "src/scbroker/client/core/sealing.py"
+_FETCHING: Final = "src/scbroker/client/containers/fetching.py"
+_EVIDENCE: Final = "src/scbroker/client/containers/evidence.py"
+_CONTENT: Final = "src/scbroker/client/parts/content.py"
 _SEAL: Final = "src/scbroker/crypto/seal.py"
-_READING: Final = "src/scbroker/client/reading.py"
-_READING_MANY: Final = "src/scbroker/client/reading_many.py"
-_WRITING: Final = "src/scbroker/client/writing.py"
-_SENDING: Final = "src/scbroker/client/sending.py"
-_CHANGE: Final = "src/scbroker/client/change.py"
+_READING: Final = "src/scbroker/client/core/judging.py"
+_READING_MANY: Final = "src/scbroker/client/containers/reading_many.py"
+_WRITING: Final = "src/scbroker/client/containers/writing.py"
+_SENDING: Final = "src/scbroker/client/containers/sending.py"
+_CHANGE: Final = "src/scbroker/client/containers/change.py"
 _JUDGE: Final = "src/scbroker/records/judge.py"
 _VERIFY: Final = "src/scbroker/crypto/verify.py"
 
@@ -379,7 +379,7 @@ ROLLBACK: Final = [
         21,
         "a mark outlives the program",
         Edit(
-            "src/scbroker/client/trust_store.py",
+            "src/scbroker/client/users/trust_store.py",
             '            return _FileMarks(self.directory / f"{userId}.trust", secret)\n',
             "            return _MemoryMarks()\n",
         ),

@@ -6,10 +6,10 @@ from typing import Final
 
 from tests.hostile_broker.mutations.edits import Edit, Mutation, against, tests_of
 
-_EVIDENCE: Final = "src/scbroker/client/evidence.py"
-_EVENT_LOG: Final = "src/scbroker/client/event_log.py"
+_EVIDENCE: Final = "src/scbroker/client/containers/evidence.py"
+_EVENT_LOG: Final = "src/scbroker/client/events.py"
 _EVENTS: Final = "src/scbroker/wire/events.py"
-_READING: Final = "src/scbroker/client/reading.py"
+_READING: Final = "src/scbroker/client/core/judging.py"
 
 ENDLESS: Final[list[Mutation]] = [
     against(

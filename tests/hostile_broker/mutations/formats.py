@@ -6,19 +6,19 @@ from typing import Final
 
 from tests.hostile_broker.mutations.edits import Edit, Mutation, against, tests_of
 
-_CHALLENGES: Final = "src/scbroker/server/challenges.py"
-_SERVER_SESSIONS: Final = "src/scbroker/server/sessions.py"
+_CHALLENGES: Final = "src/scbroker/server/users/challenges.py"
+_SERVER_SESSIONS: Final = "src/scbroker/server/users/sessions.py"
 _BROKER: Final = "src/scbroker/server/broker.py"
-_STATEMENTS: Final = "src/scbroker/server/statements.py"
-_SERVER_EVENTS: Final = "src/scbroker/server/events.py"
-_APPEND: Final = "src/scbroker/server/appending.py"
-_TRANSPORT: Final = "src/scbroker/client/transport.py"
-_BODIES: Final = "src/scbroker/client/bodies.py"
-_OBJECT_STORE: Final = "src/scbroker/client/object_store.py"
-_TRANSFERS: Final = "src/scbroker/client/transfers.py"
-_EVENT_LOG: Final = "src/scbroker/client/event_log.py"
-_FETCHING: Final = "src/scbroker/client/fetching.py"
-_READING: Final = "src/scbroker/client/reading.py"
+_STATEMENTS: Final = "src/scbroker/server/storage/statements.py"
+_SERVER_EVENTS: Final = "src/scbroker/server/events/log.py"
+_APPEND: Final = "src/scbroker/server/containers/appending.py"
+_TRANSPORT: Final = "src/scbroker/client/http/transport.py"
+_BODIES: Final = "src/scbroker/client/http/bodies.py"
+_OBJECT_STORE: Final = "src/scbroker/client/http/object_store.py"
+_TRANSFERS: Final = "src/scbroker/client/parts/presigned.py"
+_EVENT_LOG: Final = "src/scbroker/client/events.py"
+_FETCHING: Final = "src/scbroker/client/containers/fetching.py"
+_READING: Final = "src/scbroker/client/core/judging.py"
 _JUDGE: Final = "src/scbroker/records/judge.py"
 _CODEC: Final = "src/scbroker/wire/codec.py"
 _USERS: Final = "src/scbroker/wire/users.py"
@@ -28,7 +28,7 @@ _CANONICAL: Final = "src/scbroker/records/canonical.py"
 _IDS: Final = "src/scbroker/records/ids.py"
 _QUERY: Final = "src/scbroker/wire/query.py"
 _PROBLEMS: Final = "src/scbroker/wire/problems.py"
-_HEADER: Final = "src/scbroker/client/header.py"
+_HEADER: Final = "src/scbroker/client/containers/header.py"
 _APP: Final = "src/scbroker/server/app.py"
 _WIRE_EVENTS: Final = "src/scbroker/wire/events.py"
 _KEYS: Final = "src/scbroker/keys.py"
@@ -492,7 +492,7 @@ EVENT_LOG: Final = [
         38,
         "a deletion in a batch is proved by its tombstone",
         Edit(
-            "src/scbroker/client/reading_many.py",
+            "src/scbroker/client/containers/reading_many.py",
             "raise IntegrityError(NO_TOMBSTONE) if isinstance(error, DeletedError) else error",
             "raise error",
         ),

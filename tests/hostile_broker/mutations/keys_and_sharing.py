@@ -6,19 +6,19 @@ from typing import Final
 
 from tests.hostile_broker.mutations.edits import Edit, Mutation, against, tests_of
 
-_DIRECTORY: Final = "src/scbroker/client/directory.py"
-_READING: Final = "src/scbroker/client/reading.py"
-_FETCHING: Final = "src/scbroker/client/fetching.py"
-_SEALING: Final = "src/scbroker/client/sealing.py"
-_WRITING: Final = "src/scbroker/client/writing.py"
-_SENDING: Final = "src/scbroker/client/sending.py"
-_ACCOUNTS: Final = "src/scbroker/client/accounts.py"
+_DIRECTORY: Final = "src/scbroker/client/users/directory.py"
+_READING: Final = "src/scbroker/client/core/judging.py"
+_FETCHING: Final = "src/scbroker/client/containers/fetching.py"
+_SEALING: Final = "src/scbroker/client/core/sealing.py"
+_WRITING: Final = "src/scbroker/client/containers/writing.py"
+_SENDING: Final = "src/scbroker/client/containers/sending.py"
+_ACCOUNTS: Final = "src/scbroker/client/users/accounts.py"
 _JUDGE: Final = "src/scbroker/records/judge.py"
 _LISTS: Final = "src/scbroker/records/access_list.py"
 _RECORD: Final = "src/scbroker/records/container_record.py"
 _CHAIN: Final = "src/scbroker/records/key_record.py"
 _VERIFY: Final = "src/scbroker/crypto/verify.py"
-_REGISTRATION: Final = "src/scbroker/server/accounts.py"
+_REGISTRATION: Final = "src/scbroker/server/users/registration.py"
 
 _NO_SIGNATURE: Final = Edit(
     _JUDGE, "    key.verify(LABEL, bare_body(signed.body), signed.signature)\n", "    del key\n"
@@ -56,7 +56,7 @@ KEYS: Final = [
     against(
         1,
         "nothing is sent before the recipients' keys were verified",
-        Edit("src/scbroker/client/change.py", "    await verify_recipients()\n", ""),
+        Edit("src/scbroker/client/containers/change.py", "    await verify_recipients()\n", ""),
         tests_of(
             "keys",
             "no_large_content_is_uploaded_for_a_recipient_whose_keys_are_somebody_elses",

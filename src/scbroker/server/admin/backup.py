@@ -28,7 +28,7 @@ from scbroker.server.admin import statements as own
 from scbroker.server.admin.check import octets_problem, size_problem
 from scbroker.server.admin.findings import named
 from scbroker.server.admin.opened import Place, Progress, Tell, opened
-from scbroker.server.blobs import Folder, sync
+from scbroker.server.storage.blobs import Folder, sync
 
 _KEY_MISSING: Final = (
     "The broker's key is no file in the data folder: keep it from where it is set."

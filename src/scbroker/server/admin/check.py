@@ -13,7 +13,6 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import sha256
-from scbroker.server import statements as sql
 from scbroker.server.admin import statements as own
 from scbroker.server.admin.check_containers import ContainerCheck
 from scbroker.server.admin.check_users import check_user
@@ -21,7 +20,8 @@ from scbroker.server.admin.findings import Findings, named
 from scbroker.server.admin.opened import Opened, Place, Progress, Tell, opened
 from scbroker.server.admin.owner import unnamed
 from scbroker.server.broker import ChainCache
-from scbroker.server.parts import hashes_of
+from scbroker.server.parts.chunks import hashes_of
+from scbroker.server.storage import statements as sql
 
 _AT_ONCE: Final = 100
 _STRAYS_AT_ONCE: Final = 1000

@@ -29,12 +29,12 @@ from scbroker.records.judge import (
     verify_author,
 )
 from scbroker.records.key_record import Signed
-from scbroker.server import statements as sql
 from scbroker.server.admin import statements as own
 from scbroker.server.admin.findings import Findings, named
 from scbroker.server.broker import ChainCache, now
-from scbroker.server.parts import check_sealed_size
-from scbroker.server.stored_lists import StoredList
+from scbroker.server.containers.stored_lists import StoredList
+from scbroker.server.parts.chunks import check_sealed_size
+from scbroker.server.storage import statements as sql
 
 _AT_ONCE: Final = 256
 _GONE: Final = (sql.MEMBERS, own.PARTS_OF, sql.LIST_VERSIONS, own.AUTHORS_OF)

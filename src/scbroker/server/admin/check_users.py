@@ -9,8 +9,8 @@ from sqlalchemy import Connection, Row
 from scbroker.crypto.verify import sha256
 from scbroker.errors import IntegrityError
 from scbroker.records.key_record import KeyChain
-from scbroker.server import statements as sql
 from scbroker.server.broker import now
+from scbroker.server.storage import statements as sql
 from scbroker.vocabulary import KeyType
 
 _MORE_THAN_ANY: Final = 100_000

@@ -25,7 +25,7 @@ from sqlalchemy import Connection, Row
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.admin import statements as own
-from scbroker.server.blobs import sync
+from scbroker.server.storage.blobs import sync
 
 MANIFEST: Final = "manifest.json"
 DATABASE: Final = "broker.sqlite"

@@ -15,10 +15,10 @@ from sqlalchemy.exc import DBAPIError
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.admin import statements as own
 from scbroker.server.admin.owner import check_bound
-from scbroker.server.blobs import Blobs, open_blobs, path_of
-from scbroker.server.database import Database, open_database
 from scbroker.server.migrations.upgrade import newest
 from scbroker.server.settings import Settings
+from scbroker.server.storage.blobs import Blobs, open_blobs, path_of
+from scbroker.server.storage.database import Database, open_database
 
 _SQLITE: Final = "sqlite:///"
 _FILES: Final = "file://"

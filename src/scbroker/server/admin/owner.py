@@ -14,10 +14,10 @@ from typing import Final
 from sqlalchemy import Connection
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.server import statements as sql
 from scbroker.server.admin import statements as own
-from scbroker.server.blobs import OWNER, Blobs, Stored
-from scbroker.server.database import Database
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.blobs import OWNER, Blobs, Stored
+from scbroker.server.storage.database import Database
 
 _CHECK: Final = "objects"
 _SIZE: Final = 32

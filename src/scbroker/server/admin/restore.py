@@ -17,7 +17,7 @@ from scbroker.server.admin.check import octets_problem
 from scbroker.server.admin.findings import named
 from scbroker.server.admin.opened import Place, Progress, Tell
 from scbroker.server.admin.owner import known_owner, text_of
-from scbroker.server.blobs import OWNER, sync
+from scbroker.server.storage.blobs import OWNER, sync
 
 UNFINISHED: Final = "restoring"
 

@@ -1,6 +1,6 @@
 """Statements of the operator's commands alone: what is there, and whether it is whole.
 
-What the broker asks as well stands in `scbroker.server.statements`.
+What the broker asks as well stands in `scbroker.server.storage.statements`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Column, Select, bindparam, func, select, text, tuple_
 
-from scbroker.server.tables import (
+from scbroker.server.storage.tables import (
     access_lists,
     authors,
     chunks,

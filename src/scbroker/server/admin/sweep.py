@@ -11,12 +11,12 @@ import datetime
 from dataclasses import dataclass
 from typing import Final
 
-from scbroker.server import tombstones
 from scbroker.server.admin.opened import Place, Tell, opened
 from scbroker.server.admin.owner import unnamed
 from scbroker.server.broker import Broker
-from scbroker.server.deletion import finish
-from scbroker.server.sweeping import sweep_some
+from scbroker.server.containers import tombstones
+from scbroker.server.parts.sweeping import sweep_some
+from scbroker.server.users.deletion import finish
 
 _OLD: Final = datetime.timedelta(hours=1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from scbroker.server.tables import metadata
+from scbroker.server.storage.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

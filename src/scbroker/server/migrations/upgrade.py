@@ -17,8 +17,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Index, text
 from sqlalchemy.schema import CreateIndex
 
-from scbroker.server.database import Database
-from scbroker.server.tables import metadata
+from scbroker.server.storage.database import Database
+from scbroker.server.storage.tables import metadata
 
 _LOCK: Final = 0x5CB0_0001
 _BUILDING: Final = 0x5CB0_0002

@@ -1,0 +1,170 @@
+"""The seam between the two call styles: one body serves both.
+
+The protocol in `provider.py` declares an operation once, as overloads and a docstring under
+`@operation`. A class implements it as `_name(self, ...)`, an ordinary method that checks and copies
+its arguments at once and gives back the coroutine of the rest. The wrapper here runs that coroutine
+on scbroker's thread and hands its outcome to a promise or to exactly one of two handlers.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, get_overloads
+
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.main_queue import MainQueue, mainQueue
+from scbroker.client.calls.promise import Promise, public_error
+from scbroker.errors import BrokerError, InvalidArgumentError
+
+F = TypeVar("F", bound=Callable[..., Any])
+_CALLBACK: Final = ("completionHandler", "errorHandler", "queue")
+_log = logging.getLogger("scbroker")
+
+
+def operation(declared: F) -> F:
+    """Make an operation of a declaration whose overloads all name the same parameters by position."""
+    return operation_of_forms(lambda *_: 0)(declared)
+
+
+def operation_of_forms(
+    form_of: Callable[[tuple[object, ...], Collection[str]], int],
+) -> Callable[[F], F]:
+    """Make an operation of a declaration with several forms: overloads that differ by position.
+
+    `form_of` takes the arguments by position and the names of the others, and returns which form they
+    belong to: its number among the overloads in promise style.
+    """
+
+    def decorate(declared: F) -> F:
+        name, overloads = declared.__name__, [inspect.signature(o) for o in get_overloads(declared)]
+        forms = [o for o in overloads if "completionHandler" not in o.parameters]
+        signatures = [_with_all(form, overloads) for form in forms]
+        is_void = any("Promise[None]" in str(form.return_annotation) for form in forms)
+
+        @functools.wraps(declared)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            handlers = _handlers(name, is_void, kwargs)
+            try:
+                if handlers is not None:
+                    _check_handler(name, "completionHandler", handlers.completion)
+                given = _bound(name, signatures[form_of(args, kwargs)], (self, *args), kwargs)
+                future = io_thread.submit(name, getattr(self, f"_{name}")(**given), self)
+            except Exception as error:
+                if handlers is not None:
+                    handlers.fail(error)
+                    return self
+                if isinstance(error, BrokerError):
+                    raise
+                raise public_error(error) from error
+            if handlers is None:
+                return Promise(name, future)
+            handlers.follow(future)
+            return self
+
+        call.__signature__ = signatures[0]  # type: ignore[attr-defined] # functions have it all the same
+        return call  # type: ignore[return-value] # the overloads are what callers see
+
+    return decorate
+
+
+def _with_all(form: inspect.Signature, overloads: list[inspect.Signature]) -> inspect.Signature:
+    """Return a form's signature with the parameters of all other overloads as optional keywords."""
+    parameters = dict(form.parameters)
+    for each in overloads:
+        for key, parameter in each.parameters.items():
+            optional = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
+            parameters.setdefault(key, optional)
+    returned = f"{form.return_annotation} | Self"
+    return form.replace(parameters=list(parameters.values()), return_annotation=returned)
+
+
+def _bound(
+    name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments by name, without `self`; `InvalidArgumentError` if they do not fit."""
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        names = ", ".join(list(signature.parameters)[1:])
+        raise InvalidArgumentError(f"{name}() {error}. It takes: {names}.") from None
+    return dict(list(given.items())[1:])
+
+
+def _handlers(name: str, is_void: bool, kwargs: dict[str, Any]) -> _Handlers | None:
+    """Take the three keywords of callback style out of a call; None in promise style.
+
+    Raises `InvalidArgumentError` for a wrong `errorHandler` or `queue`: no handler could receive it.
+    """
+    style = {key: kwargs.pop(key, None) for key in _CALLBACK}
+    if all(value is None for value in style.values()):
+        return None
+    _check_handler(name, "errorHandler", style["errorHandler"])
+    queue = mainQueue if style["queue"] is None else style["queue"]
+    if not isinstance(queue, concurrent.futures.Executor) or isinstance(
+        queue, concurrent.futures.ProcessPoolExecutor
+    ):
+        raise InvalidArgumentError(
+            f"queue must be a concurrent.futures.Executor of threads, not {type(queue).__name__}."
+        )
+    return _Handlers(name, is_void, style["completionHandler"], style["errorHandler"], queue)
+
+
+def _check_handler(name: str, key: str, handler: object) -> None:
+    if not callable(handler):
+        raise InvalidArgumentError(f"{name}() in callback style needs {key}, a function.")
+    called = getattr(handler, "__call__", None)  # noqa: B004 - of an object that is not a function
+    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called):
+        raise InvalidArgumentError(
+            f"{key} must not be a coroutine function: await the promise that {name}() returns instead."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Handlers:
+    """The callback style of one call: one of the two handlers runs, once, on the queue."""
+
+    name: str
+    is_void: bool
+    completion: Callable[..., object]
+    error: Callable[[BrokerError], object]
+    queue: concurrent.futures.Executor
+
+    def fail(self, error: Exception) -> None:
+        """Give `errorHandler` an error of the call itself."""
+        self._submit(self.error, public_error(error))
+
+    def follow(self, future: concurrent.futures.Future[Any]) -> None:
+        """Run the handler that fits the outcome when the operation ends."""
+        if isinstance(self.queue, MainQueue):
+            self.queue.expect(self.name)
+        future.add_done_callback(self._finish)
+
+    def _finish(self, future: concurrent.futures.Future[Any]) -> None:
+        try:
+            result = future.result()
+        except BaseException as error:
+            self._submit(self.error, public_error(error))
+        else:
+            # logIn is Void in one of its forms alone: that one gives None.
+            nothing = self.is_void and result is None
+            self._submit(self.completion, *(() if nothing else (result,)))
+        if isinstance(self.queue, MainQueue):
+            self.queue.arrived(self.name)
+
+    def _submit(self, handler: Callable[..., object], *outcome: Any) -> None:
+        def run() -> None:
+            try:
+                handler(*outcome)
+            except Exception:
+                _log.exception("A handler of %s failed", self.name)
+
+        run.__name__ = self.name  # for mainQueue's warning if it never runs
+        try:
+            self.queue.submit(run)
+        except RuntimeError:
+            _log.error("%s: its queue was shut down before its handler could run", self.name)

@@ -1,0 +1,207 @@
+"""Saving a content to a file: beside its place first, and there all at once when it is whole.
+
+What was saved of a large content when it was cut off is checked and kept the next time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+
+import msgspec
+
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.core.sealing import OpenPart
+from scbroker.client.parts.content import Progress
+from scbroker.client.parts.downloads import RUN, Download
+from scbroker.client.parts.journal import Journal
+from scbroker.client.parts.own_files import open_own
+from scbroker.client.users.session import Session
+from scbroker.crypto.seal import KEY_SIZE, checksum, random_bytes
+from scbroker.crypto.verify import equal, sha256
+from scbroker.errors import InvalidArgumentError, TrustStoreError
+
+
+class _Begun(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The first entry of a save's journal: what is saved, and the key of the checksums."""
+
+    content: bytes
+    key: bytes
+
+
+class _Saved(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A run that was written, and its checksum."""
+
+    run: int
+    mac: bytes
+
+
+def checked_target(path: object) -> Path:
+    """Where to save; `InvalidArgumentError` for what is no place for a file."""
+    if not isinstance(path, os.PathLike):
+        raise InvalidArgumentError("path is the name of the file to write, as pathlib.Path.")
+    target = Path(path).absolute()
+    try:
+        if target.is_dir():
+            raise InvalidArgumentError(f"{target} is a folder: name the file to write.")
+        if not target.parent.is_dir():
+            raise InvalidArgumentError(f"There is no folder {target.parent}: make it first.")
+        with suppress(FileNotFoundError):
+            target.lstat()  # finds what no file can be called
+    except (OSError, ValueError) as error:
+        raise _not_written(target, error) from None
+    return target
+
+
+async def save_small(target: Path, content: bytes) -> int:
+    """Writes a content that is there already."""
+
+    def write() -> int:
+        partial = _Partial(target, None)
+        try:
+            partial.keep(0, memoryview(content))
+            partial.finish(len(content))
+        finally:
+            partial.close()
+        return len(content)
+
+    return await io_thread.in_pool(write)
+
+
+async def save_large(session: Session, opened: OpenPart, target: Path, progress: Progress) -> int:
+    """Fetches and writes what is not there yet, in constant memory; gives the content's length."""
+    names = (b"save", os.fsencode(target))
+    journal = await io_thread.in_pool(Journal.open, session.folder, session.journal_secret, *names)
+    try:
+        partial = await io_thread.in_pool(_Partial, target, journal)
+    except BaseException:
+        if journal is not None:
+            journal.close()
+        raise
+    try:
+        there = await io_thread.in_pool(partial.resume, opened)
+        download = await Download.begin(session, opened)
+        await download.run(partial.keep, progress, there)
+        await io_thread.in_pool(partial.finish, download.length)
+    finally:
+        await io_thread.in_pool(partial.close)
+    return opened.length
+
+
+class _Partial:
+    """The file beside its place, readable by its owner alone.
+
+    With a journal it stays when the save is cut off, and the next one to the same place takes it up; runs
+    of another content in it are not used. Several threads write to it until it is closed.
+    """
+
+    def __init__(self, target: Path, journal: Journal | None) -> None:
+        name = uuid.uuid4().hex if journal is None else journal.name
+        self._target, self._journal = target, journal
+        self._path = target.with_name(f".{name[:24]}.part")
+        self._lock = threading.Lock()
+        self._key = b""
+        self._is_whole = False
+        try:
+            self._file = self._opened()
+        except (OSError, ValueError) as error:
+            raise _not_written(target, error) from None
+
+    def _opened(self) -> FileIO:
+        """What is there is taken up only where it is this user's alone."""
+        if self._journal is not None:
+            with suppress(OSError):
+                return os.fdopen(open_own(self._path), "r+b", buffering=0)
+            self._path.unlink(missing_ok=True)
+        return os.fdopen(open_own(self._path, os.O_EXCL), "r+b", buffering=0)
+
+    def resume(self, opened: OpenPart) -> set[int]:
+        """The runs of this very content that are there as they were written."""
+        journal = self._journal
+        if journal is None:
+            return set()
+        length = opened.length.to_bytes(8, "big")
+        content = sha256(opened.container_id + opened.part.partId + opened.part.segments + length)
+        entries = _decoded(journal.entries)
+        if entries is None or entries[0].content != content:
+            journal.restart()
+            self._key = random_bytes(KEY_SIZE)
+            journal.append(msgspec.msgpack.encode(_Begun(content, self._key)))
+            self._file.truncate(0)
+            return set()
+        self._key = entries[0].key
+        with suppress(OSError):
+            return {
+                saved.run
+                for saved in entries[1]
+                if 0 <= saved.run * RUN < opened.length and self._is_there(saved, opened.length)
+            }
+        return set()
+
+    def _is_there(self, saved: _Saved, length: int) -> bool:
+        self._file.seek(saved.run * RUN)
+        found = self._file.read(min(RUN, length - saved.run * RUN))
+        return equal(checksum(self._key, saved.run, found), saved.mac)
+
+    def keep(self, run: int, plaintext: memoryview) -> None:
+        """Writes the plaintext of a run, and remembers it; nothing once it was closed."""
+        mac = b"" if self._journal is None else checksum(self._key, run, plaintext)
+        with self._lock:
+            if self._file.closed:
+                return
+            try:
+                self._file.seek(run * RUN)
+                written = 0
+                while written < len(plaintext):
+                    written += self._file.write(plaintext[written:])
+            except OSError as error:
+                raise _not_written(self._target, error) from None
+            if self._journal is not None:
+                self._journal.append(msgspec.msgpack.encode(_Saved(run, mac)))
+
+    def finish(self, length: int) -> None:
+        """Puts the whole file in its place. What is replaced is safe from a power cut until it is there."""
+        try:
+            with self._lock:
+                self._file.truncate(length)
+                if self._target.exists():
+                    os.fsync(self._file.fileno())
+                self._file.close()
+            self._path.replace(self._target)
+        except OSError as error:
+            raise _not_written(self._target, error) from None
+        self._is_whole = True
+
+    def close(self) -> None:
+        """Leaves what is there for another time, if anything is remembered of it."""
+        with self._lock:
+            self._file.close()
+            if self._journal is not None:
+                if self._is_whole:
+                    with suppress(TrustStoreError):  # what it remembers is not there any more
+                        self._journal.end()
+                else:
+                    self._journal.close()
+            elif not self._is_whole:
+                with suppress(OSError):
+                    self._path.unlink()
+
+
+def _decoded(entries: list[bytes]) -> tuple[_Begun, list[_Saved]] | None:
+    """What a journal says; None where there is nothing, or nothing of this program's."""
+    if not entries:
+        return None
+    try:
+        begun = msgspec.msgpack.decode(entries[0], type=_Begun)
+        return begun, [msgspec.msgpack.decode(entry, type=_Saved) for entry in entries[1:]]
+    except msgspec.DecodeError:
+        return None
+
+
+def _not_written(target: Path, error: OSError | ValueError) -> InvalidArgumentError:
+    why = getattr(error, "strerror", None) or "no file can have this name"
+    return InvalidArgumentError(f"The file {str(target)!r} cannot be written: {why}.")

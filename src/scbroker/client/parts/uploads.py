@@ -1,0 +1,238 @@
+"""Large contents on their way to the broker: sealed and sent in chunks, before the record that names them.
+
+Reading, sealing and hashing one chunk runs beside the loop while others are on the wire. Of a file it is
+remembered what has arrived, until the record is sent. Spec: docs/spec/container.md, section 6;
+docs/spec/protocol.md, section 5.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import all_or_first_error
+from scbroker.client.core.sealing import NewPart
+from scbroker.client.parts.buffers import Buffers
+from scbroker.client.parts.content import Content, Progress, Segment
+from scbroker.client.parts.journal import Journal
+from scbroker.client.parts.presigned import Addresses
+from scbroker.client.users.session import Session
+from scbroker.crypto.seal import random_bytes
+from scbroker.crypto.verify import HASH_SIZE, sha256
+from scbroker.records.container_record import SEGMENT, Role
+from scbroker.records.ids import container_id_of
+from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_CHUNK, MAX_LISTED, Chunks
+
+_AT_ONCE: Final = 3
+_CHUNK: Final = CHUNK_SEGMENTS * SEGMENT
+
+
+class _Begun(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The first entry of an upload's journal."""
+
+    nonce: bytes
+    container_id: bytes
+    part_id: bytes
+    key: bytes
+
+
+class _Sent(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A chunk that the broker has."""
+
+    chunk: int
+    hashes: bytes
+
+
+@dataclass(slots=True, repr=False)
+class Upload:
+    """A part on its way: its key, and the segments' hashes of the chunks that the broker has already."""
+
+    part: NewPart
+    nonce: bytes
+    journal: Journal | None = None
+    sent: dict[int, bytes] = field(default_factory=dict)
+
+    def keep(self, chunk: int, hashes: bytes) -> None:
+        """Remembers that a chunk has arrived."""
+        if self.journal is not None:
+            self.journal.append(msgspec.msgpack.encode(_Sent(chunk, hashes)))
+
+    def close(self) -> None:
+        """Leaves it for another time."""
+        if self.journal is not None:
+            self.journal.close()
+
+    def end(self) -> None:
+        """A record that names the part is sent: no other may ever name it."""
+        if self.journal is not None:
+            self.journal.end()
+
+
+async def begin(session: Session, content: Content, container_id: bytes | None) -> Upload:
+    """What was begun with this very file before and is not over, or a new upload.
+
+    For a container that exists, or, without an id, for a new one, which is made of the upload's nonce.
+    """
+    secret = session.journal_secret
+    names = (b"upload", content.identity or b"", container_id or b"")
+    journal = await io_thread.in_pool(Journal.open, session.folder, secret, *names)
+    try:
+        return await _resume(session, journal) or _new(session, journal, container_id)
+    except BaseException:
+        if journal is not None:
+            journal.close()
+        raise
+
+
+async def _resume(session: Session, journal: Journal | None) -> Upload | None:
+    """What is remembered, as far as the broker still has it."""
+    found = None if journal is None else _remembered(session, journal)
+    if found is None:
+        return None
+    there = await _chunks_there(session, found.part, max(found.sent, default=-1) + 1)
+    found.sent = {
+        chunk: hashes for chunk, hashes in found.sent.items() if there.get(chunk) == sha256(hashes)
+    }
+    return found if found.sent else None
+
+
+def _new(session: Session, journal: Journal | None, container_id: bytes | None) -> Upload:
+    nonce = random_bytes(HASH_SIZE)
+    if container_id is None:
+        container_id = container_id_of(session.fingerprint, nonce).bytes
+    part = NewPart.begin(container_id, Role.Content, session.fingerprint)
+    if journal is not None:
+        journal.restart()
+        begun = _Begun(nonce, part.container_id, part.part_id, part.key)
+        journal.append(msgspec.msgpack.encode(begun))
+    return Upload(part, nonce, journal)
+
+
+def _remembered(session: Session, journal: Journal) -> Upload | None:
+    if not journal.entries:
+        return None
+    try:
+        begun = msgspec.msgpack.decode(journal.entries[0], type=_Begun)
+        sent = [msgspec.msgpack.decode(entry, type=_Sent) for entry in journal.entries[1:]]
+    except msgspec.DecodeError:  # of another version of this program
+        return None
+    part = NewPart(begun.container_id, Role.Content, session.fingerprint, begun.part_id, begun.key)
+    return Upload(part, begun.nonce, journal, {item.chunk: item.hashes for item in sent})
+
+
+async def _chunks_there(session: Session, part: NewPart, end: int) -> dict[int, bytes]:
+    """The hashes of chunks that the broker says it has, of those before `end`."""
+    there: dict[int, bytes] = {}
+    for first in range(0, end, MAX_LISTED):
+        query = f"?first={first}" if first else ""
+        found = await session.call("GET", f"{_path(part)}/chunks{query}", Chunks)
+        there |= {chunk.index: chunk.hash for chunk in found.chunks}
+    return there
+
+
+def _path(part: NewPart) -> str:
+    return (
+        f"/v1/containers/{uuid.UUID(bytes=part.container_id)}/parts/{uuid.UUID(bytes=part.part_id)}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    number: int
+    sealed: memoryview
+    hashes: bytes
+    length: int
+
+
+class Sealer:
+    """Cuts a content into sealed chunks, and keeps their hashes."""
+
+    def __init__(self, upload: Upload, content: Content, segments: Iterator[Segment]) -> None:
+        self._upload, self._content, self._segments = upload, content, segments
+        self._number = 0
+        self._ended = False
+        self.length: int = 0
+        self.hashes: bytearray = bytearray()
+
+    def next_chunk(self, buffer: memoryview) -> _Chunk | None:
+        """Up to eight sealed segments in the buffer, or None at the end. Runs in the pool."""
+        self._skip_sent()
+        if self._ended:
+            return None
+        number, size, length, hashes = self._number, 0, 0, bytearray()
+        for index in range(number * CHUNK_SEGMENTS, (number + 1) * CHUNK_SEGMENTS):
+            plaintext, last = next(self._segments)
+            end = size + self._upload.part.seal_into(buffer[size:], index, last, plaintext)
+            hashes += sha256(buffer[size:end])
+            size, length = end, length + len(plaintext)
+            if last:
+                self._ended = True
+                break
+        self._add(length, hashes)
+        return _Chunk(number, buffer[:size], bytes(hashes), length)
+
+    def _skip_sent(self) -> None:
+        """What the broker has already is not read again."""
+        first = self._number
+        while not self._ended and (hashes := self._upload.sent.get(self._number)) is not None:
+            length = _length_of(self._content, self._number)
+            self._ended = (self._number + 1) * _CHUNK >= (self._content.total or 0)
+            self._add(length, hashes)
+        if self._number > first and not self._ended:
+            self._segments = self._content.segments(self._number * CHUNK_SEGMENTS)
+
+    def _add(self, length: int, hashes: bytes | bytearray) -> None:
+        self.hashes += hashes
+        self.length += length
+        self._number += 1
+
+
+async def send(
+    session: Session,
+    upload: Upload,
+    content: Content,
+    segments: Iterator[Segment],
+    progress: Progress,
+) -> tuple[int, bytes]:
+    """Seals and sends what the broker does not have; gives the content's length and segments' hashes."""
+    sealer = Sealer(upload, content, segments)
+    buffers = Buffers(_AT_ONCE + 1, MAX_CHUNK)  # one is filled while the others are on the wire
+    done = sum(_length_of(content, chunk) for chunk in upload.sent)
+    if done:
+        progress(done, content.total)
+
+    chunks = None if content.total is None else -(-content.total // _CHUNK) or 1
+    addresses = Addresses(session, _path(upload.part), chunks, upload.sent)
+
+    async def put(chunk: _Chunk, buffer: memoryview) -> None:
+        nonlocal done
+        path = f"{_path(upload.part)}/chunks/{chunk.number}"
+        failures = session.transport.all_failures
+        try:
+            if not await addresses.put(chunk.number, chunk.sealed, chunk.hashes):
+                await session.send("PUT", path, octets=chunk.sealed)
+        finally:
+            # A connection that was given up may still be sending out of the buffer.
+            buffers.give_back(buffer if session.transport.all_failures == failures else None)
+        upload.keep(chunk.number, chunk.hashes)
+        done += chunk.length
+        progress(done, content.total)
+
+    run = io_thread.in_own_thread if content.waits else io_thread.in_pool
+    async with all_or_first_error() as sending:
+        while True:
+            buffer = await buffers.take()
+            chunk = await run(sealer.next_chunk, buffer)
+            if chunk is None:
+                break
+            sending.create_task(put(chunk, buffer))
+    return sealer.length, bytes(sealer.hashes)
+
+
+def _length_of(content: Content, chunk: int) -> int:
+    return min(_CHUNK, (content.total or 0) - chunk * _CHUNK)

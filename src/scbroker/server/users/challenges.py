@@ -1,0 +1,84 @@
+"""Challenges, and what is signed over them: log-ins and orders. Spec: docs/spec/protocol.md, section 3.
+
+A nonce proves by itself that this broker made it and when; the database keeps the used ones until
+they have run out. Whatever is wrong with a signed claim is one answer.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row
+
+from scbroker.crypto.verify import equal, sha256
+from scbroker.errors import ChallengeError, IntegrityError
+from scbroker.records.key_record import KeyChain, Signed
+from scbroker.server.broker import Broker, Call, now
+from scbroker.server.storage import statements as sql
+from scbroker.vocabulary import KeyType
+from scbroker.wire.orders import ORDER_LABEL, Action, Authorization, Order, parse_order
+from scbroker.wire.users import Challenge, ChallengeRequest, Statement
+
+_NONCE_LIFE: Final = 120_000_000
+REFUSED: Final = (
+    "The signature was refused: an old challenge, another broker's address, or another key."
+)
+
+
+async def challenge(broker: Broker, call: Call, message: ChallengeRequest) -> Challenge:
+    del call, message
+    fresh = os.urandom(16) + (now() + _NONCE_LIFE).to_bytes(8, "big")
+    return Challenge(nonce=fresh + broker.keyed("nonce", fresh)[:24])
+
+
+def check_fresh(broker: Broker, claim: Statement | Order) -> None:
+    """Raises `ChallengeError` unless it was made for this broker, over a nonce that is still good."""
+    fresh, tag = claim.nonce[:24], claim.nonce[24:]
+    if (
+        not equal(broker.keyed("nonce", fresh)[:24], tag)
+        or int.from_bytes(fresh[16:], "big") <= now()
+        or claim.origin not in broker.origins
+    ):
+        raise ChallengeError(REFUSED)
+
+
+def check_signed(
+    user: Row[Any], chain: KeyChain, claim: Statement | Order, label: str, signed: Signed
+) -> None:
+    """Raises `ChallengeError` unless the user signed it with their latest active signing key."""
+    key = chain.latest(KeyType.Signing)
+    if (user.fingerprint, key.index) != (claim.fingerprint, claim.keyIndex):
+        raise ChallengeError(REFUSED)
+    try:
+        # A key may be introduced a little ahead of this clock; it is no later for that.
+        chain.signing_key(key.index, key.introduced).verify(label, *signed)
+    except IntegrityError:
+        raise ChallengeError(REFUSED) from None
+
+
+def use_nonce(connection: Connection, nonce: bytes) -> None:
+    """Spends a nonce; `ChallengeError` if it was spent before."""
+    expires_at = int.from_bytes(nonce[16:24], "big")
+    values = {"nonce_hash": sha256(nonce), "expires_at": expires_at}
+    if connection.execute(sql.FIND_NONCE, {"hash": values["nonce_hash"]}).first():
+        raise ChallengeError(REFUSED)
+    connection.execute(sql.ADD_NONCE, values)
+
+
+def parse_authorization(message: Authorization) -> tuple[Order, Signed]:
+    try:
+        return parse_order(message.order), Signed(message.order, message.signature)
+    except IntegrityError:
+        raise ChallengeError(REFUSED) from None
+
+
+def check_ordered(
+    user: Row[Any], chain: KeyChain, authorization: Authorization, action: Action, digest: bytes
+) -> Order:
+    """The order, once it proves to be this user's, for this and nothing else."""
+    order, signed = parse_authorization(authorization)
+    if (order.action, order.digest) != (action, digest):
+        raise ChallengeError(REFUSED)
+    check_signed(user, chain, order, ORDER_LABEL, signed)
+    return order
