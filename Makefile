@@ -4,7 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-CODE := src tests $(wildcard examples benchmarks)
+CODE := conftest.py src tests assurance $(wildcard examples benchmarks)
 
 # Arguments for pytest: make test TESTS="-k access -x"
 TESTS ?=
@@ -12,7 +12,7 @@ TESTS ?=
 # each test names. What cannot run on them is left out, and the last line says how much that is.
 ENGINES ?=
 # For make test-cluster: engines to do without, as WITHOUT="ceph", and which tests run on the others
-# beside those in tests/cluster.
+# beside those in assurance/cluster.
 WITHOUT ?=
 SUITE ?= tests
 # Processes that run the tests: they wait for brokers about a third of their time.
@@ -58,12 +58,12 @@ coverage: ## Run all tests, and fail under 95 % of branches, or 100 % of crypto 
 	$(BIN)/coverage report --fail-under 95
 
 test-cluster: $(INSTALLED) ## Run the tests on PostgreSQL under Patroni, Ceph and HAProxy
-	$(BIN)/pytest --engines cluster --without "$(WITHOUT)" --ignore tests/cluster \
+	$(BIN)/pytest --engines cluster --without "$(WITHOUT)" --ignore assurance/cluster \
 	  --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(TESTS) $(SUITE)
-	$(BIN)/pytest --engines cluster --without "$(WITHOUT)" $(TESTS) tests/cluster
+	$(BIN)/pytest --engines cluster --without "$(WITHOUT)" $(TESTS) assurance/cluster
 
 fuzz: $(INSTALLED) ## Search for inputs that break a decoder or the broker, for SECONDS
-	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(TARGETS)
+	$(BIN)/python -m assurance.fuzz.run --seconds $(SECONDS) $(TARGETS)
 
 check: $(INSTALLED) ## Lint, check formatting, types and import contracts
 	$(BIN)/ruff check .
@@ -92,10 +92,10 @@ flips: $(INSTALLED) ## Flip every byte that a broker keeps, read everything afte
 	  $(BIN)/python -m tests.hostile_broker.flips --part 2/2 && wait $$!
 
 crash: $(INSTALLED) ## Kill brokers and databases under load, compare with all that was acknowledged (20 min)
-	$(BIN)/python -m tests.faults.crash --kills 200
-	$(BIN)/python -m tests.faults.crash --kills 50 --engine postgresql
-	$(BIN)/python -m tests.faults.histories --histories 20
-	$(BIN)/python -m tests.faults.histories --histories 20 --engine postgresql
+	$(BIN)/python -m assurance.faults.crash --kills 200
+	$(BIN)/python -m assurance.faults.crash --kills 50 --engine postgresql
+	$(BIN)/python -m assurance.faults.histories --histories 20
+	$(BIN)/python -m assurance.faults.histories --histories 20 --engine postgresql
 
 bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (9 min)
 	$(BIN)/python -m benchmarks --markdown docs/performance.md --plots docs/images $(BENCH)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from benchmarks.result import Result, interleaved, rate
 from benchmarks.small import CONTENT, HEADER, Stage
 from scbroker import BrokerError, NewContainer
-from tests.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess
 
 _BATCH: Final = 64
 _AT_LEAST: Final = 3.0

@@ -21,7 +21,7 @@ from typing import Any, Final
 from benchmarks.result import Result, rate
 from benchmarks.small import CONTENT, HEADER
 from scbroker import BrokerError, MemoryTrustStore, ServerProvider
-from tests.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess
 
 USERS: Final = 32
 _SECONDS: Final = 6.0

@@ -35,9 +35,10 @@ def fill_events(database: Path, user: uuid.UUID, count: int) -> None:
         connection.execute(
             _NUMBERS
             + "INSERT INTO events (user_id, id, event_type, container_id, container_type, date,"
-            " version, related_user_id, application, changes)"
+            " version, related_user_id, application, changes, salt)"
             " SELECT :user, n, 'Updated', CAST(printf('container%07d', n % 100) AS BLOB), 'letter',"
-            " registered_at - :ago + n, n, :user, 'bench', 1 FROM numbers, users WHERE users.id = :user",
+            " registered_at - :ago + n, n, :user, 'bench', 1, randomblob(16)"
+            " FROM numbers, users WHERE users.id = :user",
             {"count": count, "user": user.bytes, "ago": _AN_HOUR_AGO},
         )
         connection.execute(

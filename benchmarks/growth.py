@@ -18,7 +18,7 @@ from benchmarks.result import Curve, Result, cost, in_turn, seconds_of
 from benchmarks.small import CONTENT, HEADER, device
 from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
 from scbroker.crypto.seal import random_bytes
-from tests.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess
 
 _FLAT: Final = 1.25
 _MIB: Final = 1024 * 1024

@@ -27,7 +27,7 @@ from benchmarks.result import Result, amount, cost, interleaved, rate, seconds_o
 from benchmarks.small import traffic
 from scbroker import FileTrustStore, ServerProvider
 from scbroker.crypto.seal import random_bytes
-from tests.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess
 
 MIB: Final = 1024 * 1024
 _MB: Final = 1_000_000

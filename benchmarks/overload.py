@@ -26,7 +26,7 @@ from benchmarks.small import CONTENT, HEADER, device
 from scbroker import BrokerError, ServerProvider
 from scbroker.client.calls.io_thread import _new_loop
 from scbroker.client.http.transport import Transport
-from tests.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess
 
 _CLIENTS: Final = 32
 _USERS: Final = 16

@@ -176,14 +176,14 @@ class _Filling:
         before = "(numbers.n - numbers.n / :heavy - 1)"  # of the people's events
         self._run(
             "INSERT INTO events (user_id, id, event_type, container_id, container_type, date,"
-            " version, related_user_id, application, changes)"
+            " version, related_user_id, application, changes, salt)"
             " SELECT CASE WHEN numbers.n % :heavy = 0 THEN :owner ELSE people.id END,"
             f" CASE WHEN numbers.n % :heavy = 0 THEN numbers.n / :heavy ELSE {before} / :people + 1 END,"
             f" CASE WHEN {rare} THEN 'Deleted' WHEN numbers.n / :heavy % 10 = 1 THEN 'Added'"
             "  WHEN numbers.n / :heavy % 10 = 2 THEN 'Accessed' ELSE 'Updated' END,"
             f" CASE WHEN {rare} THEN :real ELSE copies.id END,"
             f" CASE WHEN {rare} THEN '{RARE_TYPE}' ELSE '{COMMON_TYPE}' END,"
-            " users.registered_at - :ago + numbers.n, 1 + numbers.n % 10, :reader, 'bench', 1"
+            " users.registered_at - :ago + numbers.n, 1 + numbers.n % 10, :reader, 'bench', 1, copies.id"
             f" FROM {self._numbers}"
             f" JOIN people ON people.n = {before} % :people"
             " JOIN copies ON copies.n = 1 + (numbers.n * 7919) % :containers"

@@ -23,8 +23,8 @@ from benchmarks.result import Result, cost, in_turn, interleaved, rate
 from benchmarks.small import CONTENT, HEADER, device, traffic
 from benchmarks.statements import Statement, make
 from scbroker import ServerProvider
-from tests.brokers import BrokerProcess
-from tests.engines import PostgresServer
+from tests.kit.brokers import BrokerProcess
+from tests.kit.engines import PostgresServer
 
 USERS: Final = 8
 _SECONDS: Final = 4.0

@@ -29,8 +29,8 @@ from benchmarks.scale_jobs import Job, Side, jobs
 from benchmarks.sizes import TableSize, size_table, sizes
 from benchmarks.small import CONTENT, HEADER, device
 from scbroker import AccessLevel, ContainerAccessLevel
-from tests.brokers import BrokerProcess
-from tests.engines import PostgresServer
+from tests.kit.brokers import BrokerProcess
+from tests.kit.engines import PostgresServer
 
 _FEW: Final = Size(1000, 10_000, 100)
 _PATIENCE: Final = 3600.0

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from benchmarks.population import HEAVY, RARE_TYPE, Real, Size, on
 from benchmarks.small import CONTENT, HEADER, device
 from scbroker import AccessLevel, ContainerAccessLevel, KeyRing
-from tests.brokers import BrokerProcess, Wire
+from tests.kit.brokers import BrokerProcess, Wire
 
 _PATIENCE: Final = 3600.0
 _OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions

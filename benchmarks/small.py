@@ -16,7 +16,7 @@ from benchmarks.floors import FloorServer
 from benchmarks.result import Result, cost, interleaved
 from scbroker import AccessLevel, ContainerAccessLevel, MemoryTrustStore, ServerProvider
 from scbroker.client.http.transport import Transport
-from tests.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess
 
 CONTENT: Final = bytes(1024)
 HEADER: Final = {"title": "a small header", "tags": ["one", "two"]}

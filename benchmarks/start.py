@@ -14,7 +14,7 @@ from typing import Final
 
 from benchmarks.memory import resident
 from benchmarks.result import Result, amount, in_turn, seconds_of
-from tests.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess
 
 _IMPORT: Final = 0.25
 _START: Final = 2.0

@@ -14,7 +14,7 @@ from benchmarks.filling import copy_container
 from benchmarks.memory import Peak
 from benchmarks.result import Curve, Result, Run, amount, cost, in_turn, rate, share, table
 from benchmarks.small import device
-from tests.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess
 
 MIB = 1024 * 1024
 

@@ -7,8 +7,8 @@ import http.client
 import pytest
 
 from scbroker.wire import users as u
-from tests.brokers import BrokerProcess, Wire
-from tests.conftest import NewProvider
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.fixtures import NewProvider
 
 
 def test_a_user_made_by_hand_can_log_in_with_the_client(new_provider: NewProvider) -> None:

@@ -22,8 +22,8 @@ import pytest
 
 import scbroker
 from scbroker import BrokerError, ServerProvider, mainQueue
-from tests.brokers import BrokerProcess
-from tests.declared import HOMES
+from tests.kit.brokers import BrokerProcess
+from tests.kit.declared import HOMES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -28,7 +28,7 @@ def collected(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_every_test_of_a_broker_is_taken_on_the_engine_that_was_chosen() -> None:
     """Also one that the everyday run takes on another; nothing is started for it."""
-    files = ["test_large", "test_sessions"]
+    files = ["test_large", "users/test_sessions"]
     run = collected(*(f"tests/server/{file}.py" for file in files), "--engines", "cluster",
                     "--without", "patroni,haproxy,ceph")  # fmt: skip
     found = [line for line in run.stdout.splitlines() if "::" in line]
@@ -38,7 +38,7 @@ def test_every_test_of_a_broker_is_taken_on_the_engine_that_was_chosen() -> None
 
 
 def test_what_is_left_out_is_counted_in_the_last_line() -> None:
-    run = collected("tests/server/test_blobs.py", "tests/server/test_events.py",
+    run = collected("tests/server/storage/test_blobs.py", "tests/server/events/test_log.py",
                     "--engines", "sqlite")  # fmt: skip
     last = run.stdout.splitlines()[-1]
     assert last.startswith("Left out: ")
@@ -48,7 +48,7 @@ def test_what_is_left_out_is_counted_in_the_last_line() -> None:
 
 def test_what_is_mostly_on_sqlite_runs_on_postgresql_where_there_is_time() -> None:
     def engines(*options: str) -> set[str]:
-        lines = collected("tests/server/test_sessions.py", *options).stdout.splitlines()
+        lines = collected("tests/server/users/test_sessions.py", *options).stdout.splitlines()
         found = {
             line.rpartition("[")[2].rstrip("]") for line in lines if "::" in line and "[" in line
         }
@@ -60,7 +60,7 @@ def test_what_is_mostly_on_sqlite_runs_on_postgresql_where_there_is_time() -> No
 
 
 def test_the_everyday_run_says_that_it_leaves_out_the_cluster() -> None:
-    run = collected("tests/cluster")
+    run = collected("assurance/cluster")
     assert run.stdout.splitlines()[-1].endswith("need a cluster (make test-cluster).")
 
 
@@ -71,7 +71,7 @@ def test_what_cannot_be_had_fails_the_run_and_says_what_to_install(
         "import shutil\nshutil.which = lambda *a, **k: None\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT / 'src'}")
-    run = collected("tests/cluster", "--engines", "cluster", "--without", "ceph")
+    run = collected("assurance/cluster", "--engines", "cluster", "--without", "ceph")
     assert run.returncode == pytest.ExitCode.USAGE_ERROR
     last = run.stderr.strip().splitlines()[-1]
     assert "lacks patroni, haproxy" in last
@@ -81,6 +81,6 @@ def test_what_cannot_be_had_fails_the_run_and_says_what_to_install(
 
 @pytest.mark.parametrize("option", ["--engines", "--without"])
 def test_an_engine_that_nobody_knows_is_refused(option: str) -> None:
-    run = collected("tests/server/test_blobs.py", option, "oracle")
+    run = collected("tests/server/storage/test_blobs.py", option, "oracle")
     assert run.returncode == pytest.ExitCode.USAGE_ERROR
     assert "and not oracle" in run.stderr

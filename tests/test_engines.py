@@ -13,8 +13,8 @@ import asyncpg
 import psutil
 import pytest
 
-from tests import engines
-from tests.engines import PostgresServer
+from tests.kit import engines
+from tests.kit.engines import PostgresServer
 
 _SECONDS = 20.0
 
@@ -68,7 +68,7 @@ def test_leaving_the_block_ends_every_process_and_removes_the_folder() -> None:
 def test_a_killed_test_runner_takes_its_server_along() -> None:
     """SIGKILL leaves the runner no chance to clean up; the server ends all the same."""
     code = (
-        "from tests.engines import PostgresServer\n"
+        "from tests.kit.engines import PostgresServer\n"
         "with PostgresServer() as server:\n"
         "    print(server.pid, flush=True)\n"
         "    input()\n"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import BrokerProcess
-from tests.client.engines import postgresql_when_long
-from tests.conftest import NewProvider
+from tests.kit.both_engines import postgresql_when_long
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import NewProvider
 from tests.test_docs import Page, Stage, new_stage  # noqa: F401 - the fixture `stage`
 
 ROOT = Path(__file__).parent.parent

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from benchmarks.population import HEAVY, RARE, Real, Size, on, populate
 from benchmarks.scale import Measured, result_table
 from benchmarks.sizes import TableSize, size_table, sizes
-from tests.brokers import BrokerProcess, Wire
-from tests.conftest import StartBroker
-from tests.server.tables import query
-from tests.server.writers import OWNER, READER, Story, User
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.fixtures import StartBroker
+from tests.kit.tables import query
+from tests.kit.writers import OWNER, READER, Story, User
 
 SIZE = Size(containers=200, events=5000, users=20)
 ROWS = {"containers": 1, "records": 1, "access_lists": 1, "members": 2, "parts": 2}

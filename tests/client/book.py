@@ -25,8 +25,8 @@ from scbroker import (
 )
 from scbroker.records.container_record import ContainerRecord, Role, parse_record, record_hash
 from scbroker.records.ids import user_id_of
-from tests.client.devices import Device, Devices, Outcome
 from tests.client.model import Change, Field, Grant, Members, Shown, State, Told, news
+from tests.kit.devices import Device, Devices, Outcome
 
 Level = ContainerAccessLevel
 _RETRIES: Final = 3

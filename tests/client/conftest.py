@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from scbroker import KeyRing, ServerProvider
-from tests.brokers import BrokerProcess
-from tests.conftest import NewProvider
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import NewProvider
 
 PASSWORD = "correct Horse 7"
 PASSPHRASE = "battery Staple 8"

@@ -14,10 +14,10 @@ import pytest
 from aiohttp import web
 
 from scbroker import BrokerError, MemoryTrustStore, ServerProvider
-from tests.brokers import BrokerProcess
 from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.client.test_containers import MIB, pattern
-from tests.conftest import StartBroker
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import StartBroker
 
 PATIENCE = 60.0
 _HOP_BY_HOP = ("Transfer-Encoding", "Connection")

@@ -27,9 +27,9 @@ from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.wire.batches import RecordsAnswer, ViewsAnswer
 from scbroker.wire.problems import ItemProblem
 from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of
-from tests.client.network import HeldAnswer, Network, lost, refused
 from tests.client.test_lying_broker import lying
-from tests.conftest import NewProvider
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import HeldAnswer, Network, lost, refused
 
 PATIENCE = 30.0
 RECORDS = "/v1/batches/records"

@@ -28,8 +28,8 @@ from scbroker.client.core.sealing import OpenPart
 from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.records.judge import governing_of
 from tests.client.conftest import drop, id_of
-from tests.client.engines import postgresql_when_long
-from tests.conftest import NewProvider
+from tests.kit.both_engines import postgresql_when_long
+from tests.kit.fixtures import NewProvider
 
 PATIENCE = 60.0
 MIB = 1_048_576

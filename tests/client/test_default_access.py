@@ -10,10 +10,10 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Promise, ServerProvider
 from tests.client.conftest import id_of
-from tests.client.engines import both_engines
-from tests.client.network import Network
 from tests.client.test_containers import OWNER, pattern, share
-from tests.conftest import NewProvider
+from tests.kit.both_engines import both_engines
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Network
 
 PATIENCE = 60.0
 Level = ContainerAccessLevel

@@ -14,12 +14,12 @@ from scbroker import BrokerError, FileTrustStore, KeyRing, MemoryTrustStore, Ser
 from scbroker.crypto.seal import random_bytes
 from scbroker.wire import codec
 from scbroker.wire.users import KeyFileOpening
-from tests.brokers import BrokerProcess, Wire
 from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
-from tests.client.engines import both_engines
-from tests.client.network import Network
-from tests.client.owners import NEW_PASSPHRASE, NEW_PASSWORD, PATIENCE, ring_of
-from tests.conftest import NewProvider, StartBroker
+from tests.kit.both_engines import both_engines
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.fixtures import NewProvider, StartBroker
+from tests.kit.network import Network
+from tests.kit.owners import NEW_PASSPHRASE, NEW_PASSWORD, PATIENCE, ring_of
 
 WRONG = "wrong Staple 8"
 GUESSES = 3

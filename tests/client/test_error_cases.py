@@ -42,14 +42,14 @@ from scbroker.records.container_record import LABEL
 from scbroker.records.key_record import parse_key_record
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.users import KeyFileAnswer, KeyRecords
-from tests.brokers import BrokerProcess
 from tests.client.conftest import PASSPHRASE, PASSWORD, Account, id_of
-from tests.client.network import Go, Network, answered
-from tests.client.owners import PATIENCE, change, ring_of, shared_by
-from tests.client.tcp import BadBroker, http
 from tests.client.test_lying_broker import flipped, lying
-from tests.conftest import NewProvider
-from tests.server.ageing import age, drop_old_events
+from tests.kit.ageing import age, drop_old_events
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Go, Network, answered
+from tests.kit.owners import PATIENCE, change, ring_of, shared_by
+from tests.kit.tcp import BadBroker, http
 from tests.test_errors import KINDS
 
 CONTENT = b"CANARY " * 30_000

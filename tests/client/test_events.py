@@ -21,12 +21,12 @@ from scbroker import (
     MemoryTrustStore,
     ServerProvider,
 )
-from tests.brokers import BrokerProcess, clock
 from tests.client.conftest import drop, id_of
-from tests.client.engines import both_engines
-from tests.conftest import NewProvider
-from tests.server.ageing import DAY, age, drop_old_events
-from tests.server.tables import query
+from tests.kit.ageing import DAY, age, drop_old_events
+from tests.kit.both_engines import both_engines
+from tests.kit.brokers import BrokerProcess, clock
+from tests.kit.fixtures import NewProvider
+from tests.kit.tables import query
 
 PATIENCE = 60.0
 Added, Updated, Accessed, Deleted = ContainerEventType

@@ -33,9 +33,11 @@ from scbroker import (
 )
 from scbroker.records.container_record import parse_record
 from scbroker.types import Metadata
-from tests.brokers import BrokerProcess
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop, id_of
-from tests.client.owners import (
+from tests.client.test_containers import container_key, opened
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import NewProvider
+from tests.kit.owners import (
     NEW_PASSPHRASE,
     NEW_PASSWORD,
     PATIENCE,
@@ -46,8 +48,6 @@ from tests.client.owners import (
     ring_of,
     token_of,
 )
-from tests.client.test_containers import container_key, opened
-from tests.conftest import NewProvider
 
 Level = ContainerAccessLevel
 OWNER = Level.DefaultOwnerPermissions

@@ -32,8 +32,8 @@ from scbroker.client.core import sealing
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import DecryptionKey, SigningKey
 from scbroker.keys import OpenedKeyFile, PassphraseKeys
-from tests.brokers import BrokerProcess
 from tests.client.conftest import drop
+from tests.kit.brokers import BrokerProcess
 
 PATIENCE: Final = 60.0
 ROOT: Final = Path(__file__).parents[2]

@@ -16,9 +16,9 @@ from scbroker import (
 )
 from scbroker.client.http.transport import Transport
 from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
-from tests.client.engines import both_engines
-from tests.client.impatience import be_impatient
-from tests.conftest import NewProvider
+from tests.kit.both_engines import both_engines
+from tests.kit.fixtures import NewProvider
+from tests.kit.impatience import be_impatient
 
 PATIENCE = 30.0
 Request = tuple[str, str, bytes | None]

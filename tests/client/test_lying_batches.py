@@ -22,7 +22,6 @@ from scbroker.wire.containers import RecordReceipt
 from scbroker.wire.problems import ItemProblem
 from scbroker.wire.users import KeyRecords
 from tests.client.conftest import id_of
-from tests.client.network import Network
 from tests.client.test_batches import (
     OWNER,
     PATIENCE,
@@ -35,6 +34,7 @@ from tests.client.test_batches import (
     notes,
 )
 from tests.client.test_lying_broker import HARMLESS, LIES, lying
+from tests.kit.network import Network
 
 
 @pytest.fixture

@@ -30,9 +30,9 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, ListView
 from scbroker.wire.events import Event, Events, details_hash
 from scbroker.wire.users import KeyRecords
-from tests.brokers import BrokerProcess
 from tests.client.conftest import id_of
-from tests.conftest import NewProvider
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import NewProvider
 
 PATIENCE = 30.0
 Level = ContainerAccessLevel

@@ -30,10 +30,12 @@ from hypothesis.stateful import (
 )
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Promise
-from tests.brokers import BrokerProcess
 from tests.client.book import Attempt, Book, Circumstances, Kept
 from tests.client.conftest import drop
-from tests.client.devices import (
+from tests.client.model import Change, Field, Grant, Members, State, farewell
+from tests.kit.both_engines import postgresql_when_long
+from tests.kit.brokers import BrokerProcess
+from tests.kit.devices import (
     DEVICES_EACH,
     PATIENCE,
     Device,
@@ -44,9 +46,7 @@ from tests.client.devices import (
     outcome,
     revive,
 )
-from tests.client.engines import postgresql_when_long
-from tests.client.model import Change, Field, Grant, Members, State, farewell
-from tests.conftest import StartBroker
+from tests.kit.fixtures import StartBroker
 
 Level = ContainerAccessLevel
 USERS: Final = 4

@@ -26,12 +26,12 @@ from scbroker.records.container_record import ContainerRecord, Role
 from scbroker.server.containers.stored_lists import StoredList
 from scbroker.types import Metadata
 from scbroker.wire.containers import ContainerView, RecordRequest
-from tests.brokers import BrokerProcess, Wire
 from tests.client.conftest import Users, id_of
-from tests.client.engines import postgresql_when_long
-from tests.conftest import NewProvider
-from tests.server.tables import added, dump, gone, query
-from tests.server.writers import Story, User
+from tests.kit.both_engines import postgresql_when_long
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.fixtures import NewProvider
+from tests.kit.tables import added, dump, gone, query
+from tests.kit.writers import Story, User
 
 PATIENCE = 60.0
 Level = ContainerAccessLevel

@@ -13,7 +13,7 @@ import pytest
 
 from scbroker import BrokerError, ServerProvider, mainQueue
 from tests.client.conftest import drop
-from tests.conftest import NewProvider
+from tests.kit.fixtures import NewProvider
 
 PASSWORD = "CANARY password 1"
 PASSPHRASE = "CANARY passphrase 1"

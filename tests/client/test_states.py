@@ -14,10 +14,13 @@ from typing import Any, Literal
 import pytest
 
 from scbroker import BrokerError, KeyRing, Promise, ServerProvider
-from tests.brokers import BrokerProcess
+from tests.client.calls.test_operation import OPERATIONS, World
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop
-from tests.client.network import Network, refused
-from tests.client.owners import (
+from tests.kit.brokers import BrokerProcess
+from tests.kit.declared import HOMES
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Network, refused
+from tests.kit.owners import (
     NEW_PASSPHRASE,
     NEW_PASSWORD,
     PATIENCE,
@@ -25,9 +28,6 @@ from tests.client.owners import (
     ring_of,
     token_of,
 )
-from tests.client.test_operation import OPERATIONS, World
-from tests.conftest import NewProvider
-from tests.declared import HOMES
 
 DOWN = BrokerError.unreachableError("No broker answers.")
 

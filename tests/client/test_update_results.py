@@ -18,9 +18,9 @@ from scbroker import (
     ServerProvider,
 )
 from tests.client.conftest import id_of
-from tests.client.engines import both_engines, postgresql_when_long
-from tests.client.network import Network
 from tests.client.test_containers import OWNER, pattern, share
+from tests.kit.both_engines import both_engines, postgresql_when_long
+from tests.kit.network import Network
 
 PATIENCE = 60.0
 Level = ContainerAccessLevel

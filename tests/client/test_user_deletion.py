@@ -16,19 +16,19 @@ from scbroker import (
 )
 from scbroker.records.ids import user_id_of
 from scbroker.server.containers.stored_lists import StoredList
-from tests.brokers import BrokerProcess, Wire
 from tests.client.conftest import PASSPHRASE, drop, id_of
-from tests.client.engines import both_engines
-from tests.client.impatience import be_impatient
-from tests.client.network import Network, lost
-from tests.client.owners import (
+from tests.kit.both_engines import both_engines
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.fixtures import NewProvider
+from tests.kit.impatience import be_impatient
+from tests.kit.network import Network, lost
+from tests.kit.owners import (
     PATIENCE,
     change,
     ring_of,
     shared_by,
 )
-from tests.conftest import NewProvider
-from tests.server.tables import query
+from tests.kit.tables import query
 
 READER = ContainerAccessLevel.DefaultUserPermissions
 

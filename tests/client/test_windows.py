@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess
 from tests.test_docs import ANNOUNCED, WINDOWS, Page
 
 PATIENCE = 60.0

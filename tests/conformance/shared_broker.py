@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.brokers import BrokerProcess, Wire
+from tests.kit.brokers import BrokerProcess, Wire
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)

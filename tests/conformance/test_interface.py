@@ -11,7 +11,7 @@ import scbroker
 from scbroker import BaseProvider, BrokerProvider, KeyType, ServerProvider
 from tests.conformance.interface import INTERFACE, ROOT, Operation, Parameter
 from tests.conformance.page import ROWS, Row, names_of_tests
-from tests.declared import HOMES
+from tests.kit.declared import HOMES
 
 ALL: Final = [*INTERFACE.operations, *INTERFACE.added]
 each_operation = pytest.mark.parametrize("operation", ALL, ids=str)

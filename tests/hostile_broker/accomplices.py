@@ -47,10 +47,10 @@ from scbroker.server.containers.stored_lists import StoredList
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView, ListView, RecordRequest
 from scbroker.wire.users import Registration
-from tests.brokers import Answer, Wire, clock
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
-from tests.server.tables import query
-from tests.server.writers import MINUTE, WRITER, Grants, Story, User, chain_of
+from tests.kit.brokers import Answer, Wire, clock
+from tests.kit.tables import query
+from tests.kit.writers import MINUTE, WRITER, Grants, Story, User, chain_of
 
 VIEW: Final = "GET /v1/containers/{containerId}"
 KEYS: Final = "POST /v1/key-records"

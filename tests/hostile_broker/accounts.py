@@ -24,7 +24,7 @@ from scbroker.wire.users import KeyFileAnswer
 from tests.hostile_broker.accomplices import people
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.conftest import marks
-from tests.server.writers import OWNER, Story, User
+from tests.kit.writers import OWNER, Story, User
 
 PASSWORD: Final = "correct Horse 7"
 PASSPHRASE: Final = "battery Staple 8"

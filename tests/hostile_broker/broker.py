@@ -36,8 +36,8 @@ from scbroker.wire import codec
 from scbroker.wire.codec import Message
 from scbroker.wire.origin import canonical_origin
 from scbroker.wire.users import Session
-from tests.brokers import BrokerProcess, Wire
-from tests.server.writers import User
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.writers import User
 
 PATIENCE: Final = 30.0
 _HOP_BY_HOP: Final = {

@@ -36,13 +36,13 @@ from scbroker.client.core import sealing
 from scbroker.crypto import seal
 from scbroker.keys import OpenedKeyFile, PassphraseKeys
 from scbroker.records.container_record import parse_record
-from tests.brokers import Wire
 from tests.hostile_broker.accomplices import RECORD, level
 from tests.hostile_broker.accounts import watch_derivations
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.relay import invent
-from tests.server.tables import query
-from tests.server.writers import User
+from tests.kit.brokers import Wire
+from tests.kit.tables import query
+from tests.kit.writers import User
 
 LARGE: Final = 70_000
 _PIECE: Final = 16

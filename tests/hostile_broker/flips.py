@@ -34,7 +34,7 @@ from scbroker import (
     ServerProvider,
 )
 from scbroker.server.storage.tables import metadata
-from tests.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess
 
 PATIENCE: Final = 30.0
 PASSWORD: Final = "correct Horse 7"

@@ -25,7 +25,7 @@ from tests.hostile_broker import page
 from tests.hostile_broker.mutations import MUTATIONS
 from tests.hostile_broker.mutations.edits import ROOT, Mutation
 
-_COPIED: Final = ("src", "tests", "pyproject.toml")
+_COPIED: Final = ("src", "tests", "assurance", "conftest.py", "pyproject.toml")
 _SECONDS: Final = 300.0
 CAUGHT: Final = "caught"
 # What a failed claim begins with; whatever else goes wrong in a test proves nothing.
@@ -33,7 +33,7 @@ _ASSERTIONS: Final = ("AssertionError", "assert ", "Failed: DID NOT RAISE")
 _WHERE: Final = "import scbroker, scbroker.cli; print(scbroker.__file__, scbroker.cli.__file__)"
 # What a broker of the tests would import, started as they start it.
 _BROKERS_WHERE: Final = (
-    "import subprocess, sys; from tests.brokers import environment; "
+    "import subprocess, sys; from tests.kit.brokers import environment; "
     f"subprocess.run([sys.executable, '-c', {_WHERE!r}], env=environment(), check=True)"
 )
 

@@ -18,8 +18,8 @@ import msgspec
 from scbroker import BrokerError
 from scbroker.wire import codec
 from scbroker.wire.problems import problem_of
-from tests.client.tcp import BadBroker
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
+from tests.kit.tcp import BadBroker
 
 _FRAMES: Final = {"connection", "content-length", "transfer-encoding", "keep-alive"}
 

@@ -28,7 +28,7 @@ from tests.hostile_broker.accomplices import device_of, go_on, id_of, level, peo
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import marks
-from tests.server.writers import OWNER, READER, Story, User
+from tests.kit.writers import OWNER, READER, Story, User
 
 RECORDS: Final = "POST /v1/batches/records"
 VIEWS: Final = "POST /v1/batches/views"

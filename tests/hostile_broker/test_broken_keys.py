@@ -23,7 +23,6 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire import codec
 from scbroker.wire.codec import Message, SignedObject
 from scbroker.wire.users import KeyRecords, UserKeyRecords
-from tests.brokers import clock
 from tests.hostile_broker.accomplices import (
     KEYS,
     VIEW,
@@ -40,7 +39,8 @@ from tests.hostile_broker.accomplices import (
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import refused
-from tests.server.writers import (
+from tests.kit.brokers import clock
+from tests.kit.writers import (
     OWNER,
     READER,
     WRITER,

@@ -13,14 +13,14 @@ import msgspec
 import pytest
 
 from scbroker import BrokerError, Promise
-from tests.brokers import Wire
-from tests.client.tcp import BadBroker, http
 from tests.hostile_broker.accomplices import device_of, id_of, people
 from tests.hostile_broker.accounts import STATE, file_of
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.test_formats import problem
-from tests.server.writers import OWNER, Story
+from tests.kit.brokers import Wire
+from tests.kit.tcp import BadBroker, http
+from tests.kit.writers import OWNER, Story
 
 
 def commands(folder: Path, address: str) -> dict[str, bytes]:

@@ -27,7 +27,7 @@ from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import refused
 from tests.hostile_broker.files import check_no_file, save
-from tests.server.writers import OWNER, WRITER, Story, User
+from tests.kit.writers import OWNER, WRITER, Story, User
 
 DECRYPTION = BrokerError.decryptionError
 INTEGRITY = BrokerError.integrityError

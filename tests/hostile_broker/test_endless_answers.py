@@ -24,7 +24,7 @@ from tests.hostile_broker.accomplices import VIEW, altered, cast, device_of, id_
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import refused
-from tests.server.writers import OWNER, Story, User
+from tests.kit.writers import OWNER, Story, User
 
 BODIES: Final = "GET /v1/containers/{containerId}/records"
 FAR: Final = 2**53 - 1

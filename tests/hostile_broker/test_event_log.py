@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from scbroker import BrokerError, ContainerEventType, FileTrustStore, ServerProvider
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import NO_EVENTS, Event, Events, EventType, digest_with
-from tests.brokers import clock
 from tests.hostile_broker.accomplices import (
     RECORD,
     VIEW,
@@ -36,8 +35,9 @@ from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import marks, refused
 from tests.hostile_broker.relay import invent
 from tests.hostile_broker.test_rollback import check_all_refused, rewind
-from tests.server.tables import query
-from tests.server.writers import OWNER, READER, WRITER, Story, User, delete_user, deletion
+from tests.kit.brokers import clock
+from tests.kit.tables import query
+from tests.kit.writers import OWNER, READER, WRITER, Story, User, delete_user, deletion
 
 EVENTS: Final = "GET /v1/events"
 FAULT: Final = BrokerError.brokerFaultError

@@ -50,7 +50,7 @@ from tests.hostile_broker.accounts import (
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import marks, refused
-from tests.server.writers import OWNER, READER, Story, User, delete_user, ordered
+from tests.kit.writers import OWNER, READER, Story, User, delete_user, ordered
 
 FAULT: Final = BrokerError.brokerFaultError
 INTEGRITY: Final = BrokerError.integrityError

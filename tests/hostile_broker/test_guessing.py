@@ -21,7 +21,6 @@ from scbroker.crypto.verify import keyed_hash
 from scbroker.keys import PassphraseKeys, _password_key, open_key_file, seal_key_file
 from scbroker.server.storage.database import PostgresDatabase
 from scbroker.wire.users import KeyFileAnswer, ReminderAnswer
-from tests.brokers import Answer, BrokerProcess, Wire
 from tests.hostile_broker.accounts import (
     COST,
     NEW_PASSPHRASE,
@@ -38,8 +37,9 @@ from tests.hostile_broker.accounts import (
 )
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
-from tests.server.tables import dump, query
-from tests.server.writers import User, closing, delete_key_file, delete_user, deletion, ordered
+from tests.kit.brokers import Answer, BrokerProcess, Wire
+from tests.kit.tables import dump, query
+from tests.kit.writers import User, closing, delete_key_file, delete_user, deletion, ordered
 
 REMINDER: Final = "GET /v1/users/{userId}/reminder"
 CREDENTIALS = BrokerError.credentialsError

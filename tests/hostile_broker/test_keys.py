@@ -25,7 +25,6 @@ from scbroker.records.key_record import ACTIVE, KeyRecord, Signed, parse_key_rec
 from scbroker.records.key_record import LABEL as KEY_LABEL
 from scbroker.vocabulary import KeyType
 from scbroker.wire.origin import canonical_origin
-from tests.brokers import clock
 from tests.hostile_broker.accomplices import (
     VIEW,
     altered,
@@ -45,8 +44,9 @@ from tests.hostile_broker.accomplices import (
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import refused
-from tests.server.tables import query
-from tests.server.writers import (
+from tests.kit.brokers import clock
+from tests.kit.tables import query
+from tests.kit.writers import (
     MINUTE,
     OWNER,
     READER,

@@ -34,8 +34,8 @@ from tests.hostile_broker.accomplices import (
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import refused
-from tests.server.tables import query
-from tests.server.writers import OWNER, READER, Story, User
+from tests.kit.tables import query
+from tests.kit.writers import OWNER, READER, Story, User
 
 INTEGRITY: Final = BrokerError.integrityError
 RUN: Final = 16

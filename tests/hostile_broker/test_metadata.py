@@ -31,7 +31,6 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView, RecordReceipt, TypeText
 from scbroker.wire.users import SESSION_LABEL
-from tests.brokers import clock
 from tests.hostile_broker.accomplices import (
     RECORD,
     VIEW,
@@ -54,7 +53,8 @@ from tests.hostile_broker.accomplices import (
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import marks, refused
-from tests.server.writers import MINUTE, OWNER, READER, WRITER, Story, User
+from tests.kit.brokers import clock
+from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Story, User
 
 FORK = BrokerError.forkError
 INTEGRITY = BrokerError.integrityError

@@ -17,7 +17,6 @@ from scbroker.keys import seal_key_file
 from scbroker.records.access_list import parse_entry
 from scbroker.records.container_record import parse_record, wrap_info
 from scbroker.wire.users import Session
-from tests.brokers import clock
 from tests.hostile_broker.accomplices import (
     device_of,
     fresh_and_marked,
@@ -50,8 +49,9 @@ from tests.hostile_broker.accounts import (
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import refused
-from tests.server.tables import query
-from tests.server.writers import Step, User, chain_of, key_records
+from tests.kit.brokers import clock
+from tests.kit.tables import query
+from tests.kit.writers import Step, User, chain_of, key_records
 
 CHALLENGE = "POST /v1/session-challenges"
 DECRYPTION = BrokerError.decryptionError

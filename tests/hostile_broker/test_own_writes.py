@@ -21,8 +21,8 @@ from tests.hostile_broker.accomplices import RECORD, VIEW, device_of, level, peo
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import refused
-from tests.server.tables import query
-from tests.server.writers import READER, WRITER
+from tests.kit.tables import query
+from tests.kit.writers import READER, WRITER
 
 FORK = BrokerError.forkError
 Work = Callable[[], Awaitable[object]]

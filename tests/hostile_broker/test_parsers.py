@@ -26,13 +26,13 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Bodies, Chunks, ContainerView
 from scbroker.wire.events import Events
 from scbroker.wire.users import MAX_KEY_RECORDS, KeyRecords, UserKeyRecords
-from tests.client.impatience import be_impatient
-from tests.client.tcp import PROTOCOL, BadBroker, http
 from tests.hostile_broker.accomplices import KEYS, VIEW, device_of, editing, id_of, people
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import marks, refused
-from tests.server.writers import OWNER, READER, Story, User
+from tests.kit.impatience import be_impatient
+from tests.kit.tcp import PROTOCOL, BadBroker, http
+from tests.kit.writers import OWNER, READER, Story, User
 
 FAULT: Final = BrokerError.brokerFaultError
 INTEGRITY: Final = BrokerError.integrityError

@@ -12,13 +12,13 @@ from typing import Any, Final
 import pytest
 
 from scbroker import BrokerError, Promise, ServerProvider
-from tests.client.tcp import BadBroker, http
 from tests.hostile_broker.accomplices import RECORD, VIEW, device_of, editing, people
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import marks, refused
 from tests.hostile_broker.test_sessions import some_file_of
-from tests.server.writers import User
+from tests.kit.tcp import BadBroker, http
+from tests.kit.writers import User
 
 KEY_FILE: Final = "GET /v1/key-file"
 OPEN: Final = "POST /v1/users/{userId}/key-file/open"

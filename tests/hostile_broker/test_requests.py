@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from scbroker.wire import codec
-from tests.brokers import Wire
 from tests.hostile_broker.accomplices import id_of, people
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.test_parsers import ID, MIB, SPELLINGS, alone
-from tests.server.writers import Story, User
+from tests.kit.brokers import Wire
+from tests.kit.writers import Story, User
 
 
 @pytest.fixture

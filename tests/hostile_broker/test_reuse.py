@@ -23,13 +23,13 @@ from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import WRAP_SIZE, label
 from scbroker.records.container_record import parse_record
 from scbroker.wire.containers import RecordRequest
-from tests.client.impatience import be_impatient
 from tests.hostile_broker.accomplices import RECORD, device_of, id_of, level, people
 from tests.hostile_broker.broker import PATIENCE, CutError, Exchange, HostileBroker, Rule
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.relay import invent
 from tests.independent.keys import expand
-from tests.server.writers import OWNER, READER, WRITER, Story
+from tests.kit.impatience import be_impatient
+from tests.kit.writers import OWNER, READER, WRITER, Story
 
 CHUNK: Final = "PUT /v1/containers/{containerId}/parts/{partId}/chunks/{index}"
 KEY_FILE: Final = "PUT /v1/key-file"

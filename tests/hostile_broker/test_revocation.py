@@ -18,7 +18,6 @@ from scbroker.crypto.verify import sha256
 from scbroker.records.access_list import parse_entry
 from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from tests.brokers import clock
 from tests.hostile_broker.accomplices import (
     MANAGER,
     RECORD,
@@ -45,7 +44,8 @@ from tests.hostile_broker.accomplices import (
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import refused
-from tests.server.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story
+from tests.kit.brokers import clock
+from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story
 
 CLOCK = BrokerError.clockError
 DECRYPTION = BrokerError.decryptionError

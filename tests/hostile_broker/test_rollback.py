@@ -37,7 +37,7 @@ from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import marks, refused
 from tests.hostile_broker.relay import invent
-from tests.server.writers import OWNER, WRITER, Story, User
+from tests.kit.writers import OWNER, WRITER, Story, User
 
 FORK = BrokerError.forkError
 INTEGRITY = BrokerError.integrityError

@@ -27,7 +27,6 @@ from scbroker.wire.users import (
     Statement,
     parse_statement,
 )
-from tests.brokers import BrokerProcess, Wire, clock
 from tests.hostile_broker.accomplices import (
     device_of,
     people,
@@ -38,8 +37,9 @@ from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import refused
 from tests.hostile_broker.relay import invent
-from tests.server.tables import query
-from tests.server.writers import (
+from tests.kit.brokers import BrokerProcess, Wire, clock
+from tests.kit.tables import query
+from tests.kit.writers import (
     OWNER,
     READER,
     Story,

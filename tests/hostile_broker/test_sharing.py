@@ -19,7 +19,6 @@ from scbroker import BrokerError
 from scbroker.records.access_list import Entry, parse_entry
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import ListView, RecordRequest
-from tests.brokers import clock
 from tests.hostile_broker.accomplices import (
     HOUR,
     MANAGER,
@@ -46,7 +45,8 @@ from tests.hostile_broker.accomplices import (
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import refused
-from tests.server.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, rotate
+from tests.kit.brokers import clock
+from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, rotate
 
 DECRYPTION = BrokerError.decryptionError
 INTEGRITY = BrokerError.integrityError

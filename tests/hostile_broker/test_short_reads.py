@@ -16,14 +16,14 @@ from scbroker import BrokerError, Header, MemoryTrustStore
 from scbroker.records.container_record import Role
 from scbroker.wire import codec
 from scbroker.wire.containers import Chunks
-from tests.client.impatience import be_impatient
 from tests.hostile_broker.accomplices import people
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import refused
 from tests.hostile_broker.files import check_no_file
 from tests.hostile_broker.relay import FRAMINGS, byte_by_byte, relay, torn, whole
-from tests.server.writers import Story
+from tests.kit.impatience import be_impatient
+from tests.kit.writers import Story
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ from tests.hostile_broker.accomplices import (
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import refused
-from tests.server.writers import OWNER, READER, WRITER, Story, User, rotate
+from tests.kit.writers import OWNER, READER, WRITER, Story, User, rotate
 
 DECRYPTION = BrokerError.decryptionError
 INTEGRITY = BrokerError.integrityError

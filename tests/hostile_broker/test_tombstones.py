@@ -45,7 +45,7 @@ from tests.hostile_broker.test_event_log import (
     with_events,
 )
 from tests.hostile_broker.test_rollback import NO_LIST, check_all_refused, rewind
-from tests.server.writers import OWNER, WRITER, Story, User
+from tests.kit.writers import OWNER, WRITER, Story, User
 
 Lie = Callable[[ContainerView], ContainerView]
 

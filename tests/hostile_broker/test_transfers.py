@@ -25,9 +25,9 @@ from scbroker.errors import BrokerError as Error
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
 from scbroker.wire import codec
 from scbroker.wire.containers import CHUNK_SEGMENTS, Transfer, Transfers
-from tests.client.tcp import Answer, BadBroker, cut, hang, http
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
+from tests.kit.tcp import Answer, BadBroker, cut, hang, http
 
 PART: Final = "/v1/containers/{containerId}/parts/{partId}"
 TO_SEND: Final = f"POST {PART}/transfers"

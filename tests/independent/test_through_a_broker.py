@@ -13,7 +13,6 @@ import pytest
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, ServerProvider
 from scbroker.wire.containers import RecordRequest
 from scbroker.wire.origin import canonical_origin
-from tests.brokers import Wire, clock
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.independent import (
     access_lists,
@@ -37,6 +36,7 @@ from tests.independent.segments import CONTENT, HEADER, SEGMENT
 from tests.independent.sessions import Statement
 from tests.independent.story import Story, Told, key_ring
 from tests.independent.test_against_scbroker import ring_of
+from tests.kit.brokers import Wire, clock
 
 SECOND = 1_000_000
 PASSWORD, PASSPHRASE = "pass w\N{LATIN SMALL LETTER O WITH DIAERESIS}rd 1", "a passphrase 2"

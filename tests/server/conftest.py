@@ -9,9 +9,9 @@ from typing import Protocol
 import pytest
 
 from scbroker.keys import KeyRing
-from tests.brokers import BrokerProcess, Wire
-from tests.server.tables import added, dump, gone
-from tests.server.writers import User
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.tables import added, dump, gone
+from tests.kit.writers import User
 
 
 class NewUser(Protocol):

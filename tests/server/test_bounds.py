@@ -9,11 +9,11 @@ from scbroker.keys import KeyRing
 from scbroker.server.settings import Settings
 from scbroker.wire.batches import RecordsAnswer, RecordsRequest
 from scbroker.wire.containers import RecordRequest
-from tests.brokers import Answer, BrokerProcess, Wire
-from tests.conftest import StartBroker
+from tests.kit.brokers import Answer, BrokerProcess, Wire
+from tests.kit.fixtures import StartBroker
+from tests.kit.tables import added, dump, query
+from tests.kit.writers import OWNER, READER, Grants, Story, User
 from tests.server.conftest import NewUser
-from tests.server.tables import added, dump, query
-from tests.server.writers import OWNER, READER, Grants, Story, User
 
 HOUR = 3600
 

@@ -19,9 +19,9 @@ from scbroker.server.capacity import places
 from scbroker.server.capacity.admission import ADMITTED, Kind
 from scbroker.server.commands import open_broker
 from scbroker.server.settings import load_settings
-from tests.brokers import BrokerProcess, Wire, environment
+from tests.kit.brokers import BrokerProcess, Wire, environment
+from tests.kit.writers import OWNER, READER, Story, User, chunks_of
 from tests.server.conftest import NewUser
-from tests.server.writers import OWNER, READER, Story, User, chunks_of
 
 pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 PLACES = 4

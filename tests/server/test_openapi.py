@@ -1,4 +1,4 @@
-"""The OpenAPI document is valid and complete; `tests/fuzz` holds the broker to it."""
+"""The OpenAPI document is valid and complete; `assurance/fuzz` holds the broker to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import schemathesis
 
 from scbroker.server.app import OPERATIONS
-from tests.brokers import Wire
+from tests.kit.brokers import Wire
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import asyncpg
 import pytest
 
 from scbroker.server.storage.tables import metadata
-from tests.conftest import StartBroker
+from tests.kit.fixtures import StartBroker
+from tests.kit.plans import plans
+from tests.kit.tables import query
+from tests.kit.writers import OWNER, READER, Grants, Story, User, delete_user
 from tests.server.conftest import NewUser
-from tests.server.plans import plans
-from tests.server.tables import query
-from tests.server.writers import OWNER, READER, Grants, Story, User, delete_user
 
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 INDEXES = "SELECT indexname FROM pg_indexes WHERE tablename = 'events'"

@@ -18,12 +18,12 @@ import pytest
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.settings import Settings, load_settings
-from tests.brokers import BrokerProcess, Wire, environment
-from tests.engines import PostgresServer
-from tests.nursery import run
+from tests.kit.brokers import BrokerProcess, Wire, environment
+from tests.kit.engines import PostgresServer
+from tests.kit.nursery import run
+from tests.kit.operators import admin
+from tests.kit.writers import Story
 from tests.server.conftest import NewUser
-from tests.server.operators import admin
-from tests.server.writers import Story
 
 pytestmark = pytest.mark.mostly_on_sqlite
 

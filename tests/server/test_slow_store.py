@@ -32,10 +32,10 @@ from scbroker.wire.containers import (
     Transfers,
     TransfersRequest,
 )
-from tests.brokers import Answer, BrokerProcess, Wire
+from tests.kit.brokers import Answer, BrokerProcess, Wire
+from tests.kit.tables import query
+from tests.kit.writers import OWNER, READER, Story, User
 from tests.server.conftest import NewUser
-from tests.server.tables import query
-from tests.server.writers import OWNER, READER, Story, User
 
 on_one_engine = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 PATIENCE = 30.0

@@ -18,9 +18,9 @@ from scbroker.server.operation import Operation
 from scbroker.wire.codec import MAX_MESSAGE, MESSAGE, OCTETS, PROBLEM
 from scbroker.wire.containers import MAX_CHUNK
 from scbroker.wire.problems import STATUS
-from tests.brokers import Answer, BrokerProcess, Wire
+from tests.kit.brokers import Answer, BrokerProcess, Wire
+from tests.kit.writers import Story, User
 from tests.server.conftest import NewUser, Unchanged
-from tests.server.writers import Story, User
 
 CODES: Final = {kind.code: status for kind, status in STATUS.items()}
 ID: Final = "5d1cc6d2-6d5c-8b2b-9e3d-9a0a4f0a3b11"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.declared import HOMES
+from tests.kit.declared import HOMES
 
 OPERATIONS = sorted(HOMES)
 SOURCE = Path(__file__).with_name("operations.py").read_text("utf-8")

@@ -590,7 +590,7 @@ REMINDERS: Final = [
     against(
         34,
         "reminders are throttled",
-        Edit(_REMINDERS, "    await guesses.count_reminder(broker, call)\n", ""),
+        Edit(_REMINDERS, "    await throttle.count_reminder(broker, call)\n", ""),
         tests_of("guessing", "reminders_are_throttled_by_address_known_users_or_not"),
     ),
     against(

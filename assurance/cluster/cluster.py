@@ -1,0 +1,159 @@
+"""Three brokers behind HAProxy, on the engines of deployment.py."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Collection
+from contextlib import ExitStack
+from typing import Any, Final, Self
+
+from assurance.cluster.ceph import ObjectGateway
+from assurance.cluster.deployment import Deployment
+from assurance.cluster.ground import Ground
+from assurance.cluster.patroni import Patroni
+from assurance.cluster.proxy import Proxy
+from scbroker.keys import KeyRing
+from scbroker.wire.origin import canonical_origin
+from tests.kit.brokers import BrokerProcess, new_user
+from tests.kit.engines import free_port
+
+PROXIED: Final = "127.0.0.1"
+"""Whose X-Forwarded-For the brokers believe."""
+
+
+class Cluster:
+    """Brokers that serve the same data, for as long as the `with` block.
+
+        with Cluster(durable=True) as cluster:
+            ring = cluster.new_user()
+            provider = ServerProvider(cluster.api_key, cluster.url, "test")
+            provider.logIn(userId=ring.userId, keyRing=ring).result(30)
+            cluster.kill_broker(0)                    # SIGKILL; cluster.brokers[0].start() again
+            killed = cluster.kill_primary()           # SIGKILL for its PostgreSQL
+            cluster.patroni.await_primary(killed)     # two seconds later the standby takes writes
+            cluster.start_member()                    # returns when a commit is on both again
+            cluster.restart_broker(1)                 # as an operator does: SIGTERM, wait, start
+            cluster.crash_osd()                       # objects cannot be stored or read ...
+            cluster.start_osd()                       # ... until then
+
+    Everything that takes an address takes the cluster as well: `Wire(cluster)` goes by the proxy,
+    `Wire(cluster.brokers[2])` to one broker. `settings` are those of all brokers. Everything is
+    volatile unless `durable=True`; see `Deployment`, also for `without`.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 3,
+        durable: bool = False,
+        without: Collection[str] = (),
+        **settings: Any,
+    ) -> None:
+        self.api_key = uuid.uuid4()
+        self.brokers: list[BrokerProcess] = []
+        self._number, self._settings = brokers, settings
+        self.deployment = Deployment(durable=durable, without=without)
+        self._without = without
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._ground = stack.enter_context(Ground())
+            stack.enter_context(self.deployment)
+            ports = [free_port() for _ in range(self._number)]
+            if "haproxy" in self._without:
+                self.port = ports[0]
+            else:
+                self.port = stack.enter_context(Proxy(brokers=ports)).port
+            self.brokers = self._new_brokers(ports)
+            for broker in self.brokers:
+                stack.enter_context(broker)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def url(self) -> str:
+        """Where clients go: the proxy."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        return canonical_origin(self.url)
+
+    @property
+    def database_url(self) -> str:
+        return self.brokers[0].database_url
+
+    @property
+    def patroni(self) -> Patroni:
+        found = self.deployment.patroni
+        if found is None:
+            raise LookupError("Patroni was left out.")
+        return found
+
+    def new_user(self) -> KeyRing:
+        """A registered user, as `BrokerProcess.new_user` gives one."""
+        return new_user(self)
+
+    def kill_primary(self, *, node: bool = False) -> str:
+        """See `Patroni.kill_primary`."""
+        return self.patroni.kill_primary(node=node)
+
+    def start_member(self, name: str = "") -> None:
+        """See `Patroni.start_member`."""
+        self.patroni.start_member(name)
+
+    def kill_broker(self, number: int) -> None:
+        """SIGKILL: nothing more is written, and no answer sent."""
+        self.brokers[number].kill()
+
+    def restart_broker(self, number: int, **settings: object) -> None:
+        """SIGTERM, the end of what was begun, and a start on the same port; also after `kill_broker`."""
+        self.brokers[number].restart(**settings)
+
+    def crash_osd(self) -> None:
+        """SIGKILL for what keeps the objects."""
+        self._gateway.crash_osd()
+
+    def start_osd(self) -> None:
+        self._gateway.start_osd()
+
+    @property
+    def _gateway(self) -> ObjectGateway:
+        found = self.deployment.gateway
+        if found is None:
+            raise LookupError("Ceph was left out.")
+        return found
+
+    def _new_brokers(self, ports: list[int]) -> list[BrokerProcess]:
+        addresses = self.deployment.addresses
+        origins = [self.url, *(f"http://127.0.0.1:{port}" for port in ports)]
+        common: dict[str, Any] = {
+            "api_key": self.api_key,
+            "broker_key": secrets.token_hex(32),
+            "object_store_url": addresses.create_store()
+            or (self._ground.folder / "objects").as_uri(),
+            "origins": ",".join(map(canonical_origin, origins)),
+            "trusted_proxies": PROXIED,
+            **self._settings,
+        }
+        database_url = addresses.create_database()
+        found: list[BrokerProcess] = []
+        for number, port in enumerate(ports):
+            folder = self._ground.folder / f"broker-{number}"
+            folder.mkdir()  # it works in there, so that the ground ends it as well
+            found.append(
+                BrokerProcess(
+                    folder,
+                    database_url,
+                    port=port,
+                    variables=addresses.environment,
+                    works_in=folder,
+                    **common,
+                )
+            )
+        return found

@@ -1,0 +1,70 @@
+"""One cluster for the tests of a run: each leaves it whole, and disturbs nobody's users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from assurance.cluster.ceph import ObjectGateway
+from assurance.cluster.cluster import Cluster
+from scbroker import KeyRing, MemoryTrustStore, ServerProvider
+from tests.kit.brokers import Address, Wire
+from tests.kit.engine_choice import CHOICE
+from tests.kit.writers import User
+
+SECONDS = 120.0
+"""How long an operation may take that meets a fail-over."""
+
+
+@pytest.fixture(scope="session")
+def gateway() -> Iterator[ObjectGateway]:
+    """An S3 of this test process."""
+    with ObjectGateway() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Three brokers behind HAProxy, on what the run did not leave out."""
+    with Cluster(durable=True, without=request.config.stash[CHOICE].without) as found:
+        yield found
+
+
+Everywhere = Callable[..., list[User]]
+
+
+@pytest.fixture
+def everywhere(cluster: Cluster) -> Iterator[Everywhere]:
+    """`everywhere()`: one user, new or given, as each of the brokers has them in a session of its own."""
+    with ExitStack() as stack:
+
+        def make(ring: KeyRing | None = None) -> list[User]:
+            found = ring or cluster.new_user()
+            wires = [stack.enter_context(Wire(broker)) for broker in cluster.brokers]
+            return [User(found, wire.log_in(found)) for wire in wires]
+
+        yield make
+
+
+NewDevice = Callable[..., ServerProvider]
+
+
+@pytest.fixture
+def new_device(cluster: Cluster) -> Iterator[NewDevice]:
+    """`new_device(ring, at=...)`: a session of this user, at the proxy unless a broker is given."""
+    with ExitStack() as stack:
+
+        def make(ring: KeyRing, at: Address | None = None) -> ServerProvider:
+            place = at or cluster
+            url = f"http://127.0.0.1:{place.port}"
+            store = MemoryTrustStore()
+            provider = ServerProvider(
+                cluster.api_key, url, "tests", trustStore=store, timeout=SECONDS
+            )
+            stack.enter_context(provider)
+            provider.logIn(userId=ring.userId, keyRing=ring).result(SECONDS)
+            return provider
+
+        yield make

@@ -1,0 +1,123 @@
+"""What brokers stand on when they span machines: PostgreSQL under Patroni behind HAProxy, and an S3.
+
+Started once for a test run; `Addresses` is all that a test process needs to know of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final, Self
+
+import asyncpg
+
+from assurance.cluster import ceph, patroni, proxy
+from assurance.cluster.ceph import ObjectGateway
+from assurance.cluster.ground import is_installed
+from assurance.cluster.patroni import USER, Patroni
+from assurance.cluster.proxy import Proxy
+from tests.kit.engines import PostgresServer
+
+_PROGRAMS: Final = {
+    "patroni": (patroni.PROGRAMS, patroni.PACKAGES),
+    "haproxy": (("haproxy",), proxy.PACKAGES),
+    "ceph": (("ceph-mon", "ceph-osd", "radosgw"), ceph.PACKAGES),
+}
+PARTS: Final = tuple(_PROGRAMS)
+"""What can be left out where it cannot be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the engines are. It has the passwords to them."""
+
+    database: str
+    """The URL of a database to begin with, as SQLAlchemy takes it."""
+    bucket: str
+    """The URL of a bucket; empty without an object store: contents then lie in a folder."""
+    environment: dict[str, str]
+    """What a broker needs in its environment to use the bucket."""
+
+    def __repr__(self) -> str:
+        return "Addresses(…)"
+
+    def create_database(self) -> str:
+        """The URL of an empty database."""
+        name = f"test_{uuid.uuid4().hex}"
+        asyncio.run(_execute(self.database, f'CREATE DATABASE "{name}"'))
+        return f"{self.database.rpartition('/')[0]}/{name}"
+
+    def create_store(self) -> str:
+        """The URL of an object store with nothing in it, or an empty text."""
+        return f"{self.bucket}/{uuid.uuid4()}" if self.bucket else ""
+
+
+class Deployment:
+    """The engines, for as long as the `with` block.
+
+        with Deployment() as deployment:
+            url = deployment.addresses.create_database()
+
+    `without` names some of PARTS: a plain PostgreSQL takes Patroni's place, a folder Ceph's, and
+    brokers reach the first member without a proxy. Only with `durable=True` does everything that was
+    acknowledged survive that all of it is killed.
+    """
+
+    def __init__(self, *, durable: bool = False, without: Collection[str] = ()) -> None:
+        self._durable, self._without = durable, without
+        self.patroni: Patroni | None = None
+        self.gateway: ObjectGateway | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            database = self._start_database(stack)
+            bucket, environment = "", {}
+            if "ceph" not in self._without:
+                self.gateway = stack.enter_context(ObjectGateway(durable=self._durable))
+                bucket, environment = self.gateway.url, self.gateway.environment
+            self.addresses = Addresses(database, bucket, environment)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _start_database(self, stack: ExitStack) -> str:
+        if "patroni" in self._without:
+            server = stack.enter_context(PostgresServer(durable=self._durable))
+            return server.createdatabase()
+        self.patroni = stack.enter_context(Patroni(durable=self._durable))
+        port = self.patroni.members["a"].port
+        if "haproxy" not in self._without:
+            ports = {member.port: member.rest_port for member in self.patroni.members.values()}
+            port = stack.enter_context(Proxy(databases=ports)).port
+        return f"postgresql+asyncpg://{USER}:{self.patroni.password}@127.0.0.1:{port}/{USER}"
+
+
+def missing(without: Collection[str] = ()) -> str:
+    """What has to be installed before a deployment starts, as a sentence; empty if nothing."""
+    lacking = [
+        (part, packages)
+        for part, (programs, packages) in _PROGRAMS.items()
+        if part not in without and not all(map(is_installed, programs))
+    ]
+    if not lacking:
+        return ""
+    parts, packages = zip(*lacking, strict=True)
+    return (
+        f"The cluster lacks {', '.join(parts)}. On Debian: apt-get install --no-install-recommends "
+        f"{' '.join(packages)}. Or leave it out: make test-cluster WITHOUT='{' '.join(parts)}'."
+    )
+
+
+async def _execute(url: str, statement: str) -> None:
+    address = url.replace("+asyncpg", "")
+    connection = await asyncpg.connect(address, target_session_attrs="primary")
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()

@@ -1,0 +1,175 @@
+"""A temporary folder with processes in it, that all end with it.
+
+Every process of a deployment has its working directory in the folder, also those that its processes
+start. That is how they are found again: by the `with` block when it ends, and by a watchdog when the
+test runner died without ending it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+import psutil
+
+from tests.kit.engines import give, unprivileged
+
+# Daemons lie where an ordinary user's shell does not look.
+_PATH: Final = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+_POLL_SECONDS: Final = 0.1
+_RUN_SECONDS: Final = 60.0
+_END_SECONDS: Final = 30.0
+_LOG_TAIL: Final = 8000
+
+# A clean end says a word first; end of file means that the test runner died without one, in whatever
+# way. Several rounds: a process that is not dead yet may start one more.
+_WATCHDOG: Final = """
+read -r word && exit
+for round in 1 2 3 4 5; do
+  for process in /proc/[0-9]*; do
+    case "$(readlink "$process/cwd")" in
+      "$1"|"$1"/*) kill -KILL "${process#/proc/}" ;;
+    esac
+  done
+  sleep 0.2
+done
+rm -rf -- "$1"
+"""
+
+
+class Ground:
+    """The folder, and whatever runs in it; as root, processes run as `nobody`."""
+
+    def __init__(self) -> None:
+        self.identity = unprivileged()
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        self.folder = Path(tempfile.mkdtemp(prefix="scbroker-cluster-")).resolve()
+        give(self.folder, self.identity)
+        self._watchdog = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCHDOG, "watchdog", self.folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end(self.processes())
+        for process in self._started:
+            process.wait(_END_SECONDS)
+        if self._watchdog is not None:
+            self._watchdog.communicate(b"ended\n")
+        shutil.rmtree(self.folder)
+
+    def new_folder(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir(parents=True)
+        give(folder, self.identity)
+        return folder
+
+    def write(self, name: str, text: str) -> Path:
+        """A file that the processes can read, and nobody else of the machine."""
+        path = self.folder / name
+        path.touch(mode=0o600)
+        path.write_text(text)
+        give(path, self.identity)
+        return path
+
+    def start(
+        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] = {}
+    ) -> subprocess.Popen[bytes]:
+        """A process of this name; what it says is in `log(name)`."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            # A session of its own: an interrupt at the terminal is for the test runner alone.
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env=plain_environment() | dict(environment),
+                start_new_session=True,
+                **self.identity,
+            )
+        self._started.append(process)
+        return process
+
+    def run(self, *command: str | Path, environment: Mapping[str, str] = {}) -> str:
+        """Runs a command to its end; gives what it printed."""
+        finished = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_RUN_SECONDS,
+            cwd=self.folder,
+            env=plain_environment() | dict(environment),
+            **self.identity,
+        )
+        if finished.returncode:
+            raise RuntimeError(f"{command[0]} failed:\n{finished.stdout}{finished.stderr}")
+        return finished.stdout
+
+    def processes(self, folder: Path | None = None) -> list[psutil.Process]:
+        """Everything that runs in the folder, or in a folder of it."""
+        within, found = folder or self.folder, []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                if Path(process.cwd()).is_relative_to(within):
+                    found.append(process)
+        return found
+
+    def log(self, name: str) -> str:
+        try:
+            return (self.folder / f"{name}.log").read_text(errors="replace")[-_LOG_TAIL:]
+        except FileNotFoundError:
+            return ""
+
+
+def end(processes: Sequence[psutil.Process]) -> None:
+    """SIGKILL for all of them, and wait until they are gone."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, _END_SECONDS)
+
+
+def wait_until(
+    condition: Callable[[], bool],
+    seconds: float,
+    complaint: Callable[[], str],
+    needs: Iterable[subprocess.Popen[bytes]] = (),
+) -> None:
+    """Waits for a condition; `TimeoutError` with the complaint when it takes longer.
+
+    `RuntimeError` as soon as one of the processes that it needs has ended.
+    """
+    deadline, needed = time.monotonic() + seconds, list(needs)
+    while not condition():
+        if any(process.poll() is not None for process in needed):
+            raise RuntimeError(complaint())
+        if time.monotonic() > deadline:
+            raise TimeoutError(complaint())
+        time.sleep(_POLL_SECONDS)
+
+
+def plain_environment() -> dict[str, str]:
+    """Nothing of the caller's: ETCD_NAME, PATRONI_SCOPE, PGPORT and their like would reach the programs."""
+    return {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PATH": _PATH}
+
+
+def is_installed(program: str) -> bool:
+    return shutil.which(program, path=_PATH) is not None

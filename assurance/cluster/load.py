@@ -1,0 +1,125 @@
+"""Clients at work while something happens to the brokers or their engines."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from assurance.cluster.conftest import SECONDS
+from scbroker import BrokerError, Promise, ServerProvider
+from scbroker.errors import BrokerUnavailableError
+
+T = TypeVar("T")
+_PAUSE: Final = 0.1
+_LARGE: Final = 200_000
+
+
+@dataclass
+class Load:
+    """What clients did, what they were told, and what they were refused."""
+
+    patient: bool
+    """Whether a client tries again what the broker could not do just now."""
+    stored: dict[int, tuple[uuid.UUID, list[bytes]]] = field(default_factory=dict)
+    """By writer, its container and what it was told to be stored, in order."""
+    read: int = 0
+    failures: list[BaseException] = field(default_factory=list)
+    retried: int = 0
+    over: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def written(self) -> int:
+        return sum(len(contents) for _, contents in list(self.stored.values()))
+
+    def wait_for_more(self, operations: int) -> None:
+        """Until so many more contents were stored, and as many read; or something failed."""
+        stored, read, deadline = self.written, self.read, time.monotonic() + SECONDS
+        while not self.failures and (
+            self.written < stored + operations or self.read < read + operations
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(_PAUSE)
+
+    def write(self, provider: ServerProvider, number: int) -> None:
+        """Changes one container again and again."""
+        first = _content(number, 0)
+        identity = provider.createContainer(first).result(SECONDS).id
+        self.stored[number] = identity, [first]
+        while not self.over.is_set():
+            content = _content(number, len(self.stored[number][1]))
+            self._until_done(partial(provider.updateContainerContent, identity, content))
+            self.stored[number][1].append(content)
+
+    def read_all(self, provider: ServerProvider, number: int) -> None:
+        """Reads what the same user's writer stores: never less than was acknowledged before."""
+        while not self.over.is_set():
+            if number not in self.stored:
+                time.sleep(_PAUSE)
+                continue
+            identity, acknowledged = self.stored[number]
+            known = len(acknowledged)
+            found = self._until_done(partial(provider.getContainer, identity)).content
+            assert found is not None
+            assert _count(found) >= known - 1, "an acknowledged content was not there"
+            with self._lock:
+                self.read += 1
+
+    def _until_done(self, operation: Callable[[], Promise[T]]) -> T:
+        while True:
+            try:
+                return operation().result(SECONDS)
+            except BrokerUnavailableError as error:
+                self._again(error)
+
+    def _again(self, error: BrokerError) -> None:
+        if not self.patient:
+            raise error
+        with self._lock:
+            self.retried += 1
+        time.sleep(_PAUSE)
+
+    def guarded(self, work: Callable[..., None], *arguments: Any) -> None:
+        try:
+            work(*arguments)
+        except BaseException as error:
+            self.failures.append(error)
+
+
+@contextmanager
+def under_load(
+    pairs: Sequence[tuple[ServerProvider, ServerProvider]], *, patient: bool
+) -> Iterator[Load]:
+    """A writer and a reader for each pair of sessions of one user, until the block ends."""
+    load = Load(patient)
+    threads = []
+    for number, (writer, reader) in enumerate(pairs):
+        threads.append(threading.Thread(target=load.guarded, args=(load.write, writer, number)))
+        threads.append(threading.Thread(target=load.guarded, args=(load.read_all, reader, number)))
+    for thread in threads:
+        thread.start()
+    try:
+        yield load
+    finally:
+        load.over.set()
+        for thread in threads:
+            thread.join(SECONDS)
+    assert not any(thread.is_alive() for thread in threads)
+    if load.failures:
+        raise load.failures[0]
+
+
+def _content(number: int, count: int) -> bytes:
+    """Every fourth is a large one, which lies in the object store."""
+    size = _LARGE if count % 4 == 3 else 100
+    return f"{number} {count} ".encode().ljust(size, b".")
+
+
+def _count(content: bytes) -> int:
+    return int(content.split(b" ")[1])

@@ -1,0 +1,240 @@
+"""PostgreSQL that survives the loss of a node: two members under Patroni, and etcd, which elects.
+
+What a client was told to be committed is on both members while both run. The binaries of PostgreSQL
+are those of tests/kit/engines.py; etcd and Patroni are Debian's.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from assurance.cluster.ground import Ground, end, is_installed, wait_until
+from tests.kit.engines import free_port, postgres_programs
+
+PACKAGES: Final = "patroni python3-etcd etcd-server"
+PROGRAMS: Final = ("patroni", "etcd")
+USER: Final = "postgres"
+_NAMES: Final = ("a", "b")
+_START_SECONDS: Final = 60.0
+_FAILOVER_SECONDS: Final = 60.0
+_ASK_SECONDS: Final = 2.0
+# The shortest that Patroni takes.
+_TTL_SECONDS: Final = 20
+_FAST: Final = {"fsync": "off", "full_page_writes": "off"}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One PostgreSQL and the Patroni that starts, watches and ends it."""
+
+    name: str
+    port: int
+    rest_port: int
+    folder: Path
+
+
+class Patroni:
+    """A primary and its synchronous standby, for as long as the `with` block.
+
+        with Patroni() as patroni:
+            patroni.kill_primary()
+            patroni.start_member()
+
+    Only with `durable=True` does PostgreSQL keep what it acknowledged when both members are killed.
+    """
+
+    def __init__(self, *, durable: bool = False) -> None:
+        self._durable = durable
+        self.password = secrets.token_urlsafe(16)
+        self._stack = ExitStack()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        missing = [name for name in PROGRAMS if not is_installed(name)]
+        if missing:
+            raise RuntimeError(
+                f"Missing: {', '.join(missing)}. "
+                f"On Debian: apt-get install --no-install-recommends {PACKAGES}"
+            )
+        with ExitStack() as stack:
+            self._ground = stack.enter_context(Ground())
+            self._programs = postgres_programs(self._ground.folder, self._ground.identity)
+            self._start_etcd()
+            self.members = {name: self._new_member(name) for name in _NAMES}
+            self.start_member("a")
+            self._await(lambda: self._is("a", "primary"), _START_SECONDS)
+            self.start_member("b")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def primary(self) -> str:
+        """The name of the member that takes writes; `LookupError` while none does."""
+        for name in self.members:
+            if self._is(name, "primary"):
+                return name
+        raise LookupError("No member is the primary.")
+
+    def kill_primary(self, *, node: bool = False) -> str:
+        """SIGKILL for the primary's PostgreSQL; gives the name of the member.
+
+        Its Patroni notices and leaves the lead within a second or two. With `node=True` Patroni dies
+        as well, as the whole machine would: the lead then runs out after twenty seconds.
+        """
+        name = self.primary
+        processes = self._ground.processes(self.members[name].folder / "data")
+        if node:
+            patroni = self._running.pop(name)
+            patroni.kill()
+            patroni.wait()
+        postmaster = int((self.members[name].folder / "data/postmaster.pid").read_text().split()[0])
+        # First: it would start the others again.
+        end([process for process in processes if process.pid == postmaster])
+        end(processes)
+        return name
+
+    def await_primary(self, other_than: str = "") -> str:
+        """Waits until there is a primary (that is not this member); gives its name."""
+
+        def is_there() -> bool:
+            return any(self._is(n, "primary") for n in self.members if n != other_than)
+
+        self._await(is_there, _FAILOVER_SECONDS)
+        return self.primary
+
+    def start_member(self, name: str = "") -> None:
+        """Starts a member whose node was killed, if it does not run; waits until it is a member again.
+
+        Without a name, all that are down. Afterwards a commit is on both.
+        """
+        for each in [name] if name else list(self.members):
+            if each not in self._running:
+                configuration = str(self._ground.folder / f"{each}.json")
+                self._running[each] = self._ground.start(each, ["patroni", configuration])
+        if len(self._running) > 1:
+            self.await_standby()
+
+    def await_standby(self) -> None:
+        """Waits until the primary has a synchronous standby again, which may take its place."""
+
+        def is_there() -> bool:
+            names = [name for name in self.members if self._is(name, "primary")]
+            standbys = self._state(names[0]).get("replication", []) if names else []
+            return any(each["sync_state"] == "sync" for each in standbys) and any(
+                self._is(name, "synchronous") for name in self.members if name not in names
+            )
+
+        self._await(is_there, _START_SECONDS)
+
+    def _start_etcd(self) -> None:
+        client, peer = free_port(), free_port()
+        self._etcd = f"127.0.0.1:{client}"
+        own = f"http://127.0.0.1:{peer}"
+        command = [
+            "etcd", "--name=etcd", f"--data-dir={self._ground.new_folder('etcd')}",
+            f"--listen-client-urls=http://{self._etcd}",
+            f"--advertise-client-urls=http://{self._etcd}",
+            f"--listen-peer-urls={own}", f"--initial-advertise-peer-urls={own}",
+            f"--initial-cluster=etcd={own}", "--unsafe-no-fsync",
+        ]  # fmt: skip
+        if "--unsafe-no-fsync" not in self._ground.run("etcd", "--help"):
+            command.remove("--unsafe-no-fsync")
+        etcd = self._ground.start("etcd", command)
+        wait_until(
+            lambda: _answers(f"http://{self._etcd}/health"),
+            _START_SECONDS,
+            lambda: f"etcd is not ready:\n{self._ground.log('etcd')}",
+            [etcd],
+        )
+
+    def _new_member(self, name: str) -> Member:
+        member = Member(name, free_port(), free_port(), self._ground.new_folder(name))
+        self._ground.write(f"{name}.json", json.dumps(self._configuration(member)))
+        return member
+
+    def _configuration(self, member: Member) -> dict[str, Any]:
+        parameters = {
+            "shared_buffers": "32MB",
+            "unix_socket_directories": "",
+            "max_connections": 200,
+            "wal_receiver_status_interval": 1,
+            "checkpoint_timeout": "30min",
+            **({} if self._durable else _FAST),
+        }
+        login = {"username": USER, "password": self.password}
+        return {
+            "scope": "scbroker",
+            "name": member.name,
+            "restapi": {
+                "listen": f"127.0.0.1:{member.rest_port}",
+                "connect_address": f"127.0.0.1:{member.rest_port}",
+            },
+            "etcd3": {"hosts": [self._etcd]},
+            "bootstrap": {
+                "dcs": {
+                    "ttl": _TTL_SECONDS,
+                    "loop_wait": 1,
+                    "retry_timeout": 3,
+                    "primary_start_timeout": 0,  # who crashed gives up the lead at once
+                    "synchronous_mode": True,
+                    "postgresql": {"use_pg_rewind": True, "parameters": parameters},
+                },
+                "initdb": [{"encoding": "UTF8"}, {"locale": "C"}, "no-sync"],
+            },
+            "postgresql": {
+                "listen": f"127.0.0.1:{member.port}",
+                "connect_address": f"127.0.0.1:{member.port}",
+                "data_dir": str(member.folder / "data"),
+                "bin_dir": str(self._programs),
+                "pgpass": str(member.folder / "pgpass"),
+                "authentication": {"superuser": login, "replication": login},
+                "pg_hba": [
+                    "host all all 127.0.0.1/32 scram-sha-256",
+                    "host replication all 127.0.0.1/32 scram-sha-256",
+                ],
+                # Where pg_rewind cannot help, a member is made anew.
+                "remove_data_directory_on_rewind_failure": True,
+                "remove_data_directory_on_diverged_timelines": True,
+                "basebackup": [{"checkpoint": "fast"}, "no-sync"],
+            },
+        }
+
+    def _is(self, name: str, role: str) -> bool:
+        """What Patroni's REST interface says, which the proxy asks as well."""
+        return _answers(f"http://127.0.0.1:{self.members[name].rest_port}/{role}")
+
+    def _state(self, name: str) -> dict[str, Any]:
+        found = _asked(f"http://127.0.0.1:{self.members[name].rest_port}/patroni")
+        return {} if found is None else json.loads(found)
+
+    def _await(self, condition: Callable[[], bool], seconds: float) -> None:
+        def logs() -> str:
+            return "\n".join(f"Patroni {name}:\n{self._ground.log(name)}" for name in self.members)
+
+        wait_until(condition, seconds, logs, self._running.values())
+
+
+def _answers(url: str) -> bool:
+    return _asked(url) is not None
+
+
+def _asked(url: str) -> bytes | None:
+    """The body of an answer of 200; None for any other, or none."""
+    try:
+        with urllib.request.urlopen(url, timeout=_ASK_SECONDS) as answer:
+            body: bytes = answer.read()
+            return body
+    except (urllib.error.URLError, OSError):
+        return None

@@ -1,0 +1,112 @@
+"""Brokers and databases come and go, and clients go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from assurance.cluster.cluster import Cluster
+from assurance.cluster.conftest import SECONDS, NewDevice
+from assurance.cluster.load import Load, under_load
+from scbroker import ServerProvider
+from scbroker.errors import OverloadedError
+from scbroker.server.storage.database import open_database
+
+PAIRS = 8
+ENOUGH = 16
+
+
+Devices = list[tuple[ServerProvider, ServerProvider]]
+
+
+def everything_is_there(load: Load, devices: Devices) -> None:
+    """Of each writer, the last content that was acknowledged."""
+    assert load.written > ENOUGH
+    for number, (identity, contents) in load.stored.items():
+        found = devices[number][0].getContainer(identity).result(SECONDS).content
+        assert found == contents[-1]
+
+
+@pytest.mark.cluster("patroni", "haproxy")
+def test_a_rolling_restart_of_all_brokers_fails_not_one_operation(
+    cluster: Cluster, new_device: NewDevice
+) -> None:
+    """Eight writers and eight readers, none of which tries anything again by itself."""
+    users = [cluster.new_user() for _ in range(PAIRS)]
+    devices = [(new_device(ring), new_device(ring)) for ring in users]
+    with under_load(devices, patient=False) as load:
+        for number in range(len(cluster.brokers)):
+            load.wait_for_more(ENOUGH)
+            cluster.restart_broker(number)
+        load.wait_for_more(ENOUGH)
+    assert load.retried == 0
+    everything_is_there(load, devices)
+
+
+@pytest.mark.cluster("patroni", "haproxy")
+def test_after_the_primary_was_killed_all_that_was_acknowledged_is_there_and_clients_finish(
+    cluster: Cluster, new_device: NewDevice
+) -> None:
+    users = [cluster.new_user() for _ in range(PAIRS)]
+    devices = [(new_device(ring), new_device(ring)) for ring in users]
+    with under_load(devices, patient=True) as load:
+        load.wait_for_more(ENOUGH)
+        killed = cluster.kill_primary()
+        new = cluster.patroni.await_primary(killed)
+        load.wait_for_more(ENOUGH)
+    assert new != killed
+    everything_is_there(load, devices)
+    cluster.start_member()
+
+
+@pytest.mark.cluster("patroni", "haproxy")
+def test_when_a_broker_is_killed_clients_go_on_at_the_others(
+    cluster: Cluster, new_device: NewDevice
+) -> None:
+    users = [cluster.new_user() for _ in range(PAIRS)]
+    devices = [(new_device(ring), new_device(ring)) for ring in users]
+    with under_load(devices, patient=True) as load:
+        load.wait_for_more(ENOUGH)
+        cluster.kill_broker(1)
+        load.wait_for_more(ENOUGH)
+    cluster.brokers[1].start()
+    everything_is_there(load, devices)
+
+
+@pytest.mark.cluster("patroni")
+def test_a_broker_neither_writes_to_a_standby_nor_reads_from_it(cluster: Cluster) -> None:
+    """It may be behind what was acknowledged; also where a proxy leads there by mistake."""
+    primary = cluster.patroni.primary
+    [standby] = [m for m in cluster.patroni.members.values() if m.name != primary]
+    url = f"postgresql://postgres:{cluster.patroni.password}@127.0.0.1:{standby.port}/postgres"
+
+    async def attempt() -> None:
+        database = open_database(url)
+        try:
+            for work in (database.read, database.look, database.write, database.change):
+                with pytest.raises(OverloadedError):
+                    await work(lambda connection: connection.exec_driver_sql("SELECT 1"))
+        finally:
+            await database.close()
+
+    asyncio.run(attempt())
+
+
+@pytest.mark.cluster("patroni")
+def test_a_broker_whose_url_names_all_members_finds_the_primary(cluster: Cluster) -> None:
+    patroni = cluster.patroni
+    primary = patroni.members[patroni.primary]
+    members = sorted(patroni.members.values(), key=lambda member: member == primary)
+    hosts = "&".join(f"host=127.0.0.1:{member.port}" for member in members)
+    url = f"postgresql://postgres:{patroni.password}@/postgres?{hosts}"
+
+    async def ask() -> int:
+        database = open_database(url)
+        try:
+            show = "SELECT current_setting('port')"
+            return int(await database.look(lambda c: c.exec_driver_sql(show).scalar_one()))
+        finally:
+            await database.close()
+
+    assert asyncio.run(ask()) == primary.port

@@ -1,0 +1,330 @@
+"""Large contents in a real S3: past the broker, verified all the same, and nothing left over."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import obstore
+import pytest
+from msgspec.structs import replace
+
+from assurance.cluster.ceph import ObjectGateway
+from scbroker import BrokerError, FileTrustStore, ServerProvider
+from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
+from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_CHUNK, Transfers
+from tests.client.conftest import PASSPHRASE, PASSWORD
+from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
+from tests.kit.scripts import run_script
+from tests.kit.tables import query
+
+pytestmark = pytest.mark.cluster("ceph")
+
+CHUNK: Final = CHUNK_SEGMENTS * SEGMENT
+SIZE: Final = 40 * SEGMENT + 12_345
+CHUNKS: Final = 6
+PART: Final = "/v1/containers/{containerId}/parts/{partId}"
+TRANSFERS: Final = f"POST {PART}/transfers"
+ADDRESSES: Final = f"GET {PART}/transfers"
+SENT: Final = f"POST {PART}/chunks"
+PUT: Final = f"PUT {PART}/chunks/{{index}}"
+SEGMENTS: Final = f"GET {PART}/segments"
+HOUR: Final = 3_600_000_000
+
+
+class Scene:
+    """A broker on a bucket of its own, and whatever it heard and said."""
+
+    def __init__(self, gateway: ObjectGateway, folder: Path, **settings: Any) -> None:
+        self.gateway = gateway
+        bucket = gateway.new_bucket()
+        self.bucket = gateway.store(bucket)
+        url = f"s3://{bucket}/prefix"
+        self.broker = HostileBroker(
+            folder, object_store_url=url, variables=gateway.environment, **settings
+        )
+
+    def device(self, *, origins: bool = True, **options: Any) -> ServerProvider:
+        """A new user's, or without a user if there is a trust store."""
+        stores = [self.gateway.endpoint] if origins else []
+        ring = None if "store" in options else self.broker.new_user()
+        return self.broker.device(ring, objectStoreOrigins=stores, **options)
+
+    def objects(self) -> dict[str, int]:
+        """Names and sizes of the chunks in the bucket."""
+        return {
+            item["path"]: item["size"]
+            for page in obstore.list(self.bucket)
+            for item in page
+            if not item["path"].endswith(("check", "owner"))
+        }
+
+    def carried(self, since: int) -> int:
+        """The bytes that went through the broker, in either direction."""
+        return sum(len(e.body) + len(e.answer_body) for e in self.broker.heard[since:])
+
+    def sweep(self) -> None:
+        """A deletion sweeps at once; else a sweep comes once a minute."""
+        device = self.device()
+        device.deleteContainer(device.createContainer(b"x").result(PATIENCE).id).result(PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def _shared(gateway: ObjectGateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    scene = Scene(gateway, tmp_path_factory.mktemp("broker"))
+    with scene.broker:
+        yield scene
+
+
+@pytest.fixture
+def scene(_shared: Scene) -> Iterator[Scene]:
+    with _shared.broker.scene():
+        yield _shared
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("file") / "large"
+    path.write_bytes(os.urandom(SIZE))
+    return path
+
+
+def test_forty_mebibytes_go_and_come_past_the_broker(scene: Scene, file: Path) -> None:
+    alice = scene.device()
+    before = len(scene.broker.heard)
+    there = set(scene.objects())
+    steps: list[int] = []
+    made = alice.createContainer(file, progress=lambda done, _: steps.append(done)).result(PATIENCE)
+    assert steps[-1] == SIZE
+    new = {name: size for name, size in scene.objects().items() if name not in there}
+    assert sorted(new.values())[1:] == [MAX_CHUNK] * (CHUNKS - 1)
+    assert sum(new.values()) > SIZE
+    assert scene.carried(before) < 40_000
+    assert scene.broker.since(before).count(SENT) == CHUNKS
+    assert scene.broker.since(before).count(TRANSFERS) == 1
+    before = len(scene.broker.heard)
+    assert alice.getContainerContent(made.id).result(PATIENCE) == file.read_bytes()
+    assert scene.carried(before) < 40_000
+    assert scene.broker.since(before).count(ADDRESSES) == 1
+    assert SEGMENTS not in scene.broker.since(before)
+
+
+def test_a_range_across_chunks_is_fetched_and_no_more_than_its_segments(
+    scene: Scene, file: Path
+) -> None:
+    alice = scene.device()
+    made = alice.createContainer(file).result(PATIENCE)
+    content = file.read_bytes()
+    before = len(scene.broker.heard)
+    opened = alice.openContainerContent(made.id).result(PATIENCE)
+    assert opened is not None
+    with opened as reader:
+        for start, length in ((CHUNK - 5, 10), (0, 1), (3 * SEGMENT, 7 * SEGMENT), (SIZE - 3, 9)):
+            found = reader.readRange(start, length).result(PATIENCE)
+            assert found == content[start : start + length], (start, length)
+    assert SEGMENTS not in scene.broker.since(before)
+
+
+def test_what_comes_from_a_stream_goes_past_the_broker_too(scene: Scene, file: Path) -> None:
+    alice = scene.device()
+    before = len(scene.broker.heard)
+    with file.open("rb") as stream:
+        made = alice.createContainer(stream).result(PATIENCE)
+    assert PUT not in scene.broker.since(before)
+    assert alice.getContainerContent(made.id).result(PATIENCE) == file.read_bytes()
+
+
+def test_without_an_allowed_origin_everything_goes_through_the_broker(
+    scene: Scene, file: Path
+) -> None:
+    alice = scene.device(origins=False)
+    before = len(scene.broker.heard)
+    made = alice.createContainer(file).result(PATIENCE)
+    assert alice.getContainerContent(made.id).result(PATIENCE) == file.read_bytes()
+    names = scene.broker.since(before)
+    assert {TRANSFERS, ADDRESSES, SENT}.isdisjoint(names)
+    assert names.count(PUT) == names.count(SEGMENTS) == CHUNKS
+
+
+def test_a_client_that_was_killed_goes_on_in_another_process(
+    scene: Scene, file: Path, tmp_path: Path
+) -> None:
+    script = """
+        import os, signal, sys
+        from pathlib import Path
+        from scbroker import FileTrustStore, ServerProvider
+        key, url, store, file, folder, password, passphrase = sys.argv[1:]
+        provider = ServerProvider(
+            key, url, "first", trustStore=FileTrustStore(folder), objectStoreOrigins=[store]
+        )
+        provider.register(password, passphrase).result(60)
+        print(provider.getUserId().result(), flush=True)
+
+        def die(done, total):
+            if done >= 0.5 * total:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        provider.createContainer(Path(file), progress=die).result(60)
+    """
+    folder, broker = tmp_path / "device", scene.broker
+    words = [str(broker.behind.api_key), broker.url, scene.gateway.endpoint, str(file)]
+    before = len(broker.heard)
+    ended = run_script(script, *words, str(folder), PASSWORD, PASSPHRASE)
+    assert ended.returncode == -9, ended.stderr
+    assert broker.since(before).count(SENT) >= CHUNKS // 2
+    again = scene.device(store=FileTrustStore(folder))
+    again.logIn(uuid.UUID(ended.stdout.strip()), passphrase=PASSPHRASE).result(PATIENCE)
+    before = len(broker.heard)
+    made = again.createContainer(file).result(PATIENCE)
+    assert 1 <= broker.since(before).count(SENT) <= CHUNKS // 2
+    assert PUT not in broker.since(before)
+    assert again.getContainerContent(made.id).result(PATIENCE) == file.read_bytes()
+
+
+def test_an_address_that_ran_out_is_asked_for_again(
+    scene: Scene, file: Path, tmp_path: Path
+) -> None:
+    """The first ones are said to be good for an hour, and are dead when they come."""
+    short = Scene(scene.gateway, tmp_path / "broker", transfer_seconds=1)
+    with short.broker, short.broker.scene():
+        alice = short.device()
+        made = None
+        for name in (TRANSFERS, ADDRESSES):
+            left = [1]
+
+            def delay(answer: Transfers, left: list[int] = left) -> Transfers:
+                if not left:
+                    return answer
+                left.pop()
+                time.sleep(2.5)
+                return replace(answer, seconds=3600)
+
+            before = len(short.broker.heard)
+            with short.broker.lying(name, delay):
+                if made is None:
+                    made = alice.createContainer(file).result(PATIENCE)
+                else:
+                    found = alice.getContainerContent(made.id).result(PATIENCE)
+                    assert found == file.read_bytes()
+            assert short.broker.since(before).count(name) > 1
+            assert {PUT, SEGMENTS}.isdisjoint(short.broker.since(before))
+
+
+def test_an_object_that_was_tampered_with_is_an_integrity_error(scene: Scene, file: Path) -> None:
+    alice = scene.device()
+    there = set(scene.objects())
+    made = alice.createContainer(file).result(PATIENCE)
+    sizes = {name: size for name, size in scene.objects().items() if name not in there}
+    name = max(sizes, key=sizes.__getitem__)  # the last chunk is a single segment
+    whole = bytes(obstore.get(scene.bucket, name).bytes())
+    flipped = bytearray(whole)
+    flipped[1000] ^= 1
+    for wrong in (
+        bytes(flipped),
+        whole[:-1],
+        whole[:SEALED_SEGMENT],
+        whole[:100],
+        b"x" * len(whole),
+    ):
+        obstore.put(scene.bucket, name, wrong)
+        with pytest.raises((BrokerError.integrityError, BrokerError.brokerFaultError)) as caught:
+            alice.getContainerContent(made.id).result(PATIENCE)
+        if len(wrong) > 100:
+            assert type(caught.value) is BrokerError.integrityError, caught.value
+    obstore.put(scene.bucket, name, whole)
+    assert alice.getContainerContent(made.id).result(PATIENCE) == file.read_bytes()
+
+
+def test_an_object_that_is_missing_is_the_brokers_fault_and_no_address_is_told(
+    scene: Scene, file: Path
+) -> None:
+    alice = scene.device()
+    there = set(scene.objects())
+    made = alice.createContainer(file).result(PATIENCE)
+    obstore.delete(scene.bucket, max(set(scene.objects()) - there))
+    with pytest.raises(BrokerError.brokerFaultError, match="object store") as caught:
+        alice.getContainerContent(made.id).result(PATIENCE)
+    assert "X-Amz" not in str(caught.value)
+    assert "http" not in str(caught.value)
+
+
+def test_a_store_that_does_not_answer_is_unreachable_and_works_again_later(
+    scene: Scene, file: Path
+) -> None:
+    alice = scene.device()
+    made = alice.createContainer(b"x" * 100_000).result(PATIENCE)
+    scene.gateway.stop_gateway()
+    try:
+        with pytest.raises(BrokerError.unreachableError, match="object store"):
+            alice.createContainer(file).result(PATIENCE)
+        with pytest.raises(BrokerError.unreachableError, match="object store"):
+            alice.getContainerContent(made.id).result(PATIENCE)
+    finally:
+        scene.gateway.start_gateway()
+    assert alice.getContainerContent(made.id).result(PATIENCE) == b"x" * 100_000
+
+
+def test_what_was_put_and_never_reported_is_swept_once_its_address_is_long_dead(
+    scene: Scene, file: Path
+) -> None:
+    alice = scene.device()
+    there = set(scene.objects())
+
+    def deny(exchange: Exchange) -> None:
+        exchange.status, exchange.answer_headers = 403, {"content-type": "application/problem+json"}
+        exchange.answer_body = (
+            b'{"type":"about:blank","title":"x","status":403,"detail":"x","code":"permission"}'
+        )
+
+    with (
+        scene.broker.meddling(SENT, before=deny),
+        pytest.raises(BrokerError.permissionDeniedError),
+    ):
+        alice.createContainer(file).result(PATIENCE)
+    orphans = set(scene.objects()) - there
+    assert orphans
+    scene.sweep()
+    assert orphans <= set(scene.objects()), "their addresses are still good"
+    query(scene.broker.behind.database_url, "UPDATE doomed_blobs SET since = since - ?", 2 * HOUR)
+    scene.sweep()
+    assert orphans.isdisjoint(scene.objects())
+
+
+def test_what_is_put_again_after_a_deletion_is_swept_too(scene: Scene, file: Path) -> None:
+    alice = scene.device()
+    there = set(scene.objects())
+    urls: list[str] = []
+
+    def listen(exchange: Exchange) -> None:
+        urls.extend(transfer.url for transfer in exchange.answer.transfers)
+
+    with scene.broker.meddling(TRANSFERS, after=listen):
+        made = alice.createContainer(file).result(PATIENCE)
+    names = set(scene.objects()) - there
+    alice.deleteContainer(made.id).result(PATIENCE)
+    assert names.isdisjoint(scene.objects())
+    obstore.put(scene.bucket, min(names), b"again, by an address that is still good")
+    scene.sweep()
+    assert min(names) in scene.objects()
+    later = "UPDATE doomed_blobs SET since = since - ?"
+    query(scene.broker.behind.database_url, later, 2 * HOUR)
+    scene.sweep()
+    assert min(names) not in scene.objects()
+    assert len(urls) == CHUNKS
+
+
+def test_what_the_store_acknowledged_is_there_after_its_disk_process_was_killed(
+    file: Path, tmp_path: Path
+) -> None:
+    with ObjectGateway(durable=True) as gateway:
+        scene = Scene(gateway, tmp_path)
+        with scene.broker, scene.broker.scene():
+            alice = scene.device()
+            made = alice.createContainer(file).result(PATIENCE)
+            gateway.crash_osd()
+            gateway.start_osd()
+            assert alice.getContainerContent(made.id).result(PATIENCE) == file.read_bytes()

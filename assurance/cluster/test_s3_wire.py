@@ -1,0 +1,316 @@
+"""What a broker on an S3 does with addresses, names and what it is told: by hand, on both databases."""
+
+from __future__ import annotations
+
+import urllib.error
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from time import monotonic, sleep
+from typing import Any, Final
+from urllib.request import Request, urlopen
+
+import obstore
+import pytest
+
+from assurance.cluster.ceph import ObjectGateway
+from scbroker.crypto.seal import random_bytes
+from scbroker.crypto.verify import sha256
+from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT, Part, Role
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.wire.containers import (
+    MAX_CHUNK,
+    Chunks,
+    SentChunk,
+    SentChunks,
+    Transfer,
+    Transfers,
+    TransfersRequest,
+)
+from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
+from tests.kit.fixtures import StartBroker
+from tests.kit.tables import query
+from tests.kit.writers import OWNER, READER, Grant, Story, User, chunks_of
+
+pytestmark = pytest.mark.cluster("ceph")
+
+SECOND: Final = 1_000_000
+HOUR: Final = 3600 * SECOND
+
+
+class Scene:
+    """A broker on a bucket, and users who speak with it by hand."""
+
+    def __init__(self, gateway: ObjectGateway, start: StartBroker, stack: ExitStack) -> None:
+        bucket = gateway.new_bucket()
+        self.bucket = gateway.store(bucket)
+        self._url, self._variables = f"s3://{bucket}", gateway.environment
+        self._start, self._stack = start, stack
+        self.broker: BrokerProcess
+
+    def begin(self, **settings: Any) -> Scene:
+        self.broker = self._start(object_store_url=self._url, variables=self._variables, **settings)
+        return self
+
+    def user(self) -> User:
+        ring = self.broker.new_user()
+        return User(ring, self._stack.enter_context(Wire(self.broker)).log_in(ring))
+
+
+@pytest.fixture
+def scene(gateway: ObjectGateway, start_broker: StartBroker) -> Iterator[Scene]:
+    with ExitStack() as stack:
+        yield Scene(gateway, start_broker, stack)
+
+
+def path_of(story: Story, part: Part, what: str) -> str:
+    return f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/{what}"
+
+
+def ask(user: User, story: Story, part: Part, *chunks: int) -> Answer:
+    message = TransfersRequest(chunks=list(chunks))
+    return user.wire.call("POST", path_of(story, part, "transfers"), message)
+
+
+def addresses(user: User, story: Story, part: Part, *chunks: int) -> list[Transfer]:
+    return ask(user, story, part, *chunks).expect(200).message(Transfers).transfers
+
+
+def put(url: str, body: bytes, method: str = "PUT", **headers: str) -> int:
+    try:
+        with urlopen(Request(url, body or None, headers, method=method), timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def hashes_of(sealed: bytes) -> bytes:
+    return b"".join(
+        sha256(sealed[at : at + SEALED_SEGMENT]) for at in range(0, len(sealed), SEALED_SEGMENT)
+    )
+
+
+def report(user: User, story: Story, part: Part, *chunks: tuple[int, str, bytes]) -> Answer:
+    sent = [SentChunk(index=index, name=name, hashes=hashes) for index, name, hashes in chunks]
+    message = SentChunks(chunks=sent)
+    return user.wire.call("POST", path_of(story, part, "chunks"), message)
+
+
+def send(user: User, story: Story, part: Part, sealed: bytes) -> list[Transfer]:
+    """All chunks, past the broker."""
+    pieces = chunks_of(sealed)
+    found = addresses(user, story, part, *range(len(pieces)))
+    for transfer, piece in zip(found, pieces, strict=True):
+        assert put(transfer.url, piece) == 200
+    told = [(t.index, t.name, hashes_of(p)) for t, p in zip(found, pieces, strict=True)]
+    report(user, story, part, *told).expect(204)
+    return found
+
+
+def listed(user: User, story: Story, part: Part) -> list[int]:
+    answer = user.wire.call("GET", path_of(story, part, "chunks")).expect(200)
+    return [chunk.index for chunk in answer.message(Chunks).chunks]
+
+
+def test_a_content_goes_past_the_broker_and_comes_either_way(scene: Scene) -> None:
+    scene.begin()
+    alice = scene.user()
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, random_bytes(9 * SEGMENT), story.key)
+    send(alice, story, part, sealed)
+    assert listed(alice, story, part) == [0, 1]
+    story.tell(alice, story.follow(alice, content=part))
+    answer = alice.wire.call("GET", path_of(story, part, "transfers?first=0&count=2")).expect(200)
+    found = answer.message(Transfers)
+    assert [transfer.index for transfer in found.transfers] == [0, 1]
+    assert found.seconds == 900
+    fetched = b""
+    for transfer in found.transfers:
+        with urlopen(transfer.url, timeout=30) as body:
+            fetched += body.read()
+    assert fetched == sealed
+    path = path_of(story, part, "segments?first=7&count=2")
+    assert alice.wire.call("GET", path).expect(200).body == sealed[7 * SEALED_SEGMENT :]
+    assert "X-Amz" not in scene.broker.log
+
+
+def test_an_address_does_one_thing_for_one_name(scene: Scene) -> None:
+    scene.begin()
+    alice = scene.user()
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    [first, second] = addresses(alice, story, part, 0, 1)
+    assert put(first.url, b"", "GET") == 403
+    assert put(first.url, b"", "DELETE") == 403
+    assert put(first.url.replace(first.name, second.name), sealed) == 403
+    assert first.name != second.name
+    assert put(first.url, sealed) == 200
+    report(alice, story, part, (0, first.name, hashes_of(sealed))).expect(204)
+    story.tell(alice, story.follow(alice, content=part))
+    path = path_of(story, part, "transfers?first=0&count=1")
+    [reading] = alice.wire.call("GET", path).expect(200).message(Transfers).transfers
+    assert put(reading.url, b"other") == 403
+    assert put(reading.url, b"", "GET", Range="bytes=0-9") == 206
+
+
+def test_a_chunk_counts_when_it_is_there_with_the_size_of_its_segments(scene: Scene) -> None:
+    scene.begin()
+    alice = scene.user()
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    [transfer] = addresses(alice, story, part, 0)
+    one = (0, transfer.name, hashes_of(sealed))
+    report(alice, story, part, one).expect(422, "incomplete")
+    for wrong in (b"", b"x" * 72, bytes(SEALED_SEGMENT + 1), bytes(MAX_CHUNK)):
+        assert put(transfer.url, wrong) == 200
+        report(alice, story, part, one).expect(422, "rejected")
+    assert listed(alice, story, part) == []
+    assert put(transfer.url, sealed) == 200
+    report(alice, story, part, one).expect(204)
+    report(alice, story, part, one).expect(204)
+    assert listed(alice, story, part) == [0]
+    story.tell(alice, story.follow(alice, content=part))
+    report(alice, story, part, one).expect(204)
+    report(alice, story, part, (0, transfer.name, bytes(32))).expect(409, "exists")
+
+
+def test_what_was_reported_and_is_not_what_was_signed_is_refused_at_the_record(
+    scene: Scene,
+) -> None:
+    scene.begin()
+    alice = scene.user()
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    [transfer] = addresses(alice, story, part, 0)
+    assert put(transfer.url, sealed) == 200
+    report(alice, story, part, (0, transfer.name, random_bytes(32))).expect(204)
+    story.send(alice, story.follow(alice, content=part)).expect(422, "rejected")
+    [other] = addresses(alice, story, part, 0)
+    assert put(other.url, sealed) == 200
+    report(alice, story, part, (0, other.name, hashes_of(sealed))).expect(204)
+    story.tell(alice, story.follow(alice, content=part))
+
+
+def test_a_name_is_taken_once_and_for_the_part_that_it_was_given_for(scene: Scene) -> None:
+    scene.begin()
+    alice, bob = scene.user(), scene.user()
+    story = Story(alice).created({alice: OWNER, bob: OWNER})
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    other, _ = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    hashes = hashes_of(sealed)
+    [transfer] = addresses(alice, story, part, 0)
+    assert put(transfer.url, sealed) == 200
+    report(alice, story, other, (0, transfer.name, hashes)).expect(400, "invalid")
+    report(bob, story, part, (0, transfer.name, hashes)).expect(409, "exists")
+    twice = [(0, transfer.name, hashes), (1, transfer.name, hashes)]
+    report(alice, story, part, *twice).expect(400, "invalid")
+    report(alice, story, part, *twice[:1], *twice[:1]).expect(400, "invalid")
+    unknown = transfer.name.replace("-", "-" + "0" * 8)[: len(transfer.name)]
+    obstore.put(scene.bucket, unknown, sealed)
+    for name in (unknown, "parts/00/check", "../x", transfer.name + "x"):
+        assert report(alice, story, part, (0, name, hashes)).status in (400, 422), name
+    report(alice, story, part, twice[0]).expect(204)
+    report(alice, story, part, twice[1]).expect(422, "incomplete")
+    assert listed(alice, story, part) == [0]
+    ask(alice, story, part, 0, 0).expect(400, "invalid")
+
+
+@pytest.mark.parametrize("since", [-1, 0, 1])
+def test_a_name_that_is_claimed_or_was_doomed_anew_is_not_taken(scene: Scene, since: int) -> None:
+    scene.begin()
+    alice = scene.user()
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    [transfer] = addresses(alice, story, part, 0)
+    assert put(transfer.url, sealed) == 200
+    statement = "UPDATE doomed_blobs SET since = CASE WHEN ? > 0 THEN since + 1 ELSE ? END"
+    query(scene.broker.database_url, statement, since, since)
+    told = (0, transfer.name, hashes_of(sealed))
+    report(alice, story, part, told).expect(422, "incomplete")
+    send(alice, story, part, sealed)
+    story.tell(alice, story.follow(alice, content=part))
+
+
+def test_addresses_are_for_those_who_may_upload_and_download(scene: Scene) -> None:
+    scene.begin()
+    alice, bob, carol, dora = (scene.user() for _ in range(4))
+    story = Story(alice).created({alice: OWNER, bob: READER, carol: Level.ViewAccess})
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    ask(bob, story, part, 0).expect(403, "permission")
+    ask(dora, story, part, 0).expect(404, "not-found")
+    send(alice, story, part, sealed)
+    reading = path_of(story, part, "transfers?first=0&count=1")
+    alice.wire.call("GET", reading).expect(404, "not-found")
+    story.tell(alice, story.follow(alice, content=part))
+    bob.wire.call("GET", reading).expect(200)
+    carol.wire.call("GET", reading).expect(403, "permission")
+    dora.wire.call("GET", reading).expect(404, "not-found")
+    ask(alice, story, part, 0).expect(409, "exists")
+    beyond = path_of(story, part, "transfers?first=0&count=2")
+    bob.wire.call("GET", beyond).expect(400, "invalid")
+    story.tell(alice, story.follow(alice, tombstone=True))
+    bob.wire.call("GET", reading).expect(410, "deleted")
+
+
+def test_an_address_is_good_no_longer_than_the_access(scene: Scene) -> None:
+    scene.begin()
+    alice, bob = scene.user(), scene.user()
+    story = Story(alice)
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    send(alice, story, part, sealed)
+    story.tell(
+        alice, story.begin({alice: OWNER, bob: Grant(READER, clock() + 60 * SECOND)}, content=part)
+    )
+    path = path_of(story, part, "transfers?first=0&count=1")
+    assert bob.wire.call("GET", path).expect(200).message(Transfers).seconds <= 60
+    assert alice.wire.call("GET", path).expect(200).message(Transfers).seconds == 900
+
+
+def test_an_address_counts_as_a_whole_chunk(scene: Scene) -> None:
+    scene.begin(max_pending_bytes=3 * MAX_CHUNK, max_pending_parts=1)
+    alice = scene.user()
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    other, _ = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    ask(alice, story, part, 0, 1, 2, 3).expect(413, "too-large")
+    addresses(alice, story, part, 0, 1)
+    ask(alice, story, other, 0).expect(413, "too-large")
+    ask(alice, story, part, 0, 1).expect(413, "too-large")
+    [transfer] = addresses(alice, story, part, 0)
+    assert put(transfer.url, sealed) == 200
+    report(alice, story, part, (0, transfer.name, hashes_of(sealed))).expect(204)
+    story.tell(alice, story.follow(alice, content=part))
+    addresses(alice, story, other, 0)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_broker_that_is_told_so_gives_no_address(scene: Scene) -> None:
+    scene.begin(direct_transfer="false")
+    alice = scene.user()
+    story = Story(alice).created()
+    part = story.upload(alice, bytes(70_000))
+    assert addresses(alice, story, part, 0) == []
+    story.tell(alice, story.follow(alice, content=part))
+    path = path_of(story, part, "transfers?first=0&count=1")
+    assert alice.wire.call("GET", path).expect(200).message(Transfers).transfers == []
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_broker_is_ready_while_its_bucket_is_there(scene: Scene, gateway: ObjectGateway) -> None:
+    scene.begin()
+    with Wire(scene.broker) as wire:
+        assert wire.call("GET", "/health/ready").status == 200
+        gateway.stop_gateway()
+        try:
+            _await_ready(wire, 503)
+        finally:
+            gateway.start_gateway()
+        _await_ready(wire, 200)
+
+
+def _await_ready(wire: Wire, status: int) -> None:
+    """For a moment it answers as it did before."""
+    deadline = monotonic() + 60
+    while wire.call("GET", "/health/ready").status != status:
+        assert monotonic() < deadline
+        sleep(0.1)

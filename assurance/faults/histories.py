@@ -1,0 +1,318 @@
+"""Several clients through several brokers, links cut and brokers killed: is there one order for it all?
+
+    python -m assurance.faults.histories --histories 20 [--engine sqlite|postgresql] [--seed N]
+
+Each history is a few containers that everybody reads and writes for some seconds. Clients are impatient:
+some operations end without an answer, and `history.check` has to find a place for each of them, or none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from assurance.faults.history import FOREVER, Operation, Value, check
+from assurance.faults.proxy import Link
+from assurance.faults.stored import look
+from assurance.faults.wholeness import check_numbers, check_rows
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    ContainerAccessLevel,
+    MemoryTrustStore,
+    ServerProvider,
+)
+from scbroker.keys import KeyRing
+from scbroker.vocabulary import ContainerEventType
+from tests.kit.brokers import BrokerProcess
+from tests.kit.engines import PostgresServer
+from tests.kit.nursery import want_it
+
+CLIENTS: Final = 6
+CONTAINERS: Final = 3
+IMPATIENCE: Final = 1.5
+"""Seconds that a request may take: less than a restart, so that some have no answer."""
+_PATIENCE: Final = 60.0
+_OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions
+_CHANGES: Final = [each for each in ContainerEventType if each is not ContainerEventType.Accessed]
+
+
+@dataclass
+class Machines:
+    """Brokers on one database, each behind a link that can be cut."""
+
+    brokers: Sequence[BrokerProcess]
+    links: Sequence[Link]
+
+
+@contextmanager
+def machines(engine: str, folder: Path, count: int = 3) -> Iterator[Machines]:
+    """On SQLite there is one broker: two links lead to it all the same."""
+    with ExitStack() as stack:
+        url = ""
+        if engine == "postgresql":
+            server = stack.enter_context(PostgresServer(durable=True))
+            url = server.createdatabase()
+        brokers = [BrokerProcess(folder, url)]
+        if engine == "postgresql":
+            # One folder for the objects, and one key, as brokers on several machines have.
+            shared: dict[str, Any] = {
+                "object_store_url": (folder / "objects").as_uri(),
+                "broker_key": "ab" * 32,
+            }
+            brokers = [BrokerProcess(folder / str(n), url, **shared) for n in range(count)]
+            for broker in brokers[1:]:
+                broker.api_key = brokers[0].api_key
+                broker.settings["api_key"] = brokers[0].api_key
+        for broker in brokers:
+            stack.enter_context(broker)
+        ends = brokers if len(brokers) > 1 else brokers * 2
+        links = [stack.enter_context(Link(broker.port)) for broker in ends]
+        # Any client may come over any link, and signs for where it goes.
+        origins = ",".join(f"http://127.0.0.1:{port}" for port in _ports(brokers, links))
+        for broker in brokers:
+            broker.restart(origins=origins)
+        yield Machines(brokers, links)
+
+
+def _ports(brokers: Sequence[BrokerProcess], links: Sequence[Link]) -> list[int]:
+    return [*(broker.port for broker in brokers), *(link.port for link in links)]
+
+
+@dataclass
+class Recorder:
+    """What all clients asked and were told, by container."""
+
+    operations: dict[uuid.UUID, list[Operation]] = field(default_factory=lambda: defaultdict(list))
+    strange: list[str] = field(default_factory=list)
+    """Errors that are neither a refusal nor a lack of an answer."""
+
+    def count(self) -> int:
+        return sum(map(len, self.operations.values()))
+
+
+@dataclass
+class Client:
+    number: int
+    device: ServerProvider
+    rng: random.Random
+    recorder: Recorder
+    containers: Sequence[uuid.UUID]
+    values: Iterator[int]
+
+    def step(self) -> None:
+        container = self.rng.choice(self.containers)
+        kind = self.rng.choices(["read", "header", "content", "log"], [6, 4, 4, 1])[0]
+        began = time.monotonic()
+        try:
+            told = self._look(container, kind) if kind in ("read", "log") else None
+            if told is None:
+                self._write(container, kind, began)
+                return
+        except BrokerError.brokerUnavailableError:
+            return  # a read that was not answered says nothing
+        except BrokerError.conflictError:
+            return  # its content was replaced meanwhile, again and again
+        except BrokerError as error:
+            self.recorder.strange.append(f"{kind}: {type(error).__name__}: {error}")
+            return
+        self._note(container, kind, began, **told)
+
+    def _look(self, container: uuid.UUID, kind: str) -> dict[str, Any]:
+        if kind == "log":
+            events = self.device.getEvents(_CHANGES, container).result(_PATIENCE)
+            return {"log": tuple(event.version for event in events)}
+        found = self.device.getContainer(container).result(_PATIENCE)
+        assert found.header is not None
+        assert found.content is not None
+        value = Value(found.header.customHeaderObject["n"], _number(found.content))
+        return {"version": found.version, "value": value}
+
+    def _write(self, container: uuid.UUID, kind: str, began: float) -> None:
+        written, condition = next(self.values), None
+        try:
+            if self.rng.random() < 0.4:
+                condition = self.device.getContainerMetadata(container).result(_PATIENCE).version
+        except BrokerError.brokerUnavailableError:
+            return
+        began = time.monotonic()
+        asked: dict[str, Any] = {"written": written, "condition": condition}
+        try:
+            if kind == "header":
+                header = {"n": written}
+                made = self.device.updateContainerHeader(container, header, ifVersion=condition)
+            else:
+                # Now and then of more than stands in a row.
+                size = 70_000 if self.rng.random() < 0.1 else 20
+                content = b"%d:" % written + b"x" * size
+                made = self.device.updateContainerContent(container, content, ifVersion=condition)
+            version = made.result(_PATIENCE).version
+        except BrokerError.conflictError:
+            self._note(container, kind, began, outcome="conflict", **asked)
+        except BrokerError.brokerUnavailableError:
+            self._note(container, kind, began, outcome="unknown", **asked)
+        except BrokerError as error:
+            self.recorder.strange.append(f"{kind}: {type(error).__name__}: {error}")
+            self._note(container, kind, began, outcome="unknown", **asked)
+        else:
+            self._note(container, kind, began, version=version, **asked)
+
+    def _note(self, container: uuid.UUID, kind: Any, began: float, **told: Any) -> None:
+        ended = FOREVER if told.get("outcome") == "unknown" else time.monotonic()
+        operation = Operation(self.number, kind, began, ended, **told)
+        self.recorder.operations[container].append(operation)
+
+
+def _number(content: bytes) -> int:
+    return int(content.partition(b":")[0])
+
+
+def live(found: Machines, rng: random.Random, seconds: float) -> Recorder:
+    """One history: everybody works while links are cut and brokers die; then all read once more."""
+    recorder, values, over = Recorder(), itertools.count(1), threading.Event()
+    with ExitStack() as stack:
+        rings = [found.brokers[0].new_user() for _ in range(CLIENTS)]
+        devices = [
+            stack.enter_context(_device(found, ring, found.links[n % len(found.links)], IMPATIENCE))
+            for n, ring in enumerate(rings)
+        ]
+        containers = [_begin(devices[0], rings, recorder, next(values)) for _ in range(CONTAINERS)]
+        clients = [
+            Client(n, device, random.Random(rng.random()), recorder, containers, values)
+            for n, device in enumerate(devices)
+        ]
+        threads = [threading.Thread(target=_work, args=(client, over)) for client in clients]
+        for thread in threads:
+            thread.start()
+        _torment(found, rng, seconds)
+        over.set()
+        for thread in threads:
+            thread.join(_PATIENCE * 2)
+        last = stack.enter_context(_device(found, rings[0], found.links[0], _PATIENCE))
+        for container in containers:
+            for kind in ("read", "log"):
+                client = Client(CLIENTS, last, rng, recorder, [container], values)
+                began = time.monotonic()
+                client._note(container, kind, began, **client._look(container, kind))
+    return recorder
+
+
+def _work(client: Client, over: threading.Event) -> None:
+    while not over.is_set():
+        client.step()
+
+
+def _begin(
+    device: ServerProvider, rings: Sequence[KeyRing], recorder: Recorder, value: int
+) -> uuid.UUID:
+    levels = [AccessLevel(ring.userId, _OWNER) for ring in rings]
+    began = time.monotonic()
+    made = device.createContainer(b"%d:" % value, {"n": value}, accessLevels=levels)
+    found = made.result(_PATIENCE)
+    create = Operation(0, "create", began, time.monotonic(), version=1, value=Value(value, value))
+    recorder.operations[found.id].append(create)
+    return found.id
+
+
+def _device(found: Machines, ring: KeyRing, link: Link, timeout: float) -> ServerProvider:
+    url = f"http://127.0.0.1:{link.port}"
+    device = ServerProvider(
+        found.brokers[0].api_key, url, "history", trustStore=MemoryTrustStore(), timeout=timeout
+    )
+    for _ in range(20):
+        try:
+            device.logIn(userId=ring.userId, keyRing=ring).result(_PATIENCE)
+            break
+        except BrokerError.brokerUnavailableError:
+            continue
+    return device
+
+
+def _torment(found: Machines, rng: random.Random, seconds: float) -> None:
+    """Cuts, freezes and kills, one after the other; all is well again at the end."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(rng.uniform(0.3, 1.0))
+        link, what = rng.choice(found.links), rng.random()
+        if what < 0.3:
+            link.cut()
+            time.sleep(rng.uniform(0.1, 2.5))
+        elif what < 0.5:
+            link.freeze()
+            time.sleep(rng.uniform(0.1, 2.5))
+        elif what < 0.8:
+            link.cut_once(b"PUT /v1/containers", answered=True, times=rng.randint(1, 4))
+            continue
+        else:
+            broker = rng.choice(found.brokers)
+            broker.kill()
+            broker.start()
+        link.heal()
+
+
+@dataclass
+class Report:
+    histories: int = 0
+    operations: int = 0
+    unknown: int = 0
+    conflicts: int = 0
+    violations: list[str] = field(default_factory=list)
+
+    def add(self, recorder: Recorder, url: str) -> None:
+        self.violations += recorder.strange
+        for container, operations in recorder.operations.items():
+            self.histories += 1
+            self.operations += len(operations)
+            self.unknown += sum(each.outcome == "unknown" for each in operations)
+            self.conflicts += sum(each.outcome == "conflict" for each in operations)
+            self.violations += [f"{container}: {what}" for what in check(operations)]
+        stored = look(url)
+        self.violations += [*check_rows(stored), *check_numbers(stored)]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.histories} histories of {self.operations} operations, {self.unknown} of them "
+            f"without an answer, {self.conflicts} conflicts; {len(self.violations)} violations"
+        )
+
+
+def run(engine: str, count: int, seed: int, folder: Path, seconds: float = 8.0) -> Report:
+    rng, report = random.Random(seed), Report()
+    with machines(engine, folder) as found:
+        for _ in range(count):
+            recorder = live(found, rng, seconds)
+            report.add(recorder, found.brokers[0].database_url)
+    return report
+
+
+def main() -> None:
+    want_it()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--histories", type=int, default=10, help="rounds, of three containers each"
+    )
+    parser.add_argument("--engine", choices=["sqlite", "postgresql"], default="sqlite")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        report = run(arguments.engine, arguments.histories, arguments.seed, Path(folder))
+    print(report)
+    print("\n".join(report.violations[:40]))
+    sys.exit(bool(report.violations))
+
+
+if __name__ == "__main__":
+    main()

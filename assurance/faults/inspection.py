@@ -1,0 +1,207 @@
+"""Comparing a whole deployment with the ledger: quickly after each kill, thoroughly at the end."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Any, Final
+
+from assurance.faults.crowd import Crowd
+from assurance.faults.ledger import Acknowledged, digest
+from assurance.faults.scenes import PATIENCE, Scene
+from assurance.faults.stored import Stored, look, make_old
+from assurance.faults.wholeness import (
+    check_acknowledged,
+    check_numbers,
+    check_objects,
+    check_rows,
+    settle,
+)
+from scbroker import BrokerError, ServerProvider
+from scbroker.types import ContainerEvent
+from scbroker.vocabulary import ContainerEventType
+from tests.client.model import Told
+
+_AT_ONCE: Final = 100
+_SWEEPS: Final = 200
+_READ_AGAIN: Final = 20.0
+
+
+@dataclass
+class Inspection:
+    """Looks at everything behind the brokers' back and, in the end, with fresh devices."""
+
+    scene: Scene
+    crowd: Crowd
+    checked: int = 0
+    """Acknowledged operations that were compared with what is there."""
+
+    def after_a_kill(self) -> list[str]:
+        """The rows of what was touched since the last time; brokers and crowd go on meanwhile."""
+        told = self.crowd.ledger.told()
+        names = {*told.entries, *told.unnumbered, *told.deleted}
+        return self._compare(told, look(self.scene.database_url, [name.bytes for name in names]))
+
+    def _compare(self, told: Acknowledged, stored: Stored) -> list[str]:
+        self.checked += len(told)
+        users = [ring.userId for ring in self.crowd.rings]
+        return [
+            *check_rows(stored),
+            *check_acknowledged(stored, told),
+            *settle(stored, told, self.crowd.ledger, users),
+        ]
+
+    def of_everything(self) -> list[str]:
+        """All rows and all objects; brokers and crowd may go on meanwhile."""
+        told, listed = self.crowd.ledger.told(everything=True), self.scene.objects.names()
+        stored = look(self.scene.database_url)
+        found = [*self._compare(told, stored), *check_numbers(stored)]
+        suspects = dict(check_objects(stored, self.scene.objects, listed))
+        if suspects:  # a broker may have removed them meanwhile
+            listed = self.scene.objects.names()
+            again = dict(check_objects(look(self.scene.database_url), self.scene.objects, listed))
+            found += [what for name, what in suspects.items() if name in again]
+        return found
+
+    def at_the_end(self) -> list[str]:
+        """Everything, by everybody: the crowd has gone home."""
+        found = self.of_everything()
+        gaps = self._check_histories()
+        found += gaps
+        if not gaps:  # or nobody could say what should be read
+            for user in range(len(self.crowd.rings)):
+                device = self.scene.device(self.crowd.rings[user], "a fresh device", user)
+                found += self._check_containers(user, device)
+                found += self._check_log(user, device)
+            found += self._check_reads()
+        found += self._check_swept()
+        return found
+
+    def _check_histories(self) -> list[str]:
+        """Each version is one acknowledged write."""
+        ledger, found = self.crowd.ledger, []
+        for container, entries in ledger.entries.items():
+            if sorted(entries) != list(range(1, len(entries) + 1)):
+                found.append(
+                    f"{container}: versions that nobody was told of, beside {len(entries)}"
+                )
+        stored = look(self.scene.database_url)
+        heads = {row.id: row.version for row in stored.rows["containers"]}
+        for container, entries in ledger.entries.items():
+            expected = len(entries) + (container in ledger.deleted)
+            if heads.get(container.bytes) != expected:
+                found.append(
+                    f"{container}: at version {heads.get(container.bytes)}, not {expected}"
+                )
+        made = {container.bytes for container in ledger.entries}
+        found += [f"container {name.hex()}: nobody was told of it" for name in heads.keys() - made]
+        return found
+
+    def _check_containers(self, user: int, device: ServerProvider) -> list[str]:
+        ledger, found = self.crowd.ledger, []
+        last = {container: ledger.states(container)[-1] for container in ledger.entries}
+        mine = [name for name, state in last.items() if user in state.access]
+        for start in range(0, len(mine), _AT_ONCE):
+            some = mine[start : start + _AT_ONCE]
+            shown = device.getContainers(some).result(PATIENCE)
+            for container, opened in zip(some, shown, strict=True):
+                self.checked += 1
+                state = last[container]
+                if state.deleted:
+                    if not isinstance(opened, BrokerError.deletedError):
+                        found.append(f"{container}: deleted, and a fresh device got {opened!r}")
+                    continue
+                if isinstance(opened, BrokerError):
+                    found.append(f"{container}: user {user} cannot open it: {opened!r}")
+                    continue
+                header = opened.header.customHeaderObject if opened.header else None
+                levels = {self.crowd.user_of(e.userId): e.permissions for e in opened.access or ()}
+                if (
+                    opened.version != state.version
+                    or header != state.values["header"]
+                    or digest(self._content(device, opened)) != state.values["content"]
+                    or levels != {name: grant.permissions for name, grant in state.access.items()}
+                ):
+                    found.append(f"{container}: user {user} reads something else than was written")
+        return found
+
+    def _content(self, device: ServerProvider, opened: Any) -> bytes | None:
+        if opened.content is not None or opened.length is None:
+            content: bytes | None = opened.content
+            return content
+        return device.getContainerContent(opened.id).result(PATIENCE)
+
+    def _check_log(self, user: int, device: ServerProvider) -> list[str]:
+        """The log says of each container what the model says, in order; ids have no gap."""
+        log = list(device.getEvents().result(PATIENCE))
+        found = []
+        if [event.id for event in log] != list(range(1, len(log) + 1)):
+            found.append(f"user {user}: event ids are not 1 to {len(log)}")
+        seen = self.crowd.told.get(user, [])
+        if log[: len(seen)] != seen:
+            found.append(f"user {user}: the log is not what it was when it was read before")
+        told: dict[Any, list[Told]] = defaultdict(list)
+        for event in log:
+            if event.eventType is not ContainerEventType.Accessed:
+                told[event.containerId].append(self._told(event))
+        expected: dict[Any, list[Told]] = defaultdict(list)
+        for container in self.crowd.ledger.entries:
+            for number, news in self.crowd.ledger.log(container):
+                if number == user:
+                    expected[container].append(news)
+        self.checked += sum(map(len, expected.values()))
+        for container in told.keys() | expected.keys():
+            if told[container] != expected[container]:
+                was = told[container], expected[container]
+                found.append(
+                    f"user {user}: was told of {container} otherwise than it happened: {was}"
+                )
+        return found
+
+    def _told(self, event: ContainerEvent) -> Told:
+        by = None if event.relatedUserId is None else self.crowd.user_of(event.relatedUserId)
+        return Told(
+            event.eventType,
+            event.version,
+            event.containerType,
+            by,
+            event.applicationName,
+            tuple(event.changes),
+        )
+
+    def _check_reads(self) -> list[str]:
+        """What readers were shown is what was written with that version."""
+        ledger = self.crowd.ledger
+        states = {container: ledger.states(container) for container in ledger.entries}
+        self.checked += len(ledger.reads)
+        return [
+            f"{read.container}: version {read.version} was shown with something else"
+            for read in ledger.reads
+            if not 1 <= read.version <= len(states[read.container])
+            or (read.header, read.content)
+            != tuple(
+                states[read.container][read.version - 1].values[n] for n in ("header", "content")
+            )
+        ]
+
+    def _check_swept(self) -> list[str]:
+        """Once everything is old enough, only what rows name is left."""
+        make_old(self.scene.database_url)
+        device = self.scene.device(self.crowd.rings[0], "the one who sweeps")
+        left: set[str] = set()
+        for _ in range(_SWEEPS):
+            stored, names = look(self.scene.database_url), self.scene.objects.names()
+            needed = {row.blob for row in stored.rows["chunks"]}
+            left = (names - needed) | stored.doomed
+            if not left:
+                break
+            # A deletion sweeps.
+            device.deleteContainer(device.createContainer(b"").result(PATIENCE).id).result(PATIENCE)
+            time.sleep(0.01)
+        return [f"{name} is an orphan that nothing sweeps" for name in sorted(left)[:10]]
+
+
+def summary(found: list[str]) -> Counter[str]:
+    """The same without names, counted: what kinds of things are wrong."""
+    return Counter(" ".join(w for w in each.split() if "-" not in w) for each in found)

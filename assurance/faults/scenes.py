@@ -1,0 +1,144 @@
+"""The machines under test: where clients reach them, where their rows and objects lie, what can die."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from assurance.cluster.cluster import Cluster
+from assurance.faults.stored import Bucket, Folder, Objects
+from assurance.faults.victims import (
+    BrokerVictim,
+    OtherVictim,
+    PostgresVictim,
+    Victim,
+    Victims,
+    WorkerVictim,
+)
+from scbroker import MemoryTrustStore, ServerProvider
+from scbroker.keys import KeyRing
+from tests.kit.brokers import BrokerProcess
+from tests.kit.engines import PostgresServer
+
+PATIENCE = 120.0
+"""Seconds that a request may take with its retries: many times what a restart takes."""
+_LIFE_OF_WORKERS: Final = 3.0
+_FAILOVER: Final = 6.0
+
+
+@dataclass
+class Scene:
+    """One deployment. `urls` are brokers on the same data; clients take them in turn."""
+
+    api_key: uuid.UUID
+    urls: Sequence[str]
+    database_url: str
+    objects: Objects
+    victims: Victims
+    first: BrokerProcess
+    """Registers users before anything dies."""
+    longest_life: float = 1.2
+    """Seconds from when it serves again to the next kill, at most."""
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def device(self, ring: KeyRing, name: str, number: int = 0) -> ServerProvider:
+        """A program of this user's that has seen nothing yet."""
+        url = self.urls[number % len(self.urls)]
+        provider = ServerProvider(
+            self.api_key, url, name, trustStore=MemoryTrustStore(), timeout=PATIENCE
+        )
+        self._stack.enter_context(provider)
+        provider.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
+        return provider
+
+    def await_ready(self) -> None:
+        """Waits until the first broker serves again. A proxy before it passes no question of health on."""
+        deadline = time.monotonic() + PATIENCE
+        while not self._is_ready():
+            if time.monotonic() > deadline:
+                raise TimeoutError("nothing serves any more")
+            time.sleep(0.05)
+
+    def _is_ready(self) -> bool:
+        link = http.client.HTTPConnection("127.0.0.1", self.first.port, timeout=10)
+        with closing(link), suppress(OSError, http.client.HTTPException):
+            link.request("GET", "/health/ready")
+            return link.getresponse().status == 200
+        return False
+
+    def close(self) -> None:
+        """Closes all devices."""
+        self._stack.close()
+
+
+@contextmanager
+def sqlite(folder: Path) -> Iterator[Scene]:
+    """One broker on SQLite and a folder, with every fsync real."""
+    with BrokerProcess(folder) as broker:
+        yield from _scene(broker, [BrokerVictim(broker)])
+
+
+@contextmanager
+def postgresql(folder: Path, rng: random.Random) -> Iterator[Scene]:
+    """One broker of two workers on a PostgreSQL that keeps its promises, and a folder."""
+    with (
+        PostgresServer(durable=True) as server,
+        BrokerProcess(folder, server.createdatabase(), workers=2) as broker,
+    ):
+        victims: list[Victim] = [
+            BrokerVictim(broker),
+            WorkerVictim(broker, rng),
+            PostgresVictim(server),
+        ]
+        yield from _scene(broker, victims, _LIFE_OF_WORKERS)
+
+
+@contextmanager
+def cluster() -> Iterator[Scene]:
+    """Three brokers behind HAProxy, PostgreSQL under Patroni, objects in Ceph. See assurance/cluster."""
+    with Cluster(durable=True) as found:
+        gateway = found.deployment.addresses
+        url = str(found.brokers[0].settings["object_store_url"])
+        objects = Bucket.of(url, gateway.environment)
+        victims: list[Victim] = [BrokerVictim(each) for each in found.brokers]
+        victims.append(OtherVictim("osd", found.crash_osd, found.start_osd))
+        victims.append(OtherVictim("primary", found.kill_primary, _started(found)))
+        scene = Scene(
+            found.api_key,
+            [found.url],
+            found.database_url,
+            objects,
+            victims,
+            found.brokers[0],
+            _FAILOVER,
+        )
+        try:
+            yield scene
+        finally:
+            scene.close()
+
+
+def _started(found: Cluster) -> Callable[[], None]:
+    def revive() -> None:
+        found.patroni.await_primary()
+        found.start_member()
+
+    return revive
+
+
+def _scene(broker: BrokerProcess, victims: Victims, longest_life: float = 1.2) -> Iterator[Scene]:
+    objects = Folder(broker.directory / "objects")
+    scene = Scene(
+        broker.api_key, [broker.url], broker.database_url, objects, victims, broker, longest_life
+    )
+    try:
+        yield scene
+    finally:
+        scene.close()

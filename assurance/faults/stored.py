@@ -1,0 +1,174 @@
+"""What the broker keeps, read behind its back: the rows in one snapshot, the objects by name."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import obstore
+import sqlalchemy
+import tenacity
+from obstore.store import ObjectStore, S3Store
+from sqlalchemy import Connection, Row, Table, event, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from scbroker.server.storage import tables as t
+from tests.kit.tables import query
+
+T = TypeVar("T")
+_OF_CONTAINERS = (t.records, t.access_lists, t.members, t.parts, t.events)
+
+
+class Objects(Protocol):
+    """The object store, read and never written."""
+
+    def names(self) -> set[str]:
+        """Everything that lies there, leftovers included."""
+        ...
+
+    def read(self, name: str) -> bytes | None: ...
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The broker's own folder."""
+
+    root: Path
+
+    def names(self) -> set[str]:
+        return {
+            str(path.relative_to(self.root))
+            for path in self.root.rglob("*")
+            if not path.is_dir() and path.name not in {"check", "owner"}
+        }
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """An object store with S3's interface: `url` names the bucket and a prefix in it."""
+
+    store: ObjectStore
+
+    @classmethod
+    def of(cls, url: str, environment: Mapping[str, str]) -> Bucket:
+        """The one that brokers with this environment use."""
+        config: Any = {name.lower(): value for name, value in environment.items()}
+        allow_http = config.pop("aws_allow_http", "false") == "true"
+        return cls(S3Store.from_url(url, config=config, client_options={"allow_http": allow_http}))
+
+    def names(self) -> set[str]:
+        found = {each["path"] for page in obstore.list(self.store) for each in page}
+        return {name for name in found if not name.endswith(("/check", "/owner"))}
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return bytes(obstore.get(self.store, name).bytes())
+        except FileNotFoundError:
+            return None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Rows of one moment, by table."""
+
+    rows: dict[str, list[Row[Any]]]
+
+    def of(self, table: Table) -> list[Row[Any]]:
+        return self.rows[table.name]
+
+    @property
+    def named(self) -> set[str]:
+        """The objects that chunks need, and those that are doomed."""
+        return {row.blob for row in self.of(t.chunks)} | self.doomed
+
+    @property
+    def doomed(self) -> set[str]:
+        return {row.name for row in self.of(t.doomed_blobs)}
+
+
+def look(url: str, containers: Collection[bytes] | None = None) -> Stored:
+    """All that concerns these containers, or all of them; chunks and doomed names always whole."""
+
+    def read(connection: Connection) -> Stored:
+        found = {}
+        for table in (t.chunks, t.doomed_blobs, t.users):
+            found[table.name] = list(connection.execute(select(table)))
+        for table, column in [(t.containers, t.containers.c.id)] + [
+            (table, table.c.container_id) for table in _OF_CONTAINERS
+        ]:
+            statement = select(table)
+            if containers is not None:
+                statement = statement.where(column.in_(list(containers)))
+            found[table.name] = list(connection.execute(statement))
+        return Stored(found)
+
+    return on_snapshot(url, read)
+
+
+# A database that is about to be another one's has none to answer for a moment.
+@tenacity.retry(
+    retry=tenacity.retry_if_exception_type((OSError, DBAPIError)),
+    stop=tenacity.stop_after_delay(60),
+    wait=tenacity.wait_fixed(0.5),
+    reraise=True,
+)
+def on_snapshot(url: str, work: Callable[[Connection], T]) -> T:
+    """Runs a reading function on one snapshot, past the broker's own code."""
+    if url.startswith("sqlite"):
+        return _on_sqlite(url, work)
+    return asyncio.run(_on_postgresql(url, work))
+
+
+def _on_sqlite(url: str, work: Callable[[Connection], T]) -> T:
+    engine = sqlalchemy.create_engine(
+        url, poolclass=NullPool, connect_args={"isolation_level": None, "timeout": 30}
+    )
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    with engine.connect() as connection, connection.begin():
+        return work(connection)
+
+
+async def _on_postgresql(url: str, work: Callable[[Connection], T]) -> T:
+    engine = create_async_engine(
+        url.replace("postgresql://", "postgresql+asyncpg://"),
+        poolclass=NullPool,
+        isolation_level="REPEATABLE READ",
+    )
+    try:
+        async with engine.connect() as connection:
+            return await connection.run_sync(work)
+    finally:
+        await engine.dispose()
+
+
+def make_old(url: str) -> None:
+    """Moves the dates of whatever is to be swept one day, so that the next sweep takes it."""
+    query(url, "UPDATE doomed_blobs SET since = 0")
+    query(url, "UPDATE parts SET touched_at = 0 WHERE NOT committed")
+    query(url, "UPDATE parts SET replaced_at = 0 WHERE replaced_at IS NOT NULL")
+
+
+def damage(url: str, statement: str) -> None:
+    """Runs a statement that breaks something; on SQLite with its checks off."""
+    if not url.startswith("sqlite"):
+        query(url, statement)
+        return
+    with sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(statement)

@@ -1,0 +1,190 @@
+"""A few kills of the run that `make crash` does at length, and whether it would notice what is wrong."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from assurance.faults import scenes
+from assurance.faults.crash import run
+from assurance.faults.crowd import Crowd
+from assurance.faults.inspection import Inspection
+from assurance.faults.scenes import Scene
+from assurance.faults.stored import damage, look
+from assurance.faults.victims import WorkerVictim
+from scbroker import MemoryTrustStore, ServerProvider
+from tests.kit.brokers import BrokerProcess
+from tests.kit.engines import PostgresServer
+
+pytestmark = pytest.mark.long
+
+KILLS = 4
+
+
+def test_nothing_acknowledged_is_lost_when_a_broker_on_sqlite_is_killed(tmp_path: Path) -> None:
+    with scenes.sqlite(tmp_path / "data") as scene:
+        report = run(scene, KILLS, seed=1, writers=4, readers=2)
+    assert report.violations == []
+    assert report.kills.total() == KILLS
+    assert report.checked > report.acknowledged > 20
+
+
+def test_nothing_acknowledged_is_lost_when_brokers_workers_and_postgresql_are_killed(
+    tmp_path: Path,
+) -> None:
+    with scenes.postgresql(tmp_path / "data", random.Random(1)) as scene:
+        for victim in scene.victims:
+            victim.kill()
+            victim.revive()
+        scene.longest_life = 2.0
+        report = run(scene, 2, seed=1, writers=3, readers=2)
+    assert report.violations == []
+    assert report.acknowledged > 5
+
+
+def test_a_worker_that_starts_while_the_database_is_away_waits_and_ends_nobody(
+    tmp_path: Path,
+) -> None:
+    """uvicorn ends the whole broker when one of its workers does not start."""
+    with (
+        PostgresServer(durable=True) as server,
+        BrokerProcess(tmp_path / "data", server.createdatabase(), workers=2) as broker,
+    ):
+        ring = broker.new_user()
+        server.crash()
+        WorkerVictim(broker, random.Random(1)).kill()
+        deadline = time.monotonic() + 60
+        while "waiting for the database" not in broker.log:
+            assert time.monotonic() < deadline, broker.log
+            time.sleep(0.05)
+        server.start()
+        with ServerProvider(
+            broker.api_key, broker.url, "x", trustStore=MemoryTrustStore(), timeout=30.0
+        ) as device:
+            device.logIn(userId=ring.userId, keyRing=ring).result(60)
+        assert "failed to start" not in broker.log
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, Crowd]]:
+    """What a crowd leaves that nothing happened to."""
+    with scenes.sqlite(tmp_path_factory.mktemp("lived")) as scene:
+        crowd = Crowd(scene, 5, writers=3, readers=2)
+        crowd.start()
+        while crowd.ledger.acknowledged < 150:
+            time.sleep(0.01)
+        crowd.stop()
+        # One with an object, whatever the crowd happened to make.
+        device = scene.device(crowd.rings[0], "writer 0")
+        made = device.createContainer(bytes(100_000)).result(60)
+        crowd.ledger.wrote(0, "writer 0", {}, made)
+        yield scene, crowd
+
+
+LIVING = "(SELECT id FROM containers WHERE NOT deleted AND version > 1 LIMIT 1)"
+DAMAGES = {
+    "a record is lost": (
+        f"DELETE FROM records WHERE container_id IN {LIVING} AND version = 1",
+        f"INSERT INTO records SELECT * FROM kept WHERE container_id IN {LIVING} AND version = 1",
+        "records",
+    ),
+    "a container goes back": (
+        f"UPDATE containers SET version = version - 1 WHERE id IN {LIVING}",
+        f"UPDATE containers SET version = version + 1 WHERE id IN {LIVING}",
+        "records",
+    ),
+    "a member is lost": (
+        f"DELETE FROM members WHERE container_id IN {LIVING}",
+        "INSERT INTO members SELECT * FROM kept WHERE container_id NOT IN "
+        "(SELECT container_id FROM members)",
+        "members",
+    ),
+    "a list is lost": (
+        f"DELETE FROM access_lists WHERE container_id IN {LIVING}",
+        f"INSERT INTO access_lists SELECT * FROM kept WHERE container_id IN {LIVING}",
+        "access_lists",
+    ),
+    "a part is lost": (
+        f"UPDATE parts SET replaced_at = 1 WHERE container_id IN {LIVING} AND replaced_at IS NULL",
+        f"UPDATE parts SET replaced_at = NULL WHERE replaced_at = 1 AND container_id IN {LIVING}",
+        "parts",
+    ),
+    "an event is lost": (
+        f"DELETE FROM events WHERE container_id IN {LIVING} AND version = 1",
+        "INSERT INTO events SELECT * FROM kept WHERE row_id NOT IN (SELECT row_id FROM events)",
+        "events",
+    ),
+    "an event stands there twice": (
+        f"INSERT INTO events SELECT NULL, user_id, NULL, event_type, container_id, container_type, "
+        f"date, version, related_user_id, application, changes, previous_type, salt, details_hash "
+        f"FROM events "
+        f"WHERE container_id IN {LIVING} AND version = 1",
+        "DELETE FROM events WHERE row_id > (SELECT max(row_id) FROM kept)",
+        "events",
+    ),
+    "a number is left out": (
+        "UPDATE users SET last_event = last_event + 1 WHERE last_event > 0",
+        "UPDATE users SET last_event = last_event - 1 WHERE last_event > 0",
+        "users",
+    ),
+    "an object's row is lost": (
+        "DELETE FROM chunks",
+        "INSERT INTO chunks SELECT * FROM kept WHERE part_id NOT IN (SELECT part_id FROM chunks)",
+        "chunks",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_the_inspection_finds_what_is_wrong(lived: tuple[Scene, Crowd], what: str) -> None:
+    scene, crowd = lived
+    inspection, url = Inspection(scene, crowd), scene.database_url
+    harm, mend, table = DAMAGES[what]
+    assert inspection.of_everything() == []
+    damage(url, f"CREATE TABLE kept AS SELECT * FROM {table}")
+    try:
+        damage(url, harm)
+        assert inspection.of_everything() != []
+    finally:
+        damage(url, mend)
+        damage(url, "DROP TABLE kept")
+    assert inspection.of_everything() == []
+
+
+def test_the_inspection_finds_objects_that_are_missing_changed_or_nobodys(
+    lived: tuple[Scene, Crowd],
+) -> None:
+    scene, crowd = lived
+    inspection, root = Inspection(scene, crowd), scene.first.directory / "objects"
+    stored = look(scene.database_url)
+    committed = {row.part_id for row in stored.rows["parts"] if row.committed}
+    name: str = next(row.blob for row in stored.rows["chunks"] if row.part_id in committed)
+    data = (root / name).read_bytes()
+    for harm in (
+        lambda: (root / name).unlink(),
+        lambda: (root / name).write_bytes(data[:-1] + b"?"),
+    ):
+        harm()
+        assert any(name in each for each in inspection.of_everything())
+        (root / name).write_bytes(data)
+    (root / "parts" / "00" / "nobody").write_bytes(b"")
+    assert any("nobody's" in each for each in inspection.of_everything())
+    (root / "parts" / "00" / "nobody").unlink()
+    assert inspection.of_everything() == []
+
+
+def test_the_inspection_finds_what_only_the_ledger_knows(lived: tuple[Scene, Crowd]) -> None:
+    """An acknowledged write of which no row is left is missed."""
+    scene, crowd = lived
+    inspection, ledger = Inspection(scene, crowd), crowd.ledger
+    container = next(iter(ledger.entries))
+    entry = ledger.entries[container][1]
+    ledger.entries[container][99] = entry
+    try:
+        assert any("version 99 was acknowledged" in each for each in inspection.of_everything())
+    finally:
+        del ledger.entries[container][99]

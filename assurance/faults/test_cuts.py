@@ -1,0 +1,123 @@
+"""Connections that end at the worst moment: before what was asked is done, and before the answer arrives.
+
+Between client and broker, and between broker and PostgreSQL, where the moment is the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from assurance.faults.proxy import Link
+from assurance.faults.stored import look
+from assurance.faults.wholeness import check_numbers, check_rows
+from scbroker import MemoryTrustStore, ServerProvider
+from scbroker.keys import KeyRing
+from tests.kit.brokers import BrokerProcess
+from tests.kit.engines import PostgresServer
+
+pytestmark = pytest.mark.long
+
+PATIENCE = 60.0
+LARGE = b"large" * 40_000
+RECORD = b"PUT /v1/containers"
+answered = pytest.mark.parametrize("answered", [False, True], ids=["before", "after"])
+
+
+@dataclass
+class Cables:
+    """Where links run, with a program at one end."""
+
+    device: ServerProvider
+    ring: KeyRing
+    broker: BrokerProcess
+    to_broker: Link
+    to_database: Link | None
+
+    def check(self, versions: int) -> None:
+        """Everything happened exactly once."""
+        stored = look(self.broker.database_url)
+        assert [*check_rows(stored), *check_numbers(stored)] == []
+        assert [row.version for row in stored.rows["containers"]] == [versions]
+        told = [event.version for event in self.device.getEvents().result(PATIENCE)]
+        assert told == list(range(1, versions + 1))
+
+
+@pytest.fixture
+def cables(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cables]:
+    with ExitStack() as stack:
+        url, to_database = "", None
+        if engine == "postgresql":
+            server: PostgresServer = request.getfixturevalue("postgres_server")
+            url = server.createdatabase()
+            port = urlsplit(url).port or 0
+            to_database = stack.enter_context(Link(port))
+            url = url.replace(f":{port}/", f":{to_database.port}/")
+        broker = BrokerProcess(tmp_path / "data", url)
+        stack.enter_context(broker)
+        to_broker = stack.enter_context(Link(broker.port))
+        ring = broker.new_user()
+        broker.stop()
+        link_url = f"http://127.0.0.1:{to_broker.port}"
+        broker.settings["origins"] = f"{broker.url},{link_url}"
+        broker.start()
+        device = ServerProvider(
+            broker.api_key, link_url, "x", trustStore=MemoryTrustStore(), timeout=PATIENCE
+        )
+        stack.enter_context(device)
+        device.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
+        yield Cables(device, ring, broker, to_broker, to_database)
+
+
+@answered
+def test_a_cut_between_client_and_broker_is_asked_again_and_happens_once(
+    cables: Cables, answered: bool
+) -> None:
+    link, device = cables.to_broker, cables.device
+    link.cut_once(RECORD, answered=answered)
+    made = device.createContainer(b"one", {"n": 1}).result(PATIENCE)
+    link.cut_once(RECORD, answered=answered, times=2)
+    device.updateContainerContent(made.id, LARGE).result(PATIENCE)
+    link.cut_once(RECORD, answered=answered)
+    device.updateContainerHeader(made.id, {"n": 2}).result(PATIENCE)
+    assert link.cuts == 4
+    assert device.getContainerContent(made.id).result(PATIENCE) == LARGE
+    cables.check(3)
+
+
+@answered
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_cut_between_broker_and_database_at_the_commit_is_no_lie_and_happens_once(
+    cables: Cables, answered: bool
+) -> None:
+    link, device = cables.to_database, cables.device
+    assert link is not None
+    made = device.createContainer(b"one", {"n": 1}).result(PATIENCE)
+    for version in range(2, 6):
+        link.cut_once(b"COMMIT", answered=answered)
+        done = device.updateContainerHeader(made.id, {"n": version}).result(PATIENCE)
+        assert done.version == version
+    link.cut_once(b"COMMIT", answered=answered, times=3)
+    device.updateContainerContent(made.id, LARGE).result(PATIENCE)
+    assert link.cuts == 7
+    assert device.getContainerContent(made.id).result(PATIENCE) == LARGE
+    cables.check(6)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_database_that_cannot_be_reached_for_a_while_is_waited_for(cables: Cables) -> None:
+    link, device = cables.to_database, cables.device
+    assert link is not None
+    made = device.createContainer(b"one").result(PATIENCE)
+    link.cut()
+    promise = device.updateContainerHeader(made.id, {"n": 2})
+    with pytest.raises(TimeoutError):
+        promise.result(1.0)
+    link.heal()
+    assert promise.result(PATIENCE).version == 2
+    cables.check(2)

@@ -1,0 +1,21 @@
+"""A short history under cuts and kills; `make crash` has long ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from assurance.faults.histories import run
+
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_what_clients_were_told_under_cuts_and_kills_has_an_order(
+    engine: str, tmp_path: Path
+) -> None:
+    report = run(engine, 1, seed=3, folder=tmp_path, seconds=4.0)
+    assert report.violations == []
+    assert report.histories == 3
+    assert report.operations > 15

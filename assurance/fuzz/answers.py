@@ -1,0 +1,320 @@
+"""What a client is answered with: problems, headers of containers, and pages of the event log."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import itertools
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any, Final, Literal, TypedDict
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+
+from assurance.fuzz import bombs, mutation
+from assurance.fuzz.engine import Target, kept
+from assurance.fuzz.messagepack import write
+from assurance.fuzz.messages import named
+from assurance.fuzz.served import drive
+from scbroker.client import events
+from scbroker.client.containers.header import decode_header, encode_header
+from scbroker.client.http.transport import Endpoint, Transport
+from scbroker.client.users.session import Session
+from scbroker.client.users.trust_store import MemoryTrustStore
+from scbroker.errors import (
+    BrokerFaultError,
+    BrokerUnavailableError,
+    ForkError,
+    IntegrityError,
+    InvalidArgumentError,
+    RollbackError,
+    TooLargeError,
+    UnreachableError,
+)
+from scbroker.wire.codec import encode
+from scbroker.wire.events import NO_EVENTS, Event, Events
+from scbroker.wire.problems import MAX_PROBLEM, STATUS, error_of, problem_of
+from tests.vectors.cast import START, cast
+
+_ID: Final = "bf00888a-fba6-8c71-9cf0-0a8aa7589293"
+
+
+# Problems.
+
+_ANSWER: Final = msgspec.msgpack.Decoder(tuple[int, bytes, str | None])
+
+
+def _problem(data: bytes) -> None:
+    """[status, body, Retry-After]. Whatever comes stands for an error, and none is raised."""
+    try:
+        status, body, retry_after = _ANSWER.decode(data)
+    except (ValueError, RecursionError):
+        return
+    found = error_of(status, body, retry_after)
+    kept(type(found) in {*STATUS, UnreachableError}, "an error that the protocol does not know")
+    words = str(found)
+    kept(words.isprintable() and 0 < len(words) <= 600, "words that are not for people")
+    if isinstance(found, BrokerUnavailableError):
+        wait = found.retryAfter
+        kept(
+            wait is None or (0 <= wait < 100_000 and str(int(wait)) == str(int(retry_after or ""))),
+            "a wait",
+        )
+    if type(found) in STATUS:
+        again = error_of(status, msgspec.json.encode(problem_of(found)), retry_after)
+        kept((type(again), str(again)) == (type(found), words), "it does not come back as it was")
+    code = _code_of(body)
+    kept(code is None or code == found.code, "another error than was said")
+
+
+def _code_of(body: bytes) -> str | None:
+    """The code of a body that is beyond doubt a problem of the protocol."""
+    try:
+        found = json.loads(body.decode("utf-8")) if len(body) <= MAX_PROBLEM else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or body.count(b'"') != 2 * (
+        len(found) + sum(isinstance(v, str) for v in found.values())
+    ):
+        return None
+    kinds = {"type": str, "title": str, "detail": str, "code": str, "status": int}
+    if found.keys() != kinds.keys() or any(
+        type(found[key]) is not kind for key, kind in kinds.items()
+    ):
+        return None
+    if abs(found["status"]) >= 2**63:
+        return None
+    codes = {kind.code for kind in STATUS}
+    return str(found["code"]) if found["code"] in codes else None
+
+
+def _problems() -> list[bytes]:
+    body = b'{"type":"about:blank","title":"t","status":429,"detail":"d","code":"throttled"}'
+    return [
+        write([429, body, "17"]), write([404, body.replace(b"throttled", b"not-found"), None]),
+        write([503, b"", "1"]), write([502, b"<html>", None]), write([500, b"{}", None]),
+    ]  # fmt: skip
+
+
+def _problem_bombs() -> Iterator[bytes]:
+    body = b'{"type":"about:blank","title":"t","status":429,"code":"throttled","detail":%s}'
+    for bomb in bombs.in_json():
+        yield write([429, bomb, None])
+        yield write([429, body % bomb, "1" * 1000])
+
+
+# Headers.
+
+
+class Struct(msgspec.Struct):
+    name: str
+    count: int = 0
+
+
+class Tagged(msgspec.Struct, tag="a", forbid_unknown_fields=True):
+    pass
+
+
+class Other(msgspec.Struct, tag="b"):
+    inner: list[Struct] = []
+
+
+@dataclasses.dataclass
+class DataClass:
+    name: str
+    count: int
+
+
+@attrs.define
+class Attrs:
+    name: str
+    count: int
+
+
+class Typed(TypedDict, total=False):
+    name: str
+    count: int
+
+
+class Model(pydantic.BaseModel):
+    name: str
+    count: int
+    when: dt.datetime | None = None
+
+
+class Colour(enum.Enum):
+    Red = "red"
+
+
+HEADERS: Final[dict[str, Any]] = {
+    "Any": Any, "dict": dict, "list[int]": list[int], "dict[str, int]": dict[str, int], "set[str]": set[str],
+    "tuple[int, str]": tuple[int, str], "int": int, "float": float, "str": str, "bytes": bytes, "bool": bool,
+    "Decimal": decimal.Decimal, "datetime": dt.datetime, "date": dt.date, "time": dt.time,
+    "timedelta": dt.timedelta, "UUID": uuid.UUID, "Colour": Colour, "Literal": Literal["red", 1],
+    "Struct": Struct, "DataClass": DataClass, "Attrs": Attrs, "Typed": Typed, "Model": Model,
+    "Tagged | Other": Tagged | Other, "dict[int, Decimal]": dict[int, decimal.Decimal],
+    "list[Struct]": list[Struct], "frozenset[int]": frozenset[int], "int | None": int | None,
+    "dict[datetime, bytes]": dict[dt.datetime, bytes], "dict[UUID, float]": dict[uuid.UUID, float],
+}  # fmt: skip
+
+
+def _header(data: bytes) -> None:
+    name, text = named(data)
+    if name not in HEADERS:
+        return
+    found = decode_header(text, HEADERS[name])
+    written = encode_header(found)
+    if written is None:
+        kept(text.strip(b" \t\r\n") == b"null", "something passed for nothing")
+        return
+    again = decode_header(written, HEADERS[name])
+    # By their words: what is no number is not equal to itself.
+    kept(_shown(again) == _shown(found), "it does not come back as it was")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (set, frozenset)):
+        return str(sorted(map(repr, value)))
+    return repr(value)
+
+
+def _headers() -> list[bytes]:
+    texts = {
+        "Any": b'{"name":[1,null,true,0.5,"x"]}', "dict": b'{"name":{}}', "list[int]": b"[1,2]",
+        "dict[str, int]": b'{"a":1}', "set[str]": b'["a","b"]', "tuple[int, str]": b'[1,"a"]', "int": b"1",
+        "float": b"1.5", "str": b'"a"', "bytes": b'"AA=="', "bool": b"true", "Decimal": b'"1.5"',
+        "datetime": b'"2026-01-01T00:00:00Z"', "date": b'"2026-01-01"', "time": b'"00:00:00"',
+        "timedelta": b'"PT1S"', "UUID": b'"' + _ID.encode() + b'"', "Colour": b'"red"', "Literal": b"1",
+        "Tagged | Other": b'{"type":"b","inner":[{"name":"x","count":1}]}',
+        "dict[int, Decimal]": b'{"1":"2.5"}', "list[Struct]": b'[{"name":"x"}]', "frozenset[int]": b"[1]",
+        "int | None": b"null", "dict[datetime, bytes]": b'{"2026-01-01T00:00:00Z":"AA=="}',
+        "dict[UUID, float]": b'{"' + _ID.encode() + b'":1.5}',
+        "Model": b'{"name":"x","count":1,"when":"2026-01-01T00:00:00Z"}',
+    }  # fmt: skip
+    return [name.encode() + b"\n" + texts.get(name, b'{"name":"x","count":1}') for name in HEADERS]
+
+
+def _header_bombs() -> Iterator[bytes]:
+    for number, name in enumerate(HEADERS):
+        for bomb in itertools.islice(bombs.in_json(), number % 5, None, 5):
+            yield name.encode() + b"\n" + bomb
+
+
+# The event log, page by page.
+
+
+_PAGES: Final = msgspec.msgpack.Decoder(tuple[bool, list[bytes], list[bytes]])
+
+
+class _Pages(Transport):
+    def __init__(self, pages: list[bytes]) -> None:
+        super().__init__(
+            Endpoint("https://broker.example", uuid.UUID(int=1), "fuzz", None, None, 1.0)
+        )
+        self._pages = pages[::-1]
+
+    async def _send(self, *_: object) -> bytes:
+        return (
+            self._pages.pop() if self._pages else write({"events": [], "firstId": 1, "lastId": 1})
+        )
+
+
+def _events(data: bytes) -> None:
+    """[filtered, [page, ...], [page, ...]]: what is answered at a first look, and at a second one."""
+    try:
+        filtered, first, second = _PAGES.decode(data)
+    except (ValueError, RecursionError):
+        return
+    session = Session(
+        _Pages([]), cast()["alice"].ring(), MemoryTrustStore().open(uuid.UUID(int=1), b"")
+    )
+    session._token, session._expires = "token", float("inf")
+    looks, highest = [], 0
+    for pages in (first, second):
+        session.transport = _Pages(pages)
+        criteria: events.Criteria = {"containerType": "note"} if filtered else {}
+        looks.append(drive(events.events(session, criteria)))
+        ids = [event.id for event in looks[-1]]
+        kept(ids == sorted(set(ids)), "events out of order")
+        highest = max(highest, *ids, 0)
+        if not filtered and ids:
+            kept(ids == list(range(ids[0], ids[-1] + 1)), "a gap in the log")
+    if not filtered and looks[0] and looks[1]:
+        again = [event for event in looks[1] if event.id <= looks[0][-1].id]
+        kept(looks[1][0].id >= looks[0][0].id, "what was dropped is there again")
+        kept(again == looks[0][len(looks[0]) - len(again) :], "another log than was seen before")
+        kept(looks[1][-1].id >= highest, "a shorter log than was seen before")
+
+
+def _page(
+    count: int,
+    last: int | None = None,
+    first: int = 1,
+    version: int = 1,
+    kept: int = 1,
+    dropped: bytes = NO_EVENTS,
+) -> bytes:
+    found = [
+        Event(
+            id=first + n, eventType="Updated", containerId=_ID, containerType="note", date=START,
+            version=version, relatedUserId=None, applicationName="a", changes=["header"],
+            salt=bytes(16),
+        )
+        for n in range(count)
+    ]  # fmt: skip
+    end = first + count - 1 if last is None else last
+    return encode(Events(events=found, firstId=kept, lastId=end, droppedDigest=dropped))
+
+
+def _event_pages() -> list[bytes]:
+    return [
+        write([False, [_page(2)], [_page(3)]]),
+        write([True, [_page(1, 3, 2)], [_page(1, 3, 3)]]),
+        write([False, [_page(2)], [_page(1)]]),
+        write([False, [_page(2)], [_page(2, None, 1, 2)]]),
+        write([False, [_page(1, 2)], []]),
+        write([False, [_page(2)], [_page(1, None, 3, 1, 3, b"x" * 32)]]),
+        write([False, [_page(2, None, 3, 1, 3)], [_page(3, None, 3, 1, 3)]]),
+        write([False, [], []]),
+    ]
+
+
+@contextlib.contextmanager
+def _few_events() -> Iterator[None]:
+    """A million events are too many; here two thousand and a half are, which is soon reached."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(events, "_MOST", 2500)
+        yield
+
+
+def _event_bombs() -> Iterator[bytes]:
+    full = [_page(1000, 10**6, 1 + 1000 * n) for n in range(3)]
+    yield write([False, full, full])
+    yield from bombs.in_messagepack(write([False, [_page(1)], []]))
+    for bomb in bombs.in_messagepack(_page(1)):
+        yield write([False, [bomb], []])
+    yield write([False, [_page(1000, 2**53 - 1)] * 3, []])
+
+
+_IN_WORDS: Final = mutation.mixed(mutation.in_words, mutation.in_bytes)
+_ARGUMENT: Final = (InvalidArgumentError,)
+
+TARGETS: Final = (
+    Target("problem", _problem, (), _problems,
+           mutation.mixed(mutation.in_messagepack, mutation.in_bytes, mutation.in_words), _problem_bombs),
+    Target("header", _header, _ARGUMENT, _headers,
+           mutation.mixed(mutation.in_named_json, mutation.in_words, mutation.in_bytes), _header_bombs,
+           memory=80, seconds=4.0),  # an empty dict has 64 bytes; msgspec takes 9 us for 1e308
+    Target(
+        "events", _events, (BrokerFaultError, IntegrityError, RollbackError, ForkError, TooLargeError),
+        _event_pages, mutation.mixed(mutation.in_messagepack, mutation.in_bytes), _event_bombs,
+        _few_events, memory=60,  # 160 bytes become two objects, each with several more
+    ),
+)  # fmt: skip

@@ -1,0 +1,240 @@
+"""A running broker under requests made from its own OpenAPI document: no fault, no answer that it lacks.
+
+For longer, and on both engines: `make fuzz TARGETS=openapi`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import jsonschema_rs
+import msgspec
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.errors import FailureGroup
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from assurance.fuzz.messagepack import write
+from assurance.fuzz.openapi import (
+    AUTH,
+    QUERY,
+    Scene,
+    documented,
+    in_the_document,
+    on_the_wire,
+    operation_of,
+    schema,
+)
+from scbroker.server.app import OPERATIONS
+from scbroker.server.operation import Operation
+from scbroker.wire.codec import (
+    API_KEY_HEADER,
+    APPLICATION_HEADER,
+    MESSAGE,
+    PROTOCOL,
+    PROTOCOL_HEADER,
+)
+from tests.kit.brokers import ENGINES, BrokerProcess, Wire
+from tests.kit.writers import Story, User
+from tests.server.conftest import NewUser, new_user
+
+__all__ = ["new_user"]  # a fixture
+
+SECONDS: Final = float(os.environ.get("FUZZ_SECONDS", "0"))
+SEED: Final = int(os.environ.get("FUZZ_SEED", "0"))
+ROUNDS: Final = 12 if SECONDS else 6
+CHECKS: Final[list[Any]] = [
+    not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance,
+]  # fmt: skip
+LABELS: Final = [f"{operation.method} {operation.path}" for operation in OPERATIONS]
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+
+@pytest.fixture
+def scene(broker: BrokerProcess, new_user: NewUser) -> Scene:
+    alice, bob = new_user(broker.new_user(AUTH)), new_user()
+    story = Story(alice).created({alice: 511, bob: 11}, header=b"{}", type="note")
+    part = story.upload(alice, bytes(70_000))
+    story.tell(alice, story.follow(alice, content=part))
+    return Scene(alice, bob, story, part.partId)
+
+
+class Sender:
+    """Sends cases, mended as far as they are to be let in, and checks each answer."""
+
+    def __init__(self, broker: BrokerProcess, scene: Scene, make_user: Callable[[], User]) -> None:
+        self.broker, self.scene, self.make_user = broker, scene, make_user
+        self.seen: Counter[int] = Counter()
+
+    def right(self, described: Any) -> Any:
+        """The request that does what the operation is for."""
+        operation = operation_of(described.label)
+        body, path = self.scene.right(operation, self.make_user)
+        paths = {name: values[0] for name, values in self.scene.path.items()} | path
+        needed = {field.encode_name for field in msgspec.structs.fields(operation.query)}
+        return described.Case(
+            path_parameters={n: paths[n] for n in paths if f"{{{n}}}" in operation.path},
+            query={name: value for name, value in QUERY.items() if name in needed},
+            headers=self._headers(),
+            **({} if operation.message is None else {"body": body}),
+        )
+
+    def send_drawn(self, case: Any, draw: Draw) -> None:
+        operation = operation_of(case.operation.label)
+        for name, value in self._headers().items():
+            if draw(st.integers(0, 19)):
+                case.headers[name] = value
+        for name, values in self.scene.path.items():
+            if name in case.path_parameters and draw(st.integers(0, 3)):
+                case.path_parameters[name] = draw(st.sampled_from(values))
+        if "containerId" in case.query and draw(st.booleans()):
+            case.query["containerId"] = self.scene.path["containerId"][0]
+        if operation.message is bytes:
+            case.body = draw(st.sampled_from([b"", bytes(72), bytes(1000)]))
+        elif operation.message is not None and draw(st.integers(0, 2)) == 0:
+            self._mend_body(case, operation, draw)
+        self.send(case)
+
+    def _mend_body(self, case: Any, operation: Operation, draw: Draw) -> None:
+        """The right message, with at most one field as it was drawn."""
+        body, path = self.scene.right(operation, self.make_user)
+        if isinstance(case.body, dict):
+            names = sorted(name for name in case.body if name in body)
+            body |= {name: case.body[name] for name in names[: draw(st.integers(0, 1))]}
+        case.body = body
+        case.path_parameters |= path
+
+    def _headers(self) -> dict[str, str]:
+        return {
+            PROTOCOL_HEADER: PROTOCOL,
+            API_KEY_HEADER: str(self.broker.api_key),
+            APPLICATION_HEADER: "fuzz",
+            "Authorization": f"Bearer {self.scene.user.wire.token}",
+        }
+
+    def send(self, case: Any) -> None:
+        operation = operation_of(case.operation.label)
+        answer = case.call(base_url=self.broker.url)
+        self.seen[answer.status_code] += 1
+        check(case, answer)
+        if answer.status_code < 400 and operation.message not in (None, bytes):
+            check_message(case.body, operation)
+        user = self.scene.user
+        if answer.status_code == 401 or case.operation.label == "DELETE /v1/sessions/current":
+            user.wire.log_in(user.ring)
+        if answer.status_code in (200, 201) and operation.path.endswith("/records/{version}"):
+            # A record was taken that the story knows nothing of: another goes on from here.
+            grants = {user: 511, self.scene.other: 11}
+            self.scene.story = Story(user).created(grants, header=b"{}", type="note")
+
+
+def check(case: Any, answer: Any) -> None:
+    """Raises unless the answer is one that the document describes, and no fault."""
+    operation = operation_of(case.operation.label)
+    case.validate_response(answer, checks=CHECKS)
+    status = answer.status_code
+    assert status < 500
+    assert answer.headers.get(PROTOCOL_HEADER.lower()) == [PROTOCOL]
+    if status >= 400:
+        problem = answer.json()
+        described = documented()["paths"][operation.path][operation.method.lower()]
+        assert problem["status"] == status
+        assert problem["code"] in described["responses"][str(status)]["description"].split(", ")
+        assert status != 429 or int(answer.headers["retry-after"][0]) > 0
+
+
+def check_message(body: Any, operation: Operation) -> None:
+    """Raises unless what was taken is what the document allows."""
+    assert operation.message is not None
+    found = {
+        "$ref": f"#/components/schemas/{operation.message.__name__}",
+        "components": documented()["components"],
+    }
+    sent = on_the_wire(body, msgspec.inspect.type_info(operation.message))
+    jsonschema_rs.validate(found, in_the_document(sent))
+
+
+@pytest.mark.parametrize("engine", ENGINES if SECONDS else ["sqlite"], indirect=True)
+@pytest.mark.parametrize("label", LABELS)
+def test_every_answer_is_one_that_the_document_describes_and_none_is_a_fault(
+    broker: BrokerProcess, new_user: NewUser, scene: Scene, label: str
+) -> None:
+    """Nothing that the document does not allow is taken, either."""
+    method, path = label.split(" ", 1)
+    operation = schema()[path][method]
+    sender = Sender(broker, scene, new_user)
+    sender.send(sender.right(operation))
+    assert max(sender.seen) < 400
+    until, number = time.monotonic() + SECONDS / len(LABELS) / len(ENGINES), SEED
+    while True:
+        for mode in schemathesis.GenerationMode:
+            _draw(sender, operation.as_strategy(generation_mode=mode), number)
+        number += 1
+        if time.monotonic() >= until:
+            break
+    assert sum(sender.seen.values()) > ROUNDS
+
+
+def _draw(sender: Sender, cases: st.SearchStrategy[Any], number: int) -> None:
+    @seed(number)
+    @settings(
+        max_examples=ROUNDS,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=cases, data=st.data())
+    def one(case: Any, data: st.DataObject) -> None:
+        sender.send_drawn(case, data.draw)
+
+    one()
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_the_document_is_the_one_that_the_broker_serves(wire: Wire) -> None:
+    assert msgspec.json.decode(wire.call("GET", "/openapi.json").expect(200).body) == documented()
+
+
+PLANTED: Final[dict[str, dict[str, Any]]] = {
+    "a fault": {"status_code": 500},
+    "a status that the document lacks": {"status_code": 418},
+    "another field": {"content": write({"hash": None, "generation": 1, "more": 0})},
+    "a value of another type": {"content": write({"hash": None, "generation": "1"})},
+    "a field too few": {"content": write({"hash": None})},
+    "another content type": {"headers": {"content-type": ["text/plain"]}},
+    "no protocol version": {"headers": {"content-type": [MESSAGE]}},
+}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_answer_that_the_document_lacks_is_reported(
+    broker: BrokerProcess, scene: Scene, new_user: NewUser, planted: str
+) -> None:
+    sender = Sender(broker, scene, new_user)
+    case = sender.right(schema()["/v1/key-file"]["GET"])
+    answer = case.call(base_url=broker.url)
+    for name, value in PLANTED[planted].items():
+        setattr(answer, name, value)
+    with pytest.raises((AssertionError, FailureGroup)):
+        check(case, answer)
+
+
+def test_a_message_that_the_document_does_not_allow_is_reported_where_it_was_taken() -> None:
+    operation = operation_of("POST /v1/users/{userId}/key-file/open")
+    check_message({"auth": "A" * 43 + "="}, operation)
+    for body in ({"auth": "AA=="}, {}, {"auth": "A" * 43 + "=", "more": 1}):
+        with pytest.raises(jsonschema_rs.ValidationError):
+            check_message(body, operation)

@@ -1,0 +1,372 @@
+"""mainQueue: handlers on the main thread, through whatever runs there, and none of them lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from scbroker import BrokerError
+from scbroker.client.calls.main_queue import MainQueue
+from tests.kit.scripts import run_script
+
+PATIENCE = 9.0
+
+
+@pytest.fixture
+def queue() -> Iterator[MainQueue]:
+    """A queue of the test's own: the process's one is shared."""
+    queue = MainQueue()
+    yield queue
+    assert queue.run(0), "nothing is left behind"
+
+
+def in_thread(work: Any) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_work_runs_on_the_main_thread_in_order_whoever_submits_it(queue: MainQueue) -> None:
+    seen: list[tuple[int, threading.Thread]] = []
+
+    def note(number: int) -> int:
+        seen.append((number, threading.current_thread()))
+        return number * 2
+
+    futures = [queue.submit(note, 0)]
+    in_thread(lambda: futures.append(queue.submit(note, 1)))
+    futures.append(queue.submit(note, 2))
+    assert seen == []
+    assert queue.run(PATIENCE)
+    assert seen == [(number, threading.main_thread()) for number in range(3)]
+    assert [future.result() for future in futures] == [0, 2, 4]
+
+
+def test_run_waits_for_what_is_under_way_and_for_what_that_submits(queue: MainQueue) -> None:
+    seen: list[str] = []
+    queue.expect("work")
+
+    def first() -> None:
+        seen.append("first")
+        queue.submit(seen.append, "second")
+
+    def later() -> None:
+        time.sleep(0.05)
+        queue.submit(first)
+        queue.arrived("work")
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    assert queue.run(PATIENCE)
+    thread.join()
+    assert seen == ["first", "second"]
+
+
+def test_run_gives_up_in_time_and_says_so(queue: MainQueue) -> None:
+    queue.expect("work")
+    began = time.monotonic()
+    assert not queue.run(0.05)
+    assert not queue.run(0)
+    assert 0.05 <= time.monotonic() - began < 2
+    queue.arrived("work")
+    assert queue.run(0)
+
+
+def test_run_is_for_the_main_thread(queue: MainQueue) -> None:
+    def wrong() -> None:
+        with pytest.raises(BrokerError.invalidArgumentError, match="main thread"):
+            queue.run()
+
+    in_thread(wrong)
+
+
+def test_waiting_on_the_main_thread_for_its_own_work_is_refused(queue: MainQueue) -> None:
+    """It would wait for ever. Any other thread may wait, and the main one once it is done."""
+    future = queue.submit(lambda: 7)
+    with pytest.raises(BrokerError.invalidArgumentError, match="wait for ever"):
+        future.result()
+    with pytest.raises(BrokerError.invalidArgumentError, match="wait for ever"):
+        future.result(1)
+    with pytest.raises(BrokerError.invalidArgumentError, match="wait for ever"):
+        future.exception()
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(future.result(PATIENCE)))
+    thread.start()
+    assert queue.run(PATIENCE)
+    thread.join()
+    assert found == [7]
+    assert future.result() == 7
+
+
+def test_an_exception_goes_to_the_future_and_the_queue_goes_on(queue: MainQueue) -> None:
+    broken, fine = queue.submit(lambda: 1 / 0), queue.submit(lambda: 1)
+    assert queue.run(PATIENCE)
+    with pytest.raises(ZeroDivisionError):
+        broken.result()
+    assert fine.result() == 1
+
+
+def test_what_was_cancelled_does_not_run(queue: MainQueue) -> None:
+    seen: list[int] = []
+    assert queue.submit(seen.append, 1).cancel()
+    assert queue.run(PATIENCE)
+    assert seen == []
+
+
+def test_in_an_event_loop_of_the_main_thread_the_loop_runs_the_work(queue: MainQueue) -> None:
+    """Without anybody calling `run`, and also what another thread submits."""
+    seen: list[Any] = []
+
+    def submit() -> None:
+        queue.submit(seen.append, 1)
+        queue.arrived("work")
+
+    other = threading.Thread(target=submit)
+
+    async def main() -> None:
+        queue.expect("work")
+        other.start()
+        queue.submit(lambda: seen.append(threading.current_thread()))
+        assert seen == []
+        while len(seen) < 2:  # noqa: ASYNC110 - the work knows no loop
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    other.join(PATIENCE)
+    assert set(seen) == {1, threading.main_thread()}
+
+
+def test_a_loop_of_another_thread_is_not_taken_for_the_main_ones(queue: MainQueue) -> None:
+    seen: list[threading.Thread] = []
+
+    async def elsewhere() -> None:
+        queue.notice_loop()
+        queue.submit(lambda: seen.append(threading.current_thread()))
+        await asyncio.sleep(0.02)
+
+    in_thread(lambda: asyncio.run(elsewhere()))
+    assert seen == []
+    assert queue.run(PATIENCE)
+    assert seen == [threading.main_thread()]
+
+
+@pytest.mark.parametrize("ended", ["closed", "stopped"])
+def test_nothing_is_lost_when_a_loop_ends_and_another_begins(queue: MainQueue, ended: str) -> None:
+    """Work that comes between two loops runs in the second, as soon as that one is noticed."""
+    seen: list[int] = []
+
+    async def notice() -> None:
+        queue.notice_loop()
+        await asyncio.sleep(0)
+
+    first = asyncio.new_event_loop()
+    first.run_until_complete(notice())
+    if ended == "closed":
+        first.close()
+    queue.submit(seen.append, 1)
+    queue.submit(seen.append, 2)
+    assert seen == []
+
+    async def second() -> None:
+        queue.notice_loop()
+        while len(seen) < 2:  # noqa: ASYNC110 - the work knows no loop
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(second(), PATIENCE))
+    assert seen == [1, 2]
+    first.close()
+
+
+def test_nothing_is_lost_when_a_loop_ends_and_the_script_goes_on(queue: MainQueue) -> None:
+    seen: list[int] = []
+
+    async def main() -> None:
+        queue.expect("work")
+
+    asyncio.run(main())
+    queue.submit(seen.append, 1)
+    queue.arrived("work")
+    assert queue.run(PATIENCE)
+    assert seen == [1]
+
+
+IN_A_LOOP = """
+import asyncio, sys, threading
+{}
+from scbroker import mainQueue
+import uvloop
+
+def submit(handler):
+    threading.Thread(target=mainQueue.submit, args=(handler,)).start()
+
+async def main():
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()  # the loop sleeps until a handler wakes it
+    submit(lambda: done.set_result(
+        threading.current_thread() is threading.main_thread() and asyncio.get_running_loop() is loop))
+    return await asyncio.wait_for(done, 30)
+
+def run_twice(loop):
+    return loop.run_until_complete(main()), loop.run_until_complete(main())
+
+print(asyncio.run(main()), asyncio.run(main()))
+print(uvloop.run(main()), uvloop.run(main()))
+print(*run_twice(asyncio.new_event_loop()))
+print(*run_twice(uvloop.new_event_loop()))
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    print(runner.run(main()), runner.run(main()))
+with asyncio.Runner() as runner:
+    print(runner.run(main()), runner.run(main()))
+"""
+
+
+@pytest.mark.parametrize("before", ["", "import uvloop"], ids=["after scbroker", "before scbroker"])
+def test_each_kind_of_loop_on_the_main_thread_runs_what_another_thread_submits(
+    before: str,
+) -> None:
+    """No code of scbroker runs on the main thread meanwhile; uvloop is imported before it or after."""
+    done = run_script(IN_A_LOOP.format(before))
+    assert (done.stdout, done.stderr) == ("True True\n" * 6, "")
+
+
+@pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
+def test_a_job_that_waited_runs_in_the_next_loop_though_nothing_else_is_called(loops: str) -> None:
+    done = run_script(
+        f"""
+        import asyncio, threading, {loops}
+        from scbroker import mainQueue
+
+        async def main():
+            async with asyncio.timeout(30):
+                while len(ran) < number:
+                    await asyncio.sleep(0.001)
+
+        ran, number = [], 0
+        for number in (1, 2):  # between loops too
+            thread = threading.Thread(target=mainQueue.submit, args=(ran.append, number))
+            thread.start()
+            thread.join()
+            {loops}.run(main())
+        print(ran)
+        """
+    )
+    assert (done.stdout, done.stderr) == ("[1, 2]\n", "")
+
+
+@pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
+def test_a_loop_that_ran_before_scbroker_was_imported_by_another_thread_runs_the_work(
+    loops: str,
+) -> None:
+    done = run_script(
+        f"""
+        import asyncio, {loops}
+
+        async def main():
+            done = asyncio.get_running_loop().create_future()
+
+            def work():
+                from scbroker import mainQueue
+                mainQueue.submit(done.set_result, "ran")
+
+            await asyncio.to_thread(work)
+            print(await asyncio.wait_for(done, 30))
+
+        {loops}.run(main())
+        """
+    )
+    assert (done.stdout, done.stderr) == ("ran\n", "")
+
+
+def test_a_loop_that_moved_to_another_thread_does_not_run_the_main_threads_work(
+    queue: MainQueue,
+) -> None:
+    seen: list[threading.Thread] = []
+
+    async def notice() -> None:
+        queue.notice_loop()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(notice())
+    queue.submit(lambda: seen.append(threading.current_thread()))
+    in_thread(lambda: loop.run_until_complete(asyncio.sleep(0.02)))
+    loop.close()
+    assert seen == []
+    assert queue.run(PATIENCE)
+    assert seen == [threading.main_thread()]
+
+
+def test_a_process_that_ends_names_each_operation_whose_handler_did_not_run() -> None:
+    """Once, and also what is still under way; not what ran."""
+    done = run_script("""
+from scbroker import mainQueue
+def getReminder(): pass
+def getEvents(): pass
+mainQueue.submit(getReminder)
+mainQueue.run()
+mainQueue.submit(getEvents)
+mainQueue.submit(getEvents)
+mainQueue.expect("createContainer")
+""")
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "The process ends before these handlers ran: createContainer, getEvents. Call mainQueue.run() on "
+        "the main thread, run an event loop there, or pass queue=."
+    ]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_the_child_of_a_fork_leaves_to_its_parent_what_waited() -> None:
+    done = run_script("""
+import os, sys
+from scbroker import mainQueue
+mainQueue.submit(print, "the parent's")
+mainQueue.expect("work")
+if os.fork() == 0:
+    mainQueue.submit(print, "the child's")
+    sys.exit(0 if mainQueue.run(0) else 1)
+print(os.wait()[1], flush=True)
+mainQueue.arrived("work")
+mainQueue.run()
+""")
+    assert done.stdout.splitlines() == ["the child's", "0", "the parent's"]
+    assert done.stderr == ""
+
+
+def test_run_lets_an_interrupt_through() -> None:
+    """Ctrl-C ends a script that waits in `run`, as it ends any other."""
+    done = run_script("""
+import os, signal, threading
+from scbroker import mainQueue
+mainQueue.expect("work")
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    mainQueue.run(30)
+except KeyboardInterrupt:
+    print("interrupted")
+mainQueue.arrived("work")
+""")
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+
+
+def test_an_interrupt_or_an_exit_inside_a_handler_ends_the_script() -> None:
+    for ending, expected in (("raise KeyboardInterrupt", -2), ("sys.exit(3)", 3)):
+        done = run_script(f"""
+import sys
+from scbroker import mainQueue
+
+def handler():
+    {ending}
+
+mainQueue.submit(handler)
+mainQueue.run(30)
+print("still here")
+""")
+        assert done.returncode == expected
+        assert done.stdout == ""

@@ -1,0 +1,917 @@
+"""Both call styles over a real broker: one body, one outcome, exactly one handler, never in between."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+import gc
+import logging
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    Container,
+    ContainerAccessLevel,
+    ContainerEvent,
+    ContentReader,
+    Header,
+    KeyRing,
+    MemoryTrustStore,
+    NewContainer,
+    Promise,
+    PublicKey,
+    SecuredContainer,
+    ServerProvider,
+    keys,
+    mainQueue,
+)
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.crypto import seal
+from scbroker.crypto.seal import Octets
+from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account
+from tests.kit.brokers import BrokerProcess
+from tests.kit.declared import HOMES
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Go, Network, refused
+from tests.kit.scripts import run_script
+
+VOID = object()
+PATIENCE = 30.0
+EVERY_PERMISSION = ContainerAccessLevel.DefaultOwnerPermissions
+
+
+@dataclass
+class Handlers:
+    """Both handlers, and what they were called with, where."""
+
+    completed: list[tuple[Any, ...]] = field(default_factory=list)
+    failed: list[Any] = field(default_factory=list)
+    threads: list[threading.Thread] = field(default_factory=list)
+    _called: threading.Event = field(default_factory=threading.Event)
+
+    def completionHandler(self, *result: Any) -> None:  # noqa: N802 - the interface's name
+        self.threads.append(threading.current_thread())
+        self.completed.append(result)
+        self._called.set()
+
+    def errorHandler(self, error: BrokerError) -> None:  # noqa: N802 - the interface's name
+        self.threads.append(threading.current_thread())
+        self.failed.append(error)
+        self._called.set()
+
+    @property
+    def style(self) -> dict[str, Any]:
+        return {"completionHandler": self.completionHandler, "errorHandler": self.errorHandler}
+
+    def wait(self) -> None:
+        assert self._called.wait(PATIENCE), "no handler was called"
+
+    @property
+    def calls(self) -> int:
+        return len(self.completed) + len(self.failed)
+
+
+def call(provider: ServerProvider, name: str, **arguments: Any) -> Any:
+    """Calls an operation in whatever style the arguments say."""
+    return getattr(provider, name)(**arguments)
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    return Handlers()
+
+
+@pytest.fixture
+def queue() -> Iterator[concurrent.futures.ThreadPoolExecutor]:
+    with concurrent.futures.ThreadPoolExecutor(1, "the-queue") as queue:
+        yield queue
+
+
+@dataclass
+class World:
+    """What an operation needs: a provider with a session, a container of its user, an account."""
+
+    provider: ServerProvider
+    container: uuid.UUID
+    account: Account
+    folder: Path
+
+
+@pytest.fixture
+def world(
+    request: pytest.FixtureRequest, new_provider: NewProvider, account: Account, tmp_path: Path
+) -> World:
+    operation = request.node.callspec.params["operation"]
+    provider = new_provider(account.ring if operation.of_account else True)
+    made = provider.createContainer(b"old", {"old": 1}, type="old").result(PATIENCE)
+    return World(provider, made.id, account, tmp_path)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One way to call one operation, and what comes of it."""
+
+    name: str
+    arguments: Callable[[World], dict[str, Any]]
+    gives: Any
+    """A type of the result, the result itself, or VOID."""
+    needs_session: bool = True
+    form: str = ""
+    of_account: bool = False
+    """Whether it is about a KeyFile that opens, which the session's user has to have then."""
+
+    def __str__(self) -> str:
+        return self.name + self.form
+
+    def call(self, world: World, **style: Any) -> Any:
+        return getattr(world.provider, self.name)(**self.arguments(world), **style)
+
+    def check(self, result: Any) -> None:
+        if isinstance(self.gives, type):
+            assert isinstance(result, self.gives)
+        elif callable(self.gives):
+            assert self.gives(result)
+        else:
+            assert result == self.gives
+
+
+def nothing(_: World) -> dict[str, Any]:
+    return {}
+
+
+def own(world: World) -> dict[str, Any]:
+    return {"containerId": world.container}
+
+
+def to_a_file(world: World) -> dict[str, Any]:
+    return {"containerId": world.container, "path": world.folder / "file"}
+
+
+def with_own(**more: Any) -> Callable[[World], dict[str, Any]]:
+    return lambda world: {"containerId": world.container, **more}
+
+
+def list_of(kind: type) -> Callable[[Any], bool]:
+    return lambda found: bool(found) and all(isinstance(item, kind) for item in found)
+
+
+def by_ring(world: World) -> dict[str, Any]:
+    return {"keyRing": world.account.ring, "userId": world.account.ring.userId}
+
+
+def by_passphrase(world: World) -> dict[str, Any]:
+    return {"userId": world.account.ring.userId, "passphrase": PASSPHRASE}
+
+
+def with_key_file(**more: Any) -> Callable[[World], dict[str, Any]]:
+    return lambda world: {"keyFileData": world.account.key_file, **more}
+
+
+def with_key_file_of_user(world: World) -> dict[str, Any]:
+    return {"userId": world.account.ring.userId, "keyFileData": world.account.key_file}
+
+
+SECRETS = {"password": PASSWORD, "passphrase": PASSPHRASE}
+EVERYTHING = {"content": b"n", "customHeaderObject": None, "accessLevels": None, "type": None}
+OPERATIONS = [
+    Operation(
+        "register",
+        lambda _: SECRETS,
+        bytes,
+        needs_session=False,
+    ),
+    Operation("logIn", by_passphrase, bytes, needs_session=False),
+    Operation("logIn", by_ring, VOID, needs_session=False, form=" with a KeyRing"),
+    Operation("logout", nothing, VOID),
+    Operation("getKeyRing", nothing, KeyRing),
+    Operation("getUserId", nothing, uuid.UUID),
+    Operation("deleteUser", nothing, VOID),
+    Operation("changeCredentials", lambda _: SECRETS, bytes),
+    Operation(
+        "changeCredentials", lambda _: {**SECRETS, "compromised": True}, bytes, form=" compromised"
+    ),
+    Operation(
+        "createOrUpdateKeyFile", with_key_file(**SECRETS, reminder=REMINDER), bytes, of_account=True
+    ),
+    Operation("getKeyFile", lambda _: {"passphrase": PASSPHRASE}, bytes, of_account=True),
+    Operation("deleteKeyFile", nothing, VOID),
+    Operation("needToSyncAccount", with_key_file_of_user, False, of_account=True),
+    Operation("getReminder", lambda world: {"userId": world.account.ring.userId}, REMINDER, False),
+    Operation("createContainer", lambda _: {"content": b"new"}, SecuredContainer),
+    Operation(
+        "createContainers",
+        lambda _: {"containers": [NewContainer(b"one"), NewContainer(b"two")]},
+        list_of(SecuredContainer),
+    ),
+    Operation("updateContainer", with_own(**EVERYTHING), SecuredContainer),
+    Operation("updateContainerHeader", with_own(customHeaderObject=1), SecuredContainer),
+    Operation("updateContainerContent", with_own(content=b"new"), SecuredContainer),
+    Operation("updateContainerAccessLevels", own, VOID),
+    Operation("updateContainerType", with_own(type="new"), VOID),
+    Operation("getContainer", own, Container),
+    Operation(
+        "getContainers", lambda world: {"containerIds": [world.container]}, list_of(Container)
+    ),
+    Operation("getContainerHeader", own, Header({"old": 1})),
+    Operation("getContainerContent", own, b"old"),
+    Operation("saveContainerContent", to_a_file, 3),
+    Operation("openContainerContent", own, ContentReader),
+    Operation("getContainerMetadata", own, Container),
+    Operation("getSecuredContainer", own, SecuredContainer),
+    Operation("deleteContainer", own, VOID),
+    Operation("getPublicKeys", nothing, list_of(PublicKey)),
+    Operation(
+        "getLatestActiveSigningKey",
+        lambda world: {"userId": world.account.ring.userId},
+        PublicKey,
+    ),
+    Operation("getEvents", nothing, list_of(ContainerEvent)),
+]
+each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+DERIVES = {"register", "logIn", "changeCredentials", "createOrUpdateKeyFile", "getKeyFile"}
+"""Those that stretch a secret, which takes its time."""
+ALONE = {"getKeyRing", "getUserId"}
+"""Those that ask no broker."""
+each_quick_operation = pytest.mark.parametrize(
+    "operation", [each for each in OPERATIONS if each.name not in DERIVES], ids=str
+)
+each_that_a_broker_can_fail = pytest.mark.parametrize(
+    "operation", [each for each in OPERATIONS if each.name not in {*ALONE, "logout"}], ids=str
+)
+each_with_session = pytest.mark.parametrize(
+    "operation", [each for each in OPERATIONS if each.needs_session], ids=str
+)
+each_of_a_container = pytest.mark.parametrize(
+    "operation",
+    [
+        each
+        for each in OPERATIONS
+        if each.name[3:].startswith(("Container", "SecuredContainer"))
+        and each.name != "getContainers"  # an error is in its place in the list
+    ]
+    + [
+        each for each in OPERATIONS if each.name.startswith(("updateContainer", "deleteC", "saveC"))
+    ],
+    ids=str,
+)
+
+
+def test_the_table_has_every_operation_of_the_protocol() -> None:
+    assert HOMES.keys() == {each.name for each in OPERATIONS}
+
+
+@each_operation
+def test_in_promise_style_the_promise_carries_the_result(
+    operation: Operation, world: World
+) -> None:
+    """By waiting and by awaiting alike; an await that was cancelled took nothing away."""
+    promise = operation.call(world)
+    assert isinstance(promise, Promise)
+    asyncio.run(begin_to_await(promise))
+    result = promise.result(PATIENCE)
+    assert asyncio.run(awaited(promise)) is result
+    if operation.gives is VOID:
+        assert result is None
+    else:
+        operation.check(result)
+
+
+async def awaited(promise: Promise[Any]) -> Any:
+    return await promise
+
+
+async def begin_to_await(promise: Promise[Any]) -> None:
+    """And give up at once: the task is cancelled, and the operation is not."""
+    task = asyncio.create_task(awaited(promise))
+    await asyncio.sleep(0)
+    if promise.done():
+        await task
+        return
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@each_operation
+def test_in_callback_style_one_handler_runs_once_on_the_queue_with_the_result_or_nothing(
+    operation: Operation,
+    world: World,
+    handlers: Handlers,
+    queue: concurrent.futures.ThreadPoolExecutor,
+) -> None:
+    assert operation.call(world, **handlers.style, queue=queue) is world.provider
+    handlers.wait()
+    queue.shutdown()
+    check_completed(operation, handlers)
+    assert handlers.threads[0].name.startswith("the-queue")
+
+
+def check_completed(operation: Operation, handlers: Handlers) -> None:
+    """One call of one handler: with the result, or with nothing where there is none."""
+    assert (len(handlers.completed), handlers.failed) == (1, [])
+    (result,) = handlers.completed
+    if operation.gives is VOID:
+        assert result == ()
+    else:
+        assert len(result) == 1
+        operation.check(result[0])
+
+
+@each_of_a_container
+def test_a_brokers_error_is_carried_by_the_promise(operation: Operation, world: World) -> None:
+    world.container = uuid.uuid4()
+    promise = operation.call(world)
+    with pytest.raises(BrokerError.notFoundError):
+        promise.result(PATIENCE)
+
+
+@each_of_a_container
+def test_a_brokers_error_goes_to_the_error_handler_alone(
+    operation: Operation,
+    world: World,
+    handlers: Handlers,
+    queue: concurrent.futures.ThreadPoolExecutor,
+) -> None:
+    world.container = uuid.uuid4()
+    assert operation.call(world, **handlers.style, queue=queue) is world.provider
+    handlers.wait()
+    queue.shutdown()
+    assert handlers.completed == []
+    (error,) = handlers.failed
+    assert isinstance(error, BrokerError.notFoundError)
+    assert error.__traceback__ is None
+    assert error.__context__ is None
+
+
+DOWN = BrokerError.unreachableError("No broker answers.")
+
+
+def breaking_off(network: Network) -> None:
+    """From now on nothing gets through."""
+    for method in ("GET", "POST", "PUT", "DELETE"):
+        network.treat(method, "", refused(DOWN))
+
+
+@each_that_a_broker_can_fail
+def test_an_error_on_the_way_is_raised_by_the_promise_and_told_to_the_error_handler_alone(
+    operation: Operation,
+    world: World,
+    handlers: Handlers,
+    queue: concurrent.futures.ThreadPoolExecutor,
+) -> None:
+    with Network() as network:
+        breaking_off(network)
+        with pytest.raises(BrokerError.unreachableError, match="No broker answers"):
+            operation.call(world).result(PATIENCE)
+        assert operation.call(world, **handlers.style, queue=queue) is world.provider
+        handlers.wait()
+        queue.shutdown()
+    assert handlers.completed == []
+    (error,) = handlers.failed
+    assert type(error) is BrokerError.unreachableError
+    assert handlers.threads[0].name.startswith("the-queue")
+
+
+@each_operation
+def test_a_promise_that_is_cancelled_ends_as_cancelled_and_the_provider_goes_on(
+    operation: Operation, world: World
+) -> None:
+    """Cancelled when its first request is under way, or before it began where there is none."""
+    began, go_on = threading.Event(), threading.Event()
+
+    async def stall(go: Go) -> Octets:
+        began.set()
+        await asyncio.sleep(PATIENCE)
+        return await go()
+
+    async def block() -> None:
+        go_on.wait(PATIENCE)
+
+    with Network() as network:
+        for method in ("GET", "POST", "PUT", "DELETE"):
+            network.treat(method, "", stall)
+        if operation.name in ALONE:
+            io_thread.submit("block", block())
+            began.set()
+        promise = operation.call(world)
+        assert began.wait(PATIENCE)
+        assert promise.cancel()
+        go_on.set()
+        for _ in range(2):
+            with pytest.raises(BrokerError.operationCancelledError):
+                promise.result(PATIENCE)
+            with pytest.raises(BrokerError.operationCancelledError):
+                asyncio.run(awaited(promise))
+    provider, ring = world.provider, world.account.ring
+    if operation.name == "logout":
+        provider.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
+    else:
+        assert provider.getContainerContent(world.container).result(PATIENCE) == b"old"
+    assert provider.createContainer(b"x").result(PATIENCE).version == 1
+
+
+@each_with_session
+def test_without_a_session_the_call_itself_raises(
+    operation: Operation, world: World, new_provider: NewProvider
+) -> None:
+    world.provider = new_provider()
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        operation.call(world)
+
+
+@each_with_session
+def test_without_a_session_the_error_handler_is_told_and_nobody_else(
+    operation: Operation,
+    world: World,
+    new_provider: NewProvider,
+    handlers: Handlers,
+    queue: concurrent.futures.ThreadPoolExecutor,
+) -> None:
+    world.provider = new_provider()
+    assert operation.call(world, **handlers.style, queue=queue) is world.provider
+    handlers.wait()
+    queue.shutdown()
+    assert handlers.calls == 1
+    assert isinstance(handlers.failed[0], BrokerError.notAuthenticatedError)
+    assert handlers.threads[0] is not threading.current_thread()
+
+
+WRONG = [
+    ("register", {"password": PASSWORD, "passphrase": ""}),
+    ("logIn", {"userId": "not an id", "passphrase": PASSPHRASE}),
+    ("createContainer", {"content": "text"}),
+    ("createContainer", {"content": b"", "accessLevels": ["alice"]}),
+    ("createContainer", {"content": b"", "type": 7}),
+    ("createContainer", {"content": b"", "progress": 7}),
+    ("createContainers", {"containers": NewContainer(b"")}),
+    ("createContainers", {"containers": [b"content"]}),
+    ("createContainers", {"containers": [NewContainer(b""), NewContainer(b"", type="\0")]}),
+    ("getContainer", {"containerId": "c"}),
+    ("getContainers", {"containerIds": str(uuid.uuid4())}),
+    ("getContainers", {"containerIds": [uuid.uuid4(), "c"]}),
+    ("getContainerContent", {"containerId": 7}),
+    ("saveContainerContent", {"containerId": uuid.uuid4(), "path": "text"}),
+    ("saveContainerContent", {"containerId": uuid.uuid4(), "path": Path("/missing/file")}),
+    ("openContainerContent", {"containerId": "c"}),
+    ("getSecuredContainer", {"containerId": None}),
+    ("updateContainerType", {"containerId": uuid.uuid4(), "ifVersion": "1"}),
+    ("updateContainerType", {"containerId": uuid.uuid4(), "ifVersion": True}),
+    ("getPublicKeys", {"userId": "me"}),
+    ("getPublicKeys", {"keyType": 2}),
+    ("getPublicKeys", {"keyType": True}),
+    ("getLatestActiveSigningKey", {"userId": uuid.uuid4(), "keyType": "signing"}),
+    ("getLatestActiveSigningKey", {"userId": 7}),
+    ("getReminder", {"userId": 7}),
+    ("changeCredentials", {"password": PASSWORD, "passphrase": "weak"}),
+    ("changeCredentials", {"password": PASSWORD, "passphrase": PASSPHRASE, "compromised": 1}),
+    (
+        "createOrUpdateKeyFile",
+        {"keyFileData": b"x", "password": PASSWORD, "passphrase": PASSPHRASE},
+    ),
+    ("createOrUpdateKeyFile", {"keyFileData": "x", "password": PASSWORD, "passphrase": PASSPHRASE}),
+    ("getKeyFile", {"passphrase": ""}),
+    ("getKeyFile", {"passphrase": 7}),
+    ("needToSyncAccount", {"userId": uuid.uuid4(), "keyFileData": b"x"}),
+    ("getEvents", {"eventType": "Renamed"}),
+    ("getEvents", {"eventType": ["Added", 0]}),
+    ("getEvents", {"containerId": "c"}),
+    ("getEvents", {"containerType": 7}),
+    ("getEvents", {"startId": -1}),
+    ("getEvents", {"endId": True}),
+]
+
+
+@pytest.mark.parametrize(
+    "name, arguments", WRONG, ids=[f"{name}-{number}" for number, (name, _) in enumerate(WRONG)]
+)
+def test_a_wrong_argument_is_raised_by_the_call_or_given_to_the_error_handler(
+    alice: ServerProvider, name: str, arguments: dict[str, Any], handlers: Handlers
+) -> None:
+    """In promise style at once, as a ValueError too; in callback style never on the caller's stack."""
+    with pytest.raises(BrokerError.invalidArgumentError) as caught:
+        getattr(alice, name)(**arguments)
+    assert isinstance(caught.value, ValueError)
+    assert getattr(alice, name)(**arguments, **handlers.style) is alice
+    assert handlers.calls == 0
+    assert mainQueue.run(PATIENCE)
+    assert [type(error) for error in handlers.failed] == [BrokerError.invalidArgumentError]
+
+
+MISFITS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
+    ("getContainer", (), {}, r"getContainer\(\) missing a required argument: 'containerId'"),
+    ("getContainer", (), {"nonsense": 1}, "nonsense|containerId"),
+    ("getContainer", (uuid.uuid4(), None, None), {}, r"getContainer\(\) too many positional"),
+    ("register", (PASSWORD,), {}, r"register\(\) missing a required argument: 'passphrase'"),
+    ("register", (), {}, r"register\(\) missing a required argument: 'password'"),
+    ("logIn", (), {}, r"logIn\(\) missing a required argument: 'userId'"),
+    ("logout", (1,), {}, r"logout\(\) too many positional arguments"),
+    ("createContainer", (), {}, r"createContainer\(\) missing a required argument: 'content'"),
+    (
+        "createContainer",
+        (b"",),
+        {"contents": b""},
+        r"createContainer\(\) .*keyword argument 'contents'",
+    ),
+    ("createContainer", (b"", [], "t", None), {"type": "t"}, "multiple values for argument 'type'"),
+    ("updateContainer", (), {"content": b""}, "required argument: 'containerId'"),
+    (
+        "getEvents",
+        (),
+        {"since": 1},
+        "'since'.* It takes: eventType, containerId, .*, completionHandler",
+    ),
+]
+
+
+@pytest.mark.parametrize("name, args, kwargs, message", MISFITS)
+def test_missing_and_unknown_parameters_are_named_by_an_argument_and_type_error(
+    alice: ServerProvider,
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    message: str,
+    handlers: Handlers,
+) -> None:
+    """Raised by the call in promise style, given to the error handler in callback style."""
+    with pytest.raises(BrokerError.invalidArgumentError, match=message) as caught:
+        getattr(alice, name)(*args, **kwargs)
+    assert isinstance(caught.value, TypeError)
+    assert getattr(alice, name)(*args, **kwargs, **handlers.style) is alice
+    assert handlers.calls == 0
+    assert mainQueue.run(PATIENCE)
+    (error,) = handlers.failed
+    assert isinstance(error, TypeError)
+    assert (type(error), str(error)) == (BrokerError.invalidArgumentError, str(caught.value))
+
+
+def test_an_exception_of_an_argument_of_its_own_becomes_a_broker_error(
+    alice: ServerProvider, handlers: Handlers
+) -> None:
+    own: dict[str, AccessLevel] = {}
+
+    def levels() -> Iterator[AccessLevel]:
+        yield own["no level"]
+
+    with pytest.raises(BrokerError, match="KeyError") as caught:
+        call(alice, "createContainer", content=b"", accessLevels=levels())
+    assert isinstance(caught.value.__cause__, KeyError)
+    call(alice, "createContainer", content=b"", accessLevels=levels(), **handlers.style)
+    assert mainQueue.run(PATIENCE)
+    assert [type(error) for error in handlers.failed] == [type(caught.value)]
+
+
+async def coroutine_handler(*_: object) -> None:
+    """What nobody would await."""
+
+
+class CoroutineObject:
+    async def __call__(self, *_: object) -> None:
+        """What nobody would await either."""
+
+
+NO_HANDLERS: list[Any] = [
+    None,
+    "print",
+    coroutine_handler,
+    functools.partial(coroutine_handler, 1),
+    CoroutineObject(),
+]
+BAD_STYLES: list[dict[str, Any]] = [
+    {"queue": mainQueue},
+    *({"completionHandler": print, "errorHandler": bad} for bad in NO_HANDLERS),
+    {"completionHandler": print, "errorHandler": print, "queue": "main"},
+    {"completionHandler": print, "errorHandler": print, "queue": threading.Thread()},
+]
+
+
+@pytest.mark.parametrize("style", BAD_STYLES, ids=range(len(BAD_STYLES)))
+def test_the_error_handler_is_needed_as_a_plain_function_and_the_queue_as_an_executor(
+    alice: ServerProvider, style: dict[str, Any]
+) -> None:
+    """Without them nobody can be told what is wrong: the call raises."""
+    with pytest.raises(BrokerError.invalidArgumentError, match=r"errorHandler|queue"):
+        call(alice, "getUserId", **style)
+    assert mainQueue.run(0)
+
+
+@pytest.mark.parametrize("bad", NO_HANDLERS, ids=range(len(NO_HANDLERS)))
+def test_a_wrong_completion_handler_is_told_to_the_error_handler(
+    alice: ServerProvider, bad: Any, handlers: Handlers
+) -> None:
+    style = handlers.style | {"completionHandler": bad}
+    assert call(alice, "createContainer", content=b"", **style) is alice
+    assert mainQueue.run(PATIENCE)
+    (error,) = handlers.failed
+    assert type(error) is BrokerError.invalidArgumentError
+    assert "completionHandler" in error.message
+
+
+@each_operation
+def test_callback_parameters_of_none_are_promise_style(operation: Operation, world: World) -> None:
+    promise = operation.call(world, completionHandler=None, errorHandler=None, queue=None)
+    assert isinstance(promise, Promise)
+    promise.result(PATIENCE)
+
+
+def test_a_queue_of_processes_is_refused(alice: ServerProvider, handlers: Handlers) -> None:
+    with (
+        concurrent.futures.ProcessPoolExecutor(1) as processes,
+        pytest.raises(BrokerError.invalidArgumentError, match="thread"),
+    ):
+        call(alice, "getUserId", **handlers.style, queue=processes)
+
+
+def test_a_queue_that_was_shut_down_is_logged_and_hurts_nobody(
+    alice: ServerProvider, handlers: Handlers, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed = concurrent.futures.ThreadPoolExecutor(1)
+    closed.shutdown()
+    call(alice, "getUserId", **handlers.style, queue=closed)
+    alice.getPublicKeys().result(PATIENCE)
+    assert handlers.calls == 0
+    assert [record.getMessage() for record in caplog.records] == [
+        "getUserId: its queue was shut down before its handler could run"
+    ]
+
+
+def check_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """One LookupError, with its traceback."""
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.exc_info is not None
+    assert record.exc_info[0] is LookupError
+
+
+def failing(handler: Callable[..., None]) -> Callable[..., None]:
+    """A handler that fails when it has done its work."""
+
+    def fail(*outcome: Any) -> None:
+        handler(*outcome)
+        raise LookupError("my own")
+
+    return fail
+
+
+@each_quick_operation
+def test_a_completion_handlers_own_exception_is_logged_and_the_error_handler_is_not_called(
+    operation: Operation,
+    world: World,
+    handlers: Handlers,
+    queue: concurrent.futures.ThreadPoolExecutor,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    style = handlers.style | {"completionHandler": failing(handlers.completionHandler)}
+    operation.call(world, **style, queue=queue)
+    handlers.wait()
+    queue.shutdown()
+    check_completed(operation, handlers)
+    check_logged(caplog)
+
+
+@each_with_session
+def test_an_error_handlers_own_exception_is_logged_and_no_handler_is_called_again(
+    operation: Operation,
+    world: World,
+    new_provider: NewProvider,
+    handlers: Handlers,
+    queue: concurrent.futures.ThreadPoolExecutor,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world.provider = new_provider()
+    style = handlers.style | {"errorHandler": failing(handlers.errorHandler)}
+    operation.call(world, **style, queue=queue)
+    handlers.wait()
+    queue.shutdown()
+    assert handlers.calls == 1
+    check_logged(caplog)
+
+
+@each_operation
+def test_handlers_without_a_queue_run_on_the_main_thread_of_a_plain_script(
+    operation: Operation, world: World, handlers: Handlers
+) -> None:
+    operation.call(world, **handlers.style)
+    time.sleep(0.02)
+    assert handlers.calls == 0, "nothing runs before the main thread lets it"
+    assert mainQueue.run(PATIENCE)
+    check_completed(operation, handlers)
+    assert handlers.threads == [threading.main_thread()]
+
+
+@each_operation
+def test_handlers_without_a_queue_run_in_the_main_threads_event_loop(
+    operation: Operation, world: World, handlers: Handlers
+) -> None:
+    async def main() -> None:
+        done = asyncio.get_running_loop().create_future()
+
+        def completed(*result: Any) -> None:
+            handlers.completionHandler(*result)
+            done.set_result(asyncio.get_running_loop())
+
+        operation.call(world, completionHandler=completed, errorHandler=done.set_exception)
+        assert handlers.calls == 0
+        assert await asyncio.wait_for(done, PATIENCE) is asyncio.get_running_loop()
+
+    asyncio.run(main())
+    check_completed(operation, handlers)
+    assert handlers.threads == [threading.main_thread()]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_handlers_of_a_worker_threads_calls_run_in_each_loop_of_the_main_thread(
+    alice: ServerProvider, run: Callable[[Any], uuid.UUID]
+) -> None:
+    """The provider was made before, and no other code of scbroker runs on the main thread."""
+
+    async def main() -> uuid.UUID:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[uuid.UUID] = loop.create_future()
+
+        def completed(user: uuid.UUID) -> None:
+            assert asyncio.get_running_loop() is loop
+            done.set_result(user)
+
+        def work() -> None:
+            alice.getUserId(completionHandler=completed, errorHandler=done.set_exception)
+
+        await asyncio.to_thread(work)
+        return await asyncio.wait_for(done, PATIENCE)
+
+    assert run(main()) == run(main()) == alice.getUserId().result(PATIENCE)
+
+
+def test_a_script_that_ends_with_handlers_waiting_names_their_operations(
+    broker: BrokerProcess,
+) -> None:
+    """In one line of its stderr; a script that runs them says nothing."""
+    script = """
+        import sys, uuid
+        from scbroker import MemoryTrustStore, ServerProvider, mainQueue
+        provider = ServerProvider(*sys.argv[1:3], "test", trustStore=MemoryTrustStore())
+        handlers = {"completionHandler": print, "errorHandler": lambda error: print(error.code)}
+        provider.getReminder(uuid.uuid4(), **handlers)
+        provider.getUserId(**handlers)
+        if sys.argv[3] == "runs":
+            mainQueue.run()
+        """
+    address = (str(broker.api_key), broker.url)
+    done = run_script(script, *address, "ends")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines() == [
+        "The process ends before these handlers ran: getReminder, getUserId. Call mainQueue.run() on the "
+        "main thread, run an event loop there, or pass queue=."
+    ]
+    done = run_script(script, *address, "runs")
+    assert (sorted(done.stdout.splitlines()), done.stderr) == (["", "session"], "")
+
+
+def test_an_argument_error_is_not_handled_on_the_callers_stack_inside_asyncio(
+    alice: ServerProvider, handlers: Handlers
+) -> None:
+    async def main() -> None:
+        alice.getContainer("wrong", **handlers.style)  # type: ignore[call-overload]
+        assert handlers.calls == 0
+        while not handlers.calls:  # noqa: ASYNC110 - the handler is no coroutine
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    assert len(handlers.failed) == 1
+
+
+def test_an_operation_that_a_handler_begins_is_waited_for_by_run(
+    alice: ServerProvider, handlers: Handlers
+) -> None:
+    """`run` ends when nothing is queued or under way, not when the first handler has run."""
+
+    def again(_: object) -> None:
+        call(alice, "getUserId", **handlers.style)
+
+    alice.getEvents(completionHandler=again, errorHandler=handlers.errorHandler)
+    assert mainQueue.run(PATIENCE)
+    assert len(handlers.completed) == 1
+
+
+def test_what_was_given_is_taken_as_it_was_at_the_call(alice: ServerProvider) -> None:
+    """A bytearray, an access list and a header changed afterwards change nothing in flight."""
+    content, header = bytearray(b"as it was" * 20_000), {"as": "it was"}
+    levels = [AccessLevel(alice.getUserId().result(PATIENCE), EVERY_PERMISSION)]
+    promise = alice.createContainer(content, header, accessLevels=levels)
+    content[:] = b"x" * len(content)
+    header["as"] = "changed"
+    levels.clear()
+    found = alice.getContainer(promise.result(PATIENCE).id).result(PATIENCE)
+    assert found.content == b"as it was" * 20_000
+    assert found.header == Header({"as": "it was"})
+
+
+def test_a_log_out_changes_nothing_in_flight(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    """What began before ends well; what begins after has no session; then the keys are gone."""
+    ring = alice.getKeyRing().result(PATIENCE)
+    made = [alice.createContainer(b"%d" % number * 100_000) for number in range(8)]
+    gone = alice.logout()
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        call(alice, "createContainer", content=b"")
+    ids = [promise.result(PATIENCE).id for promise in made]
+    gone.result(PATIENCE)
+    again = new_provider(ring)
+    for number, container in enumerate(ids):
+        assert again.getContainerContent(container).result(PATIENCE) == b"%d" % number * 100_000
+
+
+def a_days_work(provider: ServerProvider, number: int) -> list[Any]:
+    """What one thread does with a container of its own, each result waited for."""
+    made = provider.createContainer(b"%d" % number * 40_000, {"n": number}).result(PATIENCE)
+    provider.updateContainerHeader(made.id, {"n": -number}).result(PATIENCE)
+    provider.updateContainerAccessLevels(made.id).result(PATIENCE)
+    found = provider.getContainer(made.id).result(PATIENCE)
+    provider.deleteContainer(made.id).result(PATIENCE)
+    return [found.version, found.content, found.header]
+
+
+async def a_days_work_awaited(provider: ServerProvider, number: int) -> list[Any]:
+    """The same in an event loop."""
+    made = await provider.createContainer(b"%d" % number * 40_000, {"n": number})
+    await provider.updateContainerHeader(made.id, {"n": -number})
+    await provider.updateContainerAccessLevels(made.id)
+    found = await provider.getContainer(made.id)
+    await provider.deleteContainer(made.id)
+    return [found.version, found.content, found.header]
+
+
+def test_a_provider_is_used_by_many_threads_and_two_event_loops_at_once(
+    alice: ServerProvider, queue: concurrent.futures.ThreadPoolExecutor
+) -> None:
+    """And by handlers on a queue meanwhile; each gets what is its own."""
+    told: list[uuid.UUID] = []
+
+    async def in_a_loop(numbers: range) -> list[list[Any]]:
+        return await asyncio.gather(*(a_days_work_awaited(alice, number) for number in numbers))
+
+    with concurrent.futures.ThreadPoolExecutor(10) as threads:
+        loops = [threads.submit(asyncio.run, in_a_loop(range(*ends))) for ends in ((0, 4), (4, 8))]
+        single = [threads.submit(a_days_work, alice, number) for number in range(8, 16)]
+        for _ in range(20):
+            call(alice, "getUserId", completionHandler=told.append, errorHandler=print, queue=queue)
+        done = [work for loop in loops for work in loop.result(PATIENCE)]
+        done += [work.result(PATIENCE) for work in single]
+    expected = [[3, b"%d" % number * 40_000, Header({"n": -number})] for number in range(16)]
+    assert done == expected
+    queue.shutdown()
+    assert told == [alice.getUserId().result(PATIENCE)] * 20
+
+
+def test_log_ins_at_once_in_one_process_all_succeed(
+    account: Account, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stretches its secrets for itself, and none waits for another for ever."""
+    monkeypatch.setattr(keys, "stretch", seal.stretch)
+    providers = [new_provider() for _ in range(3)]
+    begun = [provider.logIn(account.ring.userId, passphrase=PASSPHRASE) for provider in providers]
+    assert [promise.result(PATIENCE) for promise in begun] == [account.key_file] * 3
+
+
+def test_a_log_out_does_not_wait_for_what_was_cancelled(alice: ServerProvider) -> None:
+    for _ in range(20):
+        assert alice.createContainer(b"x").cancel()
+    alice.logout().result(PATIENCE)
+
+
+def test_a_provider_that_is_dropped_lives_until_what_it_began_has_ended(
+    alice: ServerProvider, broker: BrokerProcess
+) -> None:
+    """Else its connections would be closed under the operation, and new ones never."""
+    ring, go_on = alice.getKeyRing().result(PATIENCE), threading.Event()
+
+    def content() -> Iterator[bytes]:
+        yield b"first, "
+        go_on.wait(PATIENCE)
+        yield b"then"
+
+    def begin() -> tuple[Promise[SecuredContainer], weakref.ref[ServerProvider]]:
+        provider = ServerProvider(broker.api_key, broker.url, "x", trustStore=MemoryTrustStore())
+        provider.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
+        return provider.createContainer(content()), weakref.ref(provider)
+
+    promise, owner = begin()
+    gc.collect()
+    assert owner() is not None
+    go_on.set()
+    assert promise.result(PATIENCE).length == 11
+    deadline = time.monotonic() + PATIENCE
+    while owner() is not None and time.monotonic() < deadline:
+        gc.collect()
+    assert owner() is None

@@ -1,0 +1,386 @@
+"""Promises: looked at from anywhere, as often as wanted; a failure is never silent and never old."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from scbroker import BrokerError, Promise
+from scbroker.client.calls.io_thread import io_thread
+from tests.kit.scripts import PATIENCE, functions_of, run_script
+
+
+def start(work: Coroutine[Any, Any, Any]) -> Promise[Any]:
+    """A promise as an operation makes it."""
+    return Promise("work", io_thread.submit("work", work))
+
+
+def drop(promise: Promise[Any]) -> None:
+    """Nobody keeps it, nobody looks at it."""
+    del promise
+
+
+async def soon(value: object) -> object:
+    await asyncio.sleep(0.02)
+    return value
+
+
+async def failing(delay: float = 0.0) -> None:
+    await asyncio.sleep(delay)
+    try:
+        raise KeyError("inner")
+    except KeyError:
+        raise BrokerError.throttledError("slow down", retryAfter=7.0) from None
+
+
+class Gate:
+    """Work that ends when the test says so, and notes whether it was cancelled."""
+
+    def __init__(self) -> None:
+        self.began, self.open = threading.Event(), threading.Event()
+        self.ended = threading.Event()
+        self.cancelled = False
+
+    async def work(self) -> str:
+        self.began.set()
+        try:
+            while not self.open.is_set():  # noqa: ASYNC110 - the test is on another thread
+                await asyncio.sleep(0.005)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        finally:
+            self.ended.set()
+        return "through"
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.open.set()
+
+
+def test_a_promise_is_awaited_directly_and_again() -> None:
+    async def main() -> None:
+        promise = start(soon(7))
+        assert await promise == 7
+        assert await promise == 7
+        assert promise.done()
+
+    asyncio.run(main())
+
+
+def test_a_promise_is_awaited_by_tasks_gather_and_task_groups() -> None:
+    async def one(promise: Promise[Any]) -> Any:
+        return await promise
+
+    async def main() -> None:
+        assert await asyncio.create_task(one(start(soon(1)))) == 1
+        assert list(await asyncio.gather(start(soon(1)), start(soon(2)))) == [1, 2]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(start(soon(n)))) for n in range(3)]
+        assert [task.result() for task in tasks] == [0, 1, 2]
+        assert await asyncio.wait_for(start(soon(3)), 5) == 3
+
+    asyncio.run(main())
+
+
+def test_one_promise_is_awaited_in_several_loops_and_threads_at_once(gate: Gate) -> None:
+    promise = start(gate.work())
+    found: list[Any] = []
+
+    async def look() -> Any:
+        return await promise
+
+    threads = [
+        *(threading.Thread(target=lambda: found.append(asyncio.run(look()))) for _ in range(4)),
+        *(threading.Thread(target=lambda: found.append(promise.result(9))) for _ in range(4)),
+    ]
+    for thread in threads:
+        thread.start()
+    gate.open.set()
+    for thread in threads:
+        thread.join()
+    assert found == ["through"] * 8
+
+
+def test_a_promise_of_one_loop_is_awaited_in_the_next(gate: Gate) -> None:
+    promise = start(gate.work())
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(promise, 0.02)
+
+    async def look() -> Any:
+        return await promise
+
+    asyncio.run(give_up())
+    gate.open.set()
+    assert asyncio.run(look()) == "through"
+
+
+def test_result_waits_no_longer_than_asked_and_says_what_is_under_way(gate: Gate) -> None:
+    promise = start(gate.work())
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match="work is still under way"):
+        promise.result(0.05)
+    assert time.monotonic() - began < 1
+    assert not promise.done()
+    gate.open.set()
+    assert promise.result(9) == "through"
+
+
+def test_cancelling_an_await_leaves_the_operation_running(gate: Gate) -> None:
+    promise = start(gate.work())
+
+    async def main() -> None:
+        async def look() -> Any:
+            return await promise
+
+        task = asyncio.create_task(look())
+        await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert not gate.cancelled
+    gate.open.set()
+    assert promise.result(9) == "through"
+
+
+def test_cancelling_the_promise_stops_the_operation(gate: Gate) -> None:
+    promise = start(gate.work())
+    assert gate.began.wait(9)
+    assert promise.cancel()
+    assert gate.ended.wait(9)
+    assert gate.cancelled
+    for _ in range(2):
+        with pytest.raises(BrokerError.operationCancelledError):
+            promise.result(9)
+    assert promise.done()
+
+    async def look() -> Any:
+        return await promise
+
+    with pytest.raises(BrokerError.operationCancelledError):
+        asyncio.run(look())
+
+
+def test_what_is_done_cannot_be_cancelled() -> None:
+    promise = start(soon(1))
+    assert promise.result(9) == 1
+    assert not promise.cancel()
+    assert promise.result(9) == 1
+
+
+def test_cancelling_at_once_still_runs_what_the_operation_has_to_clean_up() -> None:
+    """The work begins before it is cancelled, so that its `finally` is never skipped."""
+    seen = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(9)
+        finally:
+            seen.append("cleaned up")
+
+    for _ in range(50):
+        start(work()).cancel()
+    deadline = time.monotonic() + 9
+    while len(seen) < 50 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert len(seen) == 50
+
+
+def by_result(promise: Promise[Any]) -> None:
+    promise.result(9)
+
+
+def by_await(promise: Promise[Any]) -> None:
+    async def look() -> None:
+        await promise
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize("look", [by_result, by_await])
+def test_each_look_at_a_failure_raises_a_fresh_error_that_does_not_grow(
+    look: Callable[[Promise[Any]], None],
+) -> None:
+    """No frame of the operation, the same number each time, no context, and the error's own fields."""
+    promise = start(failing())
+    errors = []
+    for _ in range(3):
+        with pytest.raises(BrokerError.throttledError, match="slow down") as caught:
+            look(promise)
+        errors.append(caught.value)
+    assert len({id(error) for error in errors}) == 3
+    assert len({len(functions_of(error)) for error in errors}) == 1
+    for error in errors:
+        assert error.retryAfter == 7.0
+        assert error.__context__ is None
+        assert error.__cause__ is None
+        assert not {"failing", "work", "_run"} & set(functions_of(error))
+
+
+def test_a_fault_of_our_own_shows_its_kind_and_nothing_of_its_text() -> None:
+    async def work() -> None:
+        raise ZeroDivisionError("hunter2")
+
+    with pytest.raises(BrokerError.brokerFaultError, match="ZeroDivisionError") as caught:
+        start(work()).result(9)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_waiting_on_our_own_thread_is_refused_instead_of_waiting_for_ever() -> None:
+    async def work() -> str:
+        inner = start(soon(1))
+        with pytest.raises(BrokerError.invalidArgumentError, match="own thread"):
+            inner.result()
+        return str(await inner)
+
+    assert start(work()).result(9) == "1"
+
+
+def failures_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    gc.collect()
+    return [record.getMessage() for record in caplog.records if record.name == "scbroker"]
+
+
+def test_a_failure_that_nobody_looked_at_is_logged_exactly_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    promise = start(failing())
+    while not promise.done():
+        time.sleep(0.005)
+    assert failures_in(caplog) == []
+    del promise
+    assert failures_in(caplog) == ["work failed and nobody looked: slow down"]
+    assert caplog.records[0].levelno == logging.ERROR
+    assert caplog.records[0].exc_info is None
+
+
+def test_the_failure_of_a_promise_that_was_dropped_before_it_ended_is_logged_exactly_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    drop(start(failing(0.05)))
+    gc.collect()
+    deadline = time.monotonic() + 9
+    while not failures_in(caplog) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    time.sleep(0.02)
+    assert failures_in(caplog) == ["work failed and nobody looked: slow down"]
+
+
+def test_what_was_looked_at_went_well_or_was_cancelled_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    looked, fine, stopped = start(failing()), start(soon(1)), start(failing(9))
+    with pytest.raises(BrokerError.throttledError):
+        looked.result(9)
+    fine.result(9)
+    stopped.cancel()
+    with pytest.raises(BrokerError.operationCancelledError):
+        stopped.result(9)
+    del looked, fine, stopped
+    drop(start(soon(1)))
+    time.sleep(0.05)
+    assert failures_in(caplog) == []
+
+
+def test_a_promise_shows_what_it_is_of_and_not_what_it_holds(gate: Gate) -> None:
+    promise = start(gate.work())
+    assert repr(promise) == "<Promise of work, under way>"
+    gate.open.set()
+    promise.result(9)
+    assert repr(promise) == "<Promise of work, done>"
+
+
+PRELUDE = """
+import asyncio, logging, os, sys, threading, time, warnings
+from scbroker import BrokerError, Promise
+from scbroker.client.calls.io_thread import io_thread
+
+def start(name, work):
+    return Promise(name, io_thread.submit(name, work))
+
+async def after(seconds, value=None):
+    await asyncio.sleep(seconds)
+    return value
+"""
+
+
+def test_a_forked_child_works_anew_and_what_it_inherited_fails() -> None:
+    """The child has a thread of its own; the parent's promise fails there and ends well here."""
+    done = run_script(
+        PRELUDE
+        + """
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later, of forking with threads
+start("first", after(0)).result(9)
+inherited, parents = start("inherited", after(0.3, "parent")), threading.active_count()
+if (pid := os.fork()) == 0:
+    try:
+        inherited.result(9)
+    except BrokerError.unreachableError as error:
+        print("inherited:", error, flush=True)
+    print("own:", start("own", after(0, "child")).result(9), flush=True)
+    sys.exit(3)
+_, status = os.waitpid(pid, 0)
+print("child ended with", os.waitstatus_to_exitcode(status))
+print("parent:", inherited.result(9))
+"""
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "inherited: The process was forked while the operation was under way.",
+        "own: child",
+        "child ended with 3",
+        "parent: parent",
+    ]
+
+
+def test_what_is_under_way_at_exit_is_given_its_time() -> None:
+    """Also what still needs the pool, which concurrent.futures closes when the main thread ends."""
+    done = run_script(
+        PRELUDE
+        + """
+async def work():
+    await asyncio.sleep(0.2)
+    await io_thread.in_pool(time.sleep, 0.05)
+    print("finished", flush=True)
+promise = start("work", work())
+"""
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("finished\n", "", 0)
+
+
+def test_the_end_of_a_process_is_not_held_up_and_one_warning_names_what_was_dropped() -> None:
+    began = time.monotonic()
+    done = run_script(
+        PRELUDE
+        + """
+import scbroker.client.calls.io_thread as module
+module._DRAIN_SECONDS = 0.2
+one, two, three = start("createContainer", after(99)), start("logout", after(99)), start("x", after(0))
+again = start("createContainer", after(99))
+"""
+    )
+    assert time.monotonic() - began < PATIENCE / 2
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "The process ends before these had finished: createContainer, logout"
+    ]
+
+
+def test_the_drain_is_bounded_by_a_few_seconds() -> None:
+    from scbroker.client.calls import io_thread as module
+
+    assert 0 < module._DRAIN_SECONDS + module._CLOSE_SECONDS <= 10

@@ -1,0 +1,200 @@
+"""A content as a file to read and to seek in."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from scbroker import BrokerError, ContentReader, ServerProvider
+from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
+from tests.client.conftest import drop
+from tests.kit.network import Go, Network
+
+PATIENCE: Final = 60.0
+SIZE: Final = 9 * SEGMENT + 777
+CONTENT: Final = random.Random(7).randbytes(SIZE)
+
+
+def opened(provider: ServerProvider, content: bytes) -> ContentReader:
+    made = provider.createContainer(content).result(PATIENCE)
+    found = provider.openContainerContent(made.id).result(PATIENCE)
+    assert found is not None
+    assert (found.size, found.version, found.containerId) == (len(content), 1, made.id)
+    return found
+
+
+def test_any_range_is_what_stands_there(alice: ServerProvider) -> None:
+    edges = [0, 1, SEGMENT - 1, SEGMENT, SEGMENT + 1, 8 * SEGMENT, SIZE - 1, SIZE, SIZE + 5]
+    with opened(alice, CONTENT) as reader:
+        for start in edges:
+            for length in (0, 1, 5, SEGMENT, 3 * SEGMENT + 1):
+                found = reader.readRange(start, length).result(PATIENCE)
+                assert found == CONTENT[start : start + length]
+        assert reader.readRange(0, SIZE * 2).result(PATIENCE) == CONTENT
+
+
+@pytest.mark.parametrize("content", [b"", b"small", CONTENT], ids=["empty", "small", "large"])
+def test_it_reads_and_seeks_as_any_file_does(alice: ServerProvider, content: bytes) -> None:
+    """Side by side with the standard library's own."""
+    reader, model = opened(alice, content), io.BytesIO(content)
+    chance = random.Random(len(content))
+    assert (reader.readable(), reader.seekable(), reader.writable()) == (True, True, False)
+    for _ in range(60):
+        size = chance.choice([0, 1, 100, SEGMENT // 3, SEGMENT])
+        match chance.randrange(4):
+            case 0:
+                assert reader.read(size) == model.read(size)
+            case 1:
+                at = chance.randrange(len(content) + 10)
+                assert reader.seek(at) == model.seek(at)
+            case 2:
+                back = chance.randrange(len(content) + 1)
+                assert reader.seek(-back, io.SEEK_END) == model.seek(-back, io.SEEK_END)
+            case _:
+                first, second = bytearray(size), bytearray(size)
+                assert reader.readinto(first) == model.readinto(second)
+                assert first == second
+        assert reader.tell() == model.tell()
+    reader.seek(3)
+    model.seek(3)
+    assert reader.read() == model.read()
+    assert reader.read() == b""
+
+
+def test_what_is_fetched_is_what_is_read_and_not_the_whole(alice: ServerProvider) -> None:
+    reader = opened(alice, CONTENT)
+    received: list[int] = []
+
+    async def weigh(go: Go) -> Any:
+        answer = await go()
+        received.append(len(answer))
+        return answer
+
+    with Network() as network:
+        network.treat("GET", "/segments", weigh)
+        reader.seek(5 * SEGMENT + 100)
+        for _ in range(1000):
+            reader.read(100)
+        assert received == [SEALED_SEGMENT], "small reads in a row fetch no segment twice"
+        received.clear()
+        reader.readRange(2 * SEGMENT + 7, SEGMENT).result(PATIENCE)
+        assert received == [2 * SEALED_SEGMENT]
+
+
+def test_other_libraries_read_through_it(alice: ServerProvider) -> None:
+    """An archive's index stands at its end, and one member is read without the others."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("noise", CONTENT)
+        made.writestr("letter.txt", "Dear Bob,\nhow are you?\n")
+    with opened(alice, archive.getvalue()) as reader, zipfile.ZipFile(reader) as found:
+        assert found.read("letter.txt") == b"Dear Bob,\nhow are you?\n"
+    with opened(alice, "Zeile eins\nZeile zwölf\n".encode()) as reader:
+        lines = io.TextIOWrapper(io.BufferedReader(reader), encoding="utf-8").readlines()
+        assert lines == ["Zeile eins\n", "Zeile zwölf\n"]
+
+
+def test_in_an_event_loop_a_range_is_awaited(alice: ServerProvider) -> None:
+    async def main() -> bytes:
+        made = await alice.createContainer(CONTENT)
+        reader = await alice.openContainerContent(made.id)
+        assert reader is not None
+        return await reader.readRange(SEGMENT - 1, 2)
+
+    assert asyncio.run(main()) == CONTENT[SEGMENT - 1 : SEGMENT + 1]
+
+
+def test_it_stays_the_content_that_was_opened(alice: ServerProvider) -> None:
+    reader = opened(alice, CONTENT)
+    alice.updateContainerContent(reader.containerId, b"another").result(PATIENCE)
+    assert reader.readRange(0, 10).result(PATIENCE) == CONTENT[:10]
+    again = alice.openContainerContent(reader.containerId).result(PATIENCE)
+    assert again is not None
+    assert (again.read(), again.version) == (b"another", 2)
+
+
+@pytest.mark.parametrize("change", ["flipped", "another", "cut", "longer"])
+def test_a_segment_that_was_not_signed_is_never_given_out(
+    alice: ServerProvider, change: str
+) -> None:
+    reader = opened(alice, CONTENT)
+
+    async def lie(go: Go) -> Any:
+        answer = memoryview(await go())
+        if change == "flipped":
+            answer[-1] ^= 1
+        elif change == "another":
+            answer[:] = bytes(len(answer))
+        elif change == "longer":
+            raise BrokerError.tooLargeError("more than was asked for")
+        return answer[: len(answer) // 2] if change == "cut" else answer
+
+    with Network() as network:
+        network.treat("GET", "/segments", lie)
+        with pytest.raises(BrokerError.integrityError):
+            reader.readRange(0, SEGMENT).result(PATIENCE)
+    assert reader.readRange(0, SEGMENT).result(PATIENCE) == CONTENT[:SEGMENT]
+
+
+def test_after_it_was_closed_or_the_session_ended_nothing_is_read(
+    alice: ServerProvider,
+) -> None:
+    reader = opened(alice, CONTENT)
+    key = reader._source
+    reader.close()
+    for use in (reader.read, reader.tell, lambda: reader.seek(0), lambda: reader.readRange(0, 1)):
+        with pytest.raises(ValueError, match="closed"):
+            use()
+    assert reader._source is not key
+    open_still = opened(alice, CONTENT)
+    alice.logout().result(PATIENCE)
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        open_still.read(1)
+
+
+def test_wrong_numbers_are_refused(alice: ServerProvider) -> None:
+    reader = opened(alice, b"small")
+    for offset, length in ((-1, 1), (0, -1), (0.5, 1), (True, 1), ("0", 1)):
+        with pytest.raises(BrokerError.invalidArgumentError):
+            drop(reader.readRange(offset, length))  # type: ignore[arg-type]
+    for offset, whence in ((-1, 0), (-6, 2), (0, 7)):
+        with pytest.raises(BrokerError.invalidArgumentError):
+            reader.seek(offset, whence)
+    assert "small" not in repr(reader)
+
+
+def test_a_container_that_was_deleted_meanwhile_is_read_no_more(
+    alice: ServerProvider, tmp_path: Path
+) -> None:
+    reader = opened(alice, CONTENT)
+    alice.deleteContainer(reader.containerId).result(PATIENCE)
+    with pytest.raises(BrokerError.deletedError):
+        reader.read(1)
+    with pytest.raises(BrokerError.deletedError):
+        alice.saveContainerContent(reader.containerId, tmp_path / "file").result(PATIENCE)
+
+
+@pytest.mark.parametrize("content", [b"small", CONTENT], ids=["small", "large"])
+def test_a_range_that_was_asked_for_comes_although_the_reader_was_closed(
+    alice: ServerProvider, content: bytes
+) -> None:
+    with opened(alice, content) as reader:
+        promise = reader.readRange(1, 3)
+    assert promise.result(PATIENCE) == content[1:4]
+
+
+@pytest.mark.parametrize("content", [b"small", CONTENT], ids=["small", "large"])
+def test_after_a_log_out_not_even_what_is_at_hand_is_given_out(
+    alice: ServerProvider, content: bytes
+) -> None:
+    reader = opened(alice, content)
+    reader.read(1)
+    alice.logout().result(PATIENCE)
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        reader.read(1)

@@ -1,0 +1,176 @@
+"""Writing against odds: rubbish in place of keys, stale keys, somebody who was faster, many members."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, KeyRing, ServerProvider
+from scbroker.client.containers import writing
+from scbroker.client.core import sealing
+from scbroker.client.users.session import Session
+from scbroker.crypto.verify import WRAP_SIZE
+from scbroker.errors import ConflictError, StaleKeysError
+from scbroker.wire.containers import RecordReceipt
+from tests.client.conftest import id_of
+from tests.kit.fixtures import NewProvider
+
+OWNER = ContainerAccessLevel.DefaultOwnerPermissions
+PATIENCE = 30.0
+
+
+def shared(alice: ServerProvider, *others: ServerProvider) -> list[AccessLevel]:
+    return [AccessLevel(id_of(user), OWNER) for user in (alice, *others)]
+
+
+@pytest.fixture
+def spoiled(
+    alice: ServerProvider, bob: ServerProvider, monkeypatch: pytest.MonkeyPatch
+) -> uuid.UUID:
+    """A container of alice's, of which bob wrapped rubbish to everybody."""
+    made = alice.createContainer(b"hers", {"n": 1}, accessLevels=shared(alice, bob))
+    container_id = made.result(PATIENCE).id
+    with monkeypatch.context() as patched:
+        patched.setattr(sealing, "wrap_key", lambda *_: os.urandom(WRAP_SIZE))
+        bob.updateContainerAccessLevels(container_id, shared(alice, bob)).result(PATIENCE)
+    return container_id
+
+
+def test_who_was_wrapped_rubbish_sees_that_it_does_not_open(
+    alice: ServerProvider, spoiled: uuid.UUID
+) -> None:
+    with pytest.raises(BrokerError.untrustedError):
+        alice.getContainerContent(spoiled).result(PATIENCE)
+
+
+def test_who_was_wrapped_rubbish_is_told_that_what_does_not_open_cannot_be_carried_over(
+    alice: ServerProvider, spoiled: uuid.UUID
+) -> None:
+    with pytest.raises(BrokerError.decryptionError, match="replace it with updateContainer"):
+        alice.updateContainerAccessLevels(spoiled).result(PATIENCE)
+    with pytest.raises(BrokerError.decryptionError, match="nothing can be sealed"):
+        alice.updateContainerContent(spoiled, b"new").result(PATIENCE)
+
+
+def test_who_was_wrapped_rubbish_can_take_the_author_out_and_replace_everything(
+    alice: ServerProvider, bob: ServerProvider, spoiled: uuid.UUID
+) -> None:
+    alice.updateContainer(
+        spoiled, content=b"new", customHeaderObject=None, accessLevels=None, type=None
+    ).result(PATIENCE)
+    assert alice.getContainerContent(spoiled).result(PATIENCE) == b"new"
+    with pytest.raises(BrokerError.notFoundError):
+        bob.getContainer(spoiled).result(PATIENCE)
+
+
+def test_who_was_wrapped_rubbish_can_still_delete(
+    alice: ServerProvider, spoiled: uuid.UUID
+) -> None:
+    alice.deleteContainer(spoiled).result(PATIENCE)
+    with pytest.raises(BrokerError.deletedError):
+        alice.getContainer(spoiled).result(PATIENCE)
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int], list[int]]:
+    """Has the first so many commits fail as if the broker had answered with this error."""
+
+    def fail(error: Exception, times: int) -> list[int]:
+        honest, left = writing._commit, [times]
+
+        async def commit(*arguments: Any) -> Any:
+            if left[0]:
+                left[0] -= 1
+                raise error
+            return await honest(*arguments)
+
+        monkeypatch.setattr(writing, "_commit", commit)
+        return left
+
+    return fail
+
+
+def test_a_create_and_a_change_of_access_meet_newer_keys_by_reading_them_again(
+    alice: ServerProvider, bob: ServerProvider, failing: Callable[[Exception, int], list[int]]
+) -> None:
+    failing(StaleKeysError(), 1)
+    made = alice.createContainer(b"x", accessLevels=shared(alice, bob)).result(PATIENCE)
+    failing(StaleKeysError(), 1)
+    alice.updateContainerAccessLevels(made.id).result(PATIENCE)
+    assert alice.getContainerMetadata(made.id).result(PATIENCE).version == 2
+
+
+def test_keys_that_are_stale_every_time_are_an_error_and_change_nothing(
+    alice: ServerProvider, bob: ServerProvider, failing: Callable[[Exception, int], list[int]]
+) -> None:
+    made = alice.createContainer(b"x").result(PATIENCE)
+    failing(StaleKeysError(), 100)
+    with pytest.raises(BrokerError.staleKeysError):
+        alice.createContainer(b"x", accessLevels=shared(alice, bob)).result(PATIENCE)
+    with pytest.raises(BrokerError.staleKeysError):
+        alice.updateContainerAccessLevels(made.id, shared(alice, bob)).result(PATIENCE)
+    assert alice.getContainerMetadata(made.id).result(PATIENCE).version == 1
+
+
+def test_somebody_who_is_faster_every_time_is_a_conflict_after_three_more_attempts(
+    alice: ServerProvider, failing: Callable[[Exception, int], list[int]]
+) -> None:
+    made = alice.createContainer(b"x").result(PATIENCE)
+    left = failing(ConflictError(), 100)
+    with pytest.raises(BrokerError.conflictError):
+        alice.updateContainerContent(made.id, b"y").result(PATIENCE)
+    assert left == [96]
+
+
+def test_a_change_of_access_is_never_tried_again_over_another_change_of_access(
+    alice: ServerProvider,
+    bob: ServerProvider,
+    carol: ServerProvider,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = alice.createContainer(
+        b"x", accessLevels=shared(alice, bob, carol)
+    ).result(PATIENCE)  # fmt: skip
+    honest, alices = writing._commit, id_of(alice)
+    without_carol, meanwhile = shared(alice, bob), list[bool]()
+
+    async def commit(session: Session, *arguments: Any) -> Any:
+        if session.userId == alices and not meanwhile:
+            meanwhile.append(True)
+            await bob.updateContainerAccessLevels(made.id, without_carol)
+            raise StaleKeysError
+        return await honest(session, *arguments)
+
+    monkeypatch.setattr(writing, "_commit", commit)
+    with pytest.raises(BrokerError.conflictError, match="changed the access"):
+        alice.updateContainerAccessLevels(made.id, shared(alice, bob, carol)).result(PATIENCE)
+    with pytest.raises(BrokerError.notFoundError):
+        carol.getContainer(made.id).result(PATIENCE)
+
+
+def test_a_receipt_for_another_record_is_refused(
+    alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Session.call
+
+    async def call(self: Session, method: str, path: str, answer: Any, **options: Any) -> Any:
+        found = await honest(self, method, path, answer, **options)
+        return replace(found, version=2) if isinstance(found, RecordReceipt) else found
+
+    monkeypatch.setattr(Session, "call", call)
+    with pytest.raises(BrokerError.integrityError, match="receipt"):
+        alice.createContainer(b"x").result(PATIENCE)
+
+
+def test_twenty_members_all_open_what_was_shared_with_them(
+    alice: ServerProvider, new_provider: NewProvider, user_pool: Callable[[int], list[KeyRing]]
+) -> None:
+    others = [new_provider(ring) for ring in user_pool(20)]
+    made = alice.createContainer(b"for all", accessLevels=shared(alice, *others)).result(PATIENCE)
+    opened = [other.getContainerContent(made.id) for other in others]
+    assert [promise.result(PATIENCE) for promise in opened] == [b"for all"] * 20

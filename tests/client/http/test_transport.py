@@ -1,0 +1,419 @@
+"""HTTP to a broker that misbehaves: every answer becomes the right error, and nothing is followed."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlparse, urlsplit
+
+import msgspec
+import pytest
+
+from scbroker import BrokerError, MemoryTrustStore, ServerProvider
+from scbroker.client.http import transport
+from scbroker.client.http.transport import checked_endpoint
+from scbroker.wire import codec
+from scbroker.wire.problems import MAX_PROBLEM
+from scbroker.wire.users import ReminderAnswer
+from tests.kit.impatience import be_impatient
+from tests.kit.tcp import PROTOCOL, Answer, BadBroker, cut, hang, http
+
+KEY = uuid.UUID("bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb")
+USER = uuid.uuid4()
+PATIENCE = 20.0
+GOOD = http(200, codec.encode(ReminderAnswer(reminder="it works")), PROTOCOL)
+
+
+@pytest.fixture(autouse=True)
+def _no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tried as often as ever, without the pauses between."""
+    be_impatient(monkeypatch)
+
+
+def device_of(broker: BadBroker, timeout: float = PATIENCE) -> ServerProvider:
+    return ServerProvider(KEY, broker.url, "x", trustStore=MemoryTrustStore(), timeout=timeout)
+
+
+def ask(*answers: Answer, timeout: float = PATIENCE) -> tuple[str, BadBroker]:
+    """The reminder that a broker with these answers gives, and what it was asked."""
+    with BadBroker(answers) as broker:
+        provider = ServerProvider(
+            KEY, broker.url, "tests ä", trustStore=MemoryTrustStore(), timeout=timeout
+        )
+        with provider:
+            try:
+                return provider.getReminder(USER).result(PATIENCE), broker
+            except BrokerError as error:
+                error.__notes__ = [str(len(broker.requests))]
+                raise
+
+
+def problem(code: str, detail: str = "why", status: int = 400) -> bytes:
+    body = msgspec.json.encode(
+        {"type": "about:blank", "title": code, "status": status, "detail": detail, "code": code}
+    )
+    return http(status, body, PROTOCOL)
+
+
+def test_a_request_says_who_asks_and_carries_nothing_else() -> None:
+    """No cookie, no Accept-Encoding, no User-Agent: nothing that the protocol does not name."""
+    found, broker = ask(GOOD)
+    assert found == "it works"
+    (request,) = broker.requests
+    assert request.head.startswith(b"GET /v1/users/%s/reminder HTTP/1.1" % str(USER).encode())
+    host = broker.requests[0].headers["host"]
+    assert request.headers == {
+        "host": host,
+        "scbroker-protocol": "1",
+        "scbroker-api-key": str(KEY),
+        "scbroker-application": "tests %C3%A4",
+        "accept": "*/*",
+    }
+
+
+def test_a_cookie_is_not_kept() -> None:
+    cookie = PROTOCOL + b"Set-Cookie: a=b; Path=/\r\n"
+    _, broker = ask(problem("overloaded", status=503).replace(PROTOCOL, cookie), GOOD)
+    assert len(broker.requests) == 2
+    assert "cookie" not in broker.requests[1].headers
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed(status: int) -> None:
+    with BadBroker([GOOD]) as other:
+        moved = b"Location: %s/v1/users/x/reminder\r\n" % other.url.encode()
+        with pytest.raises(BrokerError.unsupportedVersionError, match="redirects"):
+            ask(http(status, b"", moved))
+        assert other.requests == []
+
+
+@pytest.mark.parametrize(
+    "headers, words",
+    [
+        (b"", "no version of the protocol"),
+        (b"Scbroker-Protocol: 2\r\n", "version '2'"),
+        (b"Scbroker-Protocol: 1\r\nScbroker-Protocol: 2\r\n", "version '1'"),
+        (b"Scbroker-Protocol: 01\r\n", "version '01'"),
+    ],
+    ids=range(4),
+)
+def test_a_broker_of_another_protocol_or_of_none_is_refused_at_once(
+    headers: bytes, words: str
+) -> None:
+    for status in (200, 404):
+        with pytest.raises(BrokerError.unsupportedVersionError, match=words) as caught:
+            ask(http(status, b"<html>", headers))
+        assert caught.value.__notes__ == ["1"]
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_proxys_answer_is_an_unreachable_broker_and_tried_four_times(status: int) -> None:
+    with pytest.raises(BrokerError.unreachableError, match="proxy") as caught:
+        ask(http(status, b"Bad Gateway", b""))
+    assert caught.value.__notes__ == ["4"]
+    assert caught.value.retryable
+
+
+def test_a_broker_that_has_answered_is_waited_for_until_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A restart takes longer than four attempts do; the same bytes are sent again and again."""
+    monkeypatch.setattr(transport, "_PATIENCE", 60.0)
+    with BadBroker([GOOD, *[cut] * 40, GOOD]) as broker, device_of(broker) as device:
+        for _ in range(2):
+            assert device.getReminder(USER).result(PATIENCE) == "it works"
+        assert len(broker.requests) == 42
+        assert len({request.head for request in broker.requests}) == 1
+
+
+def test_a_broker_that_never_answered_is_given_up_after_four_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The address may be wrong, and whoever typed it waits."""
+    monkeypatch.setattr(transport, "_PATIENCE", 60.0)
+    with BadBroker([http(503, b"", b"")]) as broker, device_of(broker) as device:
+        with pytest.raises(BrokerError.unreachableError, match="proxy"):
+            device.getReminder(USER).result(PATIENCE)
+        assert len(broker.requests) == 4
+
+
+def test_whoever_waited_to_the_end_is_told_what_went_wrong_the_last_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A disk that stays full is no broker that does not answer."""
+    monkeypatch.setattr(transport, "_PATIENCE", 60.0)
+    full = problem("overloaded", "the disk is full", 503)
+    with BadBroker([GOOD, full]) as broker, device_of(broker, timeout=0.5) as device:
+        assert device.getReminder(USER).result(PATIENCE) == "it works"
+        with pytest.raises(BrokerError.overloadedError, match="the disk is full"):
+            device.getReminder(USER).result(PATIENCE)
+        assert len(broker.requests) > 4
+
+
+def test_an_unreachable_broker_is_named_with_what_to_check() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    provider = ServerProvider(KEY, f"http://127.0.0.1:{port}", "x", trustStore=MemoryTrustStore())
+    with (
+        provider,
+        pytest.raises(BrokerError.unreachableError, match=rf"http://localhost:{port} .*serverUrl"),
+    ):
+        provider.getReminder(USER).result(PATIENCE)
+
+
+def half(connection: socket.socket) -> None:
+    connection.sendall(http(200, b"x" * 10, PROTOCOL, length=1000))
+
+
+@pytest.mark.parametrize("bad", [cut, half, b"HTTP/1.1 200", b"garbage\r\n\r\n"], ids=range(4))
+def test_an_answer_that_was_cut_off_is_asked_for_again_with_the_same_bytes(bad: Answer) -> None:
+    found, broker = ask(bad, bad, bad, GOOD)
+    assert found == "it works"
+    assert len({(request.head, request.body) for request in broker.requests}) == 1
+    with pytest.raises(BrokerError.unreachableError) as caught:
+        ask(bad)
+    # aiohttp itself asks once more where a connection is closed without a whole head.
+    assert caught.value.__notes__ in (["4"], ["8"])
+
+
+def test_a_message_is_sent_again_with_identical_bytes() -> None:
+    with BadBroker([cut]) as broker:
+        provider = ServerProvider(KEY, broker.url, "x", trustStore=MemoryTrustStore())
+        with provider, pytest.raises(BrokerError.unreachableError):
+            provider.register("correct Horse 7", "battery Staple 8").result(PATIENCE)
+    assert len(broker.requests) == 4
+    assert len({(request.head, request.body) for request in broker.requests}) == 1
+    assert broker.requests[0].headers["content-type"] == "application/vnd.msgpack"
+    assert b"correct Horse 7" not in broker.requests[0].body
+    assert b"battery Staple 8" not in broker.requests[0].body
+
+
+def test_a_slow_answer_ends_with_the_timeout_that_was_set() -> None:
+    began = time.monotonic()
+    with pytest.raises(BrokerError.unreachableError, match=r"within 0\.2 seconds"):
+        ask(hang, timeout=0.2)
+    assert time.monotonic() - began < 5
+
+
+def endless(connection: socket.socket) -> None:
+    connection.sendall(http(200, b"", PROTOCOL, length=2**33))
+    try:
+        while True:
+            connection.sendall(b"x" * 1_048_576)
+    except OSError:
+        pass
+
+
+def test_an_answer_larger_than_the_limit_is_cut_short() -> None:
+    with pytest.raises(BrokerError.tooLargeError, match="larger than the protocol allows"):
+        ask(endless)
+    with pytest.raises(BrokerError.tooLargeError):
+        ask(http(400, b"x" * (MAX_PROBLEM + 1), PROTOCOL))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xc1", b"\x80", b"\x81\xa8reminder\x01", GOOD[-20:] + b"x", b"\x82" + 2 * GOOD[-18:]],
+    ids=range(6),
+)
+def test_an_answer_that_is_not_of_the_protocol_is_the_brokers_fault(body: bytes) -> None:
+    with pytest.raises(BrokerError.brokerFaultError, match="not of the protocol"):
+        ask(http(200, body, PROTOCOL))
+
+
+def test_a_compressed_answer_is_not_unpacked() -> None:
+    """A few bytes that unpack to gigabytes stay a few bytes."""
+    import gzip
+
+    packed = gzip.compress(codec.encode(ReminderAnswer(reminder="it works")))
+    with pytest.raises(BrokerError.brokerFaultError):
+        ask(http(200, packed, PROTOCOL + b"Content-Encoding: gzip\r\n"))
+
+
+def test_a_problem_becomes_the_error_that_it_names() -> None:
+    with pytest.raises(BrokerError.permissionDeniedError, match="because of this") as caught:
+        ask(problem("permission", "because\n of this\x1b[31m", 403))
+    assert "\x1b" not in str(caught.value)
+    assert caught.value.__notes__ == ["1"]
+
+
+@pytest.mark.parametrize("retry_after", ["7", "soon", "-1", "9" * 9])
+def test_a_throttled_request_says_how_long_and_is_not_repeated(retry_after: str) -> None:
+    headers = PROTOCOL + f"Retry-After: {retry_after}\r\n".encode()
+    with pytest.raises(BrokerError.throttledError) as caught:
+        ask(problem("throttled", status=429).replace(PROTOCOL, headers))
+    assert caught.value.retryAfter == (7.0 if retry_after == "7" else None)
+    assert caught.value.__notes__ == ["1"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[" * 9000, b'{"code": "nonsense"}'], ids=range(4))
+def test_an_error_that_the_protocol_does_not_know_is_the_brokers_fault(body: bytes) -> None:
+    with pytest.raises((BrokerError.brokerFaultError, BrokerError.tooLargeError)):
+        ask(http(418, body, PROTOCOL))
+
+
+@pytest.fixture
+def untrusted() -> Iterator[Callable[[], str]]:
+    """A TLS server whose certificate nobody vouches for: here, one that speaks no TLS at all."""
+    with BadBroker([GOOD]) as broker:
+        yield lambda: broker.url.replace("http:", "https:")
+
+
+def test_https_is_not_given_up_for_a_broker_that_speaks_http(untrusted: Callable[[], str]) -> None:
+    for context in (None, ssl.create_default_context()):
+        provider = ServerProvider(
+            KEY, untrusted(), "x", trustStore=MemoryTrustStore(), ssl=context, timeout=0.5
+        )
+        with provider, pytest.raises(BrokerError.unreachableError, match=r"https://localhost"):
+            provider.getReminder(USER).result(PATIENCE)
+
+
+UNPRINTABLE = (
+    "\0\n\x1b\x7f\x80\x85\x9f\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\ud800\udfff"
+)
+
+
+def endpoint(**changes: Any) -> Any:
+    arguments: dict[str, Any] = {
+        "apiKey": KEY,
+        "serverUrl": "https://broker.example",
+        "applicationName": "tests",
+        "ssl_context": None,
+        "proxy": None,
+        "timeout": 1,
+    }
+    return checked_endpoint(**arguments | changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"apiKey": "key"},
+        {"apiKey": 7},
+        {"apiKey": None},
+        {"serverUrl": 7},
+        {"serverUrl": ""},
+        {"serverUrl": "broker.example"},
+        {"serverUrl": "ftp://broker.example"},
+        {"serverUrl": "http://broker.example"},
+        {"serverUrl": "http://192.168.0.1"},
+        {"serverUrl": "http://localhost.example.com"},
+        {"serverUrl": "https://broker.example?x=1"},
+        {"serverUrl": "https://broker.example?"},
+        {"serverUrl": "https://broker.example#"},
+        {"serverUrl": " https://broker.example"},
+        {"serverUrl": "https://broker.exa\nmple"},
+        {"serverUrl": "https:/broker.example/path"},
+        {"serverUrl": "https://broker.example//"},
+        {"serverUrl": "https://broker.example//path"},
+        {"serverUrl": "https://broker.example/a//b"},
+        {"serverUrl": "https://broker.example/path//"},
+        {"serverUrl": "https://broker.example/."},
+        {"serverUrl": "https://broker.example/a/../b"},
+        {"serverUrl": "https://broker.example/.."},
+        {"serverUrl": "https://broker.example/../"},
+        {"serverUrl": "https://broker.example/path?x=1"},
+        {"serverUrl": "https://broker.example/path?"},
+        {"serverUrl": "https://broker.example/path#x"},
+        {"serverUrl": "https://broker.example/path#"},
+        {"serverUrl": "https://broker.example/p%61th"},
+        {"serverUrl": "https://broker.example/%2e%2e/path"},
+        {"serverUrl": "https://broker.example/a;b"},
+        {"serverUrl": "https://broker.example/a b"},
+        {"serverUrl": "https://broker.example/a\\b"},
+        {"serverUrl": "https://broker.example/path\n"},
+        {"serverUrl": "https://broker.example/päth"},
+        {"serverUrl": "https://user:secret@broker.example/path"},
+        {"serverUrl": "http://broker.example/path"},
+        {"serverUrl": b"https://broker.example"},
+        {"serverUrl": urlsplit("https://broker.example/path?x=1")},
+        {"serverUrl": urlsplit(b"https://broker.example")},
+        {"serverUrl": urlparse("https://broker.example/path;x")},
+        {"serverUrl": "https://user:secret@broker.example"},
+        {"serverUrl": "https://broker.example:port"},
+        {"serverUrl": "https://[::1"},
+        {"applicationName": ""},
+        {"applicationName": "  "},
+        {"applicationName": 7},
+        *({"applicationName": f"a{char}b"} for char in UNPRINTABLE),
+        {"applicationName": "x" * 257},
+        {"applicationName": "ä" * 43},
+        {"ssl_context": False},
+        {"ssl_context": "cert.pem"},
+        {"timeout": 0},
+        {"timeout": float("nan")},
+        {"timeout": -1},
+        {"timeout": "1"},
+    ],
+    ids=ascii,
+)
+def test_what_is_wrong_with_an_endpoint_is_said_before_anything_is_sent(changes: Any) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError) as caught:
+        endpoint(**changes)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_unprintable_application_name_is_refused_by_the_constructor_and_the_character_named() -> (
+    None
+):
+    with pytest.raises(BrokerError.invalidArgumentError, match=r"character 3 is U\+202E"):
+        ServerProvider(KEY, "https://broker.example", "my \u202epp")
+    assert endpoint(applicationName="Prögram — 日本 עברית/1").applicationName.startswith(
+        "Pr%C3%B6gram"
+    )
+
+
+@pytest.mark.parametrize(
+    "url, origin",
+    [
+        ("https://Broker.Example", "https://broker.example:443"),
+        ("https://broker.example:8443/", "https://broker.example:8443"),
+        ("http://127.0.0.1:8400", "http://localhost:8400"),
+        ("http://localhost", "http://localhost:80"),
+        ("http://[::1]:8400", "http://localhost:8400"),
+        ("https://Broker.Example/a/b/", "https://broker.example:443"),
+        ("http://127.0.0.1:8400/broker", "http://localhost:8400"),
+    ],
+)
+def test_an_endpoints_origin_has_one_spelling(url: str, origin: str) -> None:
+    assert endpoint(serverUrl=url).origin == origin
+
+
+@pytest.mark.parametrize(
+    "given, url",
+    [
+        ("https://broker.example/", "https://broker.example"),
+        ("https://broker.example/broker", "https://broker.example/broker"),
+        ("https://broker.example/a/b-c._~/", "https://broker.example/a/b-c._~"),
+        ("https://broker.example/...", "https://broker.example/..."),
+        ("https://broker.example/.well-known/broker", "https://broker.example/.well-known/broker"),
+        (urlsplit("https://broker.example:8443/broker/"), "https://broker.example:8443/broker"),
+        (urlparse("https://broker.example/broker"), "https://broker.example/broker"),
+        (urlsplit("https://broker.example?"), "https://broker.example"),
+    ],
+    ids=range(8),
+)
+def test_an_address_is_text_or_urllibs_and_may_have_a_plain_path(given: Any, url: str) -> None:
+    provider = ServerProvider(KEY, given, "tests", trustStore=MemoryTrustStore())
+    assert provider.serverUrl == url
+    assert url in repr(provider)
+
+
+def test_a_provider_comes_from_the_environment_and_says_what_is_missing() -> None:
+    environment = {
+        "SCBROKER_API_KEY": str(KEY),
+        "SCBROKER_SERVER_URL": "https://broker.example",
+        "SCBROKER_APPLICATION_NAME": "tests",
+    }
+    provider = ServerProvider.fromEnvironment(environment, trustStore=MemoryTrustStore())
+    assert (provider.apiKey, provider.applicationName) == (KEY, "tests")
+    del environment["SCBROKER_SERVER_URL"]
+    environment["SCBROKER_API_KEY"] = ""
+    with pytest.raises(
+        BrokerError.invalidArgumentError, match="SCBROKER_API_KEY, SCBROKER_SERVER_URL in"
+    ):
+        ServerProvider.fromEnvironment(environment)

@@ -1,0 +1,112 @@
+"""An overloaded broker is asked again when it says so, and never by more and more."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+
+from scbroker import BrokerError, MemoryTrustStore, ServerProvider
+from scbroker.client.http import transport as module
+from scbroker.wire import codec
+from scbroker.wire.users import ReminderAnswer
+from tests.kit.tcp import PROTOCOL, BadBroker, http
+
+GOOD = http(200, codec.encode(ReminderAnswer(reminder="it works")), PROTOCOL)
+PATIENCE = 20.0
+
+
+def overloaded(seconds: str) -> bytes:
+    problem = {"type": "about:blank", "title": "overloaded", "status": 503,
+               "detail": "why", "code": "overloaded"}  # fmt: skip
+    headers = PROTOCOL + f"Retry-After: {seconds}\r\n".encode()
+    return http(503, msgspec.json.encode(problem), headers)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between attempts, which take no time here."""
+    found: list[float] = []
+
+    async def note(seconds: float) -> None:
+        found.append(seconds)
+
+    monkeypatch.setattr(module._RETRYING, "sleep", note)
+    return found
+
+
+@contextmanager
+def client(broker: BadBroker, timeout: float = PATIENCE) -> Iterator[ServerProvider]:
+    key = uuid.uuid4()
+    provider = ServerProvider(
+        key, broker.url, "tests", trustStore=MemoryTrustStore(), timeout=timeout
+    )
+    with provider:
+        yield provider
+
+
+def ask(provider: ServerProvider) -> str:
+    return provider.getReminder(uuid.uuid4()).result(PATIENCE)
+
+
+def test_it_is_waited_for_as_long_as_it_says_and_then_twice_as_long_and_up_to_half_as_long_again(
+    pauses: list[float],
+) -> None:
+    with BadBroker([overloaded("3"), overloaded("3"), GOOD]) as broker, client(broker) as provider:
+        assert ask(provider) == "it works"
+    first, second = pauses
+    assert 3 <= first <= 4.5
+    assert 6 <= second <= 9
+
+
+def test_clients_that_were_refused_together_do_not_come_back_together(pauses: list[float]) -> None:
+    with BadBroker([overloaded("3")] * 3 + [GOOD]) as broker, client(broker, 60.0) as provider:
+        ask(provider)
+    assert len(set(pauses)) == 3
+
+
+@pytest.mark.parametrize("seconds, timeout", [("11", 60.0), ("4", 3.0)])
+def test_who_would_have_to_wait_too_long_is_told_at_once_for_how_long(
+    pauses: list[float], seconds: str, timeout: float
+) -> None:
+    with BadBroker([overloaded(seconds)]) as broker, client(broker, timeout) as provider:
+        with pytest.raises(BrokerError.overloadedError) as caught:
+            ask(provider)
+        assert caught.value.retryAfter == float(seconds)
+        assert len(broker.requests) == 1
+    assert pauses == []
+
+
+def test_it_is_asked_ever_later_and_for_a_minute_at_most(pauses: list[float]) -> None:
+    with BadBroker([overloaded("1")]) as broker, client(broker, 120.0) as provider:
+        with pytest.raises(BrokerError.overloadedError) as caught:
+            ask(provider)
+        assert caught.value.retryAfter == 1
+        assert 6 <= len(broker.requests) <= 10
+    assert pauses[3] > pauses[2] > pauses[1] > pauses[0]
+    assert 40 < sum(pauses) <= 60
+
+
+def test_many_refusals_make_hardly_more_requests_than_there_are_operations(
+    pauses: list[float],
+) -> None:
+    with BadBroker([overloaded("1")]) as broker, client(broker, 120.0) as provider:
+        for _ in range(60):
+            with pytest.raises(BrokerError.overloadedError):
+                ask(provider)
+        assert len(broker.requests) == 60 + 128
+    assert len(pauses) == 128
+
+
+def test_answers_earn_retries_again(pauses: list[float]) -> None:
+    answers = [overloaded("1")] * (40 + 128) + [GOOD] * 8 + [overloaded("1"), GOOD]
+    with BadBroker(answers) as broker, client(broker, 120.0) as provider:
+        for _ in range(40):
+            with pytest.raises(BrokerError.overloadedError):
+                ask(provider)
+        for _ in range(9):
+            assert ask(provider) == "it works"
+    assert len(pauses) == 129

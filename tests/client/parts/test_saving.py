@@ -1,0 +1,346 @@
+"""Saving a content to a file: whole or not at all, in constant memory, and on where it was cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    ContainerAccessLevel,
+    FileTrustStore,
+    ServerProvider,
+)
+from scbroker.client.core.sealing import OpenPart
+from scbroker.client.parts.journal import Journal
+from scbroker.client.parts.saving import _Partial, checked_target
+from scbroker.records.container_record import SEGMENT, Part, Role
+from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_INLINE
+from tests.client.conftest import drop, id_of
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Go, Network
+
+PATIENCE: Final = 60.0
+RUN: Final = CHUNK_SEGMENTS * SEGMENT
+SIZE: Final = 2 * RUN + 12_345
+CONTENT: Final = (b"a" * 251 + bytes(range(256)) * 3) * (SIZE // 1019) + b"z" * (SIZE % 1019)
+
+
+@pytest.fixture
+def device(new_provider: NewProvider, tmp_path: Path) -> ServerProvider:
+    return new_provider(True, trustStore=FileTrustStore(tmp_path / "device"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "saved"
+    found.mkdir()
+    return found
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"small", b"x" * MAX_INLINE, b"y" * (MAX_INLINE + 1), CONTENT[: 2 * SEGMENT], CONTENT],
+    ids=lambda content: str(len(content)),
+)
+def test_a_saved_file_is_the_content(
+    device: ServerProvider, folder: Path, content: bytes, tmp_path: Path
+) -> None:
+    made = device.createContainer(content).result(PATIENCE).id
+    steps: list[tuple[int, int | None]] = []
+    target = folder / "file"
+    saved = device.saveContainerContent(made, target, progress=lambda *step: steps.append(step))
+    assert saved.result(PATIENCE) == len(content)
+    assert target.read_bytes() == content
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert list(folder.iterdir()) == [target]
+    assert steps[-1] == (len(content), len(content))
+    assert not list((tmp_path / "device").glob("transfers/*"))
+
+
+def test_a_file_that_was_there_is_replaced_by_the_whole_alone(
+    device: ServerProvider, folder: Path
+) -> None:
+    target = folder / "file"
+    target.write_bytes(b"what was there before")
+    made = device.createContainer(CONTENT).result(PATIENCE).id
+    with Network() as network:
+        network.treat("GET", "/segments", only(1))
+        with pytest.raises(BrokerError.permissionDeniedError):
+            device.saveContainerContent(made, target).result(PATIENCE)
+    assert target.read_bytes() == b"what was there before"
+    device.saveContainerContent(made, target).result(PATIENCE)
+    assert target.read_bytes() == CONTENT
+
+
+def only(runs: int) -> Any:
+    """The broker gives so many runs and no more; what fails does so when those are there."""
+    begun = [0]
+
+    async def treat(go: Go) -> Any:
+        begun[0] += 1
+        if begun[0] > runs:
+            raise BrokerError.permissionDeniedError("cut off")
+        return await go()
+
+    return treat
+
+
+def test_what_was_saved_before_a_cut_is_not_fetched_again(
+    device: ServerProvider, folder: Path, tmp_path: Path
+) -> None:
+    made = device.createContainer(CONTENT).result(PATIENCE).id
+    target = folder / "file"
+    leave_partial(device, made, target)
+    with Network() as network:
+        assert device.saveContainerContent(made, target).result(PATIENCE) == SIZE
+        assert len(network.those("GET", "/segments")) == 1
+    assert target.read_bytes() == CONTENT
+    assert list(folder.iterdir()) == [target]
+    assert not list((tmp_path / "device").glob("transfers/*"))
+
+
+def leave_partial(device: ServerProvider, made: Any, target: Path) -> None:
+    """Two of three runs are there."""
+    arrived = [0]
+
+    async def treat(go: Go) -> Any:
+        arrived[0] += 1
+        if arrived[0] == 3:
+            while written[0] < 2:  # noqa: ASYNC110 - the others arrive first
+                await asyncio.sleep(0.005)
+            raise BrokerError.permissionDeniedError("cut off")
+        return await go()
+
+    written = [0]
+
+    def count(done: int, total: int | None) -> None:
+        del done, total
+        written[0] += 1
+
+    with Network() as network:
+        network.treat("GET", "/segments", treat)
+        with pytest.raises(BrokerError.permissionDeniedError):
+            device.saveContainerContent(made, target, progress=count).result(PATIENCE)
+    [partial] = target.parent.iterdir()
+    assert partial.name.startswith(".")
+    assert stat.S_IMODE(partial.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("harm", ["a byte", "zeros", "shorter", "removed", "journal removed"])
+def test_what_changed_on_the_disk_meanwhile_is_fetched_again(
+    device: ServerProvider, folder: Path, tmp_path: Path, harm: str
+) -> None:
+    """As after a power cut, or by whoever writes to the folder: it is not taken for the content."""
+    made = device.createContainer(CONTENT).result(PATIENCE).id
+    target = folder / "file"
+    leave_partial(device, made, target)
+    [partial] = folder.iterdir()
+    if harm == "removed":
+        partial.unlink()
+    elif harm == "journal removed":
+        [journal] = (tmp_path / "device" / "transfers").glob("*.journal")
+        journal.unlink()
+    elif harm == "shorter":
+        os.truncate(partial, 100)
+    else:
+        with partial.open("r+b") as file:
+            data = file.read()
+            for start in range(0, len(data), RUN):
+                file.seek(start)
+                run = data[start : start + RUN]
+                file.write(bytes(len(run)) if harm == "zeros" else bytes([run[0] ^ 1]))
+    with Network() as network:
+        device.saveContainerContent(made, target).result(PATIENCE)
+        assert len(network.those("GET", "/segments")) == 3
+    assert target.read_bytes() == CONTENT
+
+
+def test_without_files_to_remember_in_nothing_is_left_of_what_failed(
+    alice: ServerProvider, folder: Path
+) -> None:
+    made = alice.createContainer(CONTENT).result(PATIENCE).id
+    with Network() as network:
+        network.treat("GET", "/segments", only(1))
+        with pytest.raises(BrokerError.permissionDeniedError):
+            alice.saveContainerContent(made, folder / "file").result(PATIENCE)
+    assert list(folder.iterdir()) == []
+    assert alice.saveContainerContent(made, folder / "file").result(PATIENCE) == SIZE
+
+
+def test_a_segment_that_was_not_signed_is_never_in_the_file(
+    device: ServerProvider, folder: Path
+) -> None:
+    made = device.createContainer(CONTENT).result(PATIENCE).id
+
+    async def lie(go: Go) -> Any:
+        answer = memoryview(await go())
+        answer[100] ^= 1
+        return answer
+
+    with Network() as network:
+        network.treat("GET", "/segments", lie)
+        with pytest.raises(BrokerError.integrityError):
+            device.saveContainerContent(made, folder / "file").result(PATIENCE)
+    assert not (folder / "file").exists()
+    device.saveContainerContent(made, folder / "file").result(PATIENCE)
+    assert (folder / "file").read_bytes() == CONTENT
+
+
+def test_where_there_is_nothing_to_save_no_file_is_written(
+    alice: ServerProvider, bob: ServerProvider, folder: Path
+) -> None:
+    empty = alice.createContainer(None, {"title": "no content"}).result(PATIENCE).id
+    assert alice.saveContainerContent(empty, folder / "file").result(PATIENCE) is None
+    me, him = id_of(alice), id_of(bob)
+    levels = [
+        AccessLevel(me, ContainerAccessLevel.DefaultOwnerPermissions),
+        AccessLevel(him, ContainerAccessLevel.ViewAccess),
+    ]
+    for content in (b"small", b"x" * (MAX_INLINE + 1)):
+        hidden = alice.createContainer(content, accessLevels=levels).result(PATIENCE).id
+        assert bob.saveContainerContent(hidden, folder / "file").result(PATIENCE) is None
+        assert bob.openContainerContent(hidden).result(PATIENCE) is None
+    assert list(folder.iterdir()) == []
+
+
+def test_a_place_where_no_file_can_be_is_refused_before_anything_is_asked(
+    alice: ServerProvider, folder: Path
+) -> None:
+    made = alice.createContainer(b"small").result(PATIENCE).id
+    with Network() as network:
+        for wrong in (folder, folder / "missing" / "file", "text", b"bytes", None, 7):
+            with pytest.raises(BrokerError.invalidArgumentError):
+                drop(alice.saveContainerContent(made, wrong))  # type: ignore[arg-type]
+        assert network.sent == []
+
+
+def test_a_relative_path_is_where_the_program_was_when_it_called(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    assert checked_target(Path("file")) == folder / "file"
+
+
+def test_a_full_disk_is_said_and_leaves_what_was_there(
+    device: ServerProvider, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that can be filled is not to be had everywhere: its error is made here."""
+    target = folder / "file"
+    target.write_bytes(b"before")
+    made = device.createContainer(CONTENT).result(PATIENCE).id
+
+    def full(self: Path, other: Path) -> None:
+        del self, other
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        with pytest.raises(BrokerError.invalidArgumentError, match="No space left"):
+            device.saveContainerContent(made, target).result(PATIENCE)
+    assert target.read_bytes() == b"before"
+    with Network() as network:
+        device.saveContainerContent(made, target).result(PATIENCE)
+        assert network.those("GET", "/segments") == [], "all of it was there"
+    assert target.read_bytes() == CONTENT
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+@pytest.mark.parametrize("kind", ["link", "second name", "pipe", "open to others"])
+def test_what_lies_where_a_save_was_cut_off_is_used_only_if_it_is_ones_own(
+    device: ServerProvider, folder: Path, tmp_path: Path, kind: str
+) -> None:
+    made = device.createContainer(CONTENT).result(PATIENCE).id
+    target, precious = folder / "file", tmp_path / "precious"
+    leave_partial(device, made, target)
+    [partial] = folder.iterdir()
+    precious.write_bytes(partial.read_bytes())
+    before = precious.read_bytes()
+    if kind == "open to others":
+        partial.chmod(0o666)
+    else:
+        partial.unlink()
+        place: dict[str, Callable[[Path], object]] = {
+            "link": partial.symlink_to,
+            "second name": partial.hardlink_to,
+            "pipe": lambda _: os.mkfifo(partial, 0o600),
+        }
+        place[kind](precious)
+    with Network() as network:
+        device.saveContainerContent(made, target).result(PATIENCE)
+        assert len(network.those("GET", "/segments")) == 3
+    assert precious.read_bytes() == before
+    assert target.read_bytes() == CONTENT
+    assert (stat.S_IMODE(target.stat().st_mode), target.stat().st_nlink) == (0o600, 1)
+
+
+def test_nothing_of_another_content_is_taken_up_and_none_of_it_stays(
+    device: ServerProvider, folder: Path
+) -> None:
+    made = device.createContainer(CONTENT).result(PATIENCE).id
+    target, other = folder / "file", CONTENT[::-1]
+    leave_partial(device, made, target)
+    device.updateContainerContent(made, other).result(PATIENCE)
+    with Network() as network:
+        device.saveContainerContent(made, target).result(PATIENCE)
+        assert len(network.those("GET", "/segments")) == 3
+    assert target.read_bytes() == other
+    assert list(folder.iterdir()) == [target]
+
+
+def test_a_part_of_the_same_id_with_other_segments_is_another_content(tmp_path: Path) -> None:
+    """As a member with Upload and the broker could make it together."""
+    author, key = bytes(32), bytes(32)
+    parts = [Part(bytes(16), author, RUN, bytes([n]) * 32, bytes(112)) for n in range(2)]
+    first, second = (OpenPart(bytes(16), Role.Content, part, key, RUN) for part in parts)
+    for opened, there in ((first, set()), (first, {0}), (second, set()), (first, set())):
+        journal = Journal.open(tmp_path / "journals", key, b"save")
+        partial = _Partial(tmp_path / "file", journal)
+        try:
+            assert partial.resume(opened) == there
+            partial.keep(0, memoryview(bytes(RUN)))
+        finally:
+            partial.close()
+
+
+def test_a_name_that_no_file_can_have_is_refused_at_the_call(
+    alice: ServerProvider, folder: Path
+) -> None:
+    made = alice.createContainer(b"small").result(PATIENCE).id
+    for name in ("n" * 300, "a\0b", "\udc80\ud800"):
+        with pytest.raises(BrokerError.invalidArgumentError, match=r"written|read"):
+            drop(alice.saveContainerContent(made, folder / name))
+        with pytest.raises(BrokerError.invalidArgumentError):
+            drop(alice.createContainer(folder / name))
+
+
+def test_a_save_that_is_cancelled_writes_nothing_once_its_file_is_closed(tmp_path: Path) -> None:
+    partial = _Partial(tmp_path / "file", None)
+    partial.close()
+    partial.keep(0, memoryview(b"too late"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_goes_away_meanwhile_is_said_and_holds_nothing_up(
+    device: ServerProvider, folder: Path
+) -> None:
+    made = device.createContainer(CONTENT).result(PATIENCE).id
+
+    async def remove(go: Go) -> Any:
+        await asyncio.to_thread(folder.rmdir)
+        return await go()
+
+    with Network() as network:
+        network.treat("GET", f"/containers/{made}", remove)
+        with pytest.raises(BrokerError.invalidArgumentError, match="cannot be written"):
+            device.saveContainerContent(made, folder / "file").result(PATIENCE)
+    folder.mkdir()
+    assert device.saveContainerContent(made, folder / "file").result(PATIENCE) == SIZE
+    assert (folder / "file").read_bytes() == CONTENT

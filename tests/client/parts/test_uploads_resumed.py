@@ -1,0 +1,422 @@
+"""A large file that was cut off on its way to the broker goes on where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+
+from scbroker import AccessLevel, BrokerError, FileTrustStore, KeyRing, ServerProvider
+from scbroker.client.parts import uploads
+from scbroker.records.container_record import SEGMENT
+from scbroker.vocabulary import ContainerAccessLevel
+from scbroker.wire.codec import decode, encode
+from scbroker.wire.containers import CHUNK_SEGMENTS, Chunks
+from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import NewProvider, StartBroker
+from tests.kit.impatience import be_impatient
+from tests.kit.network import Go, Network, Treatment
+from tests.kit.scripts import run_script
+
+PATIENCE: Final = 60.0
+CHUNK: Final = CHUNK_SEGMENTS * SEGMENT
+SIZE: Final = 2 * CHUNK + 12_345
+ALL: Final = {0, 1, 2}
+_PIECE: Final = bytes(range(256)) * 4096
+_CUT = BrokerError.permissionDeniedError("cut off")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "large file"
+    path.write_bytes(_content(b"1"))
+    return path
+
+
+def _content(mark: bytes) -> bytes:
+    return (mark + _PIECE * (SIZE // len(_PIECE) + 1))[:SIZE]
+
+
+@pytest.fixture
+def device(new_provider: NewProvider, tmp_path: Path) -> ServerProvider:
+    return new_provider(True, trustStore=FileTrustStore(tmp_path / "device"))
+
+
+def failing_after(chunks: int) -> Treatment:
+    """The broker gets so many chunks, whichever they are, and no more."""
+    begun, arrived = [0], [0]
+
+    async def treat(go: Go) -> bytes:
+        begun[0] += 1
+        if begun[0] <= chunks:
+            answer = bytes(await go())
+            arrived[0] += 1
+            return answer
+        while arrived[0] < chunks:  # noqa: ASYNC110 - what is under way arrives first
+            await asyncio.sleep(0.005)
+        raise _CUT.fresh()
+
+    return treat
+
+
+def chunks_of(network: Network) -> set[int]:
+    found = [each.path for each in network.sent if "/chunks/" in each.path]
+    assert len(found) == len(set(found)), "a chunk was sent twice"
+    return {int(path.rpartition("/")[2]) for path in found}
+
+
+def cut_off(device: ServerProvider, file: Path, after: int, into: uuid.UUID | None = None) -> None:
+    """Sends so many chunks of the file, and fails."""
+    with Network() as network:
+        treatment = failing_after(after)
+        for number in ALL:
+            network.treat("PUT", f"/chunks/{number}", treatment)
+        with pytest.raises(BrokerError.permissionDeniedError):
+            begin(device, file, into)
+
+
+def begin(device: ServerProvider, file: Path, into: uuid.UUID | None = None) -> uuid.UUID:
+    if into is None:
+        return device.createContainer(file).result(PATIENCE).id
+    return device.updateContainerContent(into, file).result(PATIENCE).id
+
+
+def journals(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "device" / "transfers").glob("*"))
+
+
+@pytest.mark.parametrize("existing", [False, True], ids=["create", "update"])
+def test_what_arrived_before_a_cut_is_not_sent_again(
+    device: ServerProvider, file: Path, tmp_path: Path, existing: bool
+) -> None:
+    into = device.createContainer(b"small").result(PATIENCE).id if existing else None
+    cut_off(device, file, 2, into)
+    steps: list[tuple[int, int | None]] = []
+    with Network() as network:
+        if into is None:
+            made = device.createContainer(file, progress=lambda *step: steps.append(step))
+        else:
+            made = device.updateContainerContent(
+                into, file, progress=lambda *step: steps.append(step)
+            )
+        found = made.result(PATIENCE).id
+        assert len(chunks_of(network)) == 1
+    assert device.getContainerContent(found).result(PATIENCE) == file.read_bytes()
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert steps[0][0] >= CHUNK + 12_345, "what is there already counts as done"
+    assert steps[-1] == (SIZE, SIZE)
+    assert journals(tmp_path) == []
+
+
+def test_a_client_that_was_killed_goes_on_in_another_process(
+    broker: BrokerProcess, new_provider: NewProvider, file: Path, tmp_path: Path
+) -> None:
+    script = """
+        import os, signal, sys
+        from pathlib import Path
+        from scbroker import FileTrustStore, ServerProvider
+        key, url, file, folder, password, passphrase = sys.argv[1:]
+        provider = ServerProvider(key, url, "first", trustStore=FileTrustStore(folder))
+        provider.register(password, passphrase).result(60)
+        print(provider.getUserId().result(), flush=True)
+
+        def die(done, total):
+            if done >= 0.49 * total:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        provider.createContainer(Path(file), progress=die).result(60)
+    """
+    folder = tmp_path / "device"
+    secrets = (PASSWORD, PASSPHRASE)
+    ended = run_script(script, str(broker.api_key), broker.url, str(file), str(folder), *secrets)
+    assert ended.returncode == -9, ended.stderr
+    again = new_provider(trustStore=FileTrustStore(folder))
+    again.logIn(uuid.UUID(ended.stdout.strip()), passphrase=PASSPHRASE).result(PATIENCE)
+    with Network() as network:
+        made = begin(again, file)
+        assert len(chunks_of(network)) <= 2
+    assert again.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+def test_a_broker_that_was_killed_has_what_it_acknowledged(
+    start_broker: StartBroker,
+    new_provider: NewProvider,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of six chunks, of which three are on their way at once, when the first has arrived."""
+    be_impatient(monkeypatch)
+    file = tmp_path / "larger file"
+    file.write_bytes(_PIECE * (5 * CHUNK // len(_PIECE)) + b"the sixth")
+    broker = start_broker()
+    device = new_provider(True, at=broker, trustStore=FileTrustStore(tmp_path / "device"))
+    killed: list[int] = []
+
+    def kill(done: int, _: int | None) -> None:
+        if not killed:
+            killed.append(done)
+            broker.kill()
+
+    with pytest.raises(BrokerError.unreachableError):
+        device.createContainer(file, progress=kill).result(PATIENCE)
+    assert killed
+    broker.restart()
+    with Network() as network:
+        made = begin(device, file)
+        assert 0 < len(chunks_of(network)) < 6
+    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+def test_a_file_that_was_changed_begins_anew(device: ServerProvider, file: Path) -> None:
+    cut_off(device, file, 2)
+    file.write_bytes(_content(b"2"))
+    os.utime(file, ns=(1, 1))
+    with Network() as network:
+        made = begin(device, file)
+        assert chunks_of(network) == ALL
+    assert device.getContainerContent(made).result(PATIENCE) == _content(b"2")
+
+
+def test_another_user_another_container_and_another_trust_store_begin_anew(
+    device: ServerProvider, new_provider: NewProvider, file: Path, tmp_path: Path
+) -> None:
+    cut_off(device, file, 2)
+    keys: KeyRing = device.getKeyRing().result(PATIENCE)
+    elsewhere = new_provider(keys)
+    stranger = new_provider(True, trustStore=FileTrustStore(tmp_path / "device"))
+    other = device.createContainer(b"small").result(PATIENCE).id
+    for provider, into in ((elsewhere, None), (stranger, None), (device, other)):
+        with Network() as network:
+            begin(provider, file, into)
+            assert chunks_of(network) == ALL
+
+
+def test_what_the_broker_dropped_meanwhile_is_sent_again(
+    device: ServerProvider, file: Path
+) -> None:
+    """It is asked what it has, and believed where it has less."""
+    cut_off(device, file, 2)
+    with Network() as network:
+        network.treat("GET", "/chunks", _no_chunks)
+        made = begin(device, file)
+        assert chunks_of(network) == ALL
+    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+async def _no_chunks(go: Go) -> bytes:
+    del go
+    return b"\x81\xa6chunks\x90"
+
+
+def test_of_very_many_chunks_the_broker_is_asked_for_some_and_then_for_the_others(
+    device: ServerProvider, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "MAX_LISTED", 1)
+    cut_off(device, file, 2)
+
+    async def one(go: Go) -> bytes:
+        """A broker that lists one at once."""
+        found = decode(Chunks, bytes(await go()), 1000).chunks
+        return encode(Chunks(chunks=found[:1]))
+
+    with Network() as network:
+        for end in ("/chunks", "/chunks?first=1", "/chunks?first=2"):
+            network.treat("GET", end, one)
+        made = begin(device, file)
+        assert len(chunks_of(network)) == 1
+    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+def test_a_broker_that_claims_a_chunk_it_does_not_have_cannot_make_another_of_it(
+    device: ServerProvider, file: Path
+) -> None:
+    """What counts as sent is what this device remembers; a claim with another hash is none."""
+    cut_off(device, file, 2)
+
+    async def lie(go: Go) -> bytes:
+        answer = bytearray(await go())
+        answer[-1] ^= 1
+        return bytes(answer)
+
+    with Network() as network:
+        network.treat("GET", "/chunks", lie)
+        made = begin(device, file)
+        assert len(chunks_of(network)) == 2, (
+            "the one that is missing, and the one that it lied about"
+        )
+    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+@pytest.mark.parametrize("harm", ["flipped", "cut", "emptied", "another's"])
+def test_a_journal_that_was_harmed_costs_time_and_nothing_else(
+    device: ServerProvider, file: Path, tmp_path: Path, harm: str
+) -> None:
+    cut_off(device, file, 2)
+    [journal] = [path for path in journals(tmp_path) if path.suffix == ".journal"]
+    data = bytearray(journal.read_bytes())
+    if harm == "flipped":
+        data[-1] ^= 1
+    elif harm == "cut":
+        del data[-1]
+    elif harm == "emptied":
+        data.clear()
+    else:
+        data[:] = b"\0\0\0\x09something"
+    journal.write_bytes(data)
+    with Network() as network:
+        made = begin(device, file)
+        assert len(chunks_of(network)) == (2 if harm in ("flipped", "cut") else 3)
+    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+def test_once_a_record_was_sent_nothing_of_it_is_used_again(
+    device: ServerProvider, file: Path, tmp_path: Path
+) -> None:
+    """Whoever was to receive it then holds its key; another record may be for others."""
+    with Network() as network:
+        network.treat("PUT", "/records/1", _refuse)
+        with pytest.raises(BrokerError.permissionDeniedError):
+            begin(device, file)
+        before = {each.path.split("/")[3] for each in network.sent if "/chunks/" in each.path}
+    assert journals(tmp_path) == []
+    with Network() as network:
+        made = begin(device, file)
+        assert chunks_of(network) == ALL
+        assert {str(made)} & before == set()
+
+
+async def _refuse(go: Go) -> bytes:
+    del go
+    raise _CUT.fresh()
+
+
+def test_a_second_transfer_of_the_same_file_meanwhile_is_another_one(
+    device: ServerProvider, file: Path
+) -> None:
+    both = [device.createContainer(file) for _ in range(2)]
+    first, second = (each.result(PATIENCE).id for each in both)
+    assert first != second
+    for made in (first, second):
+        assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+def test_a_folder_that_cannot_be_written_keeps_nobody_from_sending(
+    device: ServerProvider, file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "device" / "transfers").write_bytes(b"a file where a folder should be")
+    made = begin(device, file)
+    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+def test_neither_names_nor_keys_can_be_read_in_a_journal(
+    device: ServerProvider, file: Path, tmp_path: Path
+) -> None:
+    cut_off(device, file, 2)
+    folder = tmp_path / "device" / "transfers"
+    assert folder.stat().st_mode & 0o077 == 0
+    [journal] = folder.glob("*.journal")
+    assert journal.stat().st_mode & 0o077 == 0
+    written = b"".join(path.read_bytes() + path.name.encode() for path in folder.iterdir())
+    user = id_of(device)
+    for secret in (b"large file", str(file).encode(), str(user).encode(), user.bytes):
+        assert secret not in written
+
+
+def test_a_resumed_content_is_shared_with_those_that_are_named_now(
+    device: ServerProvider, bob: ServerProvider, file: Path
+) -> None:
+    cut_off(device, file, 2)
+    me, him = id_of(device), id_of(bob)
+    both = [AccessLevel(me, ContainerAccessLevel.DefaultOwnerPermissions), AccessLevel(him)]
+    made = device.createContainer(file, accessLevels=both).result(PATIENCE).id
+    assert bob.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+def test_a_file_that_was_changed_in_place_begins_anew_although_its_times_were_put_back(
+    device: ServerProvider, file: Path
+) -> None:
+    """What the system itself writes down of a change cannot be put back."""
+    before = file.stat()
+    cut_off(device, file, 2)
+    with file.open("r+b") as changed:
+        changed.write(b"another beginning")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with Network() as network:
+        made = begin(device, file)
+        assert chunks_of(network) == ALL
+    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+def test_a_retry_that_fails_before_it_begins_keeps_what_was_remembered(
+    device: ServerProvider, file: Path
+) -> None:
+    cut_off(device, file, 2)
+    gc.disable()
+    try:
+        with Network() as network:
+            network.treat("GET", "/chunks", _refuse)
+            with pytest.raises(BrokerError.permissionDeniedError):
+                begin(device, file)
+        with Network() as network:
+            begin(device, file)
+            assert len(chunks_of(network)) == 1
+    finally:
+        gc.enable()
+
+
+def test_contents_that_are_read_from_other_containers_do_not_wait_for_each_other(
+    device: ServerProvider, file: Path
+) -> None:
+    """More at once than the pool has threads, and what they read needs the pool as well."""
+    made = begin(device, file)
+    readers = [device.openContainerContent(made).result(PATIENCE) for _ in range(6)]
+    copies = [device.createContainer(reader) for reader in readers]
+    for copy in copies:
+        assert device.getContainerMetadata(copy.result(PATIENCE).id).result(PATIENCE).length == SIZE
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+@pytest.mark.parametrize("kind", ["link", "second name", "pipe", "folder", "open to others"])
+def test_a_journal_that_is_not_a_file_of_ones_own_is_left_alone(
+    device: ServerProvider, file: Path, tmp_path: Path, kind: str
+) -> None:
+    cut_off(device, file, 2)
+    [journal] = [path for path in journals(tmp_path) if path.suffix == ".journal"]
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"of somebody's")
+    if kind == "open to others":
+        journal.chmod(0o666)
+    else:
+        journal.unlink()
+        place: dict[str, Callable[[Path], object]] = {
+            "link": journal.symlink_to,
+            "second name": journal.hardlink_to,
+            "pipe": lambda _: os.mkfifo(journal, 0o600),
+            "folder": lambda _: journal.mkdir(),
+        }
+        place[kind](precious)
+    with Network() as network:
+        made = begin(device, file)
+        assert chunks_of(network) == ALL
+    assert precious.read_bytes() == b"of somebody's"
+    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
+
+
+def test_a_transfer_that_fails_leaves_no_file_open(
+    device: ServerProvider, file: Path, tmp_path: Path
+) -> None:
+    gc.disable()
+    try:
+        cut_off(device, file, 1)
+        held = [Path(each.path) for each in psutil.Process().open_files()]
+    finally:
+        gc.enable()
+    assert [path for path in held if tmp_path in path.parents] == []

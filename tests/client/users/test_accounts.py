@@ -1,0 +1,409 @@
+"""Registration and the three log-ins over a real broker: what opens, what is refused, what is kept."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scbroker import BrokerError, FileTrustStore, KeyRing, KeyType, MemoryTrustStore, ServerProvider
+from scbroker.client.users.credentials import validate_secret
+from scbroker.client.users.key_files import keep_mark
+from scbroker.keys import OpenedKeyFile, PassphraseKeys, seal_key_file
+from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop
+from tests.kit.both_engines import postgresql_when_long
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Network
+
+PATIENCE = 30.0
+WRONG = "wrong Horse 7"
+
+
+def logged_in(provider: ServerProvider) -> uuid.UUID | None:
+    try:
+        return provider.getUserId().result(PATIENCE)
+    except BrokerError.notAuthenticatedError:
+        return None
+
+
+@postgresql_when_long
+def test_who_registers_is_logged_in_and_gets_the_key_file(new_provider: NewProvider) -> None:
+    provider = new_provider()
+    key_file = provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)
+    ring = provider.getKeyRing().result(PATIENCE)
+    assert key_file.startswith(b"scbroker.keyfile\x01")
+    assert logged_in(provider) == ring.userId
+    assert provider.createContainer(b"x").result(PATIENCE).createdBy == ring.userId
+    assert provider.getReminder().result(PATIENCE) == ""
+
+
+@postgresql_when_long
+@pytest.mark.parametrize(
+    "secrets",
+    [{"passphrase": PASSPHRASE}, {"password": PASSWORD, "passphrase": PASSPHRASE}],
+    ids=["passphrase alone", "both"],
+)
+def test_the_passphrase_opens_the_session_and_the_password_may_be_given(
+    account: Account, new_provider: NewProvider, secrets: dict[str, str]
+) -> None:
+    provider = new_provider()
+    assert provider.logIn(account.ring.userId, **secrets).result(PATIENCE) == account.key_file
+    found = provider.getKeyRing().result(PATIENCE)
+    assert found.rawFingerprint == account.ring.rawFingerprint
+    assert found.generation == 1
+
+
+@postgresql_when_long
+def test_a_key_ring_opens_the_session_and_gives_nothing(
+    account: Account, new_provider: NewProvider
+) -> None:
+    """By position and by name."""
+    user = account.ring.userId
+    by_position, by_name = new_provider(), new_provider()
+    results: list[Any] = [
+        by_position.logIn(account.ring, user).result(PATIENCE),
+        by_name.logIn(keyRing=account.ring, userId=user).result(PATIENCE),
+    ]
+    assert results == [None, None]
+    assert logged_in(by_position) == logged_in(by_name) == user
+
+
+def test_secrets_are_the_same_in_every_unicode_spelling(new_provider: NewProvider) -> None:
+    provider = new_provider()
+    provider.register("Pässwörd ﬁ 1", PASSPHRASE).result(PATIENCE)
+    user = logged_in(provider)
+    assert user is not None
+    again = new_provider()
+    again.logIn(user, "Pa\u0308sswo\u0308rd fi 1", PASSPHRASE).result(PATIENCE)
+    assert logged_in(again) == user
+
+
+@postgresql_when_long
+def test_a_wrong_passphrase_and_an_unknown_user_read_alike(
+    account: Account, new_provider: NewProvider
+) -> None:
+    messages = set()
+    for user, phrase in ((account.ring.userId, WRONG), (uuid.uuid4(), PASSPHRASE)):
+        provider = new_provider()
+        with pytest.raises(BrokerError.credentialsError) as caught:
+            provider.logIn(user, passphrase=phrase).result(PATIENCE)
+        messages.add(str(caught.value))
+        assert logged_in(provider) is None
+    assert len(messages) == 1
+
+
+def test_a_wrong_password_beside_the_right_passphrase_is_a_credentials_error(
+    account: Account, new_provider: NewProvider
+) -> None:
+    provider = new_provider()
+    with pytest.raises(BrokerError.credentialsError, match="Wrong password") as caught:
+        provider.logIn(account.ring.userId, WRONG, PASSPHRASE).result(PATIENCE)
+    assert not any(secret in str(caught.value) for secret in (WRONG, PASSWORD, PASSPHRASE))
+    assert logged_in(provider) is None
+
+
+EMPTY: dict[str, Callable[[ServerProvider, Account, dict[str, Any]], Any]] = {
+    "logIn, passphrase": lambda p, a, style: p.logIn(a.ring.userId, passphrase="", **style),
+    "logIn, password": lambda p, a, style: p.logIn(a.ring.userId, "", PASSPHRASE, **style),
+    "getKeyFile, passphrase": lambda p, _, style: p.getKeyFile("", **style),
+    "createOrUpdateKeyFile, password": lambda p, a, style: p.createOrUpdateKeyFile(
+        a.key_file, "", PASSPHRASE, **style
+    ),
+    "createOrUpdateKeyFile, passphrase": lambda p, a, style: p.createOrUpdateKeyFile(
+        a.key_file, PASSWORD, "", **style
+    ),
+    "changeCredentials, password": lambda p, _, style: p.changeCredentials("", PASSPHRASE, **style),
+    "changeCredentials, passphrase": lambda p, _, style: p.changeCredentials(PASSWORD, "", **style),
+}
+
+
+@pytest.mark.parametrize("case", EMPTY)
+def test_an_empty_secret_is_a_wrong_argument_in_both_call_styles_and_nothing_is_sent(
+    account: Account, new_provider: NewProvider, case: str
+) -> None:
+    provider, failed = new_provider(account.ring), Future[BrokerError]()
+    style = {
+        "completionHandler": failed.set_result,
+        "errorHandler": failed.set_result,
+        "queue": ThreadPoolExecutor(1),
+    }
+    name = case.rpartition(" ")[2]
+    with Network() as network:
+        with pytest.raises(BrokerError.invalidArgumentError, match=f"^{name} must be"):
+            drop(EMPTY[case](provider, account, {}))
+        assert EMPTY[case](provider, account, style) is provider
+        error = failed.result(PATIENCE)
+    assert type(error) is BrokerError.invalidArgumentError
+    assert str(error).startswith(f"{name} must be")
+    assert network.sent == []
+
+
+def test_without_the_passphrase_nothing_is_sent(
+    account: Account, new_provider: NewProvider
+) -> None:
+    provider = new_provider()
+    with pytest.raises(BrokerError.credentialsError, match="needs the passphrase"):
+        drop(provider.logIn(account.ring.userId, PASSWORD))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"passphrase": PASSPHRASE},
+        {"password": PASSWORD, "passphrase": PASSPHRASE},
+        {"password": PASSWORD},
+    ],
+    ids=range(3),
+)
+def test_a_key_ring_takes_no_secrets_beside_it(
+    account: Account, new_provider: NewProvider, arguments: dict[str, Any]
+) -> None:
+    provider: Any = new_provider()
+    with pytest.raises(BrokerError.invalidArgumentError, match="no secrets"):
+        provider.logIn(account.ring.userId, keyRing=account.ring, **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"password": 7}, {"passphrase": b"bytes"}], ids=range(2))
+def test_a_secret_that_is_no_text_is_refused(
+    account: Account, new_provider: NewProvider, arguments: dict[str, Any]
+) -> None:
+    provider: Any = new_provider()
+    with pytest.raises(BrokerError.invalidArgumentError, match="must be a str, not"):
+        provider.logIn(account.ring.userId, **{"passphrase": PASSPHRASE, **arguments})
+
+
+def test_a_key_ring_of_somebody_else_or_of_nobody_is_refused(
+    account: Account, new_provider: NewProvider
+) -> None:
+    provider: Any = new_provider()
+    with pytest.raises(BrokerError.invalidArgumentError, match="not this user's"):
+        provider.logIn(keyRing=account.ring, userId=uuid.uuid4())
+    with pytest.raises(BrokerError.invalidArgumentError, match="takes a KeyRing"):
+        provider.logIn(keyRing="ring", userId=account.ring.userId)
+    stranger = KeyRing.generate()
+    with pytest.raises(BrokerError.credentialsError, match="does not know this user's keys"):
+        provider.logIn(keyRing=stranger, userId=stranger.userId).result(PATIENCE)
+    assert logged_in(provider) is None
+
+
+@pytest.mark.parametrize("name", ["password", "passphrase"])
+@pytest.mark.parametrize(
+    "weak", ["", "Sh0rt!", "alllowercase", "lower and spaces", "ONLYUPPER123", "x" * 2000, "Aa1\ud800xxxx"]
+)  # fmt: skip
+def test_a_weak_or_impossible_secret_is_refused_without_being_quoted(
+    new_provider: NewProvider, name: str, weak: str
+) -> None:
+    secrets = {"password": PASSWORD, "passphrase": PASSPHRASE, name: weak}
+    with pytest.raises(BrokerError.invalidArgumentError, match=name) as caught:
+        drop(new_provider().register(**secrets))
+    assert not weak or weak not in str(caught.value)
+
+
+@pytest.mark.parametrize("secret", ["abcdefG1", "abcdef 1", "ABCDEF 1", "äöüß ÄÖ1", "Pass wort"])
+def test_eight_characters_of_three_kinds_are_enough(secret: str) -> None:
+    assert validate_secret(secret) is None
+
+
+def test_what_a_validator_of_the_callers_own_says_decides(new_provider: NewProvider) -> None:
+    seen = []
+
+    def picky(secret: str) -> str | None:
+        seen.append(secret)
+        return None if secret.startswith("ok") else "it does not begin with ok"
+
+    provider = new_provider(secretValidator=picky)
+    with pytest.raises(BrokerError.invalidArgumentError, match="does not begin with ok"):
+        drop(provider.register("ok", "no"))
+    provider.register("ok", "ok2").result(PATIENCE)
+    assert seen == ["ok", "no", "ok", "ok2"]
+
+
+@pytest.mark.parametrize(
+    "reminder",
+    [f"it is {PASSWORD}", PASSPHRASE.upper(), "x" * 1025, "ä" * 513, 7, "\ud800"],
+    ids=range(6),
+)
+def test_a_reminder_that_gives_a_secret_away_or_does_not_fit_is_refused(
+    new_provider: NewProvider, reminder: Any
+) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match="reminder") as caught:
+        drop(new_provider().register(PASSWORD, PASSPHRASE, reminder))
+    assert PASSWORD not in str(caught.value)
+
+
+@postgresql_when_long
+def test_a_reminder_is_read_before_any_log_in_and_unknown_users_have_an_empty_one(
+    account: Account, new_provider: NewProvider
+) -> None:
+    provider = new_provider()
+    assert provider.getReminder(account.ring.userId).result(PATIENCE) == REMINDER
+    assert provider.getReminder(uuid.uuid4()).result(PATIENCE) == ""
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        drop(provider.getReminder())
+    provider.logIn(keyRing=account.ring, userId=account.ring.userId).result(PATIENCE)
+    assert provider.getReminder().result(PATIENCE) == REMINDER
+
+
+def test_a_log_out_ends_the_session_here_and_a_second_has_none_to_end(
+    alice: ServerProvider,
+) -> None:
+    assert logged_in(alice) is not None
+    alice.logout().result(PATIENCE)
+    assert logged_in(alice) is None
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        drop(alice.logout())
+    assert "unauthenticated" in repr(alice)
+
+
+def test_a_log_in_replaces_a_session_only_when_it_succeeds(
+    account: Account, alice: ServerProvider
+) -> None:
+    before = logged_in(alice)
+    with pytest.raises(BrokerError.credentialsError):
+        alice.logIn(account.ring.userId, passphrase=WRONG).result(PATIENCE)
+    with pytest.raises(BrokerError.credentialsError):
+        alice.logIn(account.ring.userId, WRONG, PASSPHRASE).result(PATIENCE)
+    assert logged_in(alice) == before
+    assert alice.createContainer(b"").result(PATIENCE).createdBy == before
+    alice.logIn(account.ring.userId, passphrase=PASSPHRASE).result(PATIENCE)
+    assert logged_in(alice) == account.ring.userId
+
+
+def test_closing_forgets_the_session_and_the_provider_can_be_used_again(
+    account: Account, new_provider: NewProvider
+) -> None:
+    provider = new_provider()
+    with provider:
+        provider.logIn(account.ring.userId, passphrase=PASSPHRASE).result(PATIENCE)
+    assert logged_in(provider) is None
+    provider.logIn(account.ring.userId, passphrase=PASSPHRASE).result(PATIENCE)
+    assert logged_in(provider) == account.ring.userId
+
+
+def marks_of(ring: KeyRing) -> Any:
+    return MemoryTrustStore().open(ring.userId, b"")
+
+
+def test_an_older_key_file_than_was_seen_is_a_rollback_and_another_of_the_same_age_a_fork() -> None:
+    ring = KeyRing.generate()
+    newer = KeyRing(2, ring.signing, ring.encryption)
+    marks = marks_of(ring)
+    keep_mark(marks, OpenedKeyFile(ring, b"1" * 32))
+    keep_mark(marks, OpenedKeyFile(ring, b"1" * 32))
+    with pytest.raises(BrokerError.forkError):
+        keep_mark(marks, OpenedKeyFile(ring, b"x" * 32))
+    keep_mark(marks, OpenedKeyFile(newer, b"2" * 32))
+    with pytest.raises(BrokerError.rollbackError):
+        keep_mark(marks, OpenedKeyFile(ring, b"1" * 32))
+    with pytest.raises(BrokerError.forkError):
+        keep_mark(marks, OpenedKeyFile(newer, b"1" * 32))
+
+
+def test_a_device_that_saw_a_newer_key_file_refuses_the_brokers_older_one(
+    account: Account, new_provider: NewProvider, tmp_path: Path
+) -> None:
+    """The broker was restored from a backup: log-in says so, on this device, in every process."""
+    ring = account.ring
+    newer = OpenedKeyFile(KeyRing(2, ring.signing, ring.encryption), b"2" * 32)
+    store = FileTrustStore(tmp_path)
+    keep_mark(store.open(ring.userId, ring.signing[0].derive("trust-store")), newer)
+    provider = new_provider(trustStore=FileTrustStore(tmp_path))
+    with pytest.raises(BrokerError.rollbackError, match="older KeyFile"):
+        provider.logIn(ring.userId, passphrase=PASSPHRASE).result(PATIENCE)
+    assert logged_in(provider) is None
+    elsewhere = new_provider()
+    elsewhere.logIn(ring.userId, passphrase=PASSPHRASE).result(PATIENCE)
+
+
+def test_a_key_file_with_other_keys_than_the_published_ones_is_refused(
+    account: Account, new_provider: NewProvider
+) -> None:
+    """A KeyRing with a key more than the chain: the broker withholds key records."""
+    extra = KeyRing.generate()
+    ring = KeyRing(1, account.ring.signing, (*account.ring.encryption, *extra.encryption))
+    with pytest.raises(BrokerError.rollbackError, match="withholds"):
+        new_provider().logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
+    swapped = KeyRing(1, account.ring.signing, extra.encryption)
+    with pytest.raises(BrokerError.keySubstitutionError):
+        new_provider().logIn(keyRing=swapped, userId=ring.userId).result(PATIENCE)
+
+
+def test_another_users_key_file_is_refused_before_anything_is_derived(account: Account) -> None:
+    from scbroker.keys import open_key_file
+
+    ring = KeyRing.generate()
+    keys = PassphraseKeys(b"a" * 32, b"w" * 32)
+    foreign = seal_key_file(ring, PASSWORD, keys)
+    assert open_key_file(foreign, ring.userId, keys, PASSWORD).ring.userId == ring.userId
+    with pytest.raises(BrokerError.keySubstitutionError, match="another user's"):
+        open_key_file(foreign, account.ring.userId, keys, PASSWORD)
+
+
+def test_too_many_guesses_are_throttled_and_say_how_long(
+    start_broker: Any, new_provider: NewProvider
+) -> None:
+    strict = start_broker(guesses=2)
+    user = strict.new_user()
+    provider = new_provider(at=strict)
+    for _ in range(2):
+        with pytest.raises(BrokerError.credentialsError):
+            provider.logIn(user.userId, passphrase=WRONG).result(PATIENCE)
+    with pytest.raises(BrokerError.throttledError) as caught:
+        provider.logIn(user.userId, passphrase=PASSPHRASE).result(PATIENCE)
+    assert caught.value.retryAfter
+    assert caught.value.retryAfter > 0
+    assert caught.value.retryable
+
+
+@postgresql_when_long
+def test_public_keys_are_verified_and_filtered(alice: ServerProvider, account: Account) -> None:
+    user = account.ring.userId
+    keys = alice.getPublicKeys(user).result(PATIENCE)
+    assert [(key.keyType, key.index, key.active) for key in keys] == [
+        (KeyType.Signing, 0, True),
+        (KeyType.Encryption, 0, True),
+    ]
+    assert {key.fingerprint for key in keys} == {account.ring.fingerprint}
+    assert keys[0].hasFingerprint(account.ring.fingerprint.upper().replace(" ", "-"))
+    assert not keys[0].hasFingerprint(KeyRing.generate().fingerprint)
+    with pytest.raises(BrokerError.invalidArgumentError):
+        keys[0].hasFingerprint(account.ring.fingerprint[:19])
+    assert [key.key for key in keys] == [
+        account.ring.signing[0].public,
+        account.ring.encryption[0].public,
+    ]
+    (signing,) = alice.getPublicKeys(user, KeyType.Signing).result(PATIENCE)
+    assert signing == keys[0]
+    assert alice.getPublicKeys(user, KeyType.Encryption, 0).result(PATIENCE) == [keys[1]]
+    assert alice.getPublicKeys(user, KeyType.Encryption, 1).result(PATIENCE) == []
+    assert alice.getLatestActiveSigningKey(user).result(PATIENCE) == keys[0]
+    latest = alice.getLatestActiveSigningKey(user, KeyType.Encryption).result(PATIENCE)
+    assert latest == keys[1]
+    own = alice.getPublicKeys().result(PATIENCE)
+    assert {key.userId for key in own} == {logged_in(alice)}
+    with pytest.raises(BrokerError.notFoundError):
+        alice.getPublicKeys(uuid.uuid4()).result(PATIENCE)
+
+
+@pytest.mark.parametrize("kind", [*KeyType, 0, 1, "Signing", "Encryption"], ids=repr)
+def test_a_key_type_is_taken_as_member_value_or_name_and_an_unknown_user_has_no_latest_key(
+    alice: ServerProvider, account: Account, kind: KeyType | int | str
+) -> None:
+    user = account.ring.userId
+    [key] = alice.getPublicKeys(user, kind).result(PATIENCE)
+    assert kind in (key.keyType, key.keyType.value, key.keyType.name)
+    assert alice.getLatestActiveSigningKey(user, kind).result(PATIENCE) == key
+    assert alice.getLatestActiveSigningKey(uuid.uuid4(), kind).result(PATIENCE) is None
+
+
+def test_an_unknown_api_key_is_told_apart_from_wrong_credentials(
+    account: Account, new_provider: NewProvider
+) -> None:
+    known = new_provider()
+    provider = ServerProvider(uuid.uuid4(), known.serverUrl, "x", trustStore=MemoryTrustStore())
+    with provider, pytest.raises(BrokerError.apiKeyError):
+        provider.logIn(account.ring.userId, passphrase=PASSPHRASE).result(PATIENCE)

@@ -1,0 +1,595 @@
+"""Credentials changed and keys rotated over a real broker: who goes on, who does not, what is refused."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker import (
+    BrokerError,
+    KeyRing,
+    KeyType,
+    Promise,
+    ServerProvider,
+)
+from scbroker.crypto.verify import sha256
+from scbroker.records.access_list import parse_entry
+from scbroker.records.container_record import parse_record
+from scbroker.wire import codec
+from scbroker.wire.containers import RecordRequest
+from scbroker.wire.users import KeyFileAnswer, KeyFileState, Session
+from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, drop, id_of
+from tests.client.test_lying_broker import lying
+from tests.kit.both_engines import both_engines
+from tests.kit.brokers import BrokerProcess, clock
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import HeldAnswer, Network, answered, lost
+from tests.kit.owners import (
+    KEY_FILE,
+    NEW_PASSPHRASE,
+    NEW_PASSWORD,
+    PATIENCE,
+    Owner,
+    change,
+    is_good,
+    new_owner,
+    ring_of,
+    shared_by,
+    token_of,
+)
+
+
+@pytest.fixture
+def owner(new_provider: NewProvider) -> Owner:
+    return new_owner(new_provider)
+
+
+def key_index_of(record: bytes) -> int:
+    """Of the key that a container's record is signed with."""
+    return parse_record(record).keyIndex
+
+
+def test_after_a_change_the_new_passphrase_opens_the_account_and_the_old_one_opens_nothing(
+    owner: Owner, new_provider: NewProvider
+) -> None:
+    key_file = change(owner.provider).result(PATIENCE)
+    fresh = new_provider()
+    assert fresh.logIn(owner.user_id, NEW_PASSWORD, NEW_PASSPHRASE).result(PATIENCE) == key_file
+    assert ring_of(fresh).signing[0].seeds == owner.ring.signing[0].seeds
+    with pytest.raises(BrokerError.credentialsError):
+        new_provider().logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)
+    assert owner.provider.getReminder().result(PATIENCE) == REMINDER, "no other was given"
+
+
+def test_a_reminder_that_is_not_given_stays_and_an_empty_one_removes_it(owner: Owner) -> None:
+    """By either operation; after the deletion of the KeyFile none is left to stay."""
+    alice, secrets = owner.provider, (f"{NEW_PASSWORD} 1", f"{NEW_PASSPHRASE} 1")
+    key_file = change(alice, number=1).result(PATIENCE)
+    assert alice.getReminder().result(PATIENCE) == REMINDER
+    for reminder, expected in (("another", "another"), (None, "another"), ("", ""), (None, "")):
+        key_file = change(alice, number=1, reminder=reminder).result(PATIENCE)
+        assert alice.getReminder().result(PATIENCE) == expected
+    for reminder, expected in (("third", "third"), (None, "third"), ("", ""), (None, "")):
+        alice.createOrUpdateKeyFile(key_file, *secrets, reminder).result(PATIENCE)
+        assert alice.getReminder().result(PATIENCE) == expected
+    change(alice, number=1, reminder="last").result(PATIENCE)
+    alice.deleteKeyFile().result(PATIENCE)
+    change(alice, number=1).result(PATIENCE)
+    assert alice.getReminder().result(PATIENCE) == ""
+
+
+@pytest.mark.parametrize("secret", ["password", "passphrase"])
+def test_a_reminder_that_stays_must_not_contain_a_new_secret(owner: Owner, secret: str) -> None:
+    """It was chosen beside other secrets. An empty or another reminder lets the change through."""
+    alice = owner.provider
+    key_file = change(alice, number=1, reminder="not THIS Horse 42, sadly").result(PATIENCE)
+    telling = {"password": f"{NEW_PASSWORD} 1", "passphrase": f"{NEW_PASSPHRASE} 1"}
+    telling[secret] = "this horse 42"
+    attempts: list[Callable[..., Promise[bytes]]] = [alice.changeCredentials]
+    if secret == "passphrase":
+        attempts.append(functools.partial(alice.createOrUpdateKeyFile, key_file))
+    with Network() as network:
+        for attempt in attempts:
+            with pytest.raises(BrokerError.invalidArgumentError, match="give another") as caught:
+                attempt(**telling).result(PATIENCE)
+            assert "horse" not in str(caught.value).lower()
+    assert network.those("PUT", KEY_FILE) == []
+    assert ring_of(alice).generation == 2
+    alice.changeCredentials(telling["password"], telling["passphrase"], "").result(PATIENCE)
+    assert alice.getReminder().result(PATIENCE) == ""
+
+
+def test_a_change_keeps_the_keys_and_raises_the_generation_by_one(alice: ServerProvider) -> None:
+    before, published = ring_of(alice), alice.getPublicKeys().result(PATIENCE)
+    key_file = change(alice, reminder=REMINDER).result(PATIENCE)
+    after = ring_of(alice)
+    assert after.generation == before.generation + 1 == 2
+    assert (after.signing, after.encryption) == (before.signing, before.encryption)
+    assert alice.getPublicKeys().result(PATIENCE) == published
+    assert alice.getReminder().result(PATIENCE) == REMINDER
+    opened = KeyRing.open(key_file, before.userId, password=NEW_PASSWORD)
+    assert opened.generation == 2
+    assert (len(opened.signing), len(opened.encryption)) == (1, 1)
+
+
+def test_a_change_ends_the_tokens_of_all_other_sessions_and_who_has_the_key_ring_goes_on(
+    alice: ServerProvider, new_provider: NewProvider, broker: BrokerProcess
+) -> None:
+    others = [new_provider(ring_of(alice)) for _ in range(2)]
+    tokens = [token_of(other) for other in others]
+    assert all(is_good(token, broker) for token in tokens)
+    own, other = token_of(alice), others[0]
+    made = other.createContainer(b"before").result(PATIENCE)
+    change(alice).result(PATIENCE)
+    assert token_of(alice) == own
+    assert is_good(own, broker)
+    assert not any(is_good(token, broker) for token in tokens)
+    assert other.getContainerContent(made.id).result(PATIENCE) == b"before"
+    assert other.updateContainerContent(made.id, b"after").result(PATIENCE).version == 2
+    assert is_good(token_of(other), broker)
+
+
+OF_ANOTHER_DEVICE: dict[str, Callable[[ServerProvider, uuid.UUID], Promise[Any]]] = {
+    "getContainer": lambda p, c: p.getContainer(c),
+    "createContainer": lambda p, _: p.createContainer(b"x"),
+    "updateContainerHeader": lambda p, c: p.updateContainerHeader(c),
+    "deleteContainer": lambda p, c: p.deleteContainer(c),
+    "getPublicKeys": lambda p, _: p.getPublicKeys(),
+    "getEvents": lambda p, _: p.getEvents(),
+    "changeCredentials": lambda p, _: change(p),
+    "deleteKeyFile": lambda p, _: p.deleteKeyFile(),
+}
+
+
+def test_after_a_rotation_every_other_device_is_told_to_log_in_again(
+    alice: ServerProvider, new_provider: NewProvider, broker: BrokerProcess
+) -> None:
+    """By every operation, both with a token that the broker ended and with one that ran out."""
+    made = alice.createContainer(b"x").result(PATIENCE)
+    other = new_provider(ring_of(alice))
+    token, own = token_of(other), token_of(alice)
+    key_file = change(alice, compromised=True).result(PATIENCE)
+    assert (is_good(token, broker), is_good(own, broker)) == (False, True)
+    session: Any = other._current
+    attempts = {
+        **OF_ANOTHER_DEVICE,
+        "needToSyncAccount": lambda p, _: p.needToSyncAccount(id_of(p), key_file),
+    }
+    for (name, attempt), ran_out in itertools.product(attempts.items(), (False, True)):
+        session._token, session._expires = token, 0.0 if ran_out else clock() / 1e6 + 3600
+        with pytest.raises(BrokerError.notAuthenticatedError, match="Log in again") as caught:
+            attempt(other, made.id).result(PATIENCE)
+        assert caught.value.code == "session", name
+    other.logIn(id_of(alice), passphrase=NEW_PASSPHRASE).result(PATIENCE)
+    assert other.getContainerContent(made.id).result(PATIENCE) == b"x"
+
+
+def many(provider: ServerProvider, containers: list[uuid.UUID]) -> list[Promise[Any]]:
+    """Reads and writes of every kind at once, each write on a container of its own."""
+    changes = (
+        lambda c: provider.updateContainerContent(c, b"new"),
+        lambda c: provider.updateContainerHeader(c, {"new": True}),
+        lambda c: provider.updateContainerAccessLevels(c),
+        lambda c: provider.updateContainerType(c, "new"),
+    )
+    begun: list[Promise[Any]] = [
+        changes[number % len(changes)](container) for number, container in enumerate(containers[1:])
+    ]
+    begun += [provider.createContainer(b"x" * size, {"h": 1}) for size in (10, 70_000)]
+    begun += [provider.getContainer(containers[0]), provider.getContainerHeader(containers[0])]
+    begun += [provider.getPublicKeys(), provider.getEvents()]
+    return begun
+
+
+def fails_in_flight(alice: ServerProvider, *, compromised: bool) -> list[str]:
+    """What goes wrong with what is begun before a change, during it, and before its answer comes."""
+    containers = [alice.createContainer(b"old", {"old": 1}).result(PATIENCE).id for _ in range(15)]
+    rounds = [containers[number::3] for number in range(3)]
+    answer = HeldAnswer()
+    with Network() as network:
+        network.treat("PUT", KEY_FILE, answer.hold)
+        begun = many(alice, rounds[0])
+        changing = change(alice, compromised=compromised)
+        begun += many(alice, rounds[1])
+        assert answer.arrived.wait(PATIENCE)
+        alice.getPublicKeys().result(PATIENCE)  # as they are by now
+        begun += many(alice, rounds[2])
+        begun[-1].result(PATIENCE)
+        assert not changing.done()
+        answer.release.set()
+        failures = []
+        for promise in begun:
+            try:
+                promise.result(PATIENCE)
+            except BrokerError as error:
+                failures.append(f"{type(error).__name__}: {error}")
+        changing.result(PATIENCE)
+    for container in containers:
+        alice.getContainer(container).result(PATIENCE)
+    return failures
+
+
+def test_what_is_in_flight_while_the_credentials_change_all_succeeds(alice: ServerProvider) -> None:
+    assert fails_in_flight(alice, compromised=False) == []
+
+
+def test_what_is_in_flight_while_the_keys_rotate_all_succeeds(alice: ServerProvider) -> None:
+    """What is signed with the key that is being retired is refused, and signed again."""
+    assert fails_in_flight(alice, compromised=True) == []
+
+
+def test_what_was_begun_before_a_rotation_and_is_sent_after_it_is_signed_again(
+    alice: ServerProvider,
+) -> None:
+    """A content that is still being produced while the keys rotate."""
+    rotated: list[bytes] = []
+
+    def content() -> Any:
+        yield b"first, "
+        rotated.append(change(alice, compromised=True).result(PATIENCE))
+        yield b"then"
+
+    made = alice.createContainer(content()).result(PATIENCE)
+    assert rotated
+    assert key_index_of(made.record) == 1
+    assert alice.getContainerContent(made.id).result(PATIENCE) == b"first, then"
+
+
+def test_a_rotation_publishes_the_next_key_of_each_type_and_retires_the_one_before(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    before = ring_of(alice)
+    change(alice, compromised=True).result(PATIENCE)
+    after = ring_of(alice)
+    assert (len(after.signing), len(after.encryption)) == (2, 2)
+    assert (after.signing[0], after.encryption[0]) == (before.signing[0], before.encryption[0])
+    for reader in (alice, bob):
+        keys = reader.getPublicKeys(before.userId).result(PATIENCE)
+        assert [(key.keyType, key.index, key.active) for key in keys] == [
+            (KeyType.Signing, 0, False),
+            (KeyType.Signing, 1, True),
+            (KeyType.Encryption, 0, False),
+            (KeyType.Encryption, 1, True),
+        ]
+        assert [key.key for key in keys] == [key.public for key in after.signing + after.encryption]
+        for retired, active in (keys[:2], keys[2:]):
+            assert retired.retiredAt is not None
+            assert retired.retiredAt > active.createdAt >= retired.createdAt
+            assert active.retiredAt is None
+            asked = reader.getPublicKeys(before.userId, active.keyType, 1).result(PATIENCE)
+            assert asked == [active]
+            latest = reader.getLatestActiveSigningKey(before.userId, active.keyType)
+            assert latest.result(PATIENCE) == active
+
+
+@both_engines
+def test_containers_of_before_a_rotation_open_and_verify_for_every_member_on_every_device(
+    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
+) -> None:
+    members = shared_by(alice, bob)
+    made = alice.createContainer(b"x" * 70_000, {"h": 1}, accessLevels=members, type="t")
+    container = made.result(PATIENCE).id
+    of_bob = bob.createContainer(b"his", accessLevels=members).result(PATIENCE).id
+    for member in (alice, bob):
+        member.getContainer(container).result(PATIENCE)
+    change(alice, compromised=True).result(PATIENCE)
+    for device in (alice, bob, new_provider(ring_of(alice)), new_provider(ring_of(bob))):
+        found = device.getContainer(container).result(PATIENCE)
+        assert (found.content, found.type) == (b"x" * 70_000, "t")
+        assert device.getContainerContent(of_bob).result(PATIENCE) == b"his"
+
+
+def test_after_a_rotation_new_records_are_signed_with_the_new_key_and_everybody_takes_them(
+    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
+) -> None:
+    made = alice.createContainer(b"0", accessLevels=shared_by(alice, bob)).result(PATIENCE)
+    bob.getContainer(made.id).result(PATIENCE)
+    change(alice, compromised=True).result(PATIENCE)
+    changed = alice.updateContainerContent(made.id, b"1").result(PATIENCE)
+    another = alice.createContainer(b"2", accessLevels=shared_by(alice, bob)).result(PATIENCE)
+    assert [key_index_of(item.record) for item in (made, changed, another)] == [0, 1, 1]
+    for device in (bob, new_provider(ring_of(bob))):
+        assert device.getContainerContent(made.id).result(PATIENCE) == b"1"
+        assert device.getContainerContent(another.id).result(PATIENCE) == b"2"
+
+
+def test_after_a_rotation_everybody_wraps_to_the_new_encryption_key(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    """Also a member who knew the old one, and has a mark of it."""
+    before = ring_of(alice)
+    old = bob.createContainer(b"old", accessLevels=shared_by(alice, bob)).result(PATIENCE)
+    change(alice, compromised=True).result(PATIENCE)
+    with Network() as network:
+        made = bob.createContainer(b"new", accessLevels=shared_by(alice, bob)).result(PATIENCE)
+        bob.updateContainerAccessLevels(old.id, shared_by(alice, bob)).result(PATIENCE)
+        alice.createContainer(b"own").result(PATIENCE)
+    puts = [each.body or b"" for each in network.sent if "/records/" in each.path]
+    entries = [
+        parse_entry(item.entry)
+        for body in puts
+        for item in codec.decode(RecordRequest, body).accessList or ()
+    ]
+    indexes = [e.keyIndex for e in entries if e.fingerprint == before.rawFingerprint]
+    assert indexes == [1, 1, 1]
+    for container, content in ((made.id, b"new"), (old.id, b"old")):
+        assert alice.getContainerContent(container).result(PATIENCE) == content
+
+
+def test_five_rotations_in_a_row_leave_everything_readable(
+    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
+) -> None:
+    made: dict[uuid.UUID, bytes] = {}
+    evolving = alice.createContainer(b"-", accessLevels=shared_by(alice, bob)).result(PATIENCE).id
+    key_file = b""
+    for number in range(1, 6):
+        content = b"%d" % number
+        of_alice = alice.createContainer(content, accessLevels=shared_by(alice, bob))
+        of_bob = bob.createContainer(content, accessLevels=shared_by(alice, bob))
+        made |= {promise.result(PATIENCE).id: content for promise in (of_alice, of_bob)}
+        key_file = change(alice, compromised=True, number=number).result(PATIENCE)
+        alice.updateContainerContent(evolving, content).result(PATIENCE)
+    ring = KeyRing.open(key_file, id_of(alice), passphrase=f"{NEW_PASSPHRASE} 5")
+    assert (ring.generation, len(ring.signing), len(ring.encryption)) == (6, 6, 6)
+    keys = bob.getPublicKeys(ring.userId).result(PATIENCE)
+    assert [key.index for key in keys if key.active] == [5, 5]
+    assert [key.key for key in keys] == [key.public for key in ring.signing + ring.encryption]
+    for device in (alice, bob, new_provider(ring), new_provider(ring_of(bob))):
+        for container, content in {**made, evolving: b"5"}.items():
+            assert device.getContainerContent(container).result(PATIENCE) == content
+
+
+def test_a_key_file_of_before_a_rotation_is_a_rollback_on_every_device(
+    owner: Owner, new_provider: NewProvider
+) -> None:
+    """A device that saw the newer one has its mark; a fresh one sees that keys are missing.
+
+    For that the broker has to take the retired key as well: it gives a session of its own accord.
+    """
+    change(owner.provider, compromised=True).result(PATIENCE)
+    token, forever = token_of(owner.provider), clock() + 10**10
+    with Network() as network:
+        network.treat("POST", "/key-file/open", answered(KeyFileAnswer(keyFile=owner.key_file)))
+        network.treat(
+            "POST",
+            "/v1/sessions",
+            answered(Session(token=token, expiresAt=forever, devicePass=bytes(48))),
+        )
+        before = ring_of(owner.provider)
+        with pytest.raises(BrokerError.rollbackError, match="older KeyFile was served"):
+            owner.provider.logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)
+        assert ring_of(owner.provider) is before, "the session stays"
+        fresh = new_provider()
+        with pytest.raises(BrokerError.rollbackError, match="older than the user's published keys"):
+            fresh.logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        drop(fresh.getUserId())
+
+
+def test_a_key_file_of_before_a_change_is_a_rollback_on_a_device_that_saw_the_newer_one(
+    owner: Owner,
+) -> None:
+    change(owner.provider).result(PATIENCE)
+    with Network() as network:
+        network.treat("POST", "/key-file/open", answered(KeyFileAnswer(keyFile=owner.key_file)))
+        with pytest.raises(BrokerError.rollbackError):
+            owner.provider.logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)
+
+
+def test_a_device_that_never_saw_a_key_file_learns_the_generation_from_the_broker(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    """And the device whose KeyFile was replaced is told so, before it replaces it in turn."""
+    other = new_provider(ring_of(alice))
+    change(alice, number=1).result(PATIENCE)
+    assert ring_of(other).generation == 1
+    key_file = change(other, number=2).result(PATIENCE)
+    assert ring_of(other).generation == 3
+    with (
+        Network() as network,
+        pytest.raises(BrokerError.conflictError, match="log in with the new"),
+    ):
+        change(alice, number=3).result(PATIENCE)
+    assert network.those("PUT", KEY_FILE) == []
+    assert other.needToSyncAccount(id_of(other), key_file).result(PATIENCE) is False
+
+
+def test_of_two_devices_that_change_the_credentials_at_once_one_is_told_of_a_conflict(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    devices = [alice, new_provider(ring_of(alice))]
+    changing = [change(device, number=number) for number, device in enumerate(devices, 1)]
+    outcomes: list[object] = []
+    for promise in changing:
+        try:
+            outcomes.append(promise.result(PATIENCE))
+        except BrokerError as error:
+            outcomes.append(type(error))
+    assert BrokerError.conflictError in outcomes
+    (won,) = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, bytes)]
+    assert [ring_of(device).generation for device in devices] == [2 - won, 1 + won]
+    found = new_provider().logIn(id_of(alice), passphrase=f"{NEW_PASSPHRASE} {won + 1}")
+    assert found.result(PATIENCE) == outcomes[won]
+
+
+def test_two_changes_at_once_in_one_session_are_made_one_after_the_other(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    changing = [change(alice, compromised=True, number=number) for number in (1, 2)]
+    first, second = (promise.result(PATIENCE) for promise in changing)
+    assert ring_of(alice).generation == 3
+    assert len(ring_of(alice).signing) == 3
+    fresh = new_provider()
+    assert fresh.logIn(id_of(alice), passphrase=f"{NEW_PASSPHRASE} 2").result(PATIENCE) == second
+    assert first != second
+    with pytest.raises(BrokerError.credentialsError):
+        new_provider().logIn(id_of(alice), passphrase=f"{NEW_PASSPHRASE} 1").result(PATIENCE)
+
+
+def test_a_log_out_lets_a_change_that_is_under_way_end_well(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    ring, changing, gone = ring_of(alice), change(alice), alice.logout()
+    key_file = changing.result(PATIENCE)
+    gone.result(PATIENCE)
+    elsewhere = new_provider(ring)
+    assert elsewhere.needToSyncAccount(ring.userId, key_file).result(PATIENCE) is False
+
+
+def test_a_change_whose_answer_is_lost_is_made_once(alice: ServerProvider) -> None:
+    with Network() as network:
+        network.treat("PUT", KEY_FILE, lost(2))
+        key_file = change(alice, compromised=True).result(PATIENCE)
+    bodies = [each.body for each in network.those("PUT", KEY_FILE)]
+    assert (len(bodies), len(set(bodies))) == (3, 1)
+    assert ring_of(alice).generation == 2
+    assert len(alice.getPublicKeys().result(PATIENCE)) == 4
+    assert alice.needToSyncAccount(id_of(alice), key_file).result(PATIENCE) is False
+    assert alice.createContainer(b"x").result(PATIENCE).version == 1
+
+
+@pytest.fixture
+def unanswered(alice: ServerProvider) -> ServerProvider:
+    """Whose rotation was made, and never heard of."""
+    with Network() as network:
+        network.treat("PUT", KEY_FILE, lost(100))
+        with pytest.raises(BrokerError.unreachableError):
+            change(alice, compromised=True).result(PATIENCE)
+    return alice
+
+
+def test_after_a_rotation_that_was_never_answered_the_new_passphrase_opens_the_account(
+    unanswered: ServerProvider,
+) -> None:
+    """As the operation's documentation says: try the new ones first."""
+    made = unanswered.logIn(id_of(unanswered), passphrase=NEW_PASSPHRASE)
+    key_file = made.result(PATIENCE)
+    assert ring_of(unanswered).generation == 2
+    assert unanswered.needToSyncAccount(id_of(unanswered), key_file).result(PATIENCE) is False
+    assert unanswered.createContainer(b"x").result(PATIENCE).version == 1
+
+
+def test_after_a_rotation_that_was_never_answered_the_session_is_told_to_log_in_again(
+    unanswered: ServerProvider,
+) -> None:
+    """At once, and once it has seen its own keys."""
+    for _ in range(2):
+        with pytest.raises(BrokerError, match="Log in again") as caught:
+            unanswered.createContainer(b"x").result(PATIENCE)
+        assert caught.type is BrokerError.notAuthenticatedError
+        assert len(unanswered.getPublicKeys().result(PATIENCE)) == 4
+
+
+WEAK: dict[str, dict[str, Any]] = {
+    "no password": {"password": ""},
+    "no passphrase": {"passphrase": ""},
+    "a password that is None": {"password": None},
+    "a passphrase that is no text": {"passphrase": b"battery Staple 8"},
+    "a weak password": {"password": "alllowercase"},
+    "a weak passphrase": {"passphrase": "Sh0rt!"},
+    "the password in the reminder": {"reminder": f"it is {PASSWORD.upper()}"},
+    "the passphrase in the reminder": {"reminder": f"<{PASSPHRASE}>"},
+    "a reminder that is too long": {"reminder": "ä" * 513},
+    "a reminder that is no text": {"reminder": 7},
+    "compromised that is no bool": {"compromised": "yes"},
+}
+
+
+@pytest.mark.parametrize("changes", WEAK.values(), ids=WEAK)
+def test_weak_secrets_and_telling_reminders_are_refused_before_anything_is_sent(
+    alice: ServerProvider, changes: dict[str, Any]
+) -> None:
+    arguments: dict[str, Any] = {"password": PASSWORD, "passphrase": PASSPHRASE, **changes}
+    with Network() as network, pytest.raises(BrokerError.invalidArgumentError) as caught:
+        drop(alice.changeCredentials(**arguments))
+    assert network.sent == []
+    assert isinstance(caught.value, ValueError)
+    for secret in (PASSWORD, PASSPHRASE):
+        assert secret not in str(caught.value)
+
+
+STATE_LIES: dict[str, tuple[Callable[[Any], Any], type[BrokerError]]] = {
+    "an older generation": (
+        lambda state: replace(state, generation=state.generation - 1),
+        BrokerError.rollbackError,
+    ),
+    "a generation of nobody's": (
+        lambda state: replace(state, generation=0, hash=None),
+        BrokerError.rollbackError,
+    ),
+    "other bytes of the same generation": (
+        lambda state: replace(state, hash=sha256(b"other")),
+        BrokerError.forkError,
+    ),
+    "a generation that nobody reaches": (
+        lambda state: replace(state, generation=2**40),
+        BrokerError.brokerFaultError,
+    ),
+    "the last generation that there is": (
+        lambda state: replace(state, generation=2**53 - 1, hash=None),
+        BrokerError.brokerFaultError,
+    ),
+}
+
+
+def test_a_lie_about_the_stored_key_file_is_found_by_all_who_ask_and_nothing_is_stored(
+    alice: ServerProvider,
+) -> None:
+    key_file = change(alice).result(PATIENCE)
+    ring = ring_of(alice)
+    for lie, error in STATE_LIES.values():
+        with lying(lie, (KeyFileState,)) as told, Network() as network:
+            for attempt in (
+                alice.needToSyncAccount(id_of(alice), key_file),
+                change(alice, number=1),
+            ):
+                with pytest.raises(BrokerError) as caught:
+                    attempt.result(PATIENCE)
+                assert caught.type is error
+            assert len(told) == 2
+            assert network.those("PUT", KEY_FILE) == []
+    assert ring_of(alice) is ring
+    assert alice.needToSyncAccount(ring.userId, key_file).result(PATIENCE) is False
+
+
+def test_after_a_change_that_the_broker_swallowed_the_returned_bytes_restore_everything(
+    owner: Owner, new_provider: NewProvider
+) -> None:
+    """It answered as if it had stored them. The device notices; a fresh one puts it right."""
+    with Network() as network:
+        network.treat("PUT", KEY_FILE, answered())
+        key_file = change(owner.provider).result(PATIENCE)
+    user = owner.user_id
+    with pytest.raises(BrokerError.credentialsError):
+        owner.provider.logIn(user, passphrase=NEW_PASSPHRASE).result(PATIENCE)
+    with pytest.raises(BrokerError.rollbackError, match="restored from a backup, or"):
+        owner.provider.needToSyncAccount(user, key_file).result(PATIENCE)
+    ring = KeyRing.open(key_file, user, password=NEW_PASSWORD)
+    fresh = new_provider(ring)
+    stored = fresh.createOrUpdateKeyFile(key_file, NEW_PASSWORD, NEW_PASSPHRASE)
+    assert stored.result(PATIENCE) == key_file
+    assert owner.provider.getKeyFile(NEW_PASSPHRASE).result(PATIENCE) == key_file
+
+
+def test_after_a_rotation_that_the_broker_swallowed_nothing_is_lost(
+    owner: Owner, new_provider: NewProvider
+) -> None:
+    """The new keys are in the returned bytes; the old ones are in force wherever nobody saw them."""
+    made = owner.provider.createContainer(b"kept").result(PATIENCE)
+    with Network() as network:
+        network.treat("PUT", KEY_FILE, answered())
+        key_file = change(owner.provider, compromised=True).result(PATIENCE)
+    ring = KeyRing.open(key_file, owner.user_id, password=NEW_PASSWORD)
+    assert [key.seeds for key in ring.signing][:1] == [owner.ring.signing[0].seeds]
+    assert len(ring.signing) == 2
+    with pytest.raises(BrokerError.credentialsError, match="does not know this user's keys"):
+        new_provider(ring)
+    fresh = new_provider()
+    fresh.logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)
+    assert fresh.getContainerContent(made.id).result(PATIENCE) == b"kept"

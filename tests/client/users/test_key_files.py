@@ -1,0 +1,449 @@
+"""KeyFiles over a real broker: given back, compared, removed, and stored again; and opened without one."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker import (
+    BrokerError,
+    KeyRing,
+    MemoryTrustStore,
+    ServerProvider,
+)
+from scbroker.client.users.key_files import keep_mark
+from scbroker.crypto.verify import sha256
+from scbroker.keys import OpenedKeyFile, PassphraseKeys, seal_key_file
+from scbroker.wire import codec
+from scbroker.wire.orders import KeyFileStoring
+from scbroker.wire.users import KeyFileAnswer, KeyFileState
+from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop, id_of
+from tests.client.test_lying_broker import lying
+from tests.kit.both_engines import both_engines
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Network, answered, lost
+from tests.kit.owners import (
+    KEY_FILE,
+    NEW_PASSPHRASE,
+    NEW_PASSWORD,
+    PATIENCE,
+    Owner,
+    change,
+    new_owner,
+    ring_of,
+    token_of,
+)
+
+
+@pytest.fixture
+def owner(new_provider: NewProvider) -> Owner:
+    return new_owner(new_provider)
+
+
+def test_a_lie_about_the_stored_key_file_stops_what_would_take_its_place(owner: Owner) -> None:
+    with lying(lambda state: replace(state, hash=sha256(b"x")), (KeyFileState,)):
+        attempt = owner.provider.createOrUpdateKeyFile(owner.key_file, PASSWORD, PASSPHRASE)
+        with pytest.raises(BrokerError.forkError):
+            attempt.result(PATIENCE)
+    assert owner.provider.getReminder().result(PATIENCE) == REMINDER
+
+
+def test_a_key_file_that_was_deleted_is_stored_again_and_opens_the_account(
+    owner: Owner, new_provider: NewProvider
+) -> None:
+    """From a bytearray that the caller changes meanwhile, and with another reminder."""
+    alice, user = owner.provider, owner.user_id
+    made = alice.createContainer(b"x").result(PATIENCE)
+    for _ in range(2):
+        alice.deleteKeyFile().result(PATIENCE)
+        assert alice.getReminder().result(PATIENCE) == ""
+        assert alice.getContainerContent(made.id).result(PATIENCE) == b"x", "the session goes on"
+        assert alice.needToSyncAccount(user, owner.key_file).result(PATIENCE) is True
+    with pytest.raises(BrokerError.credentialsError):
+        new_provider().logIn(user, passphrase=PASSPHRASE).result(PATIENCE)
+    data: Any = bytearray(owner.key_file)
+    storing = alice.createOrUpdateKeyFile(data, PASSWORD, PASSPHRASE, "another")
+    data[:] = bytes(len(data))
+    assert storing.result(PATIENCE) == owner.key_file
+    assert new_provider().logIn(user, passphrase=PASSPHRASE).result(PATIENCE) == owner.key_file
+    assert alice.getReminder().result(PATIENCE) == "another"
+    assert alice.needToSyncAccount(user, owner.key_file).result(PATIENCE) is False
+    assert ring_of(alice).generation == 1, "as it says itself"
+
+
+def test_the_marks_outlive_the_deletion_of_a_key_file(owner: Owner) -> None:
+    """An older one, and another one of the same age, take its place no more than before."""
+    change(owner.provider).result(PATIENCE)
+    owner.provider.deleteKeyFile().result(PATIENCE)
+    keys = PassphraseKeys.derive(PASSPHRASE, owner.user_id)
+    another = seal_key_file(ring_of(owner.provider), PASSWORD, keys)
+    refused = {BrokerError.rollbackError: owner.key_file, BrokerError.forkError: another}
+    for error, key_file in refused.items():
+        with Network() as network, pytest.raises(BrokerError) as caught:
+            owner.provider.createOrUpdateKeyFile(key_file, PASSWORD, PASSPHRASE).result(PATIENCE)
+        assert caught.type is error
+        assert network.those("PUT", KEY_FILE) == []
+
+
+def test_a_change_after_a_deletion_stores_the_next_generation(alice: ServerProvider) -> None:
+    alice.deleteKeyFile().result(PATIENCE)
+    key_file = change(alice).result(PATIENCE)
+    assert ring_of(alice).generation == 2
+    assert alice.needToSyncAccount(id_of(alice), key_file).result(PATIENCE) is False
+
+
+@pytest.mark.parametrize("passphrase", [PASSPHRASE, NEW_PASSPHRASE], ids=["its own", "another"])
+def test_a_key_file_that_the_password_does_not_open_is_not_stored(
+    account: Account, new_provider: NewProvider, passphrase: str
+) -> None:
+    """A wrong password is one error, whatever the passphrase, and nothing is sent."""
+    provider = new_provider(account.ring)
+    with Network() as network, pytest.raises(BrokerError.credentialsError) as caught:
+        provider.createOrUpdateKeyFile(account.key_file, NEW_PASSWORD, passphrase).result(PATIENCE)
+    assert NEW_PASSWORD not in str(caught.value)
+    assert network.sent == []
+
+
+@both_engines
+def test_the_same_bytes_with_another_passphrase_are_secured_under_that_passphrase(
+    owner: Owner, new_provider: NewProvider
+) -> None:
+    """As the next generation: of one generation there is one KeyFile, on every device."""
+    alice, user = owner.provider, owner.user_id
+    other = new_provider(ring_of(alice))
+    made = alice.createContainer(b"x").result(PATIENCE)
+    stored = alice.createOrUpdateKeyFile(owner.key_file, PASSWORD, NEW_PASSPHRASE).result(PATIENCE)
+    assert stored != owner.key_file
+    assert KeyRing.open(stored, user, password=PASSWORD, passphrase=NEW_PASSPHRASE).generation == 2
+    assert alice.getReminder().result(PATIENCE) == REMINDER
+    for password in (None, PASSWORD):
+        fresh = new_provider()
+        assert fresh.logIn(user, password, NEW_PASSPHRASE).result(PATIENCE) == stored
+        assert fresh.getContainerContent(made.id).result(PATIENCE) == b"x"
+    with pytest.raises(BrokerError.credentialsError):
+        new_provider().logIn(user, passphrase=PASSPHRASE).result(PATIENCE)
+    for device in (alice, other):
+        assert device.needToSyncAccount(user, stored).result(PATIENCE) is False
+        assert device.needToSyncAccount(user, owner.key_file).result(PATIENCE) is True
+        assert device.getContainerContent(made.id).result(PATIENCE) == b"x"
+    with pytest.raises(BrokerError.rollbackError, match="give the bytes"):
+        alice.createOrUpdateKeyFile(owner.key_file, PASSWORD, PASSPHRASE).result(PATIENCE)
+    again = alice.createOrUpdateKeyFile(stored, PASSWORD, PASSPHRASE).result(PATIENCE)
+    assert new_provider().logIn(user, PASSWORD, PASSPHRASE).result(PATIENCE) == again
+    assert ring_of(alice).generation == 3
+
+
+def test_another_passphrase_after_a_deletion_secures_the_same_bytes_too(
+    owner: Owner, new_provider: NewProvider
+) -> None:
+    owner.provider.deleteKeyFile().result(PATIENCE)
+    storing = owner.provider.createOrUpdateKeyFile(owner.key_file, PASSWORD, NEW_PASSPHRASE)
+    stored = storing.result(PATIENCE)
+    found = new_provider().logIn(owner.user_id, PASSWORD, NEW_PASSPHRASE).result(PATIENCE)
+    assert found == stored != owner.key_file
+
+
+def test_another_passphrase_whose_answer_is_lost_is_stored_once(owner: Owner) -> None:
+    with Network() as network:
+        network.treat("PUT", KEY_FILE, lost(2))
+        storing = owner.provider.createOrUpdateKeyFile(owner.key_file, PASSWORD, NEW_PASSPHRASE)
+        stored = storing.result(PATIENCE)
+    bodies = [each.body for each in network.those("PUT", KEY_FILE)]
+    assert (len(bodies), len(set(bodies))) == (3, 1)
+    assert owner.provider.getKeyFile(NEW_PASSPHRASE).result(PATIENCE) == stored
+
+
+def test_another_passphrase_is_chosen_as_carefully_as_a_first_one(
+    account: Account, new_provider: NewProvider
+) -> None:
+    provider = new_provider(account.ring)
+    with Network() as network:
+        storing = provider.createOrUpdateKeyFile(account.key_file, PASSWORD, "short")
+        with pytest.raises(BrokerError.invalidArgumentError, match="too weak"):
+            storing.result(PATIENCE)
+    assert network.sent == []
+
+
+@pytest.fixture(scope="module")
+def strangers_file() -> bytes:
+    keys = PassphraseKeys(b"a" * 32, b"w" * 32)
+    return seal_key_file(KeyRing.generate(), PASSWORD, keys)
+
+
+@pytest.mark.parametrize(
+    "data", [None, "text", 7, b"", b"x", b"scbroker.keyfile\x01", "cut", "longer", "stranger's"],
+    ids=str,
+)  # fmt: skip
+def test_what_is_not_this_users_key_file_is_refused_by_the_call_itself(
+    account: Account, new_provider: NewProvider, strangers_file: bytes, data: Any
+) -> None:
+    provider = new_provider(account.ring)
+    made = {
+        "cut": account.key_file[:-1],
+        "longer": account.key_file + b"\0",
+        "stranger's": strangers_file,
+    }
+    data = made.get(data, data) if isinstance(data, str) else data
+    with Network() as network, pytest.raises(BrokerError.invalidArgumentError, match="keyFileData"):
+        drop(provider.createOrUpdateKeyFile(data, PASSWORD, PASSPHRASE))
+    assert network.sent == []
+
+
+@pytest.mark.parametrize("secrets", [("", PASSPHRASE), (PASSWORD, ""), (7, PASSPHRASE)], ids=str)
+def test_a_key_file_is_stored_with_both_secrets_and_a_reminder_without_either(
+    account: Account, new_provider: NewProvider, secrets: tuple[Any, Any]
+) -> None:
+    provider = new_provider(account.ring)
+    with pytest.raises(BrokerError.invalidArgumentError):
+        drop(provider.createOrUpdateKeyFile(account.key_file, *secrets))
+    with pytest.raises(BrokerError.invalidArgumentError, match="reminder"):
+        drop(
+            provider.createOrUpdateKeyFile(account.key_file, PASSWORD, PASSPHRASE, f"-{PASSWORD}-")
+        )
+
+
+def test_what_was_good_enough_once_is_stored_again_whatever_the_policy_says_today(
+    account: Account, new_provider: NewProvider
+) -> None:
+    strict = new_provider(account.ring, secretValidator=lambda _: "nothing is good enough")
+    storing = strict.createOrUpdateKeyFile(account.key_file, PASSWORD, PASSPHRASE, REMINDER)
+    assert storing.result(PATIENCE) == account.key_file
+
+
+def test_an_older_key_file_takes_nobodys_place_on_a_device_that_never_saw_the_newer_one(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    older = change(alice, number=1).result(PATIENCE)
+    newer = change(alice, number=2).result(PATIENCE)
+    fresh = new_provider(ring_of(alice))
+    storing = fresh.createOrUpdateKeyFile(older, f"{NEW_PASSWORD} 1", f"{NEW_PASSPHRASE} 1")
+    with pytest.raises(BrokerError.rollbackError, match="newer KeyFile"):
+        storing.result(PATIENCE)
+    assert alice.needToSyncAccount(id_of(alice), newer).result(PATIENCE) is False
+
+
+def test_another_key_file_of_the_same_age_or_with_other_keys_takes_nobodys_place(
+    account: Account, new_provider: NewProvider
+) -> None:
+    ring, extra = account.ring, KeyRing.generate()
+    keys = PassphraseKeys.derive(PASSPHRASE, ring.userId)
+    cases = {
+        BrokerError.forkError: ring,
+        BrokerError.keySubstitutionError: KeyRing(1, ring.signing, extra.encryption),
+    }
+    for error, sealed in cases.items():
+        made = seal_key_file(sealed, PASSWORD, keys)
+        with Network() as network, pytest.raises(BrokerError) as caught:
+            new_provider(ring).createOrUpdateKeyFile(made, PASSWORD, PASSPHRASE).result(PATIENCE)
+        assert caught.type is error
+        assert network.those("PUT", KEY_FILE) == []
+
+
+def test_a_key_file_that_is_stored_again_is_ordered_for_what_it_replaces(owner: Owner) -> None:
+    """Nothing but the reminder changes, no key record is published, no session is ended."""
+    with Network() as network:
+        network.treat("PUT", KEY_FILE, lost(1))
+        owner.provider.createOrUpdateKeyFile(
+            owner.key_file, PASSWORD, PASSPHRASE, "another"
+        ).result(PATIENCE)
+    bodies = {each.body or b"" for each in network.those("PUT", KEY_FILE)}
+    assert len(network.those("PUT", KEY_FILE)) == 2
+    (message,) = (codec.decode(KeyFileStoring, body) for body in bodies)
+    assert (message.generation, message.replaces) == (1, sha256(owner.key_file))
+    assert (message.keyRecords, message.endOtherSessions) == ([], False)
+    assert owner.provider.getReminder().result(PATIENCE) == "another"
+
+
+def test_the_stored_key_file_is_given_for_its_passphrase_alone(
+    account: Account, new_provider: NewProvider
+) -> None:
+    provider = new_provider(account.ring)
+    assert provider.getKeyFile(PASSPHRASE).result(PATIENCE) == account.key_file
+    with pytest.raises(BrokerError.credentialsError):
+        provider.getKeyFile(NEW_PASSPHRASE).result(PATIENCE)
+
+
+def test_where_no_key_file_is_stored_there_is_none_to_give(alice: ServerProvider) -> None:
+    alice.deleteKeyFile().result(PATIENCE)
+    with pytest.raises(BrokerError.credentialsError):
+        alice.getKeyFile(PASSPHRASE).result(PATIENCE)
+
+
+def test_an_older_another_or_a_strangers_key_file_is_not_given(
+    account: Account, new_provider: NewProvider, strangers_file: bytes
+) -> None:
+    """The first two by a mark of this device's: what the broker serves is what it always had."""
+    ring = account.ring
+    marks = {
+        BrokerError.rollbackError: OpenedKeyFile(ring.next(2, fresh=False), b"2" * 32),
+        BrokerError.forkError: OpenedKeyFile(ring, b"1" * 32),
+    }
+    for error, seen in marks.items():
+        store = MemoryTrustStore()
+        keep_mark(store.open(ring.userId, b""), seen)
+        with pytest.raises(BrokerError) as caught:
+            new_provider(ring, trustStore=store).getKeyFile(PASSPHRASE).result(PATIENCE)
+        assert caught.type is error
+    served = {BrokerError.keySubstitutionError: strangers_file, BrokerError.integrityError: b"x"}
+    for error, data in served.items():
+        provider = new_provider(ring)
+        with Network() as network:
+            network.treat("POST", "/key-file/open", answered(KeyFileAnswer(keyFile=data)))
+            with pytest.raises(BrokerError) as caught:
+                provider.getKeyFile(PASSPHRASE).result(PATIENCE)
+        assert caught.type is error
+
+
+def test_a_deletion_whose_answer_is_lost_is_done_all_the_same(
+    alice: ServerProvider, broker: BrokerProcess
+) -> None:
+    with Network() as network:
+        network.treat("POST", "/key-file/deletion", lost(1))
+        alice.deleteKeyFile().result(PATIENCE)
+    assert len({each.body for each in network.those("POST", "/key-file/deletion")}) == 1
+    assert len(network.those("POST", "/key-file/deletion")) == 2
+    with Wire(broker, token=token_of(alice)) as wire:
+        state = wire.call("GET", KEY_FILE).expect(200).message(KeyFileState)
+    assert (state.hash, state.generation) == (None, 1)
+
+
+def test_a_copy_has_to_be_fetched_again_unless_it_is_what_is_stored(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    user, older = (
+        id_of(alice),
+        seal_key_file(ring_of(alice), PASSWORD, PassphraseKeys(b"", b"w" * 32)),
+    )
+    current = change(alice).result(PATIENCE)
+    for device in (alice, new_provider(ring_of(alice))):
+        assert device.needToSyncAccount(user, current).result(PATIENCE) is False
+        assert device.needToSyncAccount(user, older).result(PATIENCE) is True
+        data: Any = memoryview(current)
+        assert device.needToSyncAccount(user, data).result(PATIENCE) is False
+    alice.deleteKeyFile().result(PATIENCE)
+    assert alice.needToSyncAccount(user, current).result(PATIENCE) is True
+
+
+DAMAGED: dict[str, Callable[[bytes], Any]] = {
+    "empty": lambda _: b"",
+    "one byte": lambda _: b"x",
+    "the first byte missing": lambda kept: kept[1:],
+    "the last byte missing": lambda kept: kept[:-1],
+    "a byte appended": lambda kept: kept + b"\0",
+    "the last byte changed": lambda kept: kept[:-1] + bytes([kept[-1] ^ 1]),
+    "the first byte changed": lambda kept: bytes([kept[0] ^ 1]) + kept[1:],
+    "bytes of the same length": lambda kept: bytes(len(kept)),
+    "another user's KeyFile": lambda _: seal_key_file(
+        KeyRing.generate(), PASSWORD, PassphraseKeys(b"a" * 32, b"w" * 32)
+    ),
+    "a mebibyte": lambda _: bytes(2**20),
+    "every second byte": lambda kept: memoryview(kept)[::2],
+    "a bytearray": lambda kept: bytearray(kept + b"\0"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_copy_has_to_be_fetched_again_and_nothing_of_it_is_sent(
+    account: Account, new_provider: NewProvider, damage: Callable[[bytes], Any]
+) -> None:
+    provider, user = new_provider(account.ring), account.ring.userId
+    with Network() as network:
+        assert provider.needToSyncAccount(user, damage(account.key_file)).result(PATIENCE) is True
+    assert [(each.method, each.path, each.body) for each in network.sent] == [
+        ("GET", KEY_FILE, None)
+    ]
+
+
+@pytest.mark.parametrize("data", [None, "text", 7, [1, 2], uuid.UUID(int=1)], ids=repr)
+def test_a_copy_that_is_not_bytes_is_refused_by_the_call_itself(
+    account: Account, new_provider: NewProvider, data: Any
+) -> None:
+    provider = new_provider(account.ring)
+    with Network() as network, pytest.raises(BrokerError.invalidArgumentError) as caught:
+        drop(provider.needToSyncAccount(account.ring.userId, data))
+    assert str(caught.value) == f"keyFileData must be bytes, not {type(data).__name__}."
+    assert network.sent == []
+
+
+def test_only_the_sessions_own_key_file_can_be_compared(
+    account: Account, alice: ServerProvider
+) -> None:
+    wrong: dict[Any, str] = {
+        account.ring.userId: "session's own",
+        uuid.uuid4(): "session's own",
+        str(id_of(alice)): "must be a uuid.UUID, not str",
+        None: "must be a uuid.UUID, not NoneType",
+    }
+    for user, message in wrong.items():
+        with pytest.raises(BrokerError.invalidArgumentError, match=message):
+            drop(alice.needToSyncAccount(user, account.key_file))
+
+
+OPENING: dict[str, dict[str, str]] = {
+    "the password alone": {"password": PASSWORD},
+    "the passphrase alone": {"passphrase": PASSPHRASE},
+    "both": {"password": PASSWORD, "passphrase": PASSPHRASE},
+}
+
+
+NOT_OPENING: dict[str, tuple[type[BrokerError], dict[str, str]]] = {
+    "a wrong password": (BrokerError.decryptionError, {"password": NEW_PASSWORD}),
+    "a wrong passphrase": (BrokerError.decryptionError, {"passphrase": NEW_PASSPHRASE}),
+    "a wrong password beside the passphrase": (
+        BrokerError.credentialsError,
+        {"password": NEW_PASSWORD, "passphrase": PASSPHRASE},
+    ),
+    "a wrong passphrase beside the password": (
+        BrokerError.decryptionError,
+        {"password": PASSWORD, "passphrase": NEW_PASSPHRASE},
+    ),
+}
+
+
+@pytest.mark.parametrize("secrets", OPENING.values(), ids=OPENING)
+def test_a_key_file_at_hand_opens_without_a_broker(
+    account: Account, secrets: dict[str, str]
+) -> None:
+    with Network() as network:
+        ring = KeyRing.open(account.key_file, account.ring.userId, **secrets)
+    assert network.sent == []
+    assert [key.seeds for key in ring.signing] == [key.seeds for key in account.ring.signing]
+    assert [key.seeds for key in ring.encryption] == [key.seeds for key in account.ring.encryption]
+    assert ring.generation == 1
+
+
+@pytest.mark.parametrize("error, secrets", NOT_OPENING.values(), ids=NOT_OPENING)
+def test_a_key_file_at_hand_does_not_open_under_wrong_secrets(
+    account: Account, error: type[BrokerError], secrets: dict[str, str]
+) -> None:
+    with pytest.raises(BrokerError, match="Wrong password") as caught:
+        KeyRing.open(account.key_file, account.ring.userId, **secrets)
+    assert caught.type is error
+    assert not any(secret in str(caught.value) for secret in secrets.values())
+
+
+def test_a_key_file_at_hand_opens_with_a_secret_whole_and_for_its_user_only(
+    account: Account,
+) -> None:
+    data, user = account.key_file, account.ring.userId
+    wrong: list[tuple[type[BrokerError], Any, Any, dict[str, Any]]] = [
+        (BrokerError.invalidArgumentError, data, user, {}),
+        (BrokerError.invalidArgumentError, data, user, {"password": ""}),
+        (BrokerError.invalidArgumentError, data.hex(), user, {"password": PASSWORD}),
+        (BrokerError.invalidArgumentError, data, str(user), {"password": PASSWORD}),
+        (BrokerError.integrityError, b"", user, {"password": PASSWORD}),
+        (BrokerError.integrityError, data[:-1], user, {"password": PASSWORD}),
+        (BrokerError.integrityError, data + b"\0", user, {"password": PASSWORD}),
+        (BrokerError.decryptionError, data[:-1] + b"\0", user, {"password": PASSWORD}),
+        (BrokerError.decryptionError, data[:-1] + b"\0", user, {"passphrase": PASSPHRASE}),
+        (BrokerError.keySubstitutionError, data, uuid.uuid4(), {"password": PASSWORD}),
+    ]
+    for error, given, whose, secrets in wrong:
+        with pytest.raises(BrokerError) as caught:
+            KeyRing.open(given, whose, **secrets)
+        assert caught.type is error, (len(given), secrets)

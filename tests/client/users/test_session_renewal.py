@@ -1,0 +1,106 @@
+"""One renewal of a session is for all who wait for it, whatever becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from time import sleep
+from typing import Any
+
+import pytest
+
+from scbroker import BrokerError, Promise, ServerProvider
+from tests.kit.network import Go, Network
+
+PATIENCE = 30.0
+CHALLENGES = ("POST", "/v1/session-challenges")
+
+
+class Held:
+    """Requests wait until the test lets them, and then fail, or go to the broker."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+        self.fails = True
+        self.cancelled = 0
+
+    async def hold(self, go: Go) -> Any:
+        try:
+            while not self.release.is_set():  # noqa: ASYNC110 - the test is on another thread
+                await asyncio.sleep(0.005)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if self.fails:
+            raise BrokerError.unreachableError("There is no broker.")
+        return await go()
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network() as network:
+        yield network
+
+
+def begin(alice: ServerProvider, count: int) -> list[Promise[Any]]:
+    """So many operations, all of which wait for a token."""
+    session: Any = alice._current
+    session._token = None
+    begun: list[Promise[Any]] = [alice.getEvents() for _ in range(count)]
+    wait_for(session, count)
+    return begun
+
+
+def wait_for(session: Any, count: int) -> None:
+    while (session._renewal.waiting if session._renewal else 0) != count:
+        sleep(0.005)
+
+
+def test_a_broker_that_does_not_answer_is_waited_for_once_by_all_operations_together(
+    alice: ServerProvider, network: Network
+) -> None:
+    held = Held()
+    network.treat(*CHALLENGES, held.hold)
+    begun = begin(alice, 10)
+    held.release.set()
+    errors = []
+    for promise in begun:
+        with pytest.raises(BrokerError.unreachableError) as caught:
+            promise.result(PATIENCE)
+        errors.append(caught.value)
+    assert len(network.those(*CHALLENGES)) == 4, "one renewal, with its four attempts"
+    assert len(set(map(id, errors))) == 10, "each has an error of its own"
+    held.fails = False
+    assert alice.getEvents().result(PATIENCE) == [], "and the next begins anew"
+
+
+def test_who_gives_up_leaves_the_renewal_to_the_others(
+    alice: ServerProvider, network: Network
+) -> None:
+    held = Held()
+    held.fails = False
+    network.treat(*CHALLENGES, held.hold)
+    first, *others = begin(alice, 3)
+    assert first.cancel()
+    wait_for(alice._current, 2)
+    held.release.set()
+    assert [other.result(PATIENCE) for other in others] == [[], []]
+    assert len(network.those(*CHALLENGES)) == 1
+
+
+def test_a_renewal_that_nobody_waits_for_any_more_ends_and_the_next_begins_anew(
+    alice: ServerProvider, network: Network
+) -> None:
+    held = Held()
+    held.fails = False
+    network.treat(*CHALLENGES, held.hold)
+    for promise in begin(alice, 3):
+        assert promise.cancel()
+    wait_for(alice._current, 0)
+    next_one = alice.getEvents()
+    wait_for(alice._current, 1)
+    assert held.cancelled == 1
+    held.release.set()
+    assert next_one.result(PATIENCE) == []
+    assert len(network.those(*CHALLENGES)) == 2

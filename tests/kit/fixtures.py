@@ -1,0 +1,249 @@
+"""Fixtures that any test may ask for."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from hypothesis import Phase, settings
+
+from assurance.cluster.deployment import Addresses
+from scbroker import KeyRing, MemoryTrustStore, ServerProvider, keys
+from scbroker.crypto import seal
+from tests.kit.brokers import ENGINES, BrokerProcess, Wire
+from tests.kit.engine_choice import CHOICE, CLUSTER, pytest_addoption, pytest_configure
+from tests.kit.engines import PostgresServer
+from tests.kit.nursery import want_it
+
+__all__ = ["pytest_addoption", "pytest_configure"]  # hooks
+
+settings.register_profile(
+    "thorough",
+    max_examples=100,
+    stateful_step_count=50,
+    deadline=None,
+    phases=set(Phase) - {Phase.shrink, Phase.explain},
+)
+"""For `--hypothesis-profile`: minutes where the everyday run takes seconds."""
+
+want_it()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _stretched_once() -> Iterator[None]:
+    """A secret is stretched once in a process: a third of a second for each log-in of the same user."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keys, "stretch", functools.cache(seal.stretch))
+        yield
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this test process, started when a test first asks for it."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """An empty PostgreSQL database of this test's own, as SQLAlchemy takes it."""
+    return postgres_server.createdatabase()
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """The name of each engine in turn; with `--engines`, of each that was chosen.
+
+    A test that does not touch the database in a way of its own takes one of them for the everyday run
+    by `@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)`. One that is about some engines
+    alone says so by `@pytest.mark.only_on("sqlite")`.
+    """
+    return str(request.param)
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """An empty database and an empty object store."""
+
+    database_url: str
+    object_store_url: str = ""
+    """Empty for the folder in which a broker keeps its contents by itself."""
+    variables: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def broker(self, folder: Path, **settings: Any) -> BrokerProcess:
+        """A broker on them, which is still to be started."""
+        given: dict[str, Any] = {"variables": self.variables}
+        if self.object_store_url:
+            given["object_store_url"] = self.object_store_url
+        return BrokerProcess(folder, self.database_url, **(given | settings))
+
+
+NewStores = Callable[[str, Path], Stores]
+
+
+@pytest.fixture(scope="session")
+def new_stores(request: pytest.FixtureRequest) -> NewStores:
+    """`new_stores(engine, folder)`: new ones on this engine, in this folder if they lie in one."""
+
+    def make(engine: str, folder: Path) -> Stores:
+        if engine == "sqlite":
+            return Stores(f"sqlite:///{folder / 'test.sqlite'}")
+        if engine == CLUSTER:
+            found: Addresses = request.config.stash[CHOICE].addresses
+            return Stores(found.create_database(), found.create_store(), found.environment)
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        return Stores(server.createdatabase())
+
+    return make
+
+
+@pytest.fixture
+def stores(engine: str, new_stores: NewStores, tmp_path: Path) -> Stores:
+    """Stores of this test's own on each engine in turn."""
+    return new_stores(engine, tmp_path)
+
+
+@pytest.fixture
+def database_url(stores: Stores) -> str:
+    """An empty database of this test's own on each engine in turn."""
+    return stores.database_url
+
+
+@pytest.fixture(scope="session")
+def _shared_brokers(
+    new_stores: NewStores, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], BrokerProcess]]:
+    """One broker for each engine, started when a test first asks for it."""
+    running: dict[str, BrokerProcess] = {}
+    with ExitStack() as stack:
+
+        def broker_on(engine: str) -> BrokerProcess:
+            if engine not in running:
+                folder = tmp_path_factory.mktemp(f"broker-{engine}")
+                started = new_stores(engine, folder).broker(folder)
+                running[engine] = stack.enter_context(started)
+            return running[engine]
+
+        # Asked for first, hence ended last: brokers stop before their database does.
+        yield broker_on
+
+
+@pytest.fixture
+def broker(
+    engine: str,
+    _shared_brokers: Callable[[str], BrokerProcess],
+) -> BrokerProcess:
+    """A running broker on each engine in turn, shared by the tests of this process.
+
+    A test leaves its users and containers behind, and disturbs nobody else's.
+    """
+    return _shared_brokers(engine)
+
+
+class StartBroker(Protocol):
+    """Starts a broker of the test's own, with settings by their field names."""
+
+    def __call__(self, *, workers: int = 1, **settings: Any) -> BrokerProcess: ...
+
+
+@pytest.fixture
+def start_broker(stores: Stores, tmp_path: Path) -> Iterator[StartBroker]:
+    """For tests that end their broker or need other settings: on each engine in turn.
+
+    A second broker of the same test works on the same data.
+    """
+    with ExitStack() as stack:
+
+        def start(*, workers: int = 1, **settings: Any) -> BrokerProcess:
+            new = stores.broker(tmp_path / "data", workers=workers, **settings)
+            return stack.enter_context(new)
+
+        yield start
+
+
+@pytest.fixture
+def fresh_broker(start_broker: StartBroker) -> BrokerProcess:
+    """A broker of the test's own, on each engine in turn: it may be stopped, killed, restarted."""
+    return start_broker()
+
+
+@pytest.fixture
+def wire(broker: BrokerProcess) -> Iterator[Wire]:
+    """Requests by hand to `broker`, without a session."""
+    with Wire(broker) as connection:
+        yield connection
+
+
+class NewProvider(Protocol):
+    """Makes providers, each with an application name and a trust store of its own.
+
+    `user` logs this user in: a KeyRing, or True for a new user.
+    """
+
+    def __call__(
+        self,
+        user: KeyRing | bool = False,
+        *,
+        at: BrokerProcess | None = None,
+        **options: Any,
+    ) -> ServerProvider: ...
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def new_provider(broker: BrokerProcess) -> Iterator[NewProvider]:
+    """Makes providers for `broker` (or the one that `at` gives), and closes them all at the end.
+
+    `new_provider()` has no session; `new_provider(True)` is a new user's, `new_provider(ring)` this
+    user's. Either costs no Argon2id; `register` costs two of 0.15 s.
+    """
+    with ExitStack() as stack:
+
+        def make(
+            user: KeyRing | bool = False,
+            *,
+            at: BrokerProcess | None = None,
+            **options: Any,
+        ) -> ServerProvider:
+            found = at or broker
+            settings = {"trustStore": MemoryTrustStore(), "timeout": 30.0, **options}
+            name = settings.pop("applicationName", f"test {next(_numbers)}")
+            provider = ServerProvider(found.api_key, found.url, name, **settings)
+            stack.enter_context(provider)
+            if user:
+                ring = found.new_user() if user is True else user
+                provider.logIn(userId=ring.userId, keyRing=ring).result(30)
+            return provider
+
+        yield make
+
+
+@pytest.fixture
+def user_pool(
+    broker: BrokerProcess, _pools: dict[int, list[KeyRing]]
+) -> Callable[[int], list[KeyRing]]:
+    """`user_pool(n)`: n registered users of `broker` that other tests use as well.
+
+    For members and bystanders whose event log and KeyFile the test does not look at.
+    """
+
+    def take(count: int) -> list[KeyRing]:
+        pool = _pools.setdefault(broker.port, [])
+        while len(pool) < count:
+            pool.append(broker.new_user())
+        return pool[:count]
+
+    return take
+
+
+@pytest.fixture(scope="session")
+def _pools() -> dict[int, list[KeyRing]]:
+    return {}

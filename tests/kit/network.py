@@ -1,0 +1,128 @@
+"""The way between providers and their broker: notes what is sent, and treats some of it badly.
+
+    with Network() as network:
+        network.treat("PUT", "/v1/key-file", lost(1))
+
+The broker stays as it is. What a lying broker would answer, the way gives in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+import pytest
+
+from scbroker import BrokerError
+from scbroker.client.http.transport import Transport
+from scbroker.crypto.seal import Octets
+from scbroker.wire import codec
+from scbroker.wire.codec import Message
+from tests.kit.impatience import be_impatient
+
+
+class Request(NamedTuple):
+    """A request as it went out."""
+
+    method: str
+    path: str
+    body: bytes | None
+
+
+Go = Callable[[], Awaitable[Octets]]
+Treatment = Callable[[Go], Awaitable[Octets]]
+"""Gives an answer: what `go()` fetches from the broker, or another."""
+
+
+class Network:
+    """All requests of all providers, as long as its `with` block."""
+
+    def __init__(self) -> None:
+        self.sent: list[Request] = []
+        self._treatments: list[tuple[str, str, Treatment]] = []
+        self._patched = pytest.MonkeyPatch()
+
+    def __enter__(self) -> Self:
+        honest, network = Transport._once, self
+
+        async def once(
+            self: Transport, method: str, url: str, headers: Any, body: Any, *limits: Any
+        ) -> Octets:
+            path = urlsplit(url).path
+            # A chunk's buffer is used again for another.
+            network.sent.append(Request(method, path, None if body is None else bytes(body)))
+
+            async def go() -> Octets:
+                return await honest(self, method, url, headers, body, *limits)
+
+            for wanted, end, treatment in network._treatments:
+                if method == wanted and path.endswith(end):
+                    return await treatment(go)
+            return await go()
+
+        self._patched.setattr(Transport, "_once", once)
+        be_impatient(self._patched)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patched.undo()
+
+    def treat(self, method: str, end: str, treatment: Treatment) -> None:
+        """Has every request of this method, and with this end of its path, treated so."""
+        self._treatments.append((method, end, treatment))
+
+    def those(self, method: str, end: str) -> list[Request]:
+        """What was sent of one kind."""
+        return [each for each in self.sent if each.method == method and each.path.endswith(end)]
+
+
+def lost(times: int) -> Treatment:
+    """The broker does it, and the first so many answers do not arrive."""
+    left = [times]
+
+    async def lose(go: Go) -> Octets:
+        answer = await go()
+        if left[0]:
+            left[0] -= 1
+            raise BrokerError.unreachableError("The answer was lost.")
+        return answer
+
+    return lose
+
+
+class HeldAnswer:
+    """The broker does it at once; its answer comes when the test lets it."""
+
+    def __init__(self) -> None:
+        self.arrived, self.release = threading.Event(), threading.Event()
+
+    async def hold(self, go: Go) -> Octets:
+        answer = await go()
+        self.arrived.set()
+        while not self.release.is_set():  # noqa: ASYNC110 - the test is on another thread
+            await asyncio.sleep(0.005)
+        return answer
+
+
+def answered(message: Message | bytes = b"") -> Treatment:
+    """The broker is not even asked."""
+    body = message if isinstance(message, bytes) else codec.encode(message)
+
+    async def answer(go: Go) -> bytes:
+        del go
+        return body
+
+    return answer
+
+
+def refused(error: BrokerError) -> Treatment:
+    """What is sent does not get through."""
+
+    async def refuse(go: Go) -> bytes:
+        del go
+        raise error.fresh()
+
+    return refuse

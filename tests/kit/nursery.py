@@ -1,0 +1,220 @@
+"""Processes of `scbroker` that start in a moment: forked from one that has imported everything.
+
+Of the second that a start takes, nearly all is Python reading modules, and a test run starts hundreds.
+What runs in the fork is the command, all of it, with nothing shared but what was imported.
+
+    python -m tests.kit.nursery FD
+
+is the process that forks. It ends with the test runner, and its brokers with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+_LONGEST: Final = 262_144
+
+
+class Forked:
+    """A process of the nursery, with what `subprocess.Popen` has and brokers need."""
+
+    def __init__(self, nursery: Nursery, pid: int, stdout: IO[str]) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._nursery = nursery
+        self._pidfd = os.pidfd_open(pid)
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            ended, _, _ = select.select([self._pidfd], [], [], timeout)
+            if not ended:
+                raise subprocess.TimeoutExpired("scbroker", timeout or 0.0)
+            self.returncode = self._nursery.reap(self.pid)
+            os.close(self._pidfd)
+        return self.returncode
+
+
+class Nursery:
+    """The process that forks, as the test runner sees it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.kit.nursery", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd=Path(__file__).parents[2],
+                start_new_session=True,
+            )
+        atexit.register(self._close)
+
+    def start(
+        self, options: Sequence[str], env: Mapping[str, str], cwd: Path | None, stderr: IO[bytes]
+    ) -> Forked:
+        """`scbroker` with these options, a pipe as its standard output."""
+        order = json.dumps([list(options), dict(env), str(cwd or Path.cwd())]).encode()
+        assert len(order) <= _LONGEST
+        ours, theirs = os.pipe()
+        try:
+            with self._lock:
+                socket.send_fds(self._link, [order], [theirs, stderr.fileno()])
+                pid = int(self._link.recv(_LONGEST))
+        finally:
+            os.close(theirs)
+        return Forked(self, pid, os.fdopen(ours))
+
+    def reap(self, pid: int) -> int:
+        """The exit status of a process that has ended."""
+        with self._lock:
+            self._link.send(json.dumps(pid).encode())
+            return int(self._link.recv(_LONGEST))
+
+    def _close(self) -> None:
+        self._link.close()
+        self._process.wait()
+
+
+_wanted = False
+
+
+def want_it() -> None:
+    """For tests. What measures a start, or memory, takes processes as an operator has them."""
+    global _wanted
+    _wanted = True
+
+
+def is_available() -> bool:
+    """Whether there is one: on Linux, and where no coverage is measured, of processes that begin as such."""
+    return _wanted and hasattr(os, "pidfd_open") and "COVERAGE_PROCESS_CONFIG" not in os.environ
+
+
+_nurseries: dict[int, Nursery] = {}
+
+
+def nursery() -> Nursery:
+    """That of this process; it is started when it is first asked for."""
+    pid = os.getpid()
+    if pid not in _nurseries:
+        _nurseries[pid] = Nursery()
+    return _nurseries[pid]
+
+
+def command(*options: str) -> list[str]:
+    """The command line `scbroker` with these options, whatever PATH says."""
+    return [sys.executable, "-c", "from scbroker.cli import main; main()", *options]
+
+
+def run(options: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[int, str, str]:
+    """Runs `scbroker` with these options to its end; gives exit status, standard output and error."""
+    if not is_available():
+        done = subprocess.run(
+            command(*options), env=env, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+    with tempfile.TemporaryFile() as stderr:
+        process = nursery().start(options, env, None, stderr)
+        with process.stdout:
+            output = process.stdout.read()
+        status = process.wait(timeout)
+        stderr.seek(0)
+        return status, output, stderr.read().decode()
+
+
+def _import_everything() -> None:
+    import uvicorn.lifespan.on
+    import uvicorn.loops.auto
+    import uvicorn.protocols.http.auto  # noqa: F401 - what uvicorn imports when it begins to serve
+
+    import scbroker.cli.commands
+    import scbroker.server.commands  # noqa: F401
+
+
+def _become_scbroker(
+    options: list[str], env: dict[str, str], cwd: str, stdout: int, stderr: int
+) -> int:
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    os.close(stdout)
+    os.close(stderr)
+    from scbroker.cli import main
+
+    sys.argv = ["scbroker", *options]
+    try:
+        main()
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+def _serve(link: socket.socket) -> None:
+    _import_everything()
+    children: set[int] = set()
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(link, _LONGEST, 2)
+        if not message:
+            break
+        order = json.loads(message)
+        if isinstance(order, int):
+            _, status = os.waitpid(order, 0)
+            children.discard(order)
+            link.send(str(os.waitstatus_to_exitcode(status)).encode())
+            continue
+        pid = os.fork()
+        if pid == 0:
+            link.close()
+            status = 1
+            try:
+                status = _become_scbroker(*order, *descriptors)
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        children.add(pid)
+        link.send(str(pid).encode())
+    for pid in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,86 @@
+"""What a broker has in its tables, and changes to them behind its back."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Any
+
+import asyncpg
+
+from scbroker.server.storage.tables import metadata
+from tests.kit.brokers import clock
+
+Rows = dict[str, set[tuple[Any, ...]]]
+_EXPIRY = {"sessions": "expires_at", "nonces": "expires_at", "guesses": "ends_at"}
+
+
+def query(url: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    """Runs one statement with `?` for each value, and commits it."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)) as connection:
+            found = connection.execute(statement, values).fetchall()
+            connection.commit()
+            return found
+    for number in range(1, len(values) + 1):
+        statement = statement.replace("?", f"${number}", 1)
+    return asyncio.run(_query(url, statement, values))
+
+
+async def _query(url: str, statement: str, values: Iterable[object]) -> list[tuple[Any, ...]]:
+    connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+    try:
+        return [tuple(row) for row in await connection.fetch(statement, *values)]
+    finally:
+        await connection.close()
+
+
+async def _dump(url: str) -> Rows:
+    connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+    try:
+        async with connection.transaction(isolation="repeatable_read"):
+            return {
+                name: {tuple(row) for row in await connection.fetch(statement)}
+                for name, statement in _statements().items()
+            }
+    finally:
+        await connection.close()
+
+
+def _statements() -> dict[str, str]:
+    """Without what a broker writes on its own: of fetches, and of what has run out."""
+    found = {}
+    for name, table in metadata.tables.items():
+        columns = ", ".join(f'"{column.name}"' for column in table.columns)
+        where = "WHERE event_type <> 'Accessed'" if name == "events" else ""
+        if name in _EXPIRY:
+            where = f"WHERE {_EXPIRY[name]} > {clock() + 30_000_000}"
+        if name != "accesses":
+            found[name] = f"SELECT {columns} FROM {name} {where}"
+    return found
+
+
+def dump(url: str) -> Rows:
+    """Every row of every table."""
+    if not url.startswith("sqlite"):
+        return asyncio.run(_dump(url))
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)) as connection:
+        connection.execute("BEGIN")
+        return {
+            name: set(connection.execute(statement)) for name, statement in _statements().items()
+        }
+
+
+def added(before: Rows, after: Rows) -> Rows:
+    """Rows that are new or changed, by table."""
+    found = {name: rows - before[name] for name, rows in after.items()}
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def gone(before: Rows, after: Rows) -> Rows:
+    """Rows that are gone or changed, by table; not those that merely ran out or were swept in time."""
+    found = {name: rows for name, rows in added(after, before).items() if name not in _EXPIRY}
+    doomed = {(name, since) for name, since in found.pop("doomed_blobs", ()) if since > 0}
+    return found | ({"doomed_blobs": doomed} if doomed else {})

@@ -1,0 +1,573 @@
+"""Users and containers by hand: valid requests, and the means to spoil one in one place.
+
+`Story` is a container as its writers make it. `begin` and `follow` sign a record and give the
+request that appends it; nothing is part of the story before `tell` has sent it and it was taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+
+from scbroker.client.core.sealing import NewPart, make_type
+from scbroker.crypto.seal import DecryptionKey, SigningKey, random_bytes, wrap_key
+from scbroker.crypto.verify import labelled_hash, sha256
+from scbroker.keys import KeyRing
+from scbroker.records.access_list import Entry, encode_entry, list_hash, wrap_hash
+from scbroker.records.canonical import encode_object
+from scbroker.records.container_record import (
+    LABEL,
+    SEGMENT,
+    ContainerRecord,
+    Governing,
+    Link,
+    Part,
+    Role,
+    bare_body,
+    key_commitment,
+    record_hash,
+    wrap_info,
+)
+from scbroker.records.ids import container_id_of
+from scbroker.records.key_record import (
+    ACTIVE,
+    CLOSED,
+    RETIRED,
+    RETIREMENT_AHEAD,
+    KeyChain,
+    KeyRecord,
+    Signed,
+)
+from scbroker.records.key_record import LABEL as KEY_LABEL
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.vocabulary import KeyType
+from scbroker.wire.codec import SignedObject
+from scbroker.wire.containers import (
+    CHUNK_SEGMENTS,
+    AccessEntry,
+    ContainerView,
+    RecordReceipt,
+    RecordRequest,
+)
+from scbroker.wire.events import Event, Events
+from scbroker.wire.orders import (
+    NO_DIGEST,
+    ORDER_LABEL,
+    Authorization,
+    KeyFileDeletion,
+    KeyFileStoring,
+    Order,
+    UserDeletion,
+)
+from scbroker.wire.users import KeyFileState, KeyRecords
+from tests.kit.brokers import Answer, Wire, clock
+from tests.kit.tables import query
+
+OWNER: Final = int(Level.DefaultOwnerPermissions)
+READER: Final = int(Level.DefaultUserPermissions)
+WRITER: Final = READER | Level.Upload
+MINUTE: Final = 60_000_000
+KEEP: Final[Any] = object()
+
+
+@dataclass(eq=False)
+class User:
+    """A registered user with a session."""
+
+    ring: KeyRing
+    wire: Wire
+
+    @property
+    def id(self) -> str:
+        return str(self.ring.userId)
+
+    @property
+    def name(self) -> bytes:
+        return self.ring.rawFingerprint
+
+    def events(self, **query: object) -> list[Event]:
+        """What the user's log has."""
+        text = "&".join(f"{name}={value}" for name, value in query.items())
+        answer = self.wire.call("GET", f"/v1/events?{text}").expect(200)
+        return answer.message(Events).events
+
+    def view(self, story: Story, query: str = "") -> ContainerView:
+        return self.wire.call("GET", f"{story.path}?{query}").expect(200).message(ContainerView)
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What one user is to have. Key index and wrap are the right ones unless they are given."""
+
+    permissions: int = OWNER
+    expires_at: int | None = None
+    key_index: int | None = None
+    wrapped: bool | None = None
+
+
+Grants = Mapping[User, Grant | int]
+
+
+@dataclass
+class Story:
+    """One container: its secrets, and its records as far as they were taken."""
+
+    creator: User
+    nonce: bytes = field(default_factory=lambda: random_bytes(32))
+    records: list[ContainerRecord] = field(default_factory=list)
+    requests: list[RecordRequest] = field(default_factory=list)
+    key: bytes = field(default_factory=lambda: random_bytes(32))
+    grants: dict[User, Grant] = field(default_factory=dict)
+    parts: dict[bytes, tuple[NewPart, int]] = field(default_factory=dict)
+    _drafts: dict[bytes, tuple[ContainerRecord, bytes, dict[User, Grant]]] = field(
+        default_factory=dict
+    )
+
+    @property
+    def id(self) -> bytes:
+        return container_id_of(self.creator.name, self.nonce).bytes
+
+    @property
+    def path(self) -> str:
+        return f"/v1/containers/{uuid.UUID(bytes=self.id)}"
+
+    @property
+    def head(self) -> ContainerRecord:
+        return self.records[-1]
+
+    @property
+    def governing(self) -> ContainerRecord:
+        return next(record for record in reversed(self.records) if record.governing)
+
+    def hash(self, record: ContainerRecord) -> bytes:
+        return record_hash(encode_object(record))
+
+    def seal(self, role: Role, author: User, plaintext: bytes, key: bytes) -> tuple[Part, bytes]:
+        """A new part of as many segments as it takes, and those, one after the other."""
+        new = NewPart.begin(self.id, role, author.name)
+        pieces = [plaintext[at : at + SEGMENT] for at in range(0, len(plaintext), SEGMENT)] or [b""]
+        sealed = [new.seal_segment(n, n == len(pieces) - 1, p) for n, p in enumerate(pieces)]
+        part = new.finish(key, len(plaintext), b"".join(map(sha256, sealed)))
+        self.parts[new.part_id] = new, len(plaintext)
+        return part, b"".join(sealed)
+
+    def reseal(self, part: Part | None, key: bytes) -> Part | None:
+        """A part that is carried over a change of access."""
+        if part is None:
+            return None
+        new, length = self.parts[part.partId]
+        sealed = new.finish(key, length, b"").sealedKey
+        return msgspec.structs.replace(part, sealedKey=sealed)
+
+    def access(
+        self, version: int, author: User, grants: Grants, key: bytes, type_digest: bytes
+    ) -> tuple[Governing, list[AccessEntry]]:
+        blank = Governing(
+            version, author.name, bytes(32), key_commitment(self.id, key), type_digest
+        )
+        entries = []
+        for user, given in sorted(grants.items(), key=lambda item: item[0].name):
+            grant = given if isinstance(given, Grant) else Grant(given)
+            index = len(user.ring.encryption) - 1 if grant.key_index is None else grant.key_index
+            decrypts = bool(grant.permissions & Level.Decrypt)
+            wrap = None
+            if decrypts if grant.wrapped is None else grant.wrapped:
+                info = wrap_info(self.id, blank, user.name, index)
+                wrap = wrap_key(user.ring.encryption[-1].public, info, key)
+            digest = None if wrap is None else wrap_hash(wrap)
+            entry = Entry(user.name, index, grant.permissions, grant.expires_at, digest)
+            entries.append(AccessEntry(salt=random_bytes(32), entry=encode_entry(entry), wrap=wrap))
+        hashes = b"".join(entry.salted.hash for entry in entries)
+        named = msgspec.structs.replace(blank, accessList=list_hash(self.id, version, hashes))
+        return named, entries
+
+    def begin(
+        self,
+        grants: Grants | None = None,
+        *,
+        header: bytes | None = None,
+        content: bytes | Part | None = b"content",
+        type: str | None = None,
+        author: User | None = None,
+        **changes: Any,
+    ) -> RecordRequest:
+        """The first record, by default with all rights for the creator."""
+        author = author or self.creator
+        given = grants or {author: OWNER}
+        text, digest = make_type(self.id, type)
+        governing, entries = self.access(1, author, given, self.key, digest)
+        header_part, sealed_header = self._new(Role.Header, author, header, self.key)
+        content_part, sealed_content = self._new(Role.Content, author, content, self.key)
+        record = ContainerRecord(
+            self.id, self.nonce, 1, None, author.name, len(author.ring.signing) - 1, clock(), None,
+            governing, header_part, content_part, False,
+        )  # fmt: skip
+        request = self.sign(author, msgspec.structs.replace(record, **changes))
+        self._drafts[request.record.body] = record, self.key, _grants(given)
+        return msgspec.structs.replace(
+            request, accessList=entries, type=text, header=sealed_header, content=sealed_content
+        )
+
+    def follow(
+        self,
+        author: User,
+        *,
+        grants: Grants | None = None,
+        header: bytes | Part | None = KEEP,
+        content: bytes | Part | None = KEEP,
+        type: str | None = KEEP,
+        tombstone: bool = False,
+        **changes: Any,
+    ) -> RecordRequest:
+        """The record after the head: nothing is changed but what is named."""
+        head, old = self.head, self.governing
+        assert old.governing is not None
+        version, key, governing, entries, text = head.version + 1, self.key, None, None, None
+        digest = old.governing.type
+        if type is not KEEP:
+            text, digest = make_type(self.id, type)
+            governing = msgspec.structs.replace(old.governing, type=digest)
+        if grants is not None:
+            key = random_bytes(32)
+            governing, entries = self.access(version, author, grants, key, digest)
+        parts: dict[Role, Part | None] = {}
+        sealed: dict[Role, bytes | None] = {}
+        for role, wanted in {Role.Header: header, Role.Content: content}.items():
+            if wanted is KEEP and not tombstone:
+                carried = head.part(role)
+                parts[role] = self.reseal(carried, key) if grants is not None else carried
+                sealed[role] = None
+            else:
+                new = None if wanted is KEEP else wanted
+                parts[role], sealed[role] = self._new(role, author, new, key)
+        record = ContainerRecord(
+            self.id, None, version, self.hash(head), author.name, len(author.ring.signing) - 1,
+            clock(), Link(old.version, self.hash(old)), governing,
+            parts[Role.Header], parts[Role.Content], tombstone,
+        )  # fmt: skip
+        request = self.sign(author, msgspec.structs.replace(record, **changes))
+        self._drafts[request.record.body] = record, key, _grants(grants) or self.grants
+        return msgspec.structs.replace(
+            request,
+            accessList=entries,
+            type=text,
+            header=sealed[Role.Header],
+            content=sealed[Role.Content],
+        )
+
+    def sign(self, author: User, record: ContainerRecord, key_index: int = -1) -> RecordRequest:
+        """A request with this record and nothing else."""
+        body = encode_object(record)
+        signature = author.ring.signing[key_index].sign(LABEL, bare_body(body))
+        return RecordRequest(record=SignedObject(body=body, signature=signature))
+
+    def send(self, user: User, request: RecordRequest, version: int | None = None) -> Answer:
+        if version is None:
+            version = msgspec.msgpack.decode(request.record.body[1:])[2]
+        return user.wire.call("PUT", f"{self.path}/records/{version}", request)
+
+    def tell(self, user: User, request: RecordRequest) -> RecordReceipt:
+        """Sends a record that is taken, and goes on from it."""
+        receipt = self.send(user, request).expect(201).message(RecordReceipt)
+        self.took(request)
+        assert receipt == RecordReceipt(version=self.head.version, hash=self.hash(self.head))
+        return receipt
+
+    def took(self, request: RecordRequest) -> None:
+        """Goes on from a record that was taken."""
+        record, self.key, self.grants = self._drafts[request.record.body]
+        self.records.append(record)
+        self.requests.append(request)
+
+    def created(self, grants: Grants | None = None, **options: Any) -> Story:
+        self.tell(self.creator, self.begin(grants, **options))
+        return self
+
+    def chunk(self, user: User, part: Part, index: int, sealed: bytes) -> Answer:
+        path = f"{self.path}/parts/{uuid.UUID(bytes=part.partId)}/chunks/{index}"
+        return user.wire.send("PUT", path, sealed, {"Content-Type": "application/octet-stream"})
+
+    def upload(self, user: User, plaintext: bytes, key: bytes | None = None) -> Part:
+        """A large part by this user, all chunks of it sent."""
+        part, sealed = self.seal(Role.Content, user, plaintext, key or self.key)
+        for index, piece in enumerate(chunks_of(sealed)):
+            self.chunk(user, part, index, piece).expect(204)
+        return part
+
+    def _new(
+        self, role: Role, author: User, content: bytes | Part | None, key: bytes
+    ) -> tuple[Part | None, bytes | None]:
+        if content is None or isinstance(content, Part):
+            return content, None
+        return self.seal(role, author, content, key)
+
+
+def chunks_of(sealed: bytes) -> list[bytes]:
+    size = CHUNK_SEGMENTS * (SEGMENT + 56 + 16 * (SEGMENT // 16_384 + 1))
+    return [sealed[at : at + size] for at in range(0, len(sealed), size)]
+
+
+def _grants(grants: Grants | None) -> dict[User, Grant]:
+    return {
+        user: grant if isinstance(grant, Grant) else Grant(grant)
+        for user, grant in (grants or {}).items()
+    }
+
+
+def rotate(url: str, user: User, *retired: tuple[KeyType, int], **fresh: int) -> User:
+    """The user with further keys, published behind the broker's back; then these are retired.
+
+    `signing` and `encryption` say how many keys come; they are dated ten minutes ago, retirements
+    at this moment.
+    """
+    ring = user.ring
+    signing = ring.signing + tuple(SigningKey.generate() for _ in range(fresh.get("signing", 0)))
+    encryption = ring.encryption + tuple(
+        DecryptionKey.generate() for _ in range(fresh.get("encryption", 0))
+    )
+    new = KeyRing(ring.generation + 1, signing, encryption)
+    own = {
+        KeyType.Signing: [key.public for key in signing],
+        KeyType.Encryption: [key.public for key in encryption],
+    }
+    steps = [(KeyType.Signing, n, ACTIVE) for n in range(len(ring.signing), len(signing))]
+    steps += [(KeyType.Encryption, n, ACTIVE) for n in range(len(ring.encryption), len(encryption))]
+    steps += [(kind, index, RETIRED) for kind, index in retired]
+    rows = query(url, "SELECT sequence, body FROM key_records WHERE user_id = ?", ring.userId.bytes)
+    sequence, previous = max(rows)
+    for kind, index, state in steps:
+        sequence += 1
+        time = clock() if state == RETIRED else clock() - 10 * MINUTE
+        record = KeyRecord(
+            user.name, sequence, kind, index, own[kind][index], state, time,
+            labelled_hash(KEY_LABEL, previous),
+        )  # fmt: skip
+        previous = encode_object(record)
+        query(
+            url,
+            "INSERT INTO key_records (user_id, sequence, body, signature) VALUES (?, ?, ?, ?)",
+            ring.userId.bytes, sequence, previous, signing[0].sign(KEY_LABEL, previous),
+        )  # fmt: skip
+    query(
+        url,
+        "UPDATE users SET chain_length = ?, encryption_index = ? WHERE id = ?",
+        sequence + 1, len(encryption) - 1, ring.userId.bytes,
+    )  # fmt: skip
+    return User(new, user.wire)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A key record to be: by default one that introduces a key, as of now."""
+
+    kind: KeyType
+    index: int
+    state: int = ACTIVE
+    time: int | None = None
+
+
+def chain_of(user: User) -> KeyChain:
+    """The user's published keys, as of now."""
+    asked = {"users": [{"userId": user.id}]}
+    answer = user.wire.call("POST", "/v1/key-records", asked).expect(200)
+    [found] = answer.message(KeyRecords).users
+    return KeyChain.verify([item.signed for item in found.keyRecords], clock())
+
+
+def key_records(ring: KeyRing, chain: KeyChain, *steps: Step) -> list[Signed]:
+    """Key records behind a chain, whatever a broker thinks of them; a KeyRing's own are `next_records`."""
+    own = {
+        KeyType.Signing: [key.public for key in ring.signing],
+        KeyType.Encryption: [key.public for key in ring.encryption],
+    }
+    previous, found = chain.hashes[-1], []
+    for sequence, step in enumerate(steps, start=len(chain.records)):
+        record = KeyRecord(
+            ring.rawFingerprint, sequence, step.kind, step.index, own[step.kind][step.index],
+            step.state, clock() if step.time is None else step.time, previous,
+        )  # fmt: skip
+        body = encode_object(record)
+        found.append(Signed(body, ring.signing[0].sign(KEY_LABEL, body)))
+        previous = labelled_hash(KEY_LABEL, body)
+    return found
+
+
+def ordered(
+    user: User,
+    action: str,
+    digest: bytes = NO_DIGEST,
+    *,
+    label: str = ORDER_LABEL,
+    signed_by: SigningKey | None = None,
+    **changes: Any,
+) -> Authorization:
+    """An order over a fresh nonce, signed with the user's latest key; `changes` are to its fields."""
+    if "nonce" not in changes:
+        changes["nonce"] = user.wire.nonce()
+    fields: dict[str, Any] = {
+        "origin": user.wire.broker.origin,
+        "fingerprint": user.name,
+        "keyIndex": len(user.ring.signing) - 1,
+        "action": action,
+        "digest": digest,
+    }
+    body = encode_object(Order(**(fields | changes)))
+    key = signed_by or user.ring.signing[-1]
+    return Authorization(order=body, signature=key.sign(label, body))
+
+
+def storing(user: User, **fields: Any) -> KeyFileStoring:
+    """What stores another KeyFile of the next generation, without its order."""
+    answer = user.wire.call("GET", "/v1/key-file").expect(200)
+    found = answer.message(KeyFileState)
+    given: dict[str, Any] = {
+        "keyFile": random_bytes(64),
+        "generation": found.generation + 1,
+        "auth": random_bytes(32),
+        "replaces": found.hash,
+        "authorization": Authorization(order=b"", signature=bytes(3373)),
+    }
+    records = [SignedObject.of(signed) for signed in fields.pop("keyRecords", ())]
+    return KeyFileStoring(**(given | fields), keyRecords=records)
+
+
+def authorized(user: User, message: KeyFileStoring, **changes: Any) -> KeyFileStoring:
+    """The storing with the order that it needs."""
+    order = ordered(user, "store-key-file", message.digest, **changes)
+    return msgspec.structs.replace(message, authorization=order)
+
+
+def store(user: User, message: KeyFileStoring) -> Answer:
+    return user.wire.call("PUT", "/v1/key-file", message)
+
+
+def renewed(user: User) -> tuple[User, list[Signed]]:
+    """The user with another key of each type, and the records that publish them, as a client does it."""
+    ring = user.ring.next(user.ring.generation + 1, fresh=True)
+    return User(ring, user.wire), ring.next_records(chain_of(user), clock())
+
+
+def delete_key_file(user: User, authorization: Authorization) -> Answer:
+    message = KeyFileDeletion(authorization=authorization)
+    return user.wire.call("POST", "/v1/key-file/deletion", message)
+
+
+def closing(user: User, *, signed_by: SigningKey | None = None, **changes: Any) -> SignedObject:
+    """What closes the user's chain as the broker has it; `changes` are to its fields."""
+    sequence, previous = _end_of_chain(user)
+    key = user.ring.signing[0]
+    record = KeyRecord(
+        user.name, sequence + 1, KeyType.Signing, 0, key.public, CLOSED,
+        clock() + RETIREMENT_AHEAD, labelled_hash(KEY_LABEL, previous),
+    )  # fmt: skip
+    body = encode_object(msgspec.structs.replace(record, **changes))
+    return SignedObject(body=body, signature=(signed_by or key).sign(KEY_LABEL, body))
+
+
+def _end_of_chain(user: User) -> tuple[int, bytes]:
+    """Sequence and body of the last record; from the database where a user may have no session."""
+    url = getattr(user.wire.broker, "database_url", None)
+    if url is None:
+        records = chain_of(user).records
+        return len(records) - 1, records[-1].body
+    statement = "SELECT sequence, body FROM key_records WHERE user_id = ?"
+    return max(query(url, statement, user.ring.userId.bytes), default=(1, b""))
+
+
+def deletion(user: User, key_record: SignedObject | None = None, **changes: Any) -> UserDeletion:
+    """What deletes the user; `changes` are to its order."""
+    key_record = key_record or closing(user)
+    digest = labelled_hash(KEY_LABEL, key_record.body)
+    order = ordered(user, "delete-user", **{"digest": digest, **changes})
+    return UserDeletion(keyRecord=key_record, authorization=order)
+
+
+def delete_user(user: User, message: UserDeletion | Authorization | None = None) -> Answer:
+    """The deletion of a user, by what they send themselves unless something else is given."""
+    if isinstance(message, Authorization):
+        message = UserDeletion(keyRecord=closing(user), authorization=message)
+    return user.wire.call("POST", f"/v1/users/{user.id}/deletion", message or deletion(user))
+
+
+@contextmanager
+def stalled(url: str, table: str) -> Iterator[Callable[[int], None]]:
+    """PostgreSQL alone: whoever comes to write to this table waits until the block ends.
+
+    Gives a function that returns once so many connections to this database wait for a lock.
+    """
+    with _asking(url) as ask:
+        ask("BEGIN")
+        ask(f"LOCK TABLE {table} IN SHARE MODE")
+        yield lambda count: _wait_for_locks(ask, count)
+
+
+@contextmanager
+def stalled_commits(url: str, table: str) -> Iterator[Callable[[int], None]]:
+    """PostgreSQL alone: whoever has added rows to this table waits at their commit, likewise."""
+    with _asking(url) as ask:
+        ask("SELECT pg_advisory_lock(1)")
+        ask(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END'"
+        )
+        ask(
+            f"CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW EXECUTE FUNCTION wait()"
+        )
+        try:
+            yield lambda count: _wait_for_locks(ask, count)
+        finally:
+            ask("SELECT pg_advisory_unlock(1)")
+            ask("DROP FUNCTION wait() CASCADE")
+
+
+@contextmanager
+def _asking(url: str) -> Iterator[Callable[[str], Any]]:
+    """One connection to PostgreSQL for several statements."""
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        connection = loop.run_until_complete(asyncpg.connect(url.replace("+asyncpg", "")))
+        try:
+            yield lambda statement: loop.run_until_complete(connection.fetchval(statement))
+        finally:
+            loop.run_until_complete(connection.close())
+
+
+def _wait_for_locks(ask: Callable[[str], Any], count: int) -> None:
+    deadline = monotonic() + 20
+    while ask(_WAITING) < count:
+        assert monotonic() < deadline, "nobody waits"
+        sleep(0.01)
+        ask("SELECT pg_stat_clear_snapshot()")
+
+
+def query_all(url: str, statements: Mapping[str, str]) -> dict[str, list[tuple[Any, ...]]]:
+    """What several statements give, over one connection."""
+    if url.startswith("sqlite"):
+        return {name: query(url, statement) for name, statement in statements.items()}
+
+    async def ask() -> dict[str, list[tuple[Any, ...]]]:
+        connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+        try:
+            return {
+                name: [tuple(row) for row in await connection.fetch(statement)]
+                for name, statement in statements.items()
+            }
+        finally:
+            await connection.close()
+
+    return asyncio.run(ask())
+
+
+_WAITING = (
+    "SELECT count(*) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)

@@ -1,0 +1,464 @@
+"""`scbroker admin check` says nothing of a whole broker, and names each thing that is damaged."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from scbroker.records.container_record import SEGMENT, Role
+from scbroker.server import commands
+from scbroker.server.containers.stored_lists import StoredList
+from scbroker.server.settings import Settings
+from tests.kit.both_engines import postgresql_when_long
+from tests.kit.brokers import BrokerProcess, Wire, clock
+from tests.kit.fixtures import StartBroker
+from tests.kit.operators import admin
+from tests.kit.tables import dump, query
+from tests.kit.writers import (
+    MINUTE,
+    OWNER,
+    READER,
+    Grant,
+    Grants,
+    Story,
+    User,
+    delete_user,
+)
+
+LARGE = SEGMENT + 10
+
+
+@dataclass
+class Kept:
+    """A broker with something of every kind in it."""
+
+    broker: BrokerProcess
+    alice: User
+    bob: User
+    carol: User
+    small: Story
+    large: Story
+    deleted: Story
+
+    def run(self, statement: str, *values: object) -> None:
+        query(self.broker.database_url, statement, *values)
+
+    def objects(self) -> list[Path]:
+        """Those of the large content."""
+        names = query(
+            self.broker.database_url,
+            "SELECT blob FROM chunks JOIN parts USING (part_id) WHERE container_id = ? AND committed",
+            self.large.id,
+        )
+        return [self.broker.directory / "objects" / name for (name,) in names]
+
+
+@pytest.fixture
+def kept(start_broker: StartBroker) -> Iterator[Kept]:
+    with ExitStack() as stack:
+        yield filled(start_broker(), stack)
+
+
+@pytest.fixture(scope="module")
+def _stopped(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """The same on SQLite, made once, and stopped."""
+    with BrokerProcess(tmp_path_factory.mktemp("checked")) as broker, ExitStack() as stack:
+        return filled(broker, stack)
+
+
+@pytest.fixture
+def copied(_stopped: Kept, tmp_path: Path) -> Kept:
+    """A copy of that, to be damaged."""
+    directory = tmp_path / "data"
+    shutil.copytree(_stopped.broker.directory, directory)
+    return replace(_stopped, broker=BrokerProcess(directory))
+
+
+def filled(broker: BrokerProcess, stack: ExitStack) -> Kept:
+    """A broker's users and containers, of each kind one."""
+
+    def new_user() -> User:
+        ring = broker.new_user()
+        return User(ring, stack.enter_context(Wire(broker)).log_in(ring))
+
+    alice, bob, carol = (new_user() for _ in range(3))
+    both: Grants = {alice: OWNER, bob: READER}
+    small = Story(alice).created(both, header=b"{}", type="note")
+    small.tell(alice, small.follow(alice, content=b"2"))
+    small.tell(alice, small.follow(alice, grants={**both, carol: OWNER}, type="letter"))
+    small.tell(carol, small.follow(carol, content=b"4"))
+    large = Story(alice)
+    part = large.upload(alice, bytes(LARGE))
+    large.tell(alice, large.begin(both, content=part))
+    large.tell(alice, large.follow(alice, header=b"{}"))
+    replaced = Story(alice)
+    old = replaced.upload(alice, bytes(LARGE))
+    replaced.tell(alice, replaced.begin(content=old))
+    replaced.tell(alice, replaced.follow(alice, content=b"small now"))
+    deleted = Story(alice).created({alice: OWNER, bob: OWNER})
+    deleted.tell(bob, deleted.follow(bob, content=b"by bob"))
+    deleted.tell(alice, deleted.follow(alice, grants={alice: OWNER, bob: READER}))
+    deleted.tell(alice, deleted.follow(alice, tombstone=True))
+    ending: Grants = {alice: OWNER, bob: Grant(READER, clock() + MINUTE // 100)}
+    Story(alice).created(ending)
+    Story(carol).created({carol: OWNER})  # goes with her
+    pending = Story(alice)
+    part, sealed = pending.seal(Role.Content, alice, bytes(100_000), pending.key)
+    pending.chunk(alice, part, 0, sealed).expect(204)
+    alice.events()
+    delete_user(carol).expect(204)
+    return Kept(broker, alice, bob, carol, small, large, deleted)
+
+
+LINE = re.compile(
+    r"Checked \d+ chunks, 5 containers, \d+ objects, \d+ records, 3 users: nothing is wrong\."
+)
+
+
+@pytest.mark.parametrize("options", [[], ["--quick"]], ids=["whole", "quick"])
+@postgresql_when_long
+def test_of_a_whole_broker_it_says_how_much_there_is_and_changes_nothing(
+    kept: Kept, options: list[str]
+) -> None:
+    before = dump(kept.broker.database_url)
+    done = admin(kept.broker, "check", *options).expect(0)
+    assert LINE.fullmatch(done.last), done
+    assert done.lines == [done.last]
+    assert dump(kept.broker.database_url) == before
+    kept.broker.stop()
+    assert admin(kept.broker, "check", *options).expect(0).lines == done.lines
+
+
+def _container(story: Story) -> str:
+    return f"container {uuid.UUID(bytes=story.id)}: "
+
+
+def _flip(kept: Kept) -> None:
+    path = kept.objects()[0]
+    octets = bytearray(path.read_bytes())
+    octets[SEGMENT // 2] ^= 1
+    path.write_bytes(octets)
+
+
+def _cut(kept: Kept) -> None:
+    path = kept.objects()[0]
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _strange(kept: Kept) -> None:
+    path = kept.objects()[0]
+    name = f"{path.name[:32]}-{'0' * 32}"
+    (path.parent / name).write_bytes(b"strange")
+
+
+def _swapped_bytes(kept: Kept, table: str, column: str, where: str, *values: object) -> None:
+    """The last byte of a column is another one."""
+    url = kept.broker.database_url
+    [(data,)] = query(url, f"SELECT {column} FROM {table} WHERE {where}", *values)
+    other = bytes(data[:-1]) + bytes([data[-1] ^ 1])
+    query(url, f"UPDATE {table} SET {column} = ? WHERE {where}", other, *values)
+
+
+def _sql(statement: str, of: Callable[[Kept], bytes]) -> Callable[[Kept], None]:
+    return lambda kept: kept.run(statement, of(kept))
+
+
+def _small(kept: Kept) -> bytes:
+    return kept.small.id
+
+
+def _large(kept: Kept) -> bytes:
+    return kept.large.id
+
+
+def _bob(kept: Kept) -> bytes:
+    return kept.bob.ring.userId.bytes
+
+
+def _carol(kept: Kept) -> bytes:
+    return kept.carol.ring.userId.bytes
+
+
+def _alice(kept: Kept) -> bytes:
+    return kept.alice.ring.userId.bytes
+
+
+def _byte(
+    table: str, column: str, where: str, of: Callable[[Kept], bytes]
+) -> Callable[[Kept], None]:
+    return lambda kept: _swapped_bytes(kept, table, column, where, of(kept))
+
+
+def _unneeded(kept: Kept) -> None:
+    kept.run("DELETE FROM key_files WHERE user_id = ?", _bob(kept))
+    kept.run("DELETE FROM authors WHERE user_id = ?", _bob(kept))
+    kept.run("UPDATE users SET deleted = true WHERE id = ?", _bob(kept))
+
+
+_RECORD = "container_id = ? AND version = 2"
+_LIST = "container_id = ? AND access_version = 3"
+_INLINE = (
+    "container_id = ? AND replaced_at IS NULL AND received = (SELECT min(received) FROM parts)"
+)
+_CHUNK = (
+    "part_id = (SELECT part_id FROM parts WHERE container_id = ? AND committed AND inline IS NULL)"
+)
+SMALL, LARGE_ONE, BOB, ALICE, CAROL = "small", "large", "bob", "alice", "carol"
+# What is done, whom it is said of, a part of what is said, and whether --quick says so as well.
+DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
+    "an object is gone": (lambda k: k.objects()[0].unlink(), "", "its object is missing", True),
+    "an object is cut off": (_cut, "", "its object has another size", True),
+    "a byte of an object is another": (_flip, "", "its object has other bytes", False),
+    "an object that nothing names": (_strange, "object ", "nothing names it", True),
+    "a record's body": (_byte("records", "body", _RECORD, _small), SMALL, "version 2", True),
+    "a record's signature": (
+        _byte("records", "signature", _RECORD, _small), SMALL, "version 2", True,
+    ),
+    "a record in the middle is gone": (
+        _sql("DELETE FROM records WHERE container_id = ? AND version = 2", _small),
+        SMALL, "Version 2 is missing", True,
+    ),
+    "the last record is gone": (
+        _sql("DELETE FROM records WHERE container_id = ? AND version = 4", _small),
+        SMALL, "something else than its records", True,
+    ),
+    "all records are gone": (
+        _sql("DELETE FROM records WHERE container_id = ?", _small),
+        SMALL, "records are missing", True,
+    ),
+    "a record is listed as another": (
+        _sql("UPDATE records SET governing = NOT governing WHERE container_id = ? AND version = 2",
+             _small), SMALL, "listed as what it is not", True,
+    ),
+    "a container's row is gone": (
+        _sql("DELETE FROM containers WHERE id = ?", _small), "records ", "not there", True,
+    ),
+    "a container's head": (
+        _sql("UPDATE containers SET version = 3 WHERE id = ?", _small),
+        SMALL, "something else than its records", True,
+    ),
+    "a container's type": (
+        _sql("UPDATE containers SET type = 'other' WHERE id = ?", _small), SMALL, "type", True,
+    ),
+    "an access list": (_byte("access_lists", "entries", _LIST, _small), SMALL, "version 3", True),
+    "an access list is gone": (
+        _sql("DELETE FROM access_lists WHERE container_id = ? AND access_version = 3", _small),
+        SMALL, "access list is missing", True,
+    ),
+    "an access list that no record names": (
+        _sql("INSERT INTO access_lists SELECT container_id, 2, entries FROM access_lists"
+             " WHERE container_id = ? AND access_version = 1", _small),
+        SMALL, "no record names", True,
+    ),
+    "a member is gone": (
+        lambda k: k.run("DELETE FROM members WHERE container_id = ? AND user_id = ?",
+                        k.small.id, _bob(k)),
+        SMALL, "member of its access list is missing", True,
+    ),
+    "a member who is in no list": (
+        lambda k: k.run("INSERT INTO members SELECT container_id, ?, permissions, expires_at, wrap,"
+                        " expiry_told FROM members WHERE container_id = ? AND user_id = ?",
+                        b"x" * 16, k.small.id, _bob(k)),
+        SMALL, "members whom its access list does not name", True,
+    ),
+    "a member's rights": (
+        lambda k: k.run("UPDATE members SET permissions = 511 WHERE container_id = ? AND user_id = ?",
+                        k.small.id, _bob(k)),
+        SMALL, "other rights", True,
+    ),
+    "a member's wrap": (
+        lambda k: _swapped_bytes(k, "members", "wrap", "container_id = ? AND user_id = ?",
+                                 k.small.id, _bob(k)),
+        SMALL, "wrap is not the one", True,
+    ),
+    "an inline content": (
+        lambda k: _swapped_bytes(k, "parts", "inline", "part_id = ?", content_of(k.small)),
+        SMALL, "segments", True,
+    ),
+    "a part is gone": (
+        lambda k: k.run("DELETE FROM parts WHERE part_id = ?", content_of(k.small)),
+        SMALL, "part that its record names is missing", True,
+    ),
+    "a part that no record names": (
+        lambda k: k.run("UPDATE parts SET replaced_at = NULL WHERE container_id = ?", k.small.id),
+        SMALL, "parts that its record does not name", True,
+    ),
+    "a chunk's row is gone": (
+        lambda k: k.run("DELETE FROM chunks WHERE part_id = ?", content_of(k.large)),
+        LARGE_ONE, "size", True,
+    ),
+    "a chunk's hashes": (
+        lambda k: _swapped_bytes(k, "chunks", "hashes", "part_id = ?", content_of(k.large)),
+        LARGE_ONE, "segments", True,
+    ),
+    "a chunk's hash": (
+        lambda k: _swapped_bytes(k, "chunks", "chunk_hash", "part_id = ?", content_of(k.large)),
+        "content ", "segments' hashes", True,
+    ),
+    "a part's hashes": (
+        lambda k: _swapped_bytes(k, "parts", "hashes", "part_id = ?", content_of(k.large)),
+        LARGE_ONE, "hashes of a part", True,
+    ),
+    "chunks of no part": (
+        lambda k: k.run("DELETE FROM parts WHERE part_id = ?", content_of(k.large)),
+        "chunks ", "not there", True,
+    ),
+    "a key record": (
+        _byte("key_records", "signature", "user_id = ? AND sequence = 1", _bob), BOB, "", True,
+    ),
+    "a key record is gone": (
+        _sql("DELETE FROM key_records WHERE user_id = ? AND sequence = 1", _bob),
+        BOB, "1 of 2 key records", True,
+    ),
+    "a KeyFile": (_byte("key_files", "key_file", "user_id = ?", _bob), BOB, "KeyFile", True),
+    "a user's row is gone": (
+        _sql("DELETE FROM users WHERE id = ?", _bob), "key_records ", "not there", True,
+    ),
+    "a gap in the event log": (
+        _sql("DELETE FROM events WHERE user_id = ? AND id = 2", _alice), ALICE, "gap", True,
+    ),
+    "the first events are gone": (
+        _sql("DELETE FROM events WHERE user_id = ? AND id < 3", _alice), ALICE, "gap", True,
+    ),
+    "the last event is gone": (
+        _sql("DELETE FROM events WHERE user_id = ?1 AND id = (SELECT max(id) FROM events"
+             " WHERE user_id = ?1)", _alice), ALICE, "gap", True,
+    ),
+    "the digest of dropped events": (
+        _sql("UPDATE users SET dropped_digest = fingerprint WHERE id = ?", _alice),
+        ALICE, "digest", True,
+    ),
+    "an author whom no row names": (
+        _sql("DELETE FROM authors WHERE container_id = ?", _small), SMALL, "table of authors", True,
+    ),
+    "a row for who is no author": (
+        lambda k: k.run("INSERT INTO authors VALUES (?, ?)", k.small.id, _bob(k)),
+        SMALL, "table of authors", True,
+    ),
+    "key records of a deleted user whom no container needs": (
+        _unneeded, BOB, "key records were not", True,
+    ),
+    "a deleted user's key records that a container needs are gone": (
+        lambda k: k.run("UPDATE users SET deleted = true, fingerprint = NULL WHERE id = ?", _carol(k)),
+        CAROL, "which are missing", True,
+    ),
+    "a user who is to go and was not deleted": (
+        _sql("INSERT INTO doomed_users VALUES (?)", _bob), BOB, "not deleted", True,
+    ),
+    "a user who is to go and is not there": (
+        lambda k: k.run("INSERT INTO doomed_users VALUES (?)", b"x" * 16),
+        "doomed_users ", "not there", True,
+    ),
+    "a deleted container has its type still": (
+        lambda k: k.run("UPDATE containers SET type = 'x' WHERE id = ?", k.deleted.id),
+        "deleted", "type", True,
+    ),
+    "a deleted container has its type's salt still": (
+        lambda k: k.run("UPDATE containers SET type_salt = id WHERE id = ?", k.deleted.id),
+        "deleted", "type", True,
+    ),
+    "a record outlived the deletion": (
+        _sql("INSERT INTO records SELECT container_id, 2, false, body, signature FROM records"
+             " WHERE container_id = ? AND version = 3", lambda k: k.deleted.id),
+        "deleted", "Version 2 outlived", True,
+    ),
+    "the parts of a record outlived the deletion": (
+        lambda k: k.run("UPDATE records SET body = ? WHERE container_id = ? AND version = 1",
+                        k.deleted.requests[0].record.body, k.deleted.id),
+        "deleted", "version 1: Its parts outlived", True,
+    ),
+    "a governing record before the tombstone is gone": (
+        _sql("DELETE FROM records WHERE container_id = ? AND version = 3", lambda k: k.deleted.id),
+        "deleted", "does not link", True,
+    ),
+    "a part outlived the deletion": (
+        lambda k: k.run("UPDATE parts SET container_id = ? WHERE part_id = ?",
+                        k.deleted.id, content_of(k.small)),
+        "deleted", "parts that its record does not name", True,
+    ),
+    "a member's rights outlived the deletion": (
+        lambda k: k.run("UPDATE members SET permissions = 1 WHERE container_id = ?", k.deleted.id),
+        "deleted", "members' rights", True,
+    ),
+    "entries outlived the deletion": (
+        lambda k: k.run("UPDATE access_lists SET entries = ? WHERE container_id = ?"
+                        " AND access_version = 1", first_list(k.deleted), k.deleted.id),
+        "deleted", "entries of its access lists", True,
+    ),
+    "a note of a fetch outlived the deletion": (
+        lambda k: k.run("INSERT INTO accesses (container_id, user_id, told_at) VALUES (?, ?, 1)",
+                        k.deleted.id, _bob(k)),
+        "deleted", "notes of its fetches", True,
+    ),
+    "an event outlived the deletion": (
+        _sql("UPDATE events SET version = 1 WHERE container_id = ?", lambda k: k.deleted.id),
+        "deleted", "event logs", True,
+    ),
+}  # fmt: skip
+
+
+def first_list(story: Story) -> bytes:
+    """The list of a first record with all of its entries, as the broker stores it."""
+    return StoredList.whole([item.salted for item in story.requests[0].accessList or ()]).encode()
+
+
+def content_of(story: Story) -> bytes:
+    assert story.head.content is not None
+    return story.head.content.partId
+
+
+def _name(kept: Kept, whose: str) -> str:
+    stories = {SMALL: kept.small, LARGE_ONE: kept.large, "deleted": kept.deleted}
+    if whose in stories:
+        return _container(stories[whose])
+    users = {BOB: kept.bob, ALICE: kept.alice, CAROL: kept.carol}
+    return f"user {users[whose].id}: " if whose in users else whose
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_each_kind_of_damage_is_found_and_named_by_its_name_alone(copied: Kept, what: str) -> None:
+    damage, whose, said, by_quick = DAMAGE[what]
+    damage(copied)
+    right, lines = checked(copied)
+    found = [line for line in lines[:-1] if line.startswith(_name(copied, whose)) and said in line]
+    assert found, lines
+    assert not right
+    assert re.search(r": \d+ wrong\.$", lines[-1])
+    assert "letter" not in str(lines), "a type is not for an operator's screen"
+    assert checked(copied, quick=True)[0] is not by_quick
+
+
+def checked(kept: Kept, *, quick: bool = False) -> tuple[bool, list[str]]:
+    lines: list[str] = []
+    settings = Settings(data_dir=str(kept.broker.directory))
+    right = commands.check(settings, lines.append, lambda *_: None, quick=quick)
+    return right, lines
+
+
+def test_the_copy_that_is_damaged_was_whole(copied: Kept) -> None:
+    assert checked(copied)[0]
+
+
+def test_its_exit_status_says_that_something_is_wrong(copied: Kept) -> None:
+    _flip(copied)
+    assert admin(copied.broker, "check").expect(1).last.endswith(": 1 wrong.")
+    admin(copied.broker, "check", "--quick").expect(0)
+
+
+def test_where_no_broker_is_or_one_of_another_version_it_says_so_and_makes_nothing(
+    copied: Kept, tmp_path: Path
+) -> None:
+    nowhere = tmp_path / "nowhere"
+    for command in ("check", "sweep"):
+        assert "no broker's database" in admin(copied.broker, command, at=nowhere).expect(1).error
+    assert not nowhere.exists()
+    copied.run("UPDATE alembic_version SET version_num = '0001'")
+    for command in ("check", "sweep"):
+        assert "revision 0001" in admin(copied.broker, command).expect(1).error

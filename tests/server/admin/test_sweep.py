@@ -1,0 +1,148 @@
+"""`scbroker admin sweep` removes what nothing needs, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+
+import obstore
+import pytest
+
+from scbroker.records.container_record import Role
+from tests.kit import objects as stored
+from tests.kit.both_engines import postgresql_when_long
+from tests.kit.brokers import ENGINES, BrokerProcess, Wire, clock
+from tests.kit.fixtures import StartBroker
+from tests.kit.operators import admin
+from tests.kit.tables import dump, query
+from tests.kit.writers import Story, User
+
+SIZE = 100_000
+HOUR = 3_600_000_000
+
+
+def objects(broker: BrokerProcess) -> set[str]:
+    root = broker.directory / "objects"
+    found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    return {name for name in found if re.search("-[0-9a-f]{32}$", name)}
+
+
+def names(broker: BrokerProcess, story: Story) -> set[str]:
+    """The objects of a container, as rows name them."""
+    statement = "SELECT blob FROM chunks JOIN parts USING (part_id) WHERE container_id = ?"
+    return {name for (name,) in query(broker.database_url, statement, story.id)}
+
+
+def large(author: User) -> Story:
+    story = Story(author)
+    part = story.upload(author, bytes(SIZE))
+    story.tell(author, story.begin(content=part))
+    return story
+
+
+def pending(author: User) -> Story:
+    story = Story(author)
+    part, sealed = story.seal(Role.Content, author, bytes(SIZE), story.key)
+    story.chunk(author, part, 0, sealed).expect(204)
+    return story
+
+
+def planted(broker: BrokerProcess, hours: float, *, doomed: float | None = None) -> str:
+    """An object of this age that no row names, and that is doomed since so many hours."""
+    part = uuid.uuid4().hex
+    name = f"parts/{part[:2]}/{part}-{uuid.uuid4().hex}"
+    path = broker.directory / "objects" / name
+    path.write_bytes(b"left over")
+    then = time.time() - hours * 3600
+    os.utime(path, (then, then))
+    if doomed is not None:
+        since = clock() - int(doomed * HOUR)
+        query(broker.database_url, "INSERT INTO doomed_blobs VALUES (?, ?)", name, since)
+    return name
+
+
+@pytest.mark.only_on(*ENGINES)  # an S3 dates its objects itself
+@postgresql_when_long
+def test_it_removes_exactly_what_nothing_needs_and_says_how_much(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    url = broker.database_url
+    with Wire(broker) as wire, ExitStack():
+        ring = broker.new_user()
+        alice = User(ring, wire.log_in(ring))
+        needed, replaced, lately = large(alice), large(alice), large(alice)
+        for story in (replaced, lately):
+            story.tell(alice, story.follow(alice, content=b"small"))
+        sending, given_up = pending(alice), pending(alice)
+        query(url, "UPDATE parts SET replaced_at = 1 WHERE replaced_at > 0 AND container_id = ?",
+              replaced.id)  # fmt: skip
+        query(url, "UPDATE parts SET touched_at = 1 WHERE container_id = ?", given_up.id)
+        kept = {name for story in (needed, lately, sending) for name in names(broker, story)}
+        young = planted(broker, 0.5)
+        arriving = planted(broker, 2, doomed=0.5)
+        for hours in (1.5, 30):
+            planted(broker, hours)
+        planted(broker, 2, doomed=2)
+        other = broker.directory / "objects" / "parts" / "00" / "check"
+        other.write_bytes(b"not a chunk")
+        os.utime(other, (1, 1))
+        before = dump(url)
+
+        done = admin(broker, "sweep").expect(0)
+        assert done.lines == [
+            "Removed 2 contents that were replaced or not finished, 3 objects that were waiting for it, "
+            "2 objects that nothing names; 1 strange objects are younger than an hour: left."
+        ]
+        assert objects(broker) == kept | {young, arriving}
+        assert other.exists()
+        after = dump(url)
+        changed = {name for name in before if before[name] != after[name]}
+        assert changed == {"parts", "chunks", "doomed_blobs"}
+        assert len(before["parts"] - after["parts"]) == len(before["chunks"] - after["chunks"]) == 2
+        again = admin(broker, "sweep").expect(0)
+        assert again.last.startswith("Removed 0 contents")
+        assert ", 0 objects that were waiting for it, 0 objects" in again.last
+        assert objects(broker) == kept | {young, arriving}
+        Path(broker.directory / "objects" / young).unlink()
+        admin(broker, "check").expect(0)
+
+
+@pytest.mark.cluster("ceph")
+@pytest.mark.only_on("cluster")
+def test_in_an_s3_it_removes_the_same_and_leaves_what_came_lately(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    url, store = broker.database_url, stored.store_of(broker)
+    with Wire(broker) as wire:
+        ring = broker.new_user()
+        alice = User(ring, wire.log_in(ring))
+        needed, replaced, sending, given_up = (
+            large(alice),
+            large(alice),
+            pending(alice),
+            pending(alice),
+        )
+        replaced.tell(alice, replaced.follow(alice, content=b"small"))
+        query(url, "UPDATE parts SET replaced_at = 1 WHERE replaced_at > 0 AND container_id = ?",
+              replaced.id)  # fmt: skip
+        query(url, "UPDATE parts SET touched_at = 1 WHERE container_id = ?", given_up.id)
+        kept = {name for story in (needed, sending) for name in names(broker, story)}
+        part = uuid.uuid4().hex
+        young, doomed = (f"parts/{part[:2]}/{part}-{uuid.uuid4().hex}" for _ in range(2))
+        for name in (young, doomed):
+            obstore.put(store, name, b"left over")
+        since = clock() - 2 * HOUR
+        query(url, "INSERT INTO doomed_blobs VALUES (?, ?)", doomed, since)
+
+        done = admin(broker, "sweep").expect(0)
+        assert done.lines == [
+            "Removed 2 contents that were replaced or not finished, 3 objects that were waiting for it, "
+            "0 objects that nothing names; 1 strange objects are younger than an hour: left."
+        ]
+        assert stored.objects(broker).keys() == kept | {young}
+        obstore.delete(store, young)
+        admin(broker, "check").expect(0)

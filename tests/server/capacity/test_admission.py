@@ -1,0 +1,263 @@
+"""A broker with more to do than it takes on: it refuses the rest at once and does none of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import sqlite3
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from starlette.requests import Request
+from starlette.types import Message
+
+from scbroker.errors import OverloadedError
+from scbroker.server import app
+from scbroker.server.capacity import places
+from scbroker.server.capacity.places import Places
+from scbroker.wire import codec
+from tests.kit.brokers import Answer, BrokerProcess, Wire
+from tests.kit.tables import dump
+from tests.kit.writers import Story, User
+from tests.server.conftest import NewUser
+
+MOST = 8
+WRITES = 6
+PATIENCE = 30.0
+MIB = 1_048_576
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker on SQLite that takes on little."""
+    with BrokerProcess(tmp_path, max_requests=MOST, database_wait_seconds=60) as broker:
+        yield broker
+
+
+@contextmanager
+def held(broker: BrokerProcess) -> Iterator[None]:
+    """Another program keeps everybody from writing to the database."""
+    path = broker.database_url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        yield
+        database.execute("ROLLBACK")
+
+
+def present(broker: BrokerProcess) -> int:
+    with Wire(broker) as wire:
+        found = re.search(r"^scbroker_requests_present (\d+)", metrics(wire), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
+def metrics(wire: Wire) -> str:
+    return wire.send("GET", "/metrics").expect(200).body.decode()
+
+
+def wait_for(broker: BrokerProcess, count: int) -> None:
+    until = time.monotonic() + PATIENCE
+    while present(broker) != count:
+        assert time.monotonic() < until, present(broker)
+        time.sleep(0.02)
+
+
+@contextmanager
+def full(broker: BrokerProcess, alice: User) -> Iterator[None]:
+    """As many containers of Alice's are being created as the broker takes on writes."""
+    with ThreadPoolExecutor(WRITES) as pool:
+        with held(broker):
+            sent = [pool.submit(create, broker, alice, Story(alice)) for _ in range(WRITES)]
+            wait_for(broker, WRITES)
+            yield
+        for answer in sent:
+            answer.result(PATIENCE).expect(201)
+    wait_for(broker, 0)
+
+
+def create(broker: BrokerProcess, user: User, story: Story) -> Answer:
+    with Wire(broker, token=user.wire.token) as wire:
+        return story.send(User(user.ring, wire), story.begin())
+
+
+def test_what_is_too_much_is_refused_and_not_done_and_done_when_it_is_sent_again(
+    small: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user(at=small)
+    story = Story(alice)
+    request = story.begin()
+    with full(small, alice):
+        before = dump(small.database_url)
+        refused = story.send(alice, request).expect(503, "overloaded")
+        assert 1 <= int(refused.headers["retry-after"]) <= 3
+        assert dump(small.database_url) == before
+    alice.wire.call("GET", story.path).expect(404, "not-found")
+    story.tell(alice, request)
+
+
+def test_it_is_refused_before_its_body_has_come_and_its_session_was_looked_up(
+    small: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user(at=small)
+    with full(small, alice), socket.create_connection(("127.0.0.1", small.port)) as raw:
+        raw.settimeout(PATIENCE)
+        raw.sendall(
+            b"PUT /v1/containers/x/records/1 HTTP/1.1\r\nHost: x\r\n"
+            b"Authorization: Bearer nobody\r\nContent-Length: 1000\r\n\r\n"
+        )
+        answer = raw.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert f"{codec.PROTOCOL_HEADER}: {codec.PROTOCOL}".lower().encode() in answer.lower()
+
+
+@pytest.mark.parametrize("announced", ["Content-Length: 1", "Transfer-Encoding: chunked"])
+def test_a_body_that_nobody_asked_for_is_refused_and_not_waited_for(
+    small: BrokerProcess, new_user: NewUser, announced: str
+) -> None:
+    alice = new_user(at=small)
+    bodiless = [operation for operation in app.OPERATIONS if operation.message is None]
+    assert {operation.method for operation in bodiless} == {"GET", "DELETE"}
+    name, _, value = announced.partition(": ")
+    for operation in bodiless:
+        path = re.sub(r"{\w+Id}", str(uuid.uuid4()), operation.path)
+        needed = [f for f in msgspec.structs.fields(operation.query) if f.required]
+        path += "?" + "&".join(f"{field.encode_name}=1" for field in needed)
+        with Wire(small, token=alice.wire.token) as wire:
+            answer = wire.send(operation.method, path, headers={name: value})
+            assert "has no body" in answer.expect(400, "invalid").problem["detail"]
+    assert not present(small)
+    alice.wire.send("DELETE", "/v1/sessions/current", headers={"Content-Length": "0"}).expect(204)
+
+
+def test_while_writes_wait_reads_and_the_operators_questions_are_answered(
+    small: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user(at=small)
+    story = Story(alice).created()
+    with full(small, alice):
+        alice.wire.call("GET", story.path).expect(200)
+        for path in ("/health/live", "/health/ready", "/metrics"):
+            alice.wire.send("GET", path).expect(200)
+        story.send(alice, story.follow(alice, content=b"2")).expect(503, "overloaded")
+        assert 'scbroker_refused_total{kind="writing"}' in metrics(alice.wire)
+    story.tell(alice, story.follow(alice, content=b"2"))  # at once well again
+
+
+def test_a_write_that_waited_too_long_is_refused_and_not_done(
+    tmp_path: Path, new_user: NewUser
+) -> None:
+    with BrokerProcess(tmp_path, database_wait_seconds=1) as broker:
+        alice = new_user(at=broker)
+        story = Story(alice)
+        with ThreadPoolExecutor(1) as pool:
+            with held(broker):
+                sent = pool.submit(create, broker, alice, story)
+                wait_for(broker, 1)
+                time.sleep(1.1)
+            sent.result(PATIENCE).expect(503, "overloaded")
+        alice.wire.call("GET", story.path).expect(404, "not-found")
+        story.created()
+
+
+@pytest.mark.parametrize("drip", [b"", b"x"], ids=["nothing", "a byte at a time"])
+def test_a_body_that_comes_too_slowly_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, drip: bytes
+) -> None:
+    monkeypatch.setattr(app, "_BODY_SECONDS", 0.3)
+
+    async def receive() -> Message:
+        await asyncio.sleep(0.05 if drip else PATIENCE)
+        return {"type": "http.request", "body": drip, "more_body": True}
+
+    async def work() -> None:
+        request = Request({"type": "http", "method": "PUT", "headers": []}, receive)
+        with pytest.raises(OverloadedError, match="too slowly"):
+            async for _ in app._body(request, 1000):
+                pass
+
+    asyncio.run(work())
+
+
+def test_a_process_has_so_many_places_and_gives_a_free_one_to_who_waits() -> None:
+    async def work() -> None:
+        process = Places(3)
+        taken = [await process.take(user) for user in (b"a", b"b", b"c")]
+        waiting = asyncio.ensure_future(process.take(b"d"))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        taken[1]()
+        (await waiting)()
+
+    asyncio.run(work())
+
+
+def test_nobody_waits_for_a_place_for_ever_and_who_gave_up_holds_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(places, "_WAIT_SECONDS", 0.1)
+
+    async def work() -> None:
+        process = Places(1)
+        release = await process.take(b"a")
+        for _ in range(8):
+            with pytest.raises(OverloadedError) as caught:
+                await process.take(b"b")
+            assert caught.value.retryAfter
+        release()
+        (await process.take(b"b"))()
+
+    asyncio.run(work())
+
+
+def test_of_one_user_no_more_wait_than_so_many() -> None:
+    async def work() -> None:
+        process = Places(1)
+        release = await process.take(b"a")
+        waiting = [asyncio.ensure_future(process.take(b"a")) for _ in range(64)]
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError, match="fewer at once"):
+            await process.take(b"a")
+        release()
+        for place in waiting:
+            (await place)()
+
+    asyncio.run(work())
+
+
+def test_answers_that_are_being_read_are_bounded_in_bytes() -> None:
+    process = Places(1)
+    releases = [process.note_going(bytes([user]), 16 * MIB) for user in range(8)]
+    with pytest.raises(OverloadedError):
+        process.note_going(b"another", 1)
+    releases[3]()
+    process.note_going(b"another", 16 * MIB)
+
+
+def test_of_one_user_few_bytes_of_answers_are_being_read_and_of_others_as_many() -> None:
+    process = Places(1)
+    release = process.note_going(b"a", 10 * MIB)
+    for _ in range(3):
+        with pytest.raises(OverloadedError, match="read it"):
+            process.note_going(b"a", 7 * MIB)
+    others = [process.note_going(b"b", 8 * MIB), process.note_going(b"b", 8 * MIB)]
+    release()
+    process.note_going(b"a", 7 * MIB)
+    for other in others:
+        other()
+    process.note_going(b"b", 16 * MIB)
+
+
+def test_one_answer_goes_however_large_it_is() -> None:
+    process = Places(1)
+    release = process.note_going(b"a", 20 * MIB)
+    with pytest.raises(OverloadedError):
+        process.note_going(b"a", 1)
+    release()
+    process.note_going(b"a", 20 * MIB)

@@ -1,0 +1,408 @@
+"""Several records, and several views, in one request: each as it would be alone (protocol.md, 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker.records.container_record import SEGMENT, Role
+from scbroker.server.broker import Broker, Call, SessionUser
+from scbroker.server.containers.batches import append_records
+from scbroker.server.settings import Settings
+from scbroker.server.storage.blobs import Folder
+from scbroker.server.storage.database import open_database
+from scbroker.vocabulary import KeyType
+from scbroker.wire.batches import (
+    MAX_BATCH,
+    RecordOutcome,
+    RecordsAnswer,
+    RecordsRequest,
+    ViewOutcome,
+    ViewRequest,
+    ViewsAnswer,
+    ViewsRequest,
+)
+from scbroker.wire.codec import MAX_MESSAGE, encode
+from scbroker.wire.containers import (
+    PAGE_BYTES,
+    ContainerView,
+    RecordReceipt,
+    RecordRequest,
+)
+from scbroker.wire.events import Event
+from scbroker.wire.query import NoQuery
+from tests.kit.brokers import Answer, BrokerProcess, clock
+from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate
+from tests.server.conftest import NewUser, Unchanged
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+RECORDS = "/v1/batches/records"
+VIEWS = "/v1/batches/views"
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+
+
+def post(user: User, requests: Sequence[RecordRequest]) -> Answer:
+    return user.wire.call("POST", RECORDS, RecordsRequest(records=list(requests)))
+
+
+def append(user: User, requests: Sequence[RecordRequest]) -> list[RecordOutcome]:
+    return post(user, requests).expect(200).message(RecordsAnswer).records
+
+
+def codes(outcomes: Sequence[RecordOutcome | ViewOutcome]) -> list[str | None]:
+    """The code of each problem; None for what was done."""
+    for item in outcomes:
+        result = item.receipt if isinstance(item, RecordOutcome) else item.view
+        assert (result is None) != (item.problem is None)
+    return [item.problem.code if item.problem else None for item in outcomes]
+
+
+def asked(story: Story, since: int | None = None, *, parts: bool = True) -> ViewRequest:
+    name = str(uuid.UUID(bytes=story.id))
+    return ViewRequest(containerId=name, since=since, header=parts, content=parts)
+
+
+def view(user: User, requests: Sequence[ViewRequest]) -> list[ViewOutcome]:
+    answer = user.wire.call("POST", VIEWS, ViewsRequest(views=list(requests)))
+    return answer.expect(200).message(ViewsAnswer).views
+
+
+def begun(user: User, count: int) -> tuple[list[Story], list[RecordRequest]]:
+    stories = [Story(user) for _ in range(count)]
+    return stories, [story.begin() for story in stories]
+
+
+def receipt_of(story: Story, request: RecordRequest) -> RecordReceipt:
+    """What the broker says of this very record when it is sent alone, once more."""
+    return story.send(story.creator, request).expect(200).message(RecordReceipt)
+
+
+# Records.
+
+
+def test_all_records_of_a_batch_are_stored_and_answered_in_their_order(new_user: NewUser) -> None:
+    alice = new_user()
+    stories, requests = begun(alice, 5)
+    outcomes = append(alice, requests)
+    assert [item.receipt for item in outcomes] == [
+        receipt_of(story, request) for story, request in zip(stories, requests, strict=True)
+    ]
+    told = [event.containerId for event in alice.events()]
+    assert told == [str(uuid.UUID(bytes=story.id)) for story in stories]
+
+
+def test_what_is_refused_neither_undoes_nor_hides_the_others(new_user: NewUser) -> None:
+    """For its bytes, for a rule, for its signature, and late, when rows of it had been written."""
+    alice, bob = new_user(), new_user()
+    taken = Story(alice).created()
+    reused = Story(alice)
+    part = reused.begin(header=b"1")
+    late = replace(part, header=None)  # its part is missing once all else has been written
+    spoilt = Story(alice).begin()
+    forged = replace(spoilt.record, signature=bytes(3373))
+    batch = [
+        Story(alice).begin(),
+        Story(bob).begin(),
+        replace(spoilt, record=replace(spoilt.record, body=b"\x01\x80")),
+        taken.begin(type="other"),
+        replace(spoilt, record=forged),
+        late,
+        Story(alice).begin(),
+        Story(alice).begin(keyIndex=7),
+        Story(alice).begin(time=clock() + 6 * MINUTE),
+        Story(alice).begin({alice: OWNER, User(bob.ring, bob.wire): Grant(READER, key_index=4)}),
+    ]
+    assert codes(append(alice, batch)) == [
+        None, "permission", "rejected", "exists", "rejected", "invalid", None, "rejected", "clock",
+        "stale-keys",
+    ]  # fmt: skip
+    assert len(alice.events()) == 3
+    assert bob.events() == []
+    reused.tell(alice, part)
+
+
+@on_sqlite
+def test_records_of_one_container_follow_each_other_in_one_batch(new_user: NewUser) -> None:
+    alice = new_user()
+    story = Story(alice)
+    first = supposed(story, story.begin())
+    second = supposed(story, story.follow(alice, content=b"2"))
+    third = supposed(story, story.follow(alice, type="three"))
+    late = replace(second, record=story.sign(alice, replace(story.records[1], time=clock())).record)
+    assert codes(append(alice, [first, second, third, late])) == [None, None, None, "conflict"]
+    found = alice.view(story, "content=1")
+    assert (found.head, found.lastGoverning, found.content) == (None, 3, second.content)
+
+
+def supposed(story: Story, request: RecordRequest) -> RecordRequest:
+    """Has the story go on as if this were taken, which nobody sent yet."""
+    record, story.key, story.grants = story._drafts[request.record.body]
+    story.records.append(record)
+    return request
+
+
+def test_a_part_id_is_used_once_also_within_a_batch(new_user: NewUser) -> None:
+    alice = new_user()
+    first, second, third = Story(alice), Story(alice), Story(alice)
+    request = first.begin()
+    part = first._drafts[request.record.body][0].content
+    batch = [
+        request,
+        replace(second.begin(content=part), content=request.content),
+        third.begin(),
+        replace(Story(alice).begin(content=part), content=request.content),
+    ]
+    assert codes(append(alice, batch)) == [None, "rejected", None, "rejected"]
+    assert len(alice.events()) == 2
+
+
+@on_sqlite
+def test_a_record_after_one_that_was_refused_finds_the_container_as_it_is(
+    new_user: NewUser,
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: READER})
+    good, bad = story.follow(alice, content=b"good"), story.follow(bob, content=b"bad")
+    assert codes(append(bob, [bad, bad])) == ["permission", "permission"]
+    assert codes(append(bob, [bad])) == ["permission"]
+    assert codes(append(alice, [replace(good, content=None), good])) == ["invalid", None]
+    assert alice.view(story, "content=1").content == good.content
+
+
+def test_the_same_batch_again_gives_the_same_receipts_and_changes_nothing(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    _, requests = begun(alice, 3)
+    first = append(alice, requests)
+    with unchanged():
+        assert append(alice, requests) == first
+        assert append(alice, requests[::-1]) == first[::-1]
+    more = Story(alice).begin()
+    again = append(alice, [*requests, more, more])
+    assert again[:3] == first
+    assert again[3] == again[4]
+    assert codes(again) == [None] * 5
+
+
+@on_sqlite
+def test_a_batch_has_one_to_64_records_and_nothing_else(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    request = Story(alice).begin()
+    with unchanged():
+        post(alice, []).expect(400, "invalid")
+        post(alice, [request] * (MAX_BATCH + 1)).expect(400, "invalid")
+        wrong: list[dict[str, object]] = [
+            {"records": [request], "more": 1},
+            {"views": []},
+            {},
+            {"records": [{"record": request.record, "path": "x"}]},
+        ]
+        for message in wrong:
+            alice.wire.call("POST", RECORDS, message).expect(400, "invalid")
+        alice.wire.call("POST", RECORDS, b"\x90" * (MAX_MESSAGE + 1)).expect(413, "too-large")
+        wrong = [
+            {"views": []},
+            {"views": [asked(Story(alice))] * (MAX_BATCH + 1)},
+            {"views": [{"containerId": "x"}]},
+            {"views": [{"containerId": str(uuid.uuid4()), "since": 0}]},
+            {"views": [asked(Story(alice))], "more": 1},
+        ]
+        for message in wrong:
+            alice.wire.call("POST", VIEWS, message).expect(400, "invalid")
+    assert len(encode(RecordsRequest(records=[request] * MAX_BATCH))) < MAX_MESSAGE
+    assert codes(append(alice, [request] * MAX_BATCH)) == [None] * MAX_BATCH
+
+
+@on_sqlite
+def test_a_batch_has_no_more_access_entries_than_one_record_may_have(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    request = Story(alice).begin()
+    entries = request.accessList or []
+    half = replace(request, accessList=entries * 513)
+    with unchanged():
+        post(alice, [half, half]).expect(413, "too-large")
+
+
+@on_sqlite
+def test_a_batch_needs_a_session(new_user: NewUser) -> None:
+    alice = new_user()
+    _, requests = begun(alice, 2)
+    answer = alice.wire.call("POST", RECORDS, RecordsRequest(records=requests), Authorization="")
+    answer.expect(401, "session")
+    answer = alice.wire.call(
+        "POST", VIEWS, ViewsRequest(views=[asked(Story(alice))]), Authorization=""
+    )
+    answer.expect(401, "session")
+
+
+def test_what_is_signed_with_a_retired_key_is_refused_beside_what_is_signed_with_the_next(
+    new_user: NewUser, broker: BrokerProcess
+) -> None:
+    alice = new_user()
+    stories, requests = begun(alice, 3)
+    newer = rotate(broker.database_url, alice, (KeyType.Signing, 0), signing=1, encryption=0)
+    assert codes(append(alice, requests)) == ["rejected"] * 3
+    again = [Story(newer) for _ in stories]
+    assert codes(append(newer, [requests[0], *(story.begin() for story in again)])) == [
+        "rejected",
+        *[None] * 3,
+    ]
+
+
+def test_keys_that_came_since_the_session_was_looked_up_have_the_whole_batch_judged_anew(
+    new_user: NewUser, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """A request that still knows of fewer keys: in this process, on the broker's own database."""
+    alice = new_user()
+    newer = rotate(broker.database_url, alice, encryption=1)
+    stories, requests = begun(newer, 3)
+    known = SessionUser(newer.ring.userId.bytes, newer.name, 2, bytes(32))
+    call = Call("tests", "", {}, NoQuery(), known)
+
+    async def work() -> list[RecordOutcome]:
+        database = open_database(broker.database_url)
+        try:
+            here = Broker(Settings(), database, Folder(tmp_path), bytes(32), frozenset())
+            message = RecordsRequest(
+                records=[requests[0], replace(requests[1], type=None), *requests[2:]]
+            )
+            return (await append_records(here, call, message)).records
+        finally:
+            await database.close()
+
+    outcomes = asyncio.run(work())
+    assert codes(outcomes) == [None, "invalid", None]
+    assert outcomes[2].receipt == receipt_of(stories[2], requests[2])
+
+
+def test_of_two_who_send_the_same_containers_at_once_both_are_answered_alike(
+    new_user: NewUser,
+) -> None:
+    """In opposite orders: neither waits for ever for the other."""
+    alice = new_user()
+    other = new_user(alice.ring)
+    _, requests = begun(alice, 6)
+    with ThreadPoolExecutor(2) as pool:
+        here = pool.submit(append, alice, requests)
+        there = pool.submit(append, other, requests[::-1])
+    assert codes(here.result()) == [None] * 6
+    assert here.result() == there.result()[::-1]
+
+
+def test_two_writers_with_batches_of_the_same_containers_lose_nothing(new_user: NewUser) -> None:
+    """Each container takes exactly one of two second versions."""
+    alice, bob = new_user(), new_user()
+    stories = [Story(alice).created({alice: OWNER, bob: OWNER}) for _ in range(6)]
+    hers = [story.follow(alice, content=b"a") for story in stories]
+    his = [story.follow(bob, content=b"b") for story in stories]
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(append, alice, hers)
+        second = pool.submit(append, bob, his[::-1])
+    for one, other, story in zip(
+        codes(first.result()), codes(second.result())[::-1], stories, strict=True
+    ):
+        assert sorted([str(one), str(other)]) == ["None", "conflict"]
+        kept = alice.view(story).head
+        assert kept is not None
+        assert kept.body == (hers if one is None else his)[stories.index(story)].record.body
+
+
+@on_sqlite
+def test_large_contents_and_tombstones_come_in_batches_too(new_user: NewUser) -> None:
+    alice = new_user()
+    story, doomed = Story(alice), Story(alice).created()
+    part = story.upload(alice, b"x" * 70_000)
+    missing, _ = Story(alice).seal(Role.Content, alice, bytes(SEGMENT + 1), bytes(32))
+    batch = [
+        story.begin(content=part),
+        Story(alice).begin(content=missing),
+        doomed.follow(alice, tombstone=True),
+    ]
+    assert codes(append(alice, batch)) == [None, "incomplete", None]
+    assert alice.view(doomed).wrap is None
+    assert [event.eventType for event in alice.events()][-1] == "Deleted"
+
+
+# Views.
+
+
+def test_the_views_of_a_batch_are_those_that_come_alone(new_user: NewUser) -> None:
+    """Fresh or from a mark, with parts or without, whole lists or a reader's part of them."""
+    alice, bob = new_user(), new_user()
+    stories = [Story(alice).created({alice: OWNER, bob: 3}, header=b"h") for _ in range(3)]
+    stories[1].tell(alice, stories[1].follow(alice, content=b"2"))
+    stories[2].tell(alice, stories[2].follow(alice, grants={alice: OWNER, bob: 3 | READER}))
+    stories[2].tell(alice, stories[2].follow(alice, header=b"2"))
+    for user in (alice, bob):
+        wanted = [
+            asked(stories[0]), asked(stories[1], since=1), asked(stories[2], since=2, parts=False),
+            asked(stories[1]), asked(stories[2]), asked(stories[0], since=1, parts=False),
+            asked(stories[0]),
+        ]  # fmt: skip
+        for item, outcome in zip(wanted, view(user, wanted), strict=True):
+            query = f"header={int(item.header)}&content={int(item.content)}"
+            if item.since is not None:
+                query += f"&since={item.since}"
+            path = f"/v1/containers/{item.containerId}?{query}"
+            assert outcome.problem is None
+            assert outcome.view is not None
+            alone = user.wire.call("GET", path).expect(200).message(ContainerView)
+            assert replace(outcome.view, keyChains=[]) == replace(alone, keyChains=[])
+            named = {each.userId: each.sequence for each in alone.keyChains}
+            assert {each.userId: each.sequence for each in outcome.view.keyChains} == named
+
+
+def test_who_may_not_read_one_is_told_so_and_reads_the_others(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    mine, shared, buried = (Story(alice).created({alice: OWNER, bob: READER}) for _ in range(3))
+    mine.tell(alice, mine.follow(alice, grants={alice: OWNER}))
+    buried.tell(alice, buried.follow(alice, tombstone=True))
+    soon = Story(alice).created({alice: OWNER, bob: Grant(READER, clock() + MINUTE // 120)})
+    while clock() < (soon.grants[bob].expires_at or 0):
+        pass
+    outcomes = view(bob, [asked(each) for each in (Story(alice), mine, shared, buried, soon)])
+    assert codes(outcomes) == ["not-found", "not-found", None, None, "not-found"]
+    assert outcomes[2].view is not None
+    assert outcomes[2].view.content == shared.requests[0].content
+    assert outcomes[3].view is not None
+    assert (outcomes[3].view.wrap, outcomes[3].view.content) == (None, None)
+
+
+@on_sqlite
+def test_a_broker_answers_for_as_many_as_fit_and_for_one_at_least(new_user: NewUser) -> None:
+    alice = new_user()
+    large = [Story(alice).created(header=bytes(250_000)) for _ in range(10)]
+    wanted = [asked(story) for story in large]
+    sizes, left = [], wanted
+    while left:
+        outcomes = view(alice, left)
+        assert outcomes == view(alice, left)
+        size = sum(len(encode(item)) for item in outcomes)
+        assert size < PAGE_BYTES + 300_000
+        sizes.append(len(outcomes))
+        left = left[len(outcomes) :]
+    assert sum(sizes) == 10
+    assert len(sizes) > 1
+
+
+def test_who_asked_to_be_told_is_told_of_what_was_read_in_a_batch(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    read, seen = (Story(alice).created({alice: OWNER, bob: READER}) for _ in range(2))
+    view(bob, [asked(read), asked(seen, parts=False)])
+    last: list[Event] = []
+    deadline = clock() + 10 * 1_000_000
+    while not last and clock() < deadline:
+        last = [event for event in alice.events() if event.eventType == "Accessed"]
+    assert [event.containerId for event in last] == [str(uuid.UUID(bytes=read.id))]

@@ -1,0 +1,412 @@
+"""A deleted container is purged in parts: each part is durable, and no part serves more than what stays.
+
+`test_records` says what stays, and `test_views` what is served of it. Spec: docs/spec/container.md, 10.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import Final
+
+import pytest
+from sqlalchemy import Connection
+
+from scbroker.records.container_record import Role
+from scbroker.records.judge import Known
+from scbroker.server.broker import Broker, SessionUser
+from scbroker.server.containers import tombstones
+from scbroker.server.containers.appending import append_each
+from scbroker.server.containers.incoming import Incoming
+from scbroker.server.events import log as event_log
+from scbroker.server.storage.tables import metadata
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.wire.events import NO_EVENTS, Event, Events, digest_with
+from tests.kit.ageing import DAY, age, drop_old_events
+from tests.kit.both_engines import both_engines, postgresql_when_long
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import StartBroker
+from tests.kit.operators import admin
+from tests.kit.tables import query
+from tests.kit.writers import OWNER, READER, WRITER, Grants, Story, User, delete_user
+from tests.server.conftest import NewUser
+from tests.server.users.test_deletion_in_parts import beside, check
+
+MANY: Final = 8_000
+LARGE: Final = 70_000
+
+
+def delete_and_stop(broker: BrokerProcess, user: User, story: Story) -> None:
+    """Store the tombstone as a broker that ends before it purges anything."""
+    request = story.follow(user, tombstone=True)
+    signed = request.record.signed
+    session = SessionUser(user.ring.userId.bytes, user.name, 2, b"")
+    incoming = Incoming(Known.parse(signed.body), signed, None, request, session, "deleter")
+    assert beside(broker, lambda b: append_each(b, [incoming])) == [True]
+    story.took(request)
+
+
+def purge_some(broker: BrokerProcess, story: Story) -> bool:
+    def work(connection: Connection) -> bool:
+        return tombstones.purge_some(connection, story.id)
+
+    return beside(broker, lambda b: b.database.write(work))
+
+
+def purge(broker: BrokerProcess, story: Story) -> int:
+    """Purge the container part by part; return the number of parts."""
+    parts = 1
+    while purge_some(broker, story):
+        parts += 1
+    return parts
+
+
+def pending(broker: BrokerProcess) -> list[bytes]:
+    found = query(broker.database_url, "SELECT container_id FROM containers_to_purge")
+    return [bytes(each) for (each,) in found]
+
+
+def rows_of(broker: BrokerProcess, table: str, story: Story, where: str = "") -> int:
+    statement = f"SELECT count(*) FROM {table} WHERE container_id = ? {where}"
+    [(count,)] = query(broker.database_url, statement, story.id)
+    return int(count)
+
+
+def wait_for_accesses(broker: BrokerProcess, story: Story, count: int) -> None:
+    deadline = monotonic() + 30
+    while rows_of(broker, "accesses", story) < count:
+        assert monotonic() < deadline
+        sleep(0.02)
+
+
+def digest(log: list[Event]) -> bytes:
+    return functools.reduce(digest_with, log, NO_EVENTS)
+
+
+def everything(broker: BrokerProcess) -> list[bytes]:
+    """Every value of every row of every table."""
+    found = []
+    for table in metadata.tables:
+        for row in query(broker.database_url, f"SELECT * FROM {table}"):
+            found += [bytes(v) if isinstance(v, bytes) else str(v).encode() for v in row]
+    return found
+
+
+def secrets_of(story: Story) -> dict[str, bytes]:
+    """What the records and requests of a container say beside what proves its deletion."""
+    found: dict[str, bytes] = {}
+    for record, request in zip(story.records, story.requests, strict=True):
+        for role in Role:
+            part, name = record.part(role), f"{role.name} of version {record.version}"
+            if part is not None:
+                found[f"{name}: id"] = part.partId
+                found[f"{name}: segments"] = part.segments
+                found[f"{name}: sealed key"] = part.sealedKey
+        for number, item in enumerate(request.accessList or ()):
+            if item.wrap is not None:
+                found[f"wrap {number} of version {record.version}"] = item.wrap
+        if request.type is not None:
+            found[f"type of version {record.version}"] = (request.type.type or "").encode()
+            found[f"type's salt of version {record.version}"] = request.type.salt
+        for name, sealed in (("header", request.header), ("content", request.content)):
+            if sealed is not None:
+                found[f"sealed {name} of version {record.version}"] = sealed
+        if record.governing is None:
+            found[f"body of version {record.version}"] = request.record.body
+            found[f"signature of version {record.version}"] = request.record.signature
+    return found
+
+
+@both_engines
+def test_a_purge_that_stops_after_any_part_is_no_damage_serves_what_stays_and_is_finished_by_anybody(
+    start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its end no table has more of the container than what proves its deletion."""
+    for name, most in (("_RECORDS", 1), ("_EVENTS", 2), ("_ACCESSES", 1)):
+        monkeypatch.setattr(tombstones, name, most)
+    broker = start_broker()
+    alice, bob, carol, dora = (
+        new_user(at=broker, name=f"application of {name}") for name in ("A", "B", "C", "D")
+    )
+    grants: Grants = {alice: OWNER, bob: WRITER, carol: READER, dora: OWNER}
+    story = Story(alice).created(grants, header=b"{}", content=b"1", type="secret type")
+    other = Story(alice).created({alice: OWNER, bob: WRITER}, type="kept type")
+    story.tell(bob, story.follow(bob, content=b"2"))
+    story.tell(alice, story.follow(alice, type="another type"))
+    without_dora = {user: given for user, given in grants.items() if user is not dora}
+    story.tell(alice, story.follow(alice, grants=without_dora))
+    story.tell(bob, story.follow(bob, content=story.upload(bob, bytes(LARGE))))
+    for user in (bob, carol):
+        user.view(story, "header=1")
+    wait_for_accesses(broker, story, 2)
+    logs = {user: user.events() for user in (alice, bob, dora)}  # carol's gets no numbers
+    secrets = {**secrets_of(story), "who read it": b"application of C"}
+    before = everything(broker)
+    found = {name for name, secret in secrets.items() if any(secret in each for each in before)}
+    assert found >= {
+        "Header of version 1: id", "Header of version 5: sealed key", "sealed header of version 1",
+        "Content of version 5: id", "Content of version 5: segments", "wrap 0 of version 4",
+        "type of version 1", "type's salt of version 3", "body of version 2",
+        "signature of version 5", "who read it",
+    }  # fmt: skip
+
+    delete_and_stop(broker, alice, story)
+    secrets |= {name: value for name, value in secrets_of(story).items() if "version 6" not in name}
+    queries = ("", "since=1", "since=3", "since=6", "header=1&content=1")
+    paths = [f"{story.path}?{text}" for text in queries]
+    paths += [f"{story.path}/governing?from=1&to=6"]
+    views = [user.wire.call("GET", path).body for user in (alice, bob, carol) for path in paths]
+    shown = b"".join(views)
+    assert not [name for name, secret in secrets.items() if secret in shown]
+    assert not [user for user in (bob, carol, dora) if user.name in shown]
+    parts, more = 0, True
+    while more:
+        assert pending(broker) == [story.id]
+        check(broker)
+        again = [user.wire.call("GET", path).body for user in (alice, bob, carol) for path in paths]
+        assert again == views
+        dora.wire.call("GET", story.path).expect(404, "not-found")
+        for user, log in logs.items():
+            assert digest(user.events()[: len(log)]) == digest(log)
+        more, parts = purge_some(broker, story), parts + 1
+    assert parts > 5 + 2 + 4 + 1, "records, accesses, logs"
+    assert pending(broker) == []
+    admin(broker, "sweep").expect(0)
+    check(broker)
+    kept = everything(broker)
+    assert not [name for name, secret in secrets.items() if any(secret in each for each in kept)]
+    of_container = [
+        bytes(value)
+        for table in ("records", "access_lists", "members")
+        for row in query(broker.database_url, f"SELECT * FROM {table} WHERE container_id = ?", story.id)
+        for value in row
+        if isinstance(value, bytes)
+    ]  # fmt: skip
+    assert not [each for each in of_container if bob.name in each or carol.name in each]
+    assert not [each for each in of_container if dora.name in each]
+    assert not [each for each in of_container if dora.ring.userId.bytes in each]
+    assert alice.view(other).type is not None
+
+
+@postgresql_when_long
+def test_a_container_is_deleted_for_everybody_and_purged_later_where_the_broker_is_killed_meanwhile(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker()
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    story = Story(alice).created({alice: OWNER, bob: READER}, content=b"1")
+    story.tell(alice, story.follow(alice, content=b"2"))
+    plant(broker, story, bob)
+    log = bob.events()
+    request = story.follow(alice, tombstone=True)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(story.send, alice, request)
+        deadline = monotonic() + 60
+        while not 0 < rows_of(broker, "events", story, "AND version = 0") < MANY:
+            assert monotonic() < deadline, "nothing is emptied"
+            sleep(0.002)
+        broker.kill()
+        with pytest.raises(Exception, match=r"."):
+            answer.result()
+    assert pending(broker) == [story.id]
+    broker.start()
+    for user in (alice, bob):
+        user.wire.close()
+    check(broker)
+    view = bob.view(story, "since=1")
+    assert view.head == request.record
+    done = admin(broker, "sweep").expect(0)
+    assert ", and of 1 deleted containers" in done.last
+    assert "deleted containers" not in admin(broker, "sweep").expect(0).last
+    assert pending(broker) == []
+    assert rows_of(broker, "events", story, "AND version <> 0 AND event_type <> 'Deleted'") == 0
+    assert digest(bob.events()[: len(log)]) == digest(log)
+    check(broker)
+
+
+def plant(broker: BrokerProcess, story: Story, user: User) -> None:
+    """Many events of the container in a user's log, which are to be numbered."""
+    fresh = "randomblob(16)" if broker.engine == "sqlite" else "uuid_send(gen_random_uuid())"
+    some = f"(VALUES {', '.join(f'({n})' for n in range(100))})"
+    more = f"(VALUES {', '.join(f'({n})' for n in range(MANY // 100))})"
+    query(
+        broker.database_url,
+        "INSERT INTO events (user_id, event_type, container_id, date, version, application,"
+        " changes, salt) "
+        f"SELECT u.id, 'Updated', c.id, 1, 1, 'planted', 2, {fresh} "
+        f"FROM {some} a, {more} b, users u, containers c WHERE u.id = ? AND c.id = ?",
+        user.ring.userId.bytes, story.id,
+    )  # fmt: skip
+
+
+@both_engines
+def test_logs_are_numbered_read_and_shortened_while_they_are_emptied_and_stay_what_they_were(
+    start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Emptying, numbering and retention lock the log, so that PostgreSQL ends none as a deadlock."""
+    monkeypatch.setattr(tombstones, "_EVENTS", 1)
+    broker = start_broker()
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    grants: Grants = {alice: OWNER, bob: OWNER}
+    story, other = Story(alice).created(grants), Story(alice).created(grants)
+    for number in range(12):
+        for each in (other, story):
+            each.tell(alice, each.follow(alice, content=b"%d" % number))
+    alice.events()
+    age(broker, alice.ring.userId, "id <= 4")
+    log = alice.events()
+    delete_and_stop(broker, bob, story)
+    done = threading.Event()
+
+    def go_on() -> list[bytes]:
+        """New events, of which some have no number yet, and pages of the log."""
+        found = []
+        while not done.is_set():
+            other.tell(bob, other.follow(bob, content=b"on"))
+            found.append(digest_of(alice, len(log)))
+        return found
+
+    def drop() -> None:
+        while not done.is_set():
+            drop_old_events(broker, DAY)
+
+    def digest_of(user: User, end: int) -> bytes:
+        page = user.wire.call("GET", f"/v1/events?endId={end}").expect(200).message(Events)
+        return functools.reduce(digest_with, page.events, page.droppedDigest)
+
+    with ThreadPoolExecutor(2) as pool:
+        going_on, dropping = pool.submit(go_on), pool.submit(drop)
+        try:
+            parts = purge(broker, story)
+        finally:
+            done.set()
+        digests = going_on.result()
+        dropping.result()
+    assert parts > 2 * 13
+    assert digests
+    assert {*digests, digest_of(alice, len(log))} == {digest(log)}
+    check(broker)
+
+
+@both_engines
+def test_what_former_members_logs_say_goes_also_where_the_last_member_is_deleted_meanwhile(
+    start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the last member the container's records go: the purge does not need them any more."""
+    monkeypatch.setattr(tombstones, "_RECORDS", 1)
+    broker = start_broker()
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    story = Story(alice).created({alice: OWNER, bob: READER}, type="secret type")
+    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
+    kept = Story(bob).created()
+    log = bob.events()
+    delete_and_stop(broker, alice, story)
+    assert purge_some(broker, story)
+    delete_user(alice).expect(204)
+    assert rows_of(broker, "records", story) == 0
+    check(broker)
+    assert pending(broker) == []
+    emptied = bob.events()
+    assert digest(emptied) == digest(log)
+    assert [event.salt is None for event in emptied] == [True, True, False]
+    assert [event.containerType for event in emptied] == [None, None, None]
+    assert bob.view(kept).head is None
+    check(broker)
+
+
+@both_engines
+def test_what_former_members_logs_say_goes_with_a_container_that_its_last_member_takes_along(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker()
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    story = Story(alice).created({alice: OWNER, bob: READER | Level.ViewType}, type="secret type")
+    story.tell(alice, story.follow(alice, type="another secret"))
+    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
+    log = bob.events()
+    assert {event.containerType for event in log} == {"secret type", "another secret"}
+    delete_user(alice).expect(204)
+    admin(broker, "sweep").expect(0)
+    emptied = bob.events()
+    assert digest(emptied) == digest(log)
+    assert {event.containerType for event in emptied} == {None}
+    assert {event.previousContainerType for event in emptied} == {None}
+    assert {event.relatedUserId for event in emptied} == {None}
+    assert {event.applicationName for event in emptied} == {""}
+    check(broker)
+
+
+@both_engines
+def test_the_keys_of_deleted_authors_go_unless_a_record_that_stays_needs_them(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker()
+    alice, bob, carol, dora = (new_user(at=broker) for _ in range(4))
+    story = Story(alice).created({alice: OWNER, bob: READER, carol: WRITER, dora: OWNER})
+    story.tell(carol, story.follow(carol, content=b"2"))
+    story.tell(dora, story.follow(dora, type="a type"))
+
+    def keys_of(user: User) -> int:
+        statement = "SELECT count(*) FROM key_records WHERE user_id = ?"
+        [(count,)] = query(broker.database_url, statement, user.ring.userId.bytes)
+        return int(count)
+
+    for user in (carol, dora):
+        delete_user(user).expect(204)
+        assert keys_of(user) > 0
+    story.tell(alice, story.follow(alice, tombstone=True))
+    admin(broker, "sweep").expect(0)
+    assert keys_of(carol) == 0
+    assert keys_of(dora) > 0
+    assert bob.view(story).head == story.requests[-1].record
+    check(broker)
+
+
+@contextmanager
+def telling(
+    broker: BrokerProcess, story: Story, reader: User, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """While the block begins, another process has recorded a fetch and has not committed it."""
+    recorded, deleted = threading.Event(), threading.Event()
+
+    async def tell(found: Broker) -> None:
+        write = found.database.write
+
+        def paused(work: Callable[[Connection], object]) -> Awaitable[object]:
+            def work_and_wait(connection: Connection) -> None:
+                work(connection)
+                recorded.set()
+                deleted.wait(1)  # in vain where the deletion waits for this transaction
+
+            return write(work_and_wait)
+
+        monkeypatch.setattr(found.database, "write", paused)
+        await event_log._tell(found, [((story.id, reader.ring.userId.bytes), "reader")])
+
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(beside, broker, tell)
+        assert recorded.wait(30)
+        yield
+        deleted.set()
+        answer.result()
+
+
+@both_engines
+def test_a_fetch_that_is_recorded_while_the_container_is_deleted_leaves_nothing_of_it(
+    start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = start_broker()
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    listening = OWNER | Level.ReceiveAccessEvents
+    story = Story(alice).created({alice: listening, bob: OWNER})
+    with telling(broker, story, bob, monkeypatch):
+        story.tell(bob, story.follow(bob, tombstone=True))
+    told = [event for event in alice.events() if event.eventType == "Accessed"]
+    assert [(event.version, event.relatedUserId) for event in told] == [(0, None)]
+    assert rows_of(broker, "accesses", story) == 0
+    assert pending(broker) == []
+    check(broker)

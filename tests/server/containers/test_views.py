@@ -1,0 +1,445 @@
+"""What a reader is served of a container, exactly, by permissions, mark and page (container.md, 4)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from sqlalchemy import Connection
+
+from scbroker.keys import KeyRing
+from scbroker.records.access_list import parse_entry
+from scbroker.records.canonical import encode_object
+from scbroker.records.container_record import bare_body, parse_bare, parse_record
+from scbroker.server.broker import SessionUser
+from scbroker.server.containers import views
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.database import open_database
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.vocabulary import KeyType
+from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, GoverningView
+from tests.kit.brokers import BrokerProcess, clock
+from tests.kit.tables import query
+from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
+from tests.server.conftest import NewUser, Unchanged
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+VIEWER = Level.Download | Level.Decrypt
+"""Everything that a reader needs, and a list without the others."""
+
+
+def _bodies(views: list[GoverningView]) -> list[int]:
+    return [parse_bare(view.record.body).version for view in views]
+
+
+def _names(view: GoverningView) -> set[bytes]:
+    """Whose entries this list discloses."""
+    assert view.accessList is not None
+    return {parse_entry(item.entry).fingerprint for item in view.accessList.disclosed}
+
+
+def _wraps(story: Story, number: int = -1) -> dict[bytes, bytes | None]:
+    entries = story.requests[number].accessList
+    assert entries is not None
+    return {parse_entry(entry.entry).fingerprint: entry.wrap for entry in entries}
+
+
+def test_a_fresh_reader_gets_all_governing_records_the_head_and_their_own_wrap(
+    new_user: NewUser,
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: READER}, header=b"{}", type="note")
+    story.tell(alice, story.follow(alice, content=b"2"))
+    story.tell(alice, story.follow(alice, type="other"))
+    story.tell(alice, story.follow(alice, content=b"4"))
+    view = bob.view(story)
+    assert _bodies(view.governing) == [1, 3]
+    assert view.lastGoverning == 3
+    assert view.head == story.requests[3].record
+    assert view.skipped == []
+    assert view.wrap == _wraps(story, 0)[bob.name]
+    assert (view.header, view.content, view.type) == (None, None, None)
+    assert view.governing[0].record == story.requests[0].record
+    assert _names(view.governing[0]) == {alice.name, bob.name}
+    assert view.governing[1].accessList is None, "the list is that of version 1"
+    assert {chain.userId: chain.sequence for chain in view.keyChains} == {alice.id: 1}
+
+
+def test_there_is_no_head_beside_the_last_governing_record_when_it_is_that(
+    new_user: NewUser,
+) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    assert alice.view(story).head is None
+    story.tell(alice, story.follow(alice, content=b"2"))
+    assert alice.view(story).head == story.requests[1].record
+
+
+@pytest.mark.parametrize("shown", ["", "header=1", "content=1", "header=1&content=1", "header=0"])
+def test_sealed_parts_come_exactly_where_they_are_asked_for(new_user: NewUser, shown: str) -> None:
+    alice = new_user()
+    story = Story(alice).created(header=b"{}")
+    view = alice.view(story, shown)
+    request = story.requests[0]
+    assert view.header == (request.header if "header=1" in shown else None)
+    assert view.content == (request.content if "content=1" in shown else None)
+
+
+def test_each_permission_opens_its_own_part_of_a_view(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: READER}, header=b"{}", type="note")
+    first = story.requests[0]
+    for permissions in (
+        Level.Download,
+        Level.Download | Level.Decrypt,
+        Level.ViewAccess,
+        Level.ViewType,
+        Level.Delete,
+        Level.Decrypt,
+        WRITER,
+    ):
+        story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: int(permissions)}))
+        view = bob.view(story, "header=1&content=1")
+        downloads, decrypts = permissions & Level.Download, permissions & Level.Decrypt
+        assert view.header == (first.header if downloads else None), permissions
+        assert view.content == (first.content if downloads else None), permissions
+        assert view.type == (first.type if permissions & Level.ViewType else None), permissions
+        assert view.wrap == (_wraps(story)[bob.name] if decrypts else None), permissions
+        assert (view.wrap is not None) == bool(decrypts)
+
+
+def test_a_large_content_is_not_in_the_view(new_user: NewUser) -> None:
+    alice = new_user()
+    story = Story(alice)
+    story.tell(alice, story.begin(content=story.upload(alice, bytes(70_000))))
+    assert alice.view(story, "content=1").content is None
+
+
+def test_without_view_access_only_own_and_authors_entries_are_disclosed(
+    new_user: NewUser,
+) -> None:
+    alice, bob, carol, dora, silent = (new_user() for _ in range(5))
+    everyone: Grants = {alice: OWNER, bob: VIEWER, carol: OWNER, dora: READER, silent: READER}
+    story = Story(alice).created(everyone)
+    view = bob.view(story)
+    assert _names(view.governing[0]) == {alice.name, bob.name}
+    # Carol authors a change: her entry in the list before it has to be judged.
+    story.tell(carol, story.follow(carol, grants=everyone))
+    view = bob.view(story)
+    assert [_names(governing) for governing in view.governing] == [
+        {alice.name, bob.name, carol.name},
+        {bob.name, carol.name},
+    ]
+    # Dora writes the head: hers as well, in every earlier list.
+    writing: Grants = {**everyone, dora: WRITER}
+    story.tell(alice, story.follow(alice, grants=writing))
+    story.tell(dora, story.follow(dora, content=b"of Dora"))
+    view = bob.view(story)
+    assert [_names(governing) for governing in view.governing] == [
+        {alice.name, bob.name, carol.name, dora.name},
+        {alice.name, bob.name, carol.name, dora.name},
+        {alice.name, bob.name, dora.name},
+    ]
+    assert {chain.userId for chain in view.keyChains} == {alice.id, carol.id, dora.id}
+    for governing in view.governing:
+        assert governing.accessList is not None
+        assert len(governing.accessList.entryHashes) == 32 * 5
+        assert not governing.accessList.access.complete
+    assert all(len(_names(governing)) == 5 for governing in dora.view(story).governing)
+
+
+def test_who_came_later_sees_earlier_lists_without_themselves(new_user: NewUser) -> None:
+    alice, bob, carol = (new_user() for _ in range(3))
+    story = Story(alice).created({alice: OWNER, carol: READER})
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: READER, bob: VIEWER}))
+    assert [_names(governing) for governing in bob.view(story).governing] == [
+        {alice.name},
+        {alice.name, bob.name},
+    ]
+
+
+def test_a_reader_with_a_mark_gets_what_leads_from_it_to_the_head(new_user: NewUser) -> None:
+    alice = new_user()
+    story = Story(alice).created(type="1")
+    for version in range(2, 8):  # 3 and 6 are governing
+        if version == 3:
+            story.tell(alice, story.follow(alice, grants={alice: OWNER}))
+        elif version == 6:
+            story.tell(alice, story.follow(alice, type="6"))
+        else:
+            story.tell(alice, story.follow(alice, content=bytes([version])))
+    expected = {
+        1: ([1, 3, 6], [2, 4, 5]),
+        2: ([1, 3, 6], [2, 4, 5]),
+        3: ([3, 6], [4, 5]),
+        4: ([3, 6], [4, 5]),
+        5: ([3, 6], [5]),
+        6: ([6], []),
+        7: ([6], []),
+        8: ([6], []),
+        2**53 - 1: ([6], []),
+    }
+    for since, (governing, skipped) in expected.items():
+        view = alice.view(story, f"since={since}")
+        assert _bodies(view.governing) == governing, since
+        assert [parse_record(body).version for body in view.skipped] == skipped, since
+        assert view.skipped == [encode_object(story.records[n - 1]) for n in skipped]
+        assert view.head == story.requests[6].record
+        assert view.governing[0].accessList is not None, "its list comes along"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["since=0", "since=-1", "since=01", "since=x", "since=", "since=9007199254740992", "since=1&since=1",
+     "header=2", "header=true", "content=", "other=1", "Since=1"],
+)  # fmt: skip
+def test_a_wrong_query_of_a_view_is_invalid(new_user: NewUser, text: str) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    alice.wire.call("GET", f"{story.path}?{text}").expect(400, "invalid")
+
+
+def test_records_come_as_far_as_they_exist(new_user: NewUser) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    for _ in range(3):
+        story.tell(alice, story.follow(alice, content=b"x"))
+    expected = {(1, 1): [1], (1, 2): [1, 2], (3, 1000): [3, 4], (4, 1): [4], (5, 10): []}
+    for (first, count), versions in expected.items():
+        answer = alice.wire.call("GET", f"{story.path}/records?from={first}&count={count}")
+        found = answer.expect(200).message(Bodies).bodies
+        assert found == [encode_object(story.records[n - 1]) for n in versions], first
+    for text in ("", "from=1", "count=1", "from=0&count=1", "from=1&count=0", "from=1&count=1001"):
+        alice.wire.call("GET", f"{story.path}/records?{text}").expect(400, "invalid")
+
+
+def test_governing_records_come_as_a_view_with_that_head_would_show_them(
+    new_user: NewUser,
+) -> None:
+    alice, bob, carol = (new_user() for _ in range(3))
+    story = Story(alice).created({alice: OWNER, bob: VIEWER, carol: OWNER})
+    story.tell(alice, story.follow(alice, content=b"2"))
+    before = bob.view(story).governing
+    story.tell(carol, story.follow(carol, grants={alice: OWNER, bob: VIEWER, carol: OWNER}))
+    story.tell(alice, story.follow(alice, type="4"))
+
+    def page(first: int, last: int, user: User = bob) -> list[GoverningView]:
+        answer = user.wire.call("GET", f"{story.path}/governing?from={first}&to={last}")
+        return answer.expect(200).message(GoverningPage).governing
+
+    assert page(1, 2) == before, "as of version 2 Carol has authored nothing"
+    assert page(1, 4) == bob.view(story).governing
+    assert _bodies(page(2, 4)) == [3, 4]
+    assert _bodies(page(4, 4)) == [4]
+    assert page(4, 4)[0].accessList is not None
+    assert page(2, 2) == page(5, 9) == page(4, 1) == []
+    assert _bodies(page(1, 2**53 - 1)) == [1, 3, 4]
+    assert all(len(_names(view)) == 3 for view in page(1, 3, alice))
+    for text in ("", "from=1", "to=1", "from=0&to=1", "from=1&to=0", "from=1&to=1&x=1"):
+        alice.wire.call("GET", f"{story.path}/governing?{text}").expect(400, "invalid")
+
+
+def test_many_governing_records_come_in_pages_that_join_without_a_gap(
+    new_user: NewUser, user_pool: Callable[[int], list[KeyRing]]
+) -> None:
+    """A page is about 2 MiB; lists of 61 entries reach it in about a hundred and twenty."""
+    alice = new_user()
+    members = [User(ring, alice.wire) for ring in user_pool(60)]
+    story = Story(alice)
+    grants: Grants = {alice: OWNER, **{user: Grant(1) for user in members}}
+    story.created(grants)
+    for _ in range(140):
+        story.tell(alice, story.follow(alice, grants=grants, content=None))
+    view = alice.view(story)
+    assert view.lastGoverning == 141
+    found = list(view.governing)
+    assert 1 < len(found) < 141, "not all of it fits"
+    while (last := _bodies(found)[-1]) < view.lastGoverning:
+        answer = alice.wire.call(
+            "GET", f"{story.path}/governing?from={last + 1}&to={view.lastGoverning}"
+        )
+        page = answer.expect(200)
+        assert len(page.body) < 3 * 2**20
+        found += page.message(GoverningPage).governing
+    assert _bodies(found) == list(range(1, 142))
+    assert all(governing.accessList is not None for governing in found)
+
+
+def test_pages_of_a_head_that_is_long_past_are_not_to_be_had(
+    new_user: NewUser, broker: BrokerProcess
+) -> None:
+    """They would show who wrote it, in every list before, to readers who need not judge that record."""
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: READER})
+    story.tell(alice, story.follow(alice, content=b"2"))
+    story.tell(alice, story.follow(alice, content=b"3"))
+    for to in (1, 2, 3):
+        bob.wire.call("GET", f"{story.path}/governing?from=1&to={to}").expect(200)
+    where = "WHERE container_id = ? AND version = 3"
+    [(body,)] = query(broker.database_url, f"SELECT body FROM records {where}", story.id)
+    old = msgspec.structs.replace(parse_record(body), time=clock() - 16 * MINUTE)
+    query(broker.database_url, f"UPDATE records SET body = ? {where}", encode_object(old), story.id)
+    for to, status in ((1, 200), (2, 409), (3, 200)):
+        bob.wire.call("GET", f"{story.path}/governing?from=1&to={to}").expect(status)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "/governing?from=1&to=1", "/records?from=1&count=1"],
+    ids=["view", "gov", "records"],
+)
+def test_an_outsider_gets_the_answer_of_an_unknown_container(new_user: NewUser, path: str) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created()
+    known = bob.wire.call("GET", story.path + path).expect(404, "not-found")
+    unknown = bob.wire.call("GET", Story(alice).path + path).expect(404, "not-found")
+    assert known.body == unknown.body
+    assert set(known.headers) == set(unknown.headers)
+
+
+def test_who_was_removed_sees_nothing_any_more(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: READER})
+    bob.view(story)
+    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
+    for path in ("", "/governing?from=1&to=1", "/records?from=1&count=1"):
+        bob.wire.call("GET", story.path + path).expect(404, "not-found")
+
+
+def test_after_a_deletion_members_of_the_last_list_get_the_tombstone_and_nobody_else_anything(
+    new_user: NewUser,
+) -> None:
+    alice, bob, carol, dora = (new_user() for _ in range(4))
+    story = Story(alice).created({alice: OWNER, bob: OWNER, dora: READER}, header=b"{}", type="t")
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: OWNER, carol: OWNER}))
+    story.tell(bob, story.follow(bob, tombstone=True))
+    for user in (alice, bob, carol):
+        view = user.view(story, "header=1&content=1")
+        assert view.head == story.requests[2].record
+        assert (view.wrap, view.type, view.header, view.content) == (None,) * 4
+        assert [_names(governing) for governing in view.governing] == [
+            {alice.name, bob.name},
+            {alice.name, bob.name},
+        ]
+        for governing in view.governing:
+            assert governing.accessList is not None
+            assert len(governing.accessList.entryHashes) == 32 * 3
+        assert [item.record.body for item in view.governing] == [
+            bare_body(request.record.body) for request in story.requests[:2]
+        ], "records are served without their parts"
+        since = user.view(story, "since=2")
+        assert (_bodies(since.governing), since.skipped) == ([2], [])
+        user.wire.call("GET", f"{story.path}/records?from=1&count=3").expect(409, "conflict")
+        user.wire.call("GET", f"{story.path}/governing?from=1&to=2").expect(409, "conflict")
+        user.wire.call("GET", f"{story.path}/governing?from=1&to=3").expect(200)
+    dora.wire.call("GET", story.path).expect(404, "not-found")
+
+
+def test_a_chain_with_newer_keys_is_named_by_its_last_sequence(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    new = rotate(broker.database_url, alice, (KeyType.Encryption, 0), signing=1, encryption=1)
+    [chain] = new.view(story).keyChains
+    assert (chain.userId, chain.sequence) == (alice.id, 4)
+
+
+def test_reading_changes_nothing(new_user: NewUser, unchanged: Unchanged) -> None:
+    alice = new_user()
+    story = Story(alice).created(header=b"{}")
+    with unchanged():
+        alice.view(story, "header=1&content=1")
+        alice.wire.call("GET", f"{story.path}/records?from=1&count=1").expect(200)
+        alice.wire.call("GET", f"{story.path}/governing?from=1&to=1").expect(200)
+
+
+def test_an_expired_entry_shows_nothing_from_that_moment_on(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: Grant(READER, clock() + MINUTE)})
+    bob.view(story)
+    query(
+        broker.database_url,
+        "UPDATE members SET expires_at = ? WHERE container_id = ? AND user_id = ?",
+        clock(), story.id, bob.ring.userId.bytes,
+    )  # fmt: skip
+    for path in ("", "/governing?from=1&to=1", "/records?from=1&count=1"):
+        bob.wire.call("GET", story.path + path).expect(404, "not-found")
+
+
+def test_a_view_is_of_one_moment_however_much_is_written(new_user: NewUser) -> None:
+    """Torn reads look like tampering: head, governing records, wrap and type belong together."""
+    alice = new_user()
+    reader = new_user(alice.ring)
+    story = Story(alice).created(header=b"{}", type="0")
+    done = threading.Event()
+    views: list[ContainerView] = []
+
+    def read() -> None:
+        while not done.is_set():
+            views.append(reader.view(story, "header=1&content=1"))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        for number in range(1, 25):
+            change = {"grants": {alice: OWNER}} if number % 3 == 0 else {"type": str(number)}
+            story.tell(alice, story.follow(alice, content=bytes([number]), **change))
+    finally:
+        done.set()
+        thread.join()
+    wraps: dict[int, object] = {}
+    types: dict[int, object] = {}
+    contents: dict[int, object] = {}
+    for record, request in zip(story.records, story.requests, strict=True):
+        version = record.version
+        own = request.accessList
+        wraps[version] = wraps[version - 1] if own is None else own[0].wrap
+        types[version] = types[version - 1] if request.type is None else request.type
+        contents[version] = request.content
+    assert len(views) > 10
+    for view in views:
+        head = view.head.body if view.head else view.governing[-1].record.body
+        version = parse_record(head).version
+        assert view.lastGoverning == _bodies(view.governing)[-1] == version
+        assert _bodies(view.governing) == list(range(1, version + 1))
+        assert view.wrap == wraps[version]
+        assert view.type == types[version]
+        assert view.content == contents[version]
+
+
+def test_a_history_that_is_read_in_bites_shows_the_same_of_each_record(
+    new_user: NewUser, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob, carol, dave = (new_user() for _ in range(4))
+    everybody: Grants = {alice: OWNER, bob: VIEWER, carol: OWNER, dave: OWNER}
+    story = Story(alice).created(everybody)
+    for number, author in enumerate((carol, alice, dave, alice, carol, alice)):
+        story.tell(author, story.follow(author, type=f"type {number}"))
+    story.tell(dave, story.follow(dave, grants=everybody))
+    whole = bob.view(story)
+    assert [len(_names(item)) for item in whole.governing if item.accessList] == [4, 2]
+    monkeypatch.setattr(views, "_PAGE_RECORDS", 3)
+    monkeypatch.setattr(sql, "_GOVERNING_AT_ONCE", 2)
+    user = SessionUser(bob.ring.userId.bytes, bob.name, 1, b"")
+
+    def read(connection: Connection) -> ContainerView:
+        row = views.readable(connection, story.id, user)
+        return views.view_of(connection, row, user, None, set())
+
+    async def work() -> ContainerView:
+        database = open_database(broker.database_url)
+        try:
+            return await database.read(read)
+        finally:
+            await database.close()
+
+    page = asyncio.run(work())
+    assert page.governing == whole.governing[:3]
+    assert page.keyChains == whole.keyChains

@@ -1,0 +1,242 @@
+"""Fetches that were noted, and cannot be written just now: none is lost, and none is told of twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from assurance.faults.proxy import Link
+from scbroker.errors import OverloadedError
+from scbroker.server.broker import Broker
+from scbroker.server.events import log
+from scbroker.server.events.log import tell_accesses
+from scbroker.server.settings import Settings
+from scbroker.server.storage.blobs import Folder
+from scbroker.server.storage.database import is_of_database, open_database
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from tests.kit.both_engines import both_engines
+from tests.kit.brokers import BrokerProcess
+from tests.kit.engines import PostgresServer
+from tests.kit.fixtures import StartBroker
+from tests.kit.tables import query
+from tests.kit.writers import OWNER, READER, Story, User
+from tests.server.conftest import NewUser
+
+Access = tuple[bytes, bytes]
+
+
+@dataclass
+class Scene:
+    """A listener, and fetches of their containers that a process of the broker has noted."""
+
+    listener: User
+    noted: dict[Access, str]
+    url: str
+
+    def told(self) -> list[tuple[str, str | None]]:
+        """Of which containers and readers the listener was told."""
+        found = self.listener.events(eventType="Accessed")
+        return [(event.containerId, event.relatedUserId) for event in found]
+
+    def run(self, work: Callable[[Broker], Awaitable[None]], url: str = "") -> None:
+        """By a process that has noted all of them."""
+
+        async def opened() -> None:
+            database = open_database(url or self.url, wait=1.0)
+            broker = Broker(Settings(), database, Folder(Path("/")), bytes(32), frozenset())
+            broker.accesses = dict(self.noted)
+            try:
+                await work(broker)
+            finally:
+                await database.close()
+
+        asyncio.run(opened())
+
+
+def scene(broker: BrokerProcess, new_user: NewUser) -> Scene:
+    alice, bob, carol = (new_user(at=broker) for _ in range(3))
+    grants = {alice: OWNER | Level.ReceiveAccessEvents, bob: READER, carol: READER}
+    stories = [Story(alice).created(grants) for _ in range(2)]
+    readers = [user.ring.userId.bytes for user in (bob, carol)]
+    noted = {(story.id, reader): "program" for story in stories for reader in readers}
+    return Scene(alice, noted, broker.database_url)
+
+
+@pytest.fixture
+def noted(start_broker: StartBroker, new_user: NewUser) -> Scene:
+    return scene(start_broker(), new_user)
+
+
+def _check_all(scene: Scene) -> None:
+    """Each is told of once, and so it stays when it is noted again."""
+    assert len(scene.told()) == len(scene.noted) == len({*scene.told()})
+    scene.run(tell_accesses)
+    assert len(scene.told()) == len(scene.noted)
+
+
+def _change(url: str, *statements: str) -> Awaitable[None]:
+    """Behind the broker's back, while it goes on."""
+
+    def work() -> None:
+        for statement in statements:
+            query(url, statement)
+
+    return asyncio.to_thread(work)
+
+
+@both_engines
+def test_what_the_database_cannot_write_for_whatever_reason_is_written_when_it_can(
+    noted: Scene,
+) -> None:
+    async def work(broker: Broker) -> None:
+        await _change(noted.url, "ALTER TABLE accesses RENAME TO elsewhere")
+        for _ in range(2):
+            with pytest.raises(DBAPIError, match="accesses"):
+                await tell_accesses(broker)
+            assert broker.accesses == noted.noted
+        await _change(noted.url, "ALTER TABLE elsewhere RENAME TO accesses")
+        await tell_accesses(broker)
+        assert broker.accesses == {}
+
+    noted.run(work)
+    _check_all(noted)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("answered", [False, True], ids=["before", "after"])
+def test_what_a_cut_at_the_commit_left_open_is_told_of_once(noted: Scene, answered: bool) -> None:
+    port = urlsplit(noted.url).port or 0
+
+    async def work(broker: Broker) -> None:
+        link.cut_once(b"COMMIT", answered=answered)
+        with pytest.raises(OverloadedError):
+            await tell_accesses(broker)
+        assert link.cuts == 1
+        assert broker.accesses == noted.noted
+        await tell_accesses(broker)
+        assert broker.accesses == {}
+
+    with Link(port) as link:
+        noted.run(work, noted.url.replace(f":{port}/", f":{link.port}/"))
+    _check_all(noted)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_while_postgresql_is_away_fetches_stay_noted_and_are_told_of_when_it_is_back(
+    new_user: NewUser, tmp_path: Path
+) -> None:
+    """Its end in order, its end at once, and a name under which it knows no database."""
+    with PostgresServer(durable=True) as server:
+        url = server.createdatabase()
+        with BrokerProcess(tmp_path / "data", url) as process:
+            found = scene(process, new_user)
+        name = url.rpartition("/")[2]
+
+        async def fails(broker: Broker) -> None:
+            with pytest.raises(Exception, match=r".") as caught:
+                await tell_accesses(broker)
+            assert is_of_database(caught.value)
+            assert broker.accesses == found.noted
+
+        async def work(broker: Broker) -> None:
+            await broker.database.look(lambda c: c.execute(text("SELECT 1")))
+            for end in (server.stop, server.crash):
+                await asyncio.to_thread(end)
+                for _ in range(2):
+                    await fails(broker)
+                await asyncio.to_thread(server.start)
+            other = url.replace(f"/{name}", "/postgres")
+            await _change(
+                other,
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
+                f"ALTER DATABASE {name} RENAME TO elsewhere",
+            )
+            for _ in range(2):
+                await fails(broker)
+            await _change(other, f"ALTER DATABASE elsewhere RENAME TO {name}")
+            await tell_accesses(broker)
+            assert broker.accesses == {}
+
+        found.run(work)
+        with BrokerProcess(tmp_path / "data", url, port=process.port) as again:
+            again.api_key = process.api_key
+            found.listener.wire.close()
+            _check_all(found)
+
+
+@both_engines
+def test_one_that_the_database_refuses_is_given_up_and_takes_no_other_with_it(noted: Scene) -> None:
+    refused = {
+        "sqlite": "CREATE TRIGGER refuse BEFORE INSERT ON events WHEN NEW.application = 'no' "
+        "BEGIN SELECT RAISE(ABORT, 'no'); END",
+        "postgresql": "ALTER TABLE events ADD CHECK (application <> 'no')",
+    }
+    query(noted.url, refused[noted.url.partition(":")[0].partition("+")[0]])
+    first = min(noted.noted)
+    noted.noted[first] = "no"
+
+    async def work(broker: Broker) -> None:
+        await tell_accesses(broker)
+        assert broker.accesses == {}
+
+    noted.run(work)
+    del noted.noted[first]
+    _check_all(noted)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_one_at_which_the_database_fails_stays_noted_and_waits_behind_the_others(
+    noted: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_TOLD_AT_ONCE", 2)
+    query(
+        noted.url,
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN RAISE internal_error; END'",
+    )
+    query(
+        noted.url,
+        "CREATE TRIGGER fail BEFORE INSERT ON events FOR EACH ROW "
+        "WHEN (NEW.application = 'no') EXECUTE FUNCTION fail()",
+    )
+    first = next(iter(noted.noted))
+    noted.noted[first] = "no"
+
+    async def work(broker: Broker) -> None:
+        for _ in range(3):
+            with pytest.raises(DBAPIError):
+                await tell_accesses(broker)
+            assert first in broker.accesses
+        assert broker.accesses == {first: "no"}
+        await _change(noted.url, "DROP TRIGGER fail ON events")
+        await tell_accesses(broker)
+
+    noted.run(work)
+    _check_all(noted)
+
+
+def test_what_stays_noted_is_bounded_and_the_oldest_of_it_is_kept(
+    noted: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_NOTED", 5)
+    newer = {(bytes(16), bytes([number]) * 16): "program" for number in range(4)}
+
+    async def work(broker: Broker) -> None:
+        await _change(noted.url, "ALTER TABLE accesses RENAME TO elsewhere")
+        telling = asyncio.ensure_future(tell_accesses(broker))
+        await asyncio.sleep(0)
+        assert broker.accesses == {}, "it is under way"
+        broker.accesses |= newer
+        with pytest.raises(DBAPIError):
+            await telling
+        assert broker.accesses.keys() == {*noted.noted, next(iter(newer))}
+        await _change(noted.url, "ALTER TABLE elsewhere RENAME TO accesses")
+
+    noted.run(work)

@@ -1,0 +1,416 @@
+"""Whose access expires is told so: once, as of that moment, before whatever comes later (protocol.md, 5)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from time import sleep
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.wire.events import Event, Events
+from tests.kit.brokers import BrokerProcess, clock
+from tests.kit.tables import query
+from tests.kit.writers import (
+    MINUTE,
+    OWNER,
+    READER,
+    Grant,
+    Grants,
+    Story,
+    User,
+    stalled,
+    stalled_commits,
+)
+from tests.server.conftest import NewUser
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+SHORT: Final = 300_000
+"""How long access lasts here, in microseconds."""
+LONG: Final = 1_200_000
+"""The same where something has to happen before, on a busy machine as well."""
+
+
+def _log(user: User) -> list[Event]:
+    """The whole of a user's log, which has no gap."""
+    answer = user.wire.call("GET", "/v1/events").expect(200).message(Events)
+    assert [event.id for event in answer.events] == list(range(1, answer.lastId + 1))
+    return [replace(event, salt=None, detailsHash=None) for event in answer.events]
+
+
+def _told(user: User, *stories: Story) -> list[tuple[str, int]]:
+    """What and of which version the user was told of these containers."""
+    wanted = {story.path.rpartition("/")[2] for story in stories}
+    return [(e.eventType, e.version) for e in _log(user) if e.containerId in wanted]
+
+
+def _pass(moment: int) -> None:
+    sleep(max(0, moment - clock()) / 1e6 + 0.01)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A container of Alice's to which Bob has access until soon."""
+
+    story: Story
+    alice: User
+    bob: User
+    ends: int
+
+    def write(self, **changes: Any) -> None:
+        self.story.tell(self.alice, self.story.follow(self.alice, **changes))
+
+
+def _scene(
+    new_user: NewUser, permissions: int = READER | Level.ViewType, *, lasts: int = SHORT
+) -> Scene:
+    alice, bob = new_user(), new_user()
+    ends = clock() + lasts
+    grants: Grants = {alice: OWNER, bob: Grant(permissions, ends)}
+    story = Story(alice).created(grants, header=b"{}", type="note")
+    return Scene(story, alice, bob, ends)
+
+
+def _expiry(scene: Scene, **changes: Any) -> Event:
+    """What Bob is to be told, but for the salt."""
+    fields: dict[str, Any] = {
+        "id": 2,
+        "eventType": "Deleted",
+        "containerId": scene.story.path.rpartition("/")[2],
+        "containerType": "note",
+        "date": scene.ends,
+        "version": 1,
+        "relatedUserId": None,
+        "applicationName": "",
+        "changes": [],
+        "salt": None,
+    }
+    return Event(**(fields | changes))
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_who_looks_after_their_access_expired_is_told_once_and_as_of_that_moment(
+    new_user: NewUser,
+) -> None:
+    scene = _scene(new_user, lasts=LONG)
+    assert [event.eventType for event in _log(scene.bob)] == ["Added"]
+    _pass(scene.ends)
+    for _ in range(2):
+        assert _log(scene.bob)[1:] == [_expiry(scene)]
+    assert _told(scene.alice, scene.story) == [("Added", 1)]
+
+
+def test_without_view_type_an_expiry_does_not_tell_the_type(new_user: NewUser) -> None:
+    looked, written = (_scene(new_user, READER) for _ in range(2))
+    _pass(written.ends)
+    written.write(type="other")
+    for scene in (looked, written):
+        assert _log(scene.bob)[1:] == [_expiry(scene, containerType=None)]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_an_expiry_is_of_the_version_that_the_container_had(new_user: NewUser) -> None:
+    scene = _scene(new_user, lasts=LONG)
+    scene.write(content=b"2")
+    scene.write(type="letter")
+    _pass(scene.ends)
+    found = _log(scene.bob)
+    assert [event.eventType for event in found] == ["Added", "Updated", "Updated", "Deleted"]
+    assert found[3] == _expiry(scene, id=4, version=3, containerType="letter")
+
+
+def test_whoever_looks_with_a_filter_is_told_all_the_same(new_user: NewUser) -> None:
+    scene = _scene(new_user)
+    _pass(scene.ends)
+    answer = scene.bob.wire.call("GET", "/v1/events?eventType=Added&startId=7").expect(200)
+    assert answer.message(Events) == Events(events=[], firstId=1, lastId=2)
+    [told] = scene.bob.events(eventType="Deleted")
+    assert replace(told, salt=None) == _expiry(scene)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What Alice does after Bob's access expired, and what he is told beyond that."""
+
+    name: str
+    changes: Callable[[Scene], dict[str, Any]]
+    then: tuple[tuple[str, int], ...] = ()
+
+
+CASES: Final = (
+    Case("changes nothing", lambda _: {}),
+    Case("changes the type", lambda _: {"type": "other"}),
+    Case("takes the content away", lambda _: {"content": None}),
+    Case("drops him", lambda s: {"grants": {s.alice: OWNER}}),
+    Case("drops him and writes", lambda s: {"grants": {s.alice: OWNER}, "content": b"2", "type": "x"}),
+    Case("takes him in again", lambda s: {"grants": {s.alice: OWNER, s.bob: READER}}, (("Added", 2),)),
+    Case("takes him in again for a while",
+         lambda s: {"grants": {s.alice: OWNER, s.bob: Grant(READER, clock() + 60 * MINUTE)}},
+         (("Added", 2),)),
+    Case("deletes the container", lambda _: {"tombstone": True}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("looks", [True, False], ids=["who looked", "who did not look"])
+def test_whatever_a_writer_does_comes_after_the_expiry_of_one(
+    new_user: NewUser, looks: bool
+) -> None:
+    scenes = [(case, _scene(new_user)) for case in CASES]
+    _pass(scenes[-1][1].ends)
+    if looks:
+        for _, scene in scenes:
+            assert _log(scene.bob)[1:] == [_expiry(scene)]
+    for case, scene in scenes:
+        scene.write(**case.changes(scene))
+    for case, scene in scenes:
+        head, kept = scene.story.head, {}
+        if head.tombstone:  # it empties what was told before it
+            kept = {"date": head.time, "containerType": None, "version": 0}
+        assert _log(scene.bob)[1] == _expiry(scene, **kept), case.name
+        assert _told(scene.bob, scene.story)[2:] == list(case.then), case.name
+        assert _told(scene.alice, scene.story)[0] == ("Added", 0 if head.tombstone else 1)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_who_is_in_again_is_told_of_what_comes_and_of_the_next_expiry(new_user: NewUser) -> None:
+    scene = _scene(new_user)
+    _pass(scene.ends)
+    again = clock() + LONG
+    scene.write(grants={scene.alice: OWNER, scene.bob: Grant(READER, again)})
+    scene.write(content=b"2")
+    _pass(again)
+    scene.write(type="other")
+    scene.write(grants={scene.alice: OWNER})
+    kinds = [("Added", 1), ("Deleted", 1), ("Added", 2), ("Updated", 3), ("Deleted", 3)]
+    assert _told(scene.bob, scene.story) == kinds
+    assert [e.date for e in _log(scene.bob) if e.eventType == "Deleted"] == [scene.ends, again]
+
+
+def test_a_writers_expiry_comes_before_what_another_container_brings(new_user: NewUser) -> None:
+    scene = _scene(new_user)
+    other = Story(scene.alice)
+    _pass(scene.ends)
+    scene.write(type="other")
+    other.created({scene.alice: OWNER, scene.bob: READER})
+    assert _told(scene.bob, scene.story) == [("Added", 1), ("Deleted", 1)]
+    assert [event.eventType for event in _log(scene.bob)] == ["Added", "Deleted", "Added"]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_several_expiries_are_told_in_their_order(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    ends = clock() + LONG
+    moments = [ends - 3000 * number for number in (1, 3, 0, 2)]
+    for moment in moments:
+        Story(alice).created({alice: OWNER, bob: Grant(READER, moment)})
+    _pass(ends)
+    assert [event.date for event in _log(bob)[4:]] == sorted(moments)
+
+
+def test_a_great_many_expiries_are_told_once_each_and_in_their_order(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """More than one statement takes at once."""
+    alice, bob = new_user(), new_user()
+    Story(bob).created()
+    url, count = broker.database_url, 1200
+    fresh = "randomblob(16)" if broker.engine == "sqlite" else "uuid_send(gen_random_uuid())"
+    query(
+        url,
+        "INSERT INTO containers "
+        "(id, version, governing_version, access_version, type_salt, type, deleted, creator_id) "
+        f"SELECT {fresh}, 1, 1, 1, NULL, 'many', c.deleted, c.creator_id FROM containers c, "
+        f"(VALUES {', '.join(f'({n})' for n in range(count))}) n WHERE c.creator_id = ?",
+        bob.ring.userId.bytes,
+    )
+    # In no order that an id has.
+    query(
+        url,
+        "INSERT INTO members (container_id, user_id, permissions, expires_at, wrap, expiry_told) "
+        "SELECT c.id, ?, 1, 1000 + row_number() OVER (ORDER BY c.id DESC), NULL, c.deleted "
+        "FROM containers c WHERE c.type = 'many' AND c.creator_id = ?",
+        alice.ring.userId.bytes, bob.ring.userId.bytes,
+    )  # fmt: skip
+    first = alice.events()
+    found = [*first, *alice.events(startId=len(first) + 1)]
+    assert [event.id for event in found] == list(range(1, count + 1))
+    assert [event.date for event in found] == list(range(1001, 1001 + count))
+    assert {event.eventType for event in found} == {"Deleted"}
+
+
+def test_an_expiry_is_told_to_each_whom_it_concerns_and_to_nobody_else(new_user: NewUser) -> None:
+    alice, bob, carol, dora = (new_user() for _ in range(4))
+    ends = clock() + SHORT
+    grants: Grants = {
+        alice: OWNER,
+        bob: Grant(READER, ends),
+        carol: Grant(READER, ends),
+        dora: Grant(READER, ends + MINUTE),
+    }
+    story = Story(alice).created(grants)
+    _pass(ends)
+    assert _told(bob, story) == [("Added", 1), ("Deleted", 1)]
+    story.tell(alice, story.follow(alice, content=None))
+    for user in (bob, carol):
+        assert _told(user, story) == [("Added", 1), ("Deleted", 1)]
+    for user in (alice, dora):
+        assert _told(user, story) == [("Added", 1), ("Updated", 2)]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_fetch_is_not_told_to_whose_access_expired(
+    new_user: NewUser, broker: BrokerProcess
+) -> None:
+    scene = _scene(new_user, READER | Level.ReceiveAccessEvents, lasts=LONG)
+    carol = new_user()
+    scene.write(grants={**scene.story.grants, carol: READER})
+    _pass(scene.ends)
+    carol.view(scene.story, "header=1")
+    told = "SELECT count(*) FROM accesses WHERE container_id = ?"
+    while query(broker.database_url, told, scene.story.id) == [(0,)]:
+        sleep(0.05)
+    assert "Accessed" not in {event.eventType for event in _log(scene.bob)}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_after_a_tombstone_a_later_expiry_is_not_told(new_user: NewUser) -> None:
+    scene = _scene(new_user, lasts=LONG)
+    scene.write(tombstone=True)
+    assert clock() < scene.ends
+    _pass(scene.ends)
+    assert _told(scene.bob, scene.story) == [("Added", 0), ("Deleted", 2)]
+
+
+@pytest.mark.parametrize("looks", [True, False], ids=["who looked", "who did not look"])
+def test_a_writer_whose_clock_is_slow_tells_of_an_expiry_no_second_time(
+    new_user: NewUser, looks: bool
+) -> None:
+    """By her clock Bob's access lasts still, so that she keeps it as it is."""
+    scene = _scene(new_user)
+    _pass(scene.ends)
+    if looks:
+        assert len(_log(scene.bob)) == 2
+    carol = new_user()
+    grants: Grants = {**scene.story.grants, carol: READER}
+    story = scene.story
+    story.send(scene.alice, story.follow(scene.alice, grants=grants, time=story.head.time)).expect(
+        201
+    )
+    assert _told(carol, scene.story) == [("Added", 2)]
+    assert _told(scene.bob, scene.story) == [("Added", 1), ("Deleted", 1)]
+
+
+# At the same time
+
+
+def test_looks_and_writes_at_the_moment_of_expiry_tell_of_it_exactly_once(
+    new_user: NewUser,
+) -> None:
+    bob = new_user()
+    lookers = [bob, new_user(bob.ring)]
+    writers = [new_user() for _ in range(3)]
+    ends = clock() + 2 * LONG
+    stories = [
+        Story(user).created({user: OWNER, bob: Grant(READER | Level.ViewType, ends - 2000 * n)}, type="0")
+        for n, user in enumerate(writers * 3)
+    ]  # fmt: skip
+    stop = threading.Event()
+
+    def look(user: User) -> None:
+        _pass(ends - LONG // 2)
+        while not stop.is_set():
+            _log(user)
+
+    def write(user: User) -> None:
+        """Changes types until all is over, then drops Bob from every second container."""
+        own = [story for story in stories if story.creator is user]
+        number = 0
+        _pass(ends - LONG)
+        while clock() < ends + SHORT // 3:
+            for story in own:
+                number += 1
+                story.tell(user, story.follow(user, type=str(number)))
+        for story in own[::2]:
+            story.tell(user, story.follow(user, grants={user: OWNER}))
+
+    with ThreadPoolExecutor(len(lookers) + len(writers)) as pool:
+        looking = [pool.submit(look, user) for user in lookers]
+        try:
+            list(pool.map(write, writers))
+        finally:
+            stop.set()
+        for future in looking:
+            future.result()
+    counts = []
+    for story in stories:
+        kinds = [kind for kind, _ in _told(bob, story)]
+        assert kinds == ["Added", *["Updated"] * (len(kinds) - 2), "Deleted"]
+        counts.append(len(kinds) - 2)
+    assert sum(counts) > 0, "something was written before"
+
+
+def test_many_who_look_at_once_are_told_of_one_expiry_once(new_user: NewUser) -> None:
+    scene = _scene(new_user)
+    sessions = [new_user(scene.bob.ring) for _ in range(6)]
+    _pass(scene.ends)
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        logs = list(pool.map(_log, sessions))
+    for log in logs:
+        assert log[1:] == [_expiry(scene)]
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("looks", [True, False], ids=["who looks", "who does not look"])
+@pytest.mark.parametrize("drops", [True, False], ids=["dropped", "kept"])
+def test_an_expiry_while_a_record_is_being_stored_is_told_once(
+    broker: BrokerProcess, new_user: NewUser, looks: bool, drops: bool
+) -> None:
+    scene = _scene(new_user, lasts=LONG)
+    story, alice = scene.story, scene.alice
+    grants: Grants | None = {alice: OWNER} if drops else None
+    request = story.follow(alice, grants=grants, type="other")
+    with ThreadPoolExecutor(2) as pool, stalled(broker.database_url, "records") as wait_for:
+        writing = pool.submit(story.send, alice, request)
+        wait_for(1)
+        assert clock() < scene.ends
+        _pass(scene.ends)
+        looking = _look_meanwhile(pool, scene) if looks else None
+    writing.result().expect(201)
+    if looking is not None:
+        looking.result()
+    assert [kind for kind, _ in _told(scene.bob, story)].count("Deleted") == 1
+    assert _told(scene.bob, story)[-1][0] == "Deleted"
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("drops", [True, False], ids=["dropped", "kept"])
+def test_an_expiry_while_a_record_is_being_committed_is_told_once_and_last(
+    broker: BrokerProcess, new_user: NewUser, drops: bool
+) -> None:
+    scene = _scene(new_user, lasts=LONG)
+    story, alice = scene.story, scene.alice
+    grants: Grants | None = {alice: OWNER} if drops else None
+    request = story.follow(alice, grants=grants, type="other")
+    with ThreadPoolExecutor(2) as pool, stalled_commits(broker.database_url, "records") as wait_for:
+        writing = pool.submit(story.send, alice, request)
+        wait_for(1)
+        assert clock() < scene.ends
+        _pass(scene.ends)
+        looking = _look_meanwhile(pool, scene)
+    writing.result().expect(201)
+    looking.result()
+    kinds = [kind for kind, _ in _told(scene.bob, story)]
+    assert kinds == (["Added", "Deleted"] if drops else ["Added", "Updated", "Deleted"])
+
+
+def _look_meanwhile(pool: ThreadPoolExecutor, scene: Scene) -> Any:
+    """Bob looks, and gets as far as he comes."""
+    looking = pool.submit(_log, scene.bob)
+    sleep(0.2)
+    return looking

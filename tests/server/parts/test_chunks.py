@@ -1,0 +1,522 @@
+"""Large contents in chunks: sending, resuming, committing, reading, and what stays on the disk."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import obstore
+import pytest
+from msgspec.structs import replace
+
+from scbroker.crypto.seal import random_bytes
+from scbroker.crypto.verify import sha256
+from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT, Part, Role
+from scbroker.server.storage.blobs import new_blob_name
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.wire.codec import OCTETS
+from scbroker.wire.containers import MAX_CHUNK, Chunks, ChunkState, Transfers, TransfersRequest
+from tests.kit.brokers import ENGINES, Answer, BrokerProcess
+from tests.kit.fixtures import StartBroker
+from tests.kit.objects import objects, store_of
+from tests.kit.tables import query
+from tests.kit.writers import OWNER, READER, WRITER, Story, User, chunks_of
+from tests.server.conftest import NewUser, Unchanged
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+
+@pytest.fixture(scope="session")
+def plaintext() -> bytes:
+    """Ten segments: a full chunk and one of two."""
+    return random_bytes(SEGMENT) * 9 + b"x" * 1000
+
+
+def _part_path(story: Story, part: Part, what: str) -> str:
+    return f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/{what}"
+
+
+def _segments(user: User, story: Story, part: Part, first: int, count: int) -> Answer:
+    path = _part_path(story, part, f"segments?first={first}&count={count}")
+    return user.wire.call("GET", path)
+
+
+def _chunk_list(user: User, story: Story, part: Part) -> list[ChunkState]:
+    answer = user.wire.call("GET", _part_path(story, part, "chunks")).expect(200)
+    return answer.message(Chunks).chunks
+
+
+def test_a_large_content_is_served_as_it_was_sent_by_any_range(
+    new_user: NewUser, plaintext: bytes
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice)
+    part, sealed = story.seal(Role.Content, alice, plaintext, story.key)
+    for index, piece in reversed(list(enumerate(chunks_of(sealed)))):
+        story.chunk(alice, part, index, piece).expect(204)
+    story.tell(alice, story.begin({alice: OWNER, bob: Level.Download}, content=part))
+    segments = [sealed[at : at + SEALED_SEGMENT] for at in range(0, len(sealed), SEALED_SEGMENT)]
+    assert len(segments) == 10
+    for first, count in ((0, 1), (0, 8), (7, 1), (7, 2), (6, 4), (8, 2), (9, 1), (2, 8)):
+        answer = _segments(bob, story, part, first, count).expect(200)
+        assert answer.headers["content-type"] == OCTETS
+        assert answer.body == b"".join(segments[first : first + count]), (first, count)
+    answer = bob.wire.call("GET", _part_path(story, part, "hashes")).expect(200)
+    assert answer.body == b"".join(map(sha256, segments))
+    for first, count in ((9, 2), (10, 1), (3, 8), (2**20 - 1, 1)):
+        _segments(bob, story, part, first, count).expect(400, "invalid")
+    for text in (
+        "",
+        "first=0",
+        "count=1",
+        "first=0&count=0",
+        "first=0&count=9",
+        f"first={2**20}&count=1",
+    ):
+        path = _part_path(story, part, f"segments?{text}")
+        bob.wire.call("GET", path).expect(400, "invalid")
+
+
+def test_an_inline_part_is_served_as_segments_as_well(new_user: NewUser) -> None:
+    alice = new_user()
+    story = Story(alice).created(header=b"{}", content=b"small")
+    request = story.requests[0]
+    for part, sealed in (
+        (story.head.header, request.header),
+        (story.head.content, request.content),
+    ):
+        assert part is not None
+        assert sealed is not None
+        assert _segments(alice, story, part, 0, 1).expect(200).body == sealed
+        hashes = alice.wire.call("GET", _part_path(story, part, "hashes")).expect(200)
+        assert hashes.body == sha256(sealed)
+        _segments(alice, story, part, 0, 2).expect(400, "invalid")
+
+
+def test_what_has_arrived_is_listed_for_its_sender_until_a_record_names_it(
+    new_user: NewUser, plaintext: bytes
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: OWNER})
+    part, sealed = story.seal(Role.Content, alice, plaintext, story.key)
+    first, second = chunks_of(sealed)
+    assert _chunk_list(alice, story, part) == []
+    story.chunk(alice, part, 1, second).expect(204)
+    digest = sha256(sha256(second[:SEALED_SEGMENT]) + sha256(second[SEALED_SEGMENT:]))
+    assert _chunk_list(alice, story, part) == [ChunkState(index=1, hash=digest)]
+    story.chunk(alice, part, 0, first).expect(204)
+    assert [chunk.index for chunk in _chunk_list(alice, story, part)] == [0, 1]
+    assert _chunk_list(bob, story, part) == []
+    story.tell(alice, story.follow(alice, content=part))
+    assert _chunk_list(alice, story, part) == []
+
+
+def test_of_very_many_chunks_so_many_are_listed_at_once_from_any_on(
+    new_user: NewUser, broker: BrokerProcess
+) -> None:
+    alice, most = new_user(), 4096
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, b"x" * 1000, story.key)
+    for index in (0, 2 * most + 1):
+        story.chunk(alice, part, index, sealed).expect(204)
+    between = """
+        INSERT INTO chunks (part_id, chunk, size, chunk_hash, blob, hashes)
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 8192)
+        SELECT part_id, i, size, chunk_hash, blob, hashes FROM n, chunks WHERE part_id = ? AND chunk = 0
+    """
+    query(broker.database_url, between, part.partId)
+
+    def listed(first: int) -> list[int]:
+        answer = alice.wire.call("GET", _part_path(story, part, f"chunks?first={first}"))
+        return [chunk.index for chunk in answer.expect(200).message(Chunks).chunks]
+
+    assert [chunk.index for chunk in _chunk_list(alice, story, part)] == list(range(most))
+    assert listed(1) == list(range(1, most + 1))
+    assert listed(most) == list(range(most, 2 * most))
+    assert listed(2 * most) == [2 * most, 2 * most + 1]
+    assert listed(2**17 - 1) == []
+    for text in (f"first={2**17}", "first=-1", "count=1", "first=0&first=0"):
+        alice.wire.call("GET", _part_path(story, part, f"chunks?{text}")).expect(400, "invalid")
+
+
+def test_a_chunk_is_replaced_until_a_record_names_its_part_and_never_after(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    _, other = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    story.chunk(alice, part, 0, other).expect(204)
+    story.send(alice, story.follow(alice, content=part)).expect(422, "rejected")
+    story.chunk(alice, part, 0, sealed).expect(204)
+    story.tell(alice, story.follow(alice, content=part))
+    with unchanged():
+        story.chunk(alice, part, 0, other).expect(409, "exists")
+        story.chunk(alice, part, 1, other).expect(409, "exists")
+    story.chunk(alice, part, 0, sealed).expect(204)
+    assert _segments(alice, story, part, 0, 1).body == sealed
+
+
+def test_an_incomplete_content_is_not_committed_and_changes_nothing(
+    new_user: NewUser, plaintext: bytes, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, plaintext, story.key)
+    first, second = chunks_of(sealed)
+    request = story.follow(alice, content=part)
+
+    def refused(status: int, code: str) -> None:
+        with unchanged():
+            story.send(alice, request).expect(status, code)
+
+    refused(422, "incomplete")
+    story.chunk(alice, part, 1, second).expect(204)
+    refused(422, "incomplete")
+    story.chunk(alice, part, 0, first[:-SEALED_SEGMENT]).expect(204)
+    refused(422, "rejected")  # seven segments and two: none of nine is where it should be
+    story.chunk(alice, part, 0, first).expect(204)
+    story.chunk(alice, part, 2, second).expect(204)
+    refused(422, "incomplete")  # one too many
+
+
+def test_a_chunk_beyond_the_end_or_of_another_size_is_refused_at_commit(
+    new_user: NewUser, plaintext: bytes
+) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, plaintext, story.key)
+    first, second = chunks_of(sealed)
+    story.chunk(alice, part, 0, first).expect(204)
+    for wrong in (second + bytes(100), second[:-1], second[:SEALED_SEGMENT]):
+        story.chunk(alice, part, 1, wrong).expect(204)
+        story.send(alice, story.follow(alice, content=part)).expect(422, "rejected")
+    story.chunk(alice, part, 1, second).expect(204)
+    story.tell(alice, story.follow(alice, content=part))
+
+
+@pytest.mark.parametrize("size", [0, 1, 72, SEALED_SEGMENT + 1])
+def test_what_cannot_be_sealed_segments_is_invalid(
+    new_user: NewUser, unchanged: Unchanged, size: int
+) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    part, _ = story.seal(Role.Content, alice, b"", story.key)
+    with unchanged():
+        story.chunk(alice, part, 0, bytes(size)).expect(400, "invalid")
+
+
+def test_a_chunk_has_at_most_eight_segments_and_a_place_in_a_content(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    part, _ = story.seal(Role.Content, alice, b"", story.key)
+    with unchanged():
+        story.chunk(alice, part, 0, bytes(MAX_CHUNK + 1)).expect(413, "too-large")
+        story.chunk(alice, part, 2**17, bytes(100)).expect(413, "too-large")
+        story.chunk(alice, part, 10**15, bytes(100)).expect(413, "too-large")
+        path = _part_path(story, part, "chunks/00")
+        headers = {"Content-Type": OCTETS}
+        alice.wire.send("PUT", path, bytes(100), headers).expect(400, "invalid")
+    story.chunk(alice, part, 2**17 - 1, bytes(100)).expect(204)
+
+
+def test_chunks_are_for_those_who_may_upload(new_user: NewUser, unchanged: Unchanged) -> None:
+    alice, bob, carol, dora = (new_user() for _ in range(4))
+    story = Story(alice).created({alice: OWNER, bob: READER, carol: WRITER})
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    with unchanged():
+        story.chunk(bob, part, 0, sealed).expect(403, "permission")
+        story.chunk(dora, part, 0, sealed).expect(404, "not-found")
+    story.chunk(carol, part, 0, sealed).expect(204)
+    with unchanged():
+        story.chunk(alice, part, 0, sealed).expect(409, "exists")
+        other = Story(carol)
+        other.chunk(carol, part, 0, sealed).expect(409, "exists")
+        # The part is Carol's to commit, not Alice's.
+        story.send(alice, story.follow(alice, content=part)).expect(422, "incomplete")
+    story.tell(alice, story.follow(alice, tombstone=True))
+    with unchanged():
+        story.chunk(carol, part, 1, sealed).expect(410, "deleted")
+
+
+def test_a_part_of_another_container_is_not_served_here(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    mine, theirs = Story(alice).created(), Story(bob).created()
+    part = theirs.head.content
+    assert part is not None
+    _segments(alice, mine, part, 0, 1).expect(404, "not-found")
+    _segments(alice, theirs, part, 0, 1).expect(404, "not-found")
+
+
+def test_a_part_that_no_record_names_is_not_served(new_user: NewUser) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    part = story.upload(alice, bytes(70_000))
+    _segments(alice, story, part, 0, 1).expect(404, "not-found")
+    alice.wire.call("GET", _part_path(story, part, "hashes")).expect(404, "not-found")
+
+
+def test_reading_segments_needs_download(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: Level.ViewAccess})
+    part = story.head.content
+    assert part is not None
+    _segments(bob, story, part, 0, 1).expect(403, "permission")
+    bob.wire.call("GET", _part_path(story, part, "hashes")).expect(403, "permission")
+
+
+def test_a_replaced_part_is_served_for_its_grace_and_is_gone_then(
+    new_user: NewUser, start_broker: StartBroker
+) -> None:
+    broker = start_broker(part_grace_seconds=3600)
+    alice = new_user(at=broker)
+    story = Story(alice)
+    old, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    story.chunk(alice, old, 0, sealed).expect(204)
+    story.tell(alice, story.begin(content=old))
+    story.tell(alice, story.follow(alice, content=story.upload(alice, bytes(80_000))))
+    assert _segments(alice, story, old, 0, 1).expect(200).body == sealed
+    assert len(objects(broker)) == 2
+    statement = "UPDATE parts SET replaced_at = 1 WHERE part_id = ?"
+    query(broker.database_url, statement, old.partId)
+    _sweep_by_deleting_another(alice)
+    _segments(alice, story, old, 0, 1).expect(410, "part-gone")
+    assert len(objects(broker)) == 1
+    current = story.head.content
+    assert current is not None
+    _segments(alice, story, current, 0, 1).expect(200)
+
+
+def _sweep_by_deleting_another(user: User) -> None:
+    """A deletion sweeps at once; else a sweep comes once a minute."""
+    other = Story(user).created()
+    other.tell(user, other.follow(user, tombstone=True))
+
+
+def test_a_deletion_removes_every_object_of_the_container_at_once_and_no_other(
+    new_user: NewUser, fresh_broker: BrokerProcess
+) -> None:
+    alice = new_user(at=fresh_broker)
+    kept, story = Story(alice), Story(alice)
+    for each in (kept, story):
+        each.tell(alice, each.begin(content=each.upload(alice, bytes(70_000))))
+    story.tell(alice, story.follow(alice, content=story.upload(alice, bytes(70_001))))
+    story.upload(alice, bytes(70_002))  # never committed
+    assert len(objects(fresh_broker)) == 4
+    story.tell(alice, story.follow(alice, tombstone=True))
+    [left] = objects(fresh_broker).values()
+    part = kept.head.content
+    assert part is not None
+    assert _segments(alice, kept, part, 0, 1).expect(200).body == left
+
+
+def test_chunks_that_no_record_names_are_swept_after_their_time_and_not_before(
+    new_user: NewUser, fresh_broker: BrokerProcess
+) -> None:
+    alice = new_user(at=fresh_broker)
+    story = Story(alice).created()
+    old, new = story.upload(alice, bytes(70_000)), story.upload(alice, bytes(70_001))
+    days = 3 * 24 * 3600 * 10**6
+    statement = "UPDATE parts SET touched_at = touched_at - ? WHERE part_id = ?"
+    query(fresh_broker.database_url, statement, days, old.partId)
+    _sweep_by_deleting_another(alice)
+    assert _chunk_list(alice, story, old) == []
+    assert len(_chunk_list(alice, story, new)) == 1
+    assert len(objects(fresh_broker)) == 1
+    story.tell(alice, story.follow(alice, content=new))
+
+
+def test_an_object_that_a_replaced_chunk_left_is_removed_by_the_next_sweep(
+    new_user: NewUser, fresh_broker: BrokerProcess
+) -> None:
+    alice = new_user(at=fresh_broker)
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    for piece in (bytes(len(sealed)), sealed):
+        story.chunk(alice, part, 0, piece).expect(204)
+    story.tell(alice, story.follow(alice, content=part))
+    _sweep_by_deleting_another(alice)
+    [left] = objects(fresh_broker).values()
+    assert left == sealed
+
+
+def test_one_chunk_sent_by_many_at_once_is_whole(
+    new_user: NewUser, fresh_broker: BrokerProcess
+) -> None:
+    alice = new_user(at=fresh_broker)
+    senders = [new_user(alice.ring, at=fresh_broker) for _ in range(6)]
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    pieces = [sealed, bytes(len(sealed)), random_bytes(len(sealed))] * 2
+
+    def send(user: User, piece: bytes) -> int:
+        return story.chunk(user, part, 0, piece).status
+
+    with ThreadPoolExecutor(6) as pool:
+        assert set(pool.map(send, senders, pieces)) == {204}
+    story.chunk(alice, part, 0, sealed).expect(204)
+    story.tell(alice, story.follow(alice, content=part))
+    _sweep_by_deleting_another(alice)
+    assert _segments(alice, story, part, 0, 1).expect(200).body == sealed
+    assert list(objects(fresh_broker).values()) == [sealed]
+
+
+def test_a_content_that_is_committed_while_it_is_sent_again_stays_as_signed(
+    new_user: NewUser, fresh_broker: BrokerProcess
+) -> None:
+    alice = new_user(at=fresh_broker)
+    other = new_user(alice.ring, at=fresh_broker)
+    for _ in range(10):
+        story = Story(alice).created()
+        part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+        story.chunk(alice, part, 0, sealed).expect(204)
+        request = story.follow(alice, content=part)
+        with ThreadPoolExecutor(2) as pool:
+            again = pool.submit(story.chunk, other, part, 0, random_bytes(len(sealed)))
+            commit = pool.submit(story.send, alice, request)
+        if commit.result().status == 201:
+            again.result().expect(409, "exists")
+            assert _segments(alice, story, part, 0, 1).expect(200).body == sealed
+        else:
+            commit.result().expect(422, "rejected")
+            again.result().expect(204)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_user_begins_no_more_contents_than_the_broker_allows(
+    new_user: NewUser, start_broker: StartBroker
+) -> None:
+    broker = start_broker(max_pending_parts=2, max_pending_bytes=2**30)
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    story = Story(alice).created({alice: OWNER, bob: OWNER})
+    first = story.upload(alice, bytes(70_000))
+    story.upload(alice, bytes(70_000))
+    third, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    story.chunk(alice, third, 0, sealed).expect(413, "too-large")
+    story.upload(bob, bytes(70_000))
+    story.tell(alice, story.follow(alice, content=first))
+    story.chunk(alice, third, 0, sealed).expect(204)
+
+
+def test_a_user_sends_no_more_unfinished_bytes_than_the_broker_allows(
+    new_user: NewUser, start_broker: StartBroker
+) -> None:
+    broker = start_broker(max_pending_bytes=200_000)
+    alice = new_user(at=broker)
+    story = Story(alice).created()
+    first = story.upload(alice, bytes(90_000))
+    story.upload(alice, bytes(90_000))
+    third, sealed = story.seal(Role.Content, alice, bytes(90_000), story.key)
+    story.chunk(alice, third, 0, sealed).expect(413, "too-large")
+    story.tell(alice, story.follow(alice, content=first))
+    story.chunk(alice, third, 0, sealed).expect(204)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_tiny_chunks_are_no_way_around_the_quota(
+    new_user: NewUser, start_broker: StartBroker
+) -> None:
+    broker = start_broker(max_pending_bytes=10 * 65_536)
+    alice = new_user(at=broker)
+    story = Story(alice).created()
+    part, _ = story.seal(Role.Content, alice, b"", story.key)
+    answers = [story.chunk(alice, part, index, bytes(100)).status for index in range(11)]
+    assert answers == [204] * 10 + [413]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_contents_larger_than_the_broker_allows_are_refused_before_they_are_sent(
+    new_user: NewUser, start_broker: StartBroker
+) -> None:
+    broker = start_broker(max_content=8 * SEGMENT)
+    alice = new_user(at=broker)
+    story = Story(alice).created()
+    part, _ = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    story.chunk(alice, part, 1, bytes(100)).expect(413, "too-large")
+    large = replace(part, paddedLength=8 * SEGMENT + 1)
+    story.send(alice, story.follow(alice, content=large)).expect(413, "too-large")
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_an_object_that_is_missing_is_a_fault_and_not_an_empty_answer(
+    new_user: NewUser, fresh_broker: BrokerProcess
+) -> None:
+    alice = new_user(at=fresh_broker)
+    story = Story(alice).created()
+    part = story.upload(alice, bytes(70_000))
+    story.tell(alice, story.follow(alice, content=part))
+    obstore.delete(store_of(fresh_broker), list(objects(fresh_broker)))
+    _segments(alice, story, part, 0, 1).expect(500, "internal")
+    assert "missing" in fresh_broker.log
+    fresh_broker.stop()
+
+
+@pytest.mark.only_on(*ENGINES)  # a folder is made a file
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_store_that_does_not_take_a_chunk_is_overloaded_and_keeps_nothing(
+    new_user: NewUser, fresh_broker: BrokerProcess
+) -> None:
+    alice = new_user(at=fresh_broker)
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    folder = fresh_broker.directory / "objects" / "parts"
+    moved = folder.rename(folder.with_name("moved"))
+    folder.write_bytes(b"a file where the folder was")
+    answer = story.chunk(alice, part, 0, sealed).expect(503, "overloaded")
+    assert answer.headers["retry-after"] == "1"
+    assert _chunk_list(alice, story, part) == []
+    folder.unlink()
+    moved.rename(folder)
+    story.chunk(alice, part, 0, sealed).expect(204)
+    story.tell(alice, story.follow(alice, content=part))
+    assert _segments(alice, story, part, 0, 1).expect(200).body == sealed
+
+
+@pytest.mark.only_on(*ENGINES)
+def test_a_folder_has_no_addresses_and_takes_no_word_for_what_is_there(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    path, none = _part_path(story, part, "transfers"), Transfers(transfers=[], seconds=0)
+    with unchanged():
+        answer = alice.wire.call("POST", path, TransfersRequest(chunks=[0, 5])).expect(200)
+        assert answer.message(Transfers) == none
+        alice.wire.call("POST", path, TransfersRequest(chunks=[1, 1])).expect(400, "invalid")
+        for chunks in ([], [2**17], list(range(65))):
+            alice.wire.call("POST", path, {"chunks": chunks}).expect(400, "invalid")
+        name = new_blob_name(part.partId)
+        for told, status, code in (
+            ((name, bytes(32)), 422, "incomplete"),
+            ((name, bytes(33)), 400, "invalid"),
+            ((name, b""), 400, "invalid"),
+            ((name, bytes(288)), 400, "invalid"),
+            ((name[:-1], bytes(32)), 400, "invalid"),
+            (("../../x", bytes(32)), 400, "invalid"),
+        ):
+            message = {"chunks": [{"index": 0, "name": told[0], "hashes": told[1]}]}
+            answer = alice.wire.call("POST", _part_path(story, part, "chunks"), message)
+            answer.expect(status, code)
+    story.chunk(alice, part, 0, sealed).expect(204)
+    story.tell(alice, story.follow(alice, content=part))
+    answer = alice.wire.call("GET", f"{path}?first=0&count=1").expect(200)
+    assert answer.message(Transfers) == none
+    for text in ("", "first=0", "first=0&count=0", "first=0&count=65", f"first={2**17}&count=1"):
+        alice.wire.call("GET", f"{path}?{text}").expect(400, "invalid")
+
+
+def test_large_contents_of_many_at_once_all_arrive(new_user: NewUser, plaintext: bytes) -> None:
+    users = [new_user() for _ in range(3)]
+
+    def create(user: User) -> bytes:
+        story = Story(user)
+        story.tell(user, story.begin(content=story.upload(user, plaintext)))
+        part = story.head.content
+        assert part is not None
+        return sha256(_segments(user, story, part, 9, 1).expect(200).body)
+
+    with ThreadPoolExecutor(3) as pool:
+        assert len(set(pool.map(create, users))) == 3

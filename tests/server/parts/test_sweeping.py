@@ -1,0 +1,342 @@
+"""Whoever sweeps claims first, a bounded number at a time, and what is stuck stops nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scbroker.crypto.seal import random_bytes
+from scbroker.errors import IncompleteUploadError, OverloadedError, PartGoneError
+from scbroker.records.container_record import SEGMENT
+from scbroker.server.broker import Broker, Call, SessionUser
+from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.parts import chunks, presigned, sweeping
+from scbroker.server.settings import Settings
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.blobs import Folder, new_blob_name
+from scbroker.server.storage.database import open_database
+from scbroker.wire.codec import Message
+from scbroker.wire.containers import SegmentsQuery, SentChunk, SentChunks
+from scbroker.wire.query import NoQuery
+from tests.kit.brokers import ENGINES, BrokerProcess, clock
+from tests.kit.tables import query
+from tests.kit.writers import Story
+from tests.server.conftest import NewUser
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+HOUR = 3_600_000_000
+Between = Callable[[], Awaitable[object]]
+
+
+class _Meddled(Folder):
+    """A folder where something happens once: after a put or a look, or before a read."""
+
+    between: Between | None = None
+
+    async def _meddle(self) -> None:
+        if (between := self.between) is not None:
+            self.between = None
+            await between()
+
+    async def put(self, name: str, data: bytes | memoryview) -> None:
+        await super().put(name, data)
+        await self._meddle()
+
+    async def sizes(self, names: Sequence[str]) -> list[int | None]:
+        found = await super().sizes(names)
+        await self._meddle()
+        return found
+
+    async def get(self, name: str, start: int, end: int) -> memoryview:
+        await self._meddle()
+        return await super().get(name, start, end)
+
+
+def _query(url: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    """Beside the loop that runs here."""
+    with ThreadPoolExecutor(1) as beside:
+        return beside.submit(query, url, statement, *values).result()
+
+
+class Scene:
+    """A broker's parts on one database and a folder, and a user of it."""
+
+    def __init__(self, database_url: str, root: Path) -> None:
+        self.url, self.root = database_url, root
+        self.user = SessionUser(random_bytes(16), random_bytes(32), 2, random_bytes(32))
+        self.path: dict[str, uuid.UUID | int] = {
+            "containerId": uuid.uuid4(), "partId": uuid.uuid4(), "index": 0
+        }  # fmt: skip
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[Broker, _Meddled]]:
+        database = open_database(self.url)
+        try:
+            await database.change(upgrade)
+            row = {
+                "id": self.user.id, "fingerprint": self.user.fingerprint, "chain_length": 2,
+                "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
+                "first_event": 1,
+            }  # fmt: skip
+            await database.write(lambda connection: connection.execute(sql.ADD_USER, row))
+            blobs = _Meddled(self.root)
+            yield Broker(Settings(), database, blobs, bytes(32), frozenset()), blobs
+        finally:
+            await database.close()
+
+    @property
+    def part(self) -> bytes:
+        return self.path["partId"].bytes  # type: ignore[union-attr]
+
+    def call(self, asked: Message | None = None) -> Call:
+        return Call("test", "", self.path, asked or NoQuery(), self.user)
+
+    def sent(self, name: str, octets: bytes) -> SentChunks:
+        hashes = chunks.hashes_of(memoryview(octets))
+        return SentChunks(chunks=[SentChunk(index=0, name=name, hashes=hashes)])
+
+    def named(self) -> list[str]:
+        """What rows of chunks name."""
+        return [name for (name,) in _query(self.url, "SELECT blob FROM chunks ORDER BY blob")]
+
+    def doomed(self) -> dict[str, int]:
+        return {
+            str(name): int(since) for name, since in _query(self.url, "SELECT * FROM doomed_blobs")
+        }
+
+    def there(self, name: str) -> bool:
+        return (self.root / name).is_file()
+
+    def doom(self, since: int, *, good_until: int | None = None, stuck: bool = False) -> str:
+        """An object among the doomed; a stuck one is a folder, which nobody removes as a file."""
+        name = new_blob_name(self.part, good_until)
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if stuck:
+            (path / "folder").mkdir(parents=True)
+        else:
+            path.write_bytes(bytes(1000))
+        _query(self.url, "INSERT INTO doomed_blobs VALUES (?, ?)", name, since)
+        return name
+
+
+@pytest.fixture
+def scene(database_url: str, tmp_path: Path) -> Scene:
+    return Scene(database_url, tmp_path / "objects")
+
+
+def _ahead(monkeypatch: pytest.MonkeyPatch, microseconds: int) -> None:
+    """Whoever sweeps has a clock that is so far ahead."""
+    monkeypatch.setattr(sweeping, "now", lambda: clock() + microseconds)
+
+
+def test_a_chunk_that_a_clock_ahead_swept_on_its_way_is_refused_and_can_be_sent_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ahead(monkeypatch, 2 * HOUR)
+
+    async def work() -> None:
+        async with scene.open() as (broker, blobs):
+            blobs.between = lambda: sweeping.sweep(broker)
+            with pytest.raises(OverloadedError):
+                await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
+            assert scene.named() == []
+            await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
+
+    asyncio.run(work())
+    [name] = scene.named()
+    assert scene.there(name)
+    assert scene.doomed() == {}
+
+
+def test_a_chunk_whose_name_is_claimed_is_refused_before_its_object_goes_and_after(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweeper is stopped between the two, as by a kill; the next goes on where it was."""
+    _ahead(monkeypatch, 2 * HOUR)
+
+    async def work() -> None:
+        async with scene.open() as (broker, blobs):
+
+            async def cut_off() -> None:
+                with blobs.keeping(), pytest.raises(OverloadedError):
+                    await sweeping.sweep(broker)
+
+            blobs.between = cut_off
+            with pytest.raises(OverloadedError):
+                await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
+            [claimed] = scene.doomed()
+            assert scene.there(claimed)
+            monkeypatch.undo()
+            await sweeping.sweep(broker)
+            assert not scene.there(claimed)
+
+    asyncio.run(work())
+    assert (scene.named(), scene.doomed()) == ([], {})
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_chunk_past_the_broker_that_is_swept_between_look_and_row_gets_none(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, dropped: bool
+) -> None:
+    """One whose name had a row already is not looked for: its address is good, and it is doomed once more."""
+    until = clock() + HOUR // 4
+
+    async def work() -> None:
+        async with scene.open() as (broker, blobs):
+            name = scene.doom(0 if dropped else until, good_until=until)
+            if not dropped:
+                _ahead(monkeypatch, 2 * HOUR)
+            blobs.between = lambda: sweeping.sweep(broker)
+            add = {
+                "part_id": scene.part, "container_id": scene.call().uuid("containerId"),
+                "user_id": scene.user.id, "touched_at": clock() + HOUR, "committed": False, "received": 0,
+            }  # fmt: skip
+            await broker.database.write(lambda c: c.execute(sql.ADD_PART, add))
+            with pytest.raises(IncompleteUploadError):
+                await presigned.sent(broker, scene.call(), scene.sent(name, bytes(1000)))
+            assert (blobs.between is not None) == dropped
+            assert scene.there(name) == dropped
+
+    asyncio.run(work())
+    assert scene.named() == []
+
+
+def test_a_sweep_takes_so_many_chunks_at_a_time_and_a_part_with_its_last(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "_CHUNKS", 10)
+    sizes = [3, 4, 25, 2]
+    ids = [bytes([number]) * 16 for number in range(len(sizes))]
+
+    async def work() -> None:
+        async with scene.open() as (broker, _):
+            for part_id, size in zip(ids, sizes, strict=True):
+                _query(
+                    scene.url,
+                    "INSERT INTO parts (part_id, container_id, user_id, touched_at, committed, "
+                    "replaced_at, received) VALUES (?, ?, ?, 1, ?, 1, 0)",
+                    part_id, bytes(16), scene.user.id, True,
+                )  # fmt: skip
+                for number in range(size):
+                    _query(
+                        scene.url, "INSERT INTO chunks VALUES (?, ?, 1, ?, ?, ?)",
+                        part_id, number, bytes(32), new_blob_name(part_id), bytes(32),
+                    )  # fmt: skip
+            left = []
+            while True:
+                swept = await sweeping.sweep_some(broker)
+                left.append((len(scene.named()), swept.parts))
+                if not swept.more:
+                    break
+            assert left == [(24, 2), (14, 0), (4, 0), (0, 2)]
+
+    asyncio.run(work())
+    assert _query(scene.url, "SELECT part_id FROM parts") == []
+    assert scene.doomed() == {}
+
+
+def test_objects_that_cannot_be_removed_stop_no_other_and_are_tried_again_later(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "_BLOBS", 3)
+
+    async def work() -> None:
+        async with scene.open() as (broker, _):
+            others = [scene.doom(since) for since in (2, 3, 4)]
+            stuck = [scene.doom(since, stuck=True) for since in (0, 0, 0, 1)]
+            with pytest.raises(OverloadedError):
+                await sweeping.sweep(broker)
+            found = await sweeping.sweep_some(broker)
+            assert (found.blobs, found.stuck, found.more) == (2, 1, True)
+            assert (await sweeping.sweep_some(broker)).blobs == 1
+            assert not any(map(scene.there, others))
+            assert not await sweeping.sweep(broker)
+            assert scene.doomed().keys() == set(stuck)
+            (scene.root / stuck[0] / "folder").rmdir()
+            (scene.root / stuck[0]).rmdir()
+            _ahead(monkeypatch, 2 * HOUR)
+            for _ in range(2):
+                try:
+                    await sweeping.sweep(broker)
+                except OverloadedError:
+                    continue
+            assert scene.doomed().keys() == set(stuck[1:])
+
+    asyncio.run(work())
+
+
+@pytest.mark.only_on(*ENGINES)  # it looks into the folder
+def test_a_content_that_goes_while_it_is_read_is_gone_and_no_fault(
+    new_user: NewUser, fresh_broker: BrokerProcess
+) -> None:
+    alice = new_user(at=fresh_broker)
+    story = Story(alice)
+    part = story.upload(alice, bytes(70_000))
+    story.tell(alice, story.begin(content=part))
+    scene = Scene(fresh_broker.database_url, fresh_broker.directory / "objects")
+    scene.user = SessionUser(alice.ring.userId.bytes, bytes(32), 1, bytes(32))
+    scene.path = {"containerId": uuid.UUID(bytes=story.id), "partId": uuid.UUID(bytes=part.partId)}
+
+    async def read(meddled: bool) -> Any:
+        database = open_database(scene.url)
+        blobs = _Meddled(scene.root)
+        broker = Broker(Settings(), database, blobs, bytes(32), frozenset())
+        if meddled:
+            statement = "UPDATE parts SET replaced_at = 0 WHERE part_id = ?"
+
+            async def sweep() -> None:
+                await asyncio.to_thread(query, scene.url, statement, part.partId)
+                await sweeping.sweep(broker)
+
+            blobs.between = sweep
+        try:
+            return await chunks.segments(broker, scene.call(SegmentsQuery(first=0, count=1)), None)
+        finally:
+            await database.close()
+
+    assert len(asyncio.run(read(False))) > 65_536
+    with pytest.raises(PartGoneError):
+        asyncio.run(read(True))
+
+
+@pytest.mark.only_on(*ENGINES)  # it looks into the folder
+def test_an_object_that_is_missing_while_a_row_names_it_is_a_fault(
+    new_user: NewUser, fresh_broker: BrokerProcess
+) -> None:
+    alice = new_user(at=fresh_broker)
+    story = Story(alice)
+    part = story.upload(alice, bytes(70_000))
+    story.tell(alice, story.begin(content=part))
+    [(name,)] = query(fresh_broker.database_url, "SELECT blob FROM chunks")
+    (fresh_broker.directory / "objects" / name).unlink()
+    path = f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/segments?first=0&count=1"
+    assert alice.wire.call("GET", path).status == 500
+    assert "a row names it" in fresh_broker.log
+
+
+def test_a_content_whose_first_chunks_are_swept_is_gone(
+    new_user: NewUser, fresh_broker: BrokerProcess
+) -> None:
+    alice = new_user(at=fresh_broker)
+    story = Story(alice)
+    part = story.upload(alice, bytes(9 * SEGMENT + 1))
+    story.tell(alice, story.begin(content=part))
+    query(fresh_broker.database_url, "DELETE FROM chunks WHERE chunk = 0")
+    path = f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}"
+    for asked in (
+        "segments?first=0&count=1",
+        "segments?first=7&count=2",
+        "transfers?first=0&count=2",
+    ):
+        alice.wire.call("GET", f"{path}/{asked}").expect(410, "part-gone")
+    alice.wire.call("GET", f"{path}/transfers?first=0&count=3").expect(400, "invalid")
+    alice.wire.call("GET", f"{path}/segments?first=8&count=1").expect(200)

@@ -1,0 +1,511 @@
+"""What both engines promise: durable, all or nothing, one snapshot, errors that say whether to retry."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from http.client import HTTPException
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import IntegrityError, ProgrammingError
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from scbroker.errors import ConflictError, InvalidArgumentError, OverloadedError
+from scbroker.server.storage import database as module
+from scbroker.server.storage.database import Database, open_database
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.engines import PostgresServer
+from tests.kit.tables import query
+from tests.kit.writers import Story
+from tests.server.conftest import NewUser
+
+CREATE = "CREATE TABLE things (id INTEGER PRIMARY KEY, half INTEGER, data TEXT)"
+
+
+@asynccontextmanager
+async def _opened(url: str, *, create: bool = True) -> AsyncIterator[Database]:
+    database = open_database(url)
+    try:
+        if create:
+            await database.write(lambda c: c.execute(text(CREATE)))
+        yield database
+    finally:
+        await database.close()
+
+
+def _add(connection: Connection, number: int, data: str = "", half: int = 0) -> None:
+    values = {"id": number, "half": half, "data": data}
+    connection.execute(text("INSERT INTO things VALUES (:id, :half, :data)"), values)
+
+
+def _ids(connection: Connection) -> list[int]:
+    return list(connection.execute(text("SELECT id FROM things ORDER BY id")).scalars())
+
+
+def test_a_write_gives_its_result_and_is_there_for_the_next_process(database_url: str) -> None:
+    async def work() -> None:
+        async with _opened(database_url) as database:
+
+            def add(connection: Connection) -> str:
+                _add(connection, 1)
+                return "result"
+
+            assert await database.write(add) == "result"
+            found = await asyncio.to_thread(query, database_url, "SELECT id FROM things")
+            assert found == [(1,)]
+
+    asyncio.run(work())
+
+
+def test_a_write_that_fails_leaves_nothing_and_raises_what_it_raised(database_url: str) -> None:
+    def half(connection: Connection) -> None:
+        _add(connection, 1)
+        raise ConflictError("the word of the one who wrote")
+
+    async def work() -> None:
+        async with _opened(database_url) as database:
+            with pytest.raises(ConflictError, match="the word of the one who wrote"):
+                await database.write(half)
+            assert await database.read(_ids) == []
+
+    asyncio.run(work())
+
+
+def test_of_many_writers_one_fails_and_all_others_commit(database_url: str) -> None:
+    def add(connection: Connection, number: int) -> None:
+        _add(connection, number)
+        if number == 13:
+            connection.execute(text("SELECT nonsense"))
+        if number == 31:
+            raise ConflictError()
+
+    async def work() -> None:
+        async with _opened(database_url) as database:
+            writes = [database.write(partial(add, number=n)) for n in range(50)]
+            outcomes = await asyncio.gather(*writes, return_exceptions=True)
+            failed = {n: error for n, error in enumerate(outcomes) if error is not None}
+            assert failed.keys() == {13, 31}
+            assert not isinstance(failed[13], OverloadedError)
+            assert isinstance(failed[31], ConflictError)
+            assert await database.read(_ids) == [n for n in range(50) if n not in failed]
+
+    asyncio.run(work())
+
+
+def test_what_has_queued_up_on_sqlite_is_one_commit(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with _opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
+            release = threading.Event()
+            first = asyncio.ensure_future(database.write(lambda _: release.wait(10)))
+            others = [
+                asyncio.ensure_future(database.write(partial(_add, number=n))) for n in range(100)
+            ]
+            await asyncio.sleep(0.05)
+            counted: list[object] = []
+
+            def count(_: Connection) -> None:
+                counted.append(None)
+
+            sqlalchemy.event.listen(Engine, "commit", count)
+            try:
+                release.set()
+                await asyncio.gather(first, *others)
+            finally:
+                sqlalchemy.event.remove(Engine, "commit", count)
+            assert 1 <= len(counted) <= 2, "the one under way, and all that queued up"
+            assert len(await database.read(_ids)) == 100
+
+    asyncio.run(work())
+
+
+def test_sqlite_is_durable_at_each_commit(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with _opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
+
+            def pragma(connection: Connection) -> tuple[object, object]:
+                found = [connection.execute(text(f"PRAGMA {name}")).scalar_one()
+                         for name in ("journal_mode", "synchronous")]  # fmt: skip
+                return found[0], found[1]
+
+            assert await database.write(pragma) == ("wal", 2)
+
+    asyncio.run(work())
+
+
+def test_out_of_space_what_fits_commits_and_the_rest_is_to_be_retried_with_nothing_half(
+    tmp_path: Path,
+) -> None:
+    """Out of space SQLite rolls the whole transaction back, savepoints and all."""
+
+    def add(connection: Connection, number: int) -> int:
+        # Large and small ones: what is small still fits when a large one no longer does.
+        _add(connection, 2 * number, "x" * (200_000 if number % 3 else 10))
+        _add(connection, 2 * number + 1)
+        return number
+
+    async def work() -> None:
+        async with _opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
+            await database.write(lambda c: c.execute(text("PRAGMA max_page_count = 1000")))
+            release = threading.Event()
+            blocker = asyncio.ensure_future(database.write(lambda _: release.wait(10)))
+            writes = [
+                asyncio.ensure_future(database.write(partial(add, number=n))) for n in range(60)
+            ]
+            await asyncio.sleep(0.05)
+            release.set()
+            await blocker
+            outcomes = await asyncio.gather(*writes, return_exceptions=True)
+            failed = [error for error in outcomes if isinstance(error, BaseException)]
+            done = [n for n in outcomes if isinstance(n, int)]
+            assert len(failed) > 5
+            assert len(done) > 20
+            assert {type(error) for error in failed} == {OverloadedError}
+            assert all(error.retryable for error in failed if isinstance(error, OverloadedError))
+            expected = sorted(row for n in done for row in (2 * n, 2 * n + 1))
+            assert await database.read(_ids) == expected
+            # With room again everything goes on.
+            await database.write(lambda c: c.execute(text("PRAGMA max_page_count = 100000")))
+            assert await database.write(lambda c: add(c, 1000)) == 1000
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_read_sees_one_moment_whatever_is_written_meanwhile(
+    database_url: str, large: bool
+) -> None:
+    def twice(connection: Connection) -> tuple[list[int], list[int]]:
+        before = _ids(connection)
+        with ThreadPoolExecutor(1) as pool:  # another connection altogether
+            statement = "INSERT INTO things VALUES (2, 0, '')"
+            pool.submit(query, database_url, statement).result(10)
+        return before, _ids(connection)
+
+    async def work() -> None:
+        async with _opened(database_url) as database:
+            await database.write(lambda c: _add(c, 1))
+            assert await database.read(twice, large=large) == ([1], [1])
+            assert await database.read(_ids, large=large) == [1, 2]
+
+    asyncio.run(work())
+
+
+def test_a_read_cannot_write_on_postgresql(postgres_url: str) -> None:
+    async def work() -> None:
+        async with _opened(postgres_url) as database:
+            with pytest.raises(sqlalchemy.exc.DBAPIError, match="read-only"):
+                await database.read(lambda c: _add(c, 1))
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+def test_a_serialisation_failure_is_tried_again_and_nothing_of_the_first_try_stays(
+    postgres_url: str, state: str
+) -> None:
+    tries = 0
+
+    def add(connection: Connection) -> int:
+        nonlocal tries
+        tries += 1
+        _add(connection, tries)
+        if tries < 4:
+            _raise(connection, state)
+        return tries
+
+    async def work() -> None:
+        async with _opened(postgres_url) as database:
+            assert await database.write(add) == 4
+            assert await database.read(_ids) == [4]
+
+    asyncio.run(work())
+
+
+def _raise(connection: Connection, state: str) -> None:
+    connection.execute(text(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{state}'; END $$"))
+
+
+def test_what_never_passes_is_tried_eight_times_and_is_the_callers_to_retry_then(
+    postgres_url: str,
+) -> None:
+    tries = 0
+
+    def fail(connection: Connection) -> None:
+        nonlocal tries
+        tries += 1
+        _raise(connection, "40001")
+
+    async def work() -> None:
+        async with _opened(postgres_url) as database:
+            with pytest.raises(OverloadedError):
+                await database.write(fail)
+            assert tries == 8
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    "state, expected",
+    [("53100", OverloadedError), ("57014", OverloadedError), ("08006", OverloadedError),
+     ("42P01", ProgrammingError)],
+)  # fmt: skip
+def test_a_failure_that_may_pass_is_to_be_retried_and_any_other_is_a_fault(
+    postgres_url: str, state: str, expected: type[Exception]
+) -> None:
+    async def work() -> None:
+        async with _opened(postgres_url) as database:
+            for action in (database.read, database.write):
+                with pytest.raises(expected):
+                    await action(lambda c: _raise(c, state))
+
+    asyncio.run(work())
+
+
+def test_of_two_that_deadlock_both_succeed(postgres_url: str) -> None:
+    """A real deadlock: each locks a row and then wants the other's."""
+    both = threading.Barrier(2)
+    tries: Counter[int] = Counter()
+
+    def swap(connection: Connection, first: int) -> None:
+        tries[first] += 1
+        update = text("UPDATE things SET half = half + 1 WHERE id = :id")
+        connection.execute(update, {"id": first})
+        if tries[first] == 1:
+            both.wait(10)
+        connection.execute(update, {"id": 3 - first})
+
+    async def alone(first: int) -> None:
+        async with _opened(postgres_url, create=False) as database:
+            await database.write(lambda c: swap(c, first))
+
+    async def begin() -> None:
+        async with _opened(postgres_url) as database:
+            await database.write(lambda c: _add(c, 1))
+            await database.write(lambda c: _add(c, 2))
+
+    asyncio.run(begin())
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda first: asyncio.run(alone(first)), (1, 2)))
+    assert sum(tries.values()) > 2, "who was tried again may have met the other once more"
+    assert query(postgres_url, "SELECT half FROM things") == [(2,), (2,)]
+
+
+def test_of_two_that_found_a_row_absent_the_second_finds_it_when_tried_again(
+    postgres_url: str,
+) -> None:
+    both = threading.Barrier(2)
+    tries: Counter[str] = Counter()
+
+    def add_if_absent(connection: Connection, name: str) -> bool:
+        tries[name] += 1
+        if _ids(connection):
+            return False
+        if tries[name] == 1:
+            both.wait(10)
+        _add(connection, 1)
+        return True
+
+    async def alone(name: str) -> bool:
+        async with _opened(postgres_url, create=False) as database:
+            return await database.write(lambda c: add_if_absent(c, name))
+
+    query(postgres_url, CREATE)
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(lambda name: asyncio.run(alone(name)), "ab"))
+    assert sorted(outcomes) == [False, True]
+
+
+def test_a_row_that_can_never_be_added_is_a_fault(database_url: str) -> None:
+    async def work() -> None:
+        async with _opened(database_url) as database:
+            await database.write(lambda c: _add(c, 1))
+            with pytest.raises(IntegrityError):
+                await database.write(lambda c: _add(c, 1))
+
+    asyncio.run(work())
+
+
+def test_a_full_pool_is_overloaded_and_not_a_fault(postgres_url: str) -> None:
+    async def work() -> None:
+        database = open_database(postgres_url, pool_size=1, wait=0.2)
+        sleep = text("SELECT pg_sleep(1)")
+        slow = asyncio.ensure_future(database.read(lambda c: c.execute(sleep).all()))
+        await asyncio.sleep(0.1)
+        for action in (database.read, database.write):
+            with pytest.raises(OverloadedError):
+                await action(lambda c: c.execute(text("SELECT 1")).all())
+        await slow
+        await database.close()
+
+    asyncio.run(work())
+
+
+def test_a_change_of_tables_may_take_longer_than_any_statement(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_STATEMENT_SECONDS", 0.2)
+    long = text("CREATE TABLE made AS SELECT 1 FROM pg_sleep(0.5)")
+
+    async def work() -> None:
+        database = open_database(postgres_url)
+        try:
+            with pytest.raises(OverloadedError):
+                await database.write(lambda c: c.execute(long))
+            await database.change(lambda c: c.execute(long))
+        finally:
+            await database.close()
+
+    asyncio.run(work())
+    assert query(postgres_url, "SELECT count(*) FROM made") == [(1,)]
+
+
+@pytest.mark.parametrize("url", ["", "mysql://x", "sqlite://x", "/tmp/x", "postgres://x"])
+def test_an_engine_that_is_not_ours_is_refused(url: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="database_url"):
+        open_database(url)
+
+
+def test_while_postgresql_is_away_everything_is_to_be_retried_and_goes_on_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    with (
+        PostgresServer(durable=True) as server,
+        BrokerProcess(tmp_path, server.createdatabase()) as broker,
+        Wire(broker) as wire,
+    ):
+        ring = broker.new_user()
+        wire.log_in(ring)
+        asked = {"users": [{"userId": str(ring.userId)}]}
+        server.crash()
+        for answer in (
+            wire.call("GET", "/health/ready"),
+            wire.call("POST", "/v1/key-records", asked),
+            wire.call("POST", "/v1/sessions", wire.log_in_request(ring)),
+            wire.register(ring.generate()),
+        ):
+            assert answer.expect(503, "overloaded").headers["retry-after"] == "1"
+        wire.call("GET", "/health/live").expect(200)
+        server.start()
+        wire.call("GET", "/health/ready").expect(200)
+        wire.call("POST", "/v1/key-records", asked).expect(200)
+        assert "Traceback" not in broker.log
+
+
+def test_every_acknowledged_create_is_there_after_the_broker_was_killed_under_load(
+    fresh_broker: BrokerProcess, new_user: NewUser
+) -> None:
+    users = [new_user(at=fresh_broker) for _ in range(4)]
+    acknowledged: list[Story] = []
+    enough = threading.Event()
+
+    def create(number: int) -> None:
+        user = users[number]
+        while True:
+            story = Story(user)
+            request = story.begin(header=b"{}", type="note", content=bytes(20_000))
+            try:
+                answer = story.send(user, request)
+            except (OSError, HTTPException):
+                return
+            if answer.status != 201:
+                return
+            story.requests.append(request)
+            acknowledged.append(story)
+            if len(acknowledged) >= 60:
+                enough.set()
+
+    with ThreadPoolExecutor(len(users)) as pool:
+        running = [pool.submit(create, number) for number in range(len(users))]
+        assert enough.wait(30)
+        fresh_broker.kill()
+        for each in running:
+            each.result(30)
+    fresh_broker.start()
+    for story in acknowledged:
+        view = story.creator.view(story, "header=1&content=1")
+        [request] = story.requests
+        assert view.governing[0].record == request.record
+        assert (view.header, view.content, view.type) == (
+            request.header,
+            request.content,
+            request.type,
+        )
+    for user in users:
+        events = user.events()
+        assert [event.id for event in events] == list(range(1, len(events) + 1))
+        mine = sum(story.creator is user for story in acknowledged)
+        assert mine <= len(events) <= mine + 1, "at most the one under way was not acknowledged"
+
+
+def test_a_database_of_which_no_member_leads_is_overloaded(postgres_url: str) -> None:
+    """What a fail-over looks like to a connection, here from the other side: no standby is there."""
+
+    async def connect() -> None:
+        engine = create_async_engine(postgres_url, connect_args={"target_session_attrs": "standby"})
+        with module._reachable():
+            async with engine.connect():
+                pass
+
+    with pytest.raises(OverloadedError) as caught:
+        asyncio.run(connect())
+    assert caught.value.retryable
+
+
+def test_a_primary_that_takes_no_writes_for_now_is_to_be_retried(postgres_url: str) -> None:
+    """What a writer hears of one that has become a standby under its connection."""
+
+    async def work() -> None:
+        async with _opened(postgres_url) as database:
+            name = postgres_url.rpartition("/")[2]
+            statement = f"ALTER DATABASE {name} SET default_transaction_read_only = on"
+            await database.write(lambda c: c.execute(text(statement)))
+        async with _opened(postgres_url, create=False) as database:
+            for write in (database.write, database.change):
+                with pytest.raises(OverloadedError):
+                    await write(lambda c: _add(c, 1))
+
+    asyncio.run(work())
+
+
+def test_nothing_is_read_written_or_changed_on_a_standby() -> None:
+    with PostgresServer(settings=("wal_level=replica", "hot_standby=on")) as server:
+        url = server.createdatabase()
+        server.stop()
+        server.become_standby()
+        server.start()
+
+        async def work() -> None:
+            database = open_database(url)
+            try:
+                for ask in (database.read, database.look, database.write, database.change):
+                    with pytest.raises(OverloadedError):
+                        await ask(lambda connection: connection.execute(text("SELECT 1")))
+            finally:
+                await database.close()
+
+        asyncio.run(work())
+
+
+def test_a_change_gives_up_a_server_that_accepts_and_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_CONNECT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x?ssl=disable"
+
+        async def work() -> None:
+            database = open_database(url)
+            with pytest.raises(OverloadedError):
+                await asyncio.wait_for(database.change(lambda _: None), 30)
+            await database.close()
+
+        asyncio.run(work())

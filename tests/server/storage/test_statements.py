@@ -1,0 +1,113 @@
+"""No statement of the broker reads a table from end to end, however it grows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit import plans as asking
+from tests.kit.engines import PostgresServer
+from tests.kit.plans import (
+    ENGINES,
+    MODULES,
+    NAME,
+    Plan,
+    asked,
+    plans,
+    plans_for_any,
+    plans_without,
+    prepare,
+    table,
+)
+
+PAGE = Path(__file__).parents[3] / "docs" / "scale.md"
+# Who may read a table as a whole, and why.
+WHOLE = {
+    "ANY_API_KEY": "it counts the API keys, of which a broker has a few, to see the database answer"
+}
+# Made for each table, for an operator who asks whether everything is whole: they read all there is.
+OF_ALL = ("COUNTS", "STRAYS")
+Found = dict[str, dict[str, Plan]]
+
+
+@pytest.fixture(scope="module")
+def urls(
+    tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer
+) -> dict[str, str]:
+    return {
+        "postgresql": postgres_server.createdatabase(),
+        "sqlite": f"sqlite:///{tmp_path_factory.mktemp('plans') / 'plans.sqlite'}",
+    }
+
+
+@pytest.fixture(scope="module")
+def found(urls: dict[str, str]) -> Found:
+    return {engine: plans(urls[engine], prepare) for engine in ENGINES}
+
+
+def test_every_statement_that_reads_or_changes_rows_is_asked_for() -> None:
+    named = {name.partition(" ")[0] for name in asked()}
+    written = {
+        line.partition(":")[0]
+        for module in MODULES
+        for line in Path(str(module.__file__)).read_text("utf-8").splitlines()
+        if ": Final = " in line
+        and line[0].isupper()
+        and "insert(" not in line
+        and "_if_new(" not in line
+        and "text(" not in line
+    }
+    assert named == (written - {"LATEST", *OF_ALL}) | {"events_page"}
+
+
+@pytest.mark.only_on(*ENGINES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_statement_is_served_by_an_index(engine: str, found: Found) -> None:
+    scans = {name: plan.scans for name, plan in found[engine].items() if plan.scans}
+    assert scans.keys() == WHOLE.keys(), scans
+    served = {name for name, plan in found[engine].items() if plan.indexes}
+    assert served == asked().keys() - WHOLE.keys()
+
+
+def _check_pages(found: dict[str, Plan]) -> None:
+    pages = {name.removeprefix("events_page by "): set(plan.indexes)
+             for name, plan in found.items() if name.startswith("events_page")}  # fmt: skip
+    assert len(pages) == 16
+    for criteria, indexes in pages.items():
+        names = ("containerId", "container"), ("containerType", "type"), ("eventType", "kind")
+        first = next((index for name, index in names if name in criteria), "user")
+        wanted = {f"events_of_{first}"}
+        if first == "type" and "eventType" not in criteria:  # a change of type is an update
+            wanted.add("events_of_previous_type")
+        assert indexes == wanted, criteria
+
+
+@pytest.mark.only_on(*ENGINES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_page_of_events_is_found_by_the_index_of_its_criterion(engine: str, found: Found) -> None:
+    _check_pages(found[engine])
+
+
+def test_so_it_is_where_postgresql_plans_for_any_parameters(
+    found: Found, urls: dict[str, str]
+) -> None:
+    assert found
+    _check_pages(plans_for_any(urls["postgresql"]))
+
+
+@pytest.mark.only_on(*ENGINES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_statement_without_its_index_is_noticed(
+    engine: str, found: Found, urls: dict[str, str]
+) -> None:
+    name = "DROP_CONTAINER_PARTS"
+    assert found[engine][name].indexes == ["parts_of_container"]
+    assert plans_without(urls[engine], "parts_of_container")[name].scans == ["parts"]
+
+
+def test_the_docs_name_the_index_of_every_statement(found: Found) -> None:
+    page = PAGE.read_text("utf-8")
+    _, _, after = page.partition(f"<!-- results of {NAME} -->")
+    shown = after.partition(f"<!-- end of {NAME} -->")[0].strip()
+    assert shown == table(found), f"python -m {asking.__name__} {PAGE.name} writes it"

@@ -1,0 +1,1026 @@
+"""The end of a user: what goes, what stays, and that it holds whatever happens at the same time.
+
+Spec: docs/spec/protocol.md, section 5. What is wrong with the order is `test_key_files`' matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic, sleep
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker.crypto.seal import random_bytes
+from scbroker.keys import KeyRing
+from scbroker.records.container_record import Part, Role, record_hash
+from scbroker.records.key_record import RETIRED, KeyChain
+from scbroker.server.broker import Broker
+from scbroker.server.settings import Settings
+from scbroker.server.storage.blobs import open_blobs
+from scbroker.server.storage.database import open_database
+from scbroker.server.storage.tables import metadata
+from scbroker.server.users.deletion import finish
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.wire import users as u
+from scbroker.wire.codec import decode, encode
+from scbroker.wire.containers import ContainerView, RecordRequest
+from scbroker.wire.orders import Authorization, UserDeletion
+from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
+from tests.kit.fixtures import StartBroker
+from tests.kit.objects import objects
+from tests.kit.operators import admin
+from tests.kit.tables import added, dump, gone, query
+from tests.kit.writers import (
+    OWNER,
+    READER,
+    Grant,
+    Grants,
+    Story,
+    User,
+    authorized,
+    closing,
+    delete_user,
+    deletion,
+    ordered,
+    query_all,
+    renewed,
+    stalled,
+    store,
+    storing,
+)
+from tests.server.conftest import NewUser, Unchanged
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+LARGE: Final = 70_000
+SHORT: Final = 900_000
+"""How long an expiring access lasts, in microseconds: long enough to grant it on a busy machine."""
+
+# Where a deleted user may still be named, by table and column.
+TOMB: Final = {("users", "id")}
+PUBLIC_KEYS: Final = {
+    ("users", "fingerprint"), ("key_records", "user_id"), ("key_records", "body"),
+}  # fmt: skip
+"""As long as a container needs them."""
+OF_OTHERS: Final = {
+    ("records", "body"), ("access_lists", "entries"), ("parts", "user_id"), ("authors", "user_id"),
+}  # fmt: skip
+"""In containers to which others have access."""
+LOGS: Final = {("events", "related_user_id")}
+"""In the logs of others: who it was that acted."""
+LEFT: Final = TOMB | PUBLIC_KEYS | OF_OTHERS | LOGS
+ROW: Final = {
+    "fingerprint": None, "chain_length": 0, "encryption_index": 0, "registered_at": 0,
+    "deleted": True, "last_event": 0, "first_event": 1, "dropped_digest": None,
+    "key_file_generation": 0,
+}  # fmt: skip
+"""All that is left, beside the id, of a user whose keys nobody needs."""
+
+
+def _rows(url: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every row of every table, by column."""
+    columns = {name: [c.name for c in table.columns] for name, table in metadata.tables.items()}
+    statements = {
+        name: "SELECT {} FROM {}".format(", ".join(f'"{column}"' for column in found), name)
+        for name, found in columns.items()
+    }
+    for name, rows in query_all(url, statements).items():
+        for row in rows:
+            yield name, dict(zip(columns[name], row, strict=True))
+
+
+def _traces(url: str, user: User) -> set[tuple[str, str, bytes | None]]:
+    """Where the user's id or fingerprint stands: table, column, and the row's container if it has one."""
+    wanted = (user.ring.userId.bytes, user.name)
+    texts = (user.id, user.ring.userId.hex, user.name.hex())
+    found = set()
+    for table, row in _rows(url):
+        for column, value in row.items():
+            if (isinstance(value, bytes) and any(name in value for name in wanted)) or (
+                isinstance(value, str) and any(text in value for text in texts)
+            ):
+                found.add((table, column, row.get("container_id")))
+    return found
+
+
+def _assert_forgotten(url: str, user: User, shared: set[bytes]) -> None:
+    """Nothing names the user but their id, containers of others, and keys while one of these needs them."""
+    found = _traces(url, user)
+    places = {(table, column) for table, column, _ in found}
+    assert places <= LEFT, places - LEFT
+    boxes = {box for table, column, box in found if (table, column) in OF_OTHERS}
+    assert boxes <= shared
+    signed = {box for table, _, box in found if table == "authors"}
+    assert (places & PUBLIC_KEYS) == (PUBLIC_KEYS if signed else set())
+    if not signed:
+        [row] = _rows_of_user(url, user)
+        assert row == {"id": user.ring.userId.bytes, **ROW}
+
+
+def _rows_of_user(url: str, user: User) -> list[dict[str, Any]]:
+    mine = user.ring.userId.bytes
+    return [row for name, row in _rows(url) if name == "users" and row["id"] == mine]
+
+
+def _objects(broker: BrokerProcess, *stories: Story) -> set[bytes]:
+    """The parts of these containers of which an object is in the store."""
+    names = {name.rpartition("/")[2].partition("-")[0] for name in objects(broker)}
+    return {part for story in stories for part in story.parts if part.hex() in names}
+
+
+def _with_large(story: Story, user: User, grants: Grants | None = None, **options: Any) -> Story:
+    story.tell(user, story.begin(grants, content=story.upload(user, bytes(LARGE)), **options))
+    return story
+
+
+def _part_path(story: Story, part: Part, what: str) -> str:
+    return f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/{what}"
+
+
+def _everything(user: User, story: Story) -> tuple[dict[str, int], list[bytes]]:
+    """How far the keys of its authors go, and all else that this user is served of a container."""
+    version = story.head.version
+    paths = [
+        f"{story.path}?header=1&content=1",
+        f"{story.path}?since=1",
+        f"{story.path}/governing?from=1&to={version}",
+    ]
+    if not story.head.tombstone:
+        paths.append(f"{story.path}/records?from=1&count=1000")
+    if not story.head.tombstone and story.head.content is not None:
+        paths += [
+            _part_path(story, story.head.content, "hashes"),
+            _part_path(story, story.head.content, "segments?first=0&count=1"),
+        ]
+    bodies = [user.wire.call("GET", path).expect(200).body for path in paths]
+    views = [decode(ContainerView, body) for body in bodies[:2]]
+    chains = {state.userId: state.sequence for view in views for state in view.keyChains}
+    return chains, [encode(replace(view, keyChains=[])) for view in views] + bodies[2:]
+
+
+@dataclass(frozen=True)
+class World:
+    """Alice, who will go, two others, and containers of every kind."""
+
+    broker: BrokerProcess
+    alice: User
+    bob: User
+    carol: User
+    own: Mapping[str, Story]
+    """What goes with Alice."""
+    others: Mapping[str, tuple[Story, User]]
+    """What stays, and for whom."""
+    unfinished: set[bytes]
+    """Parts that Alice began to send."""
+
+    @property
+    def url(self) -> str:
+        return self.broker.database_url
+
+    @property
+    def purged(self) -> set[bytes]:
+        return {story.id for story in self.own.values()}
+
+    @property
+    def shared(self) -> set[bytes]:
+        return {story.id for story, _ in self.others.values()}
+
+    @property
+    def stories(self) -> list[Story]:
+        return [*self.own.values(), *(story for story, _ in self.others.values())]
+
+
+@pytest.fixture
+def world(broker: BrokerProcess, new_user: NewUser) -> World:
+    alice, bob, carol = new_user(), new_user(), new_user()
+    store(alice, authorized(alice, storing(alice, reminder="the cat"))).expect(204)
+    new_user(alice.ring)
+    access = OWNER | Level.ReceiveAccessEvents
+
+    def of(user: User, grants: Grants, **options: Any) -> Story:
+        return _with_large(Story(user), user, grants, **options)
+
+    expired = of(alice, {alice: OWNER, bob: Grant(OWNER, clock() + SHORT)}, type="secret")
+    ends = clock() + SHORT
+    only_expired = of(alice, {bob: Grant(OWNER, ends)})
+    alone = of(alice, {alice: OWNER}, header=b"{}", type="secret")
+    alone.tell(alice, alone.follow(alice, content=b"small"))
+    buried = of(alice, {alice: OWNER}, type="secret")
+    buried.tell(alice, buried.follow(alice, tombstone=True))
+    given = of(bob, {alice: OWNER})
+    given_back = of(alice, {alice: OWNER, bob: OWNER})
+    given_back.tell(bob, given_back.follow(bob, grants={alice: OWNER}))
+    own = {
+        "of hers alone": alone,
+        "of hers, with a tombstone": buried,
+        "of hers, with one whose access has expired": expired,
+        "of hers, for one whose access has expired": only_expired,
+        "of Bob's, for her": given,
+        "of hers, that Bob has left": given_back,
+    }
+
+    began = of(alice, {alice: access, bob: access}, header=b"{}", type="note")
+    began.tell(alice, began.follow(alice, content=began.upload(alice, bytes(LARGE + 1))))
+    joined = of(bob, {alice: access, bob: access}, header=b"{}", type="note")
+    joined.tell(alice, joined.follow(alice, content=joined.upload(alice, bytes(LARGE + 2))))
+    ended = of(bob, {alice: OWNER, bob: OWNER}, type="note")
+    ended.tell(alice, ended.follow(alice, tombstone=True))
+    left = of(alice, {alice: OWNER, bob: OWNER})
+    left.tell(alice, left.follow(alice, grants={bob: OWNER}))
+    others = {
+        "of hers, with Bob": (began, bob),
+        "of Bob's, with her": (joined, bob),
+        "of hers, for others": (of(alice, {bob: OWNER, carol: READER}), carol),
+        "of Bob's, for her and Carol": (of(bob, {alice: OWNER, carol: OWNER}), carol),
+        "of Bob's, with a tombstone of hers": (ended, bob),
+        "of hers, which she left": (left, bob),
+        "of Bob's, that she never saw": (of(bob, {bob: OWNER}), bob),
+    }
+
+    new = Story(alice)
+    unfinished = {box.upload(alice, bytes(LARGE + 3)).partId for box in (new, alone, began, joined)}
+    for box in (began, joined):
+        box.upload(bob, bytes(LARGE + 3))
+    for reader, box in ((alice, joined), (bob, began)):
+        reader.view(box, "header=1")
+    _wait_for(lambda: ("accesses", "user_id", joined.id) in _traces(broker.database_url, alice))
+    sleep(max(0, (ends - clock()) / 1e6) + 0.01)
+    return World(broker, alice, bob, carol, {**own, "never begun": new}, others, unfinished)
+
+
+def _wait_for(holds: Callable[[], bool]) -> None:
+    deadline = monotonic() + 30
+    while not holds():
+        assert monotonic() < deadline
+        sleep(0.02)
+
+
+def test_after_the_end_of_a_user_nothing_is_left_but_what_others_need(world: World) -> None:
+    url, alice = world.url, world.alice
+    named = {(table, column) for table, column, _ in _traces(url, alice)}
+    assert named > LEFT, "the scan sees what it is to look for"
+    parts = {part for story in world.stories for part in story.parts}
+    before = _objects(world.broker, *world.stories)
+    assert world.unfinished < before
+    log = world.bob.events()
+
+    delete_user(alice).expect(204)
+
+    _assert_forgotten(url, alice, world.shared)
+    assert {(table, column) for table, column, _ in _traces(url, alice)} == LEFT
+    found = list(_rows(url))
+    of_purged = [(name, row) for name, row in found if row.get("container_id") in world.purged]
+    assert {name for name, _ in of_purged} == {"events"}
+    assert {row["user_id"] for _, row in of_purged} == {world.bob.ring.userId.bytes}
+    states = [
+        (row["deleted"], row["type"], row["type_salt"], row["creator_id"])
+        for name, row in found
+        if name == "containers" and row["id"] in world.purged
+    ]
+    theirs = world.bob.ring.userId.bytes
+    assert states == [(True, None, None, theirs)], "ids that only Bob can use stay in use"
+    # Every object left is a chunk of a container of others, and none is doomed.
+    kept = {row["part_id"] for name, row in found if name == "parts"} & parts
+    assert kept & world.unfinished == set()
+    left = _objects(world.broker, *world.stories)
+    assert left == {row["part_id"] for name, row in found if name == "chunks"} & parts
+    assert left == kept & before
+    assert left
+    doomed = {row["name"].rpartition("/")[2][:32] for name, row in found if name == "doomed_blobs"}
+    assert doomed & {part.hex() for part in parts} == set()
+    # Bob's log goes on as it was, but for what it says of containers that went.
+    purged = {str(uuid.UUID(bytes=container)) for container in world.purged}
+    now = world.bob.events()[: len(log)]
+    assert [event for event in now if event.containerId not in purged] == [
+        event for event in log if event.containerId not in purged
+    ]
+    assert {event.version for event in now if event.containerId in purged} == {0}
+    assert len(log) > 9
+
+
+def test_the_end_of_a_user_changes_no_row_of_others(world: World) -> None:
+    url, mine = world.url, world.alice.ring.userId.bytes
+    before = dump(url)
+    delete_user(world.alice).expect(204)
+    after = dump(url)
+    new = {name: _columns(name, rows) for name, rows in added(before, after).items()}
+    old = {name: _columns(name, rows) for name, rows in gone(before, after).items()}
+    [tombstone] = new.pop("users")
+    assert tombstone == {
+        **ROW, "id": mine, "fingerprint": world.alice.name, "chain_length": 3,
+    }  # fmt: skip
+    assert [row["id"] for row in old.pop("users")] == [mine]
+    [closed] = new.pop("key_records")
+    assert (closed["user_id"], closed["sequence"]) == (mine, 2)
+    begun = {story.id for story, _ in world.others.values() if story.creator is world.alice}
+    assert {(row["container_id"], row["user_id"]) for row in new.pop("authors")} == {
+        (story, mine) for story in begun
+    }
+    # Of containers that stay, who began it is all that changes.
+    were = {row["id"]: row for row in old.pop("containers")}
+    for row in new.pop("containers"):
+        if row["id"] not in world.purged:
+            assert were[row["id"]] == {**row, "creator_id": mine}
+            assert row["creator_id"] is None
+    assert len(new.pop("nonces")) == 1
+    # Of an expiry that was not told yet.
+    assert {row["user_id"] for row in new.pop("events", [])} <= {world.bob.ring.userId.bytes}
+    assert not new
+    parts = {row["part_id"] for row in old["parts"]}
+    for name, rows in old.items():
+        for row in rows:
+            assert (
+                row.get("container_id") in world.purged
+                or row.get("id") in world.purged
+                or row.get("user_id") == mine
+                or row.get("part_id") in parts
+            ), (name, row)
+
+
+def _columns(table: str, rows: set[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    names = [column.name for column in metadata.tables[table].columns]
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def test_others_are_served_the_same_bytes_after_the_end_of_a_user(world: World) -> None:
+    """But for the record that closes the user's key chain."""
+    before = {name: _everything(user, story) for name, (story, user) in world.others.items()}
+    delete_user(world.alice).expect(204)
+    for name, (story, user) in world.others.items():
+        chains, served = before[name]
+        if world.alice.id in chains:
+            chains[world.alice.id] += 1
+        assert _everything(user, story) == (chains, served), name
+
+
+def test_what_went_with_a_user_is_unknown_and_its_id_is_taken_for_ever(
+    world: World, unchanged: Unchanged
+) -> None:
+    delete_user(world.alice).expect(204)
+    bob, given = world.bob, world.own["of Bob's, for her"]
+    part, sealed = given.seal(Role.Content, bob, bytes(LARGE), given.key)
+    with unchanged():
+        for story in world.own.values():
+            for user in (bob, world.carol):
+                user.wire.call("GET", story.path).expect(404, "not-found")
+        given.send(bob, given.requests[0]).expect(409, "exists")
+        given.send(bob, given.begin(content=b"again")).expect(409, "exists")
+        given.send(bob, given.follow(bob, content=b"on")).expect(404, "not-found")
+        given.chunk(bob, part, 0, sealed).expect(404, "not-found")
+
+
+def test_an_expiry_that_was_not_told_yet_is_told_also_when_the_container_went(
+    world: World,
+) -> None:
+    """Bob's access had run out, he had not looked, and then the container went with Alice."""
+    delete_user(world.alice).expect(204)
+    told = {event.containerId: event for event in world.bob.events(eventType="Deleted")}
+    for name in (
+        "of hers, with one whose access has expired",
+        "of hers, for one whose access has expired",
+    ):
+        identity = world.own[name].path.rpartition("/")[2]
+        assert identity in told, name
+        assert told[identity].relatedUserId is None
+
+
+# The user themselves
+
+
+def test_a_deleted_user_has_no_session_no_key_file_and_no_reminder(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    others = [new_user(alice.ring) for _ in range(3)]
+    message = storing(alice, reminder="the cat")
+    store(alice, authorized(alice, message)).expect(204)
+    delete_user(alice).expect(204)
+    for user in (alice, *others):
+        for method, path in (("GET", "/v1/events"), ("GET", "/v1/key-file")):
+            user.wire.call(method, path).expect(401, "session")
+    request = alice.wire.log_in_request(alice.ring)
+    alice.wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
+    opening = {"auth": message.auth}
+    path = f"/v1/users/{alice.id}/key-file/open"
+    bob.wire.call("POST", path, opening).expect(401, "credentials")
+    answer = bob.wire.call("GET", f"/v1/users/{alice.id}/reminder").expect(200)
+    assert answer.message(u.ReminderAnswer).reminder == ""
+    assert bob.events() == []
+
+
+def key_records_of(user: User, asker: User) -> u.UserKeyRecords:
+    asked = {"users": [{"userId": user.id}]}
+    answer = asker.wire.call("POST", "/v1/key-records", asked).expect(200)
+    [found] = answer.message(u.KeyRecords).users
+    return found
+
+
+@pytest.mark.parametrize("shares", [True, False], ids=["needed", "not needed"])
+def test_the_key_records_of_a_deleted_user_are_closed_where_they_are_needed_and_gone_elsewhere(
+    new_user: NewUser, shares: bool
+) -> None:
+    alice, bob = new_user(), new_user()
+    Story(alice).created({alice: OWNER, bob: OWNER} if shares else None)
+    before, message = key_records_of(alice, bob), deletion(alice)
+    assert not before.deleted
+    delete_user(alice, message).expect(204)
+    left = [*before.keyRecords, message.keyRecord] if shares else []
+    assert key_records_of(alice, bob) == replace(before, deleted=True, keyRecords=left)
+    if shares:
+        chain = KeyChain.verify([item.signed for item in left], clock())
+        assert chain.closed
+        assert all(key.retired is not None for key in chain.keys.values())
+
+
+def _everything_kept(broker: BrokerProcess) -> dict[str, bytes]:
+    """Each row, file and object of a broker as bytes; of a database file its rows alone."""
+    found = {
+        f"{name} {number}": b"|".join(_as_bytes(value) for value in row.values())
+        for number, (name, row) in enumerate(_rows(broker.database_url))
+    }
+    for path in broker.directory.rglob("*"):
+        if path.is_file() and ".sqlite" not in path.name and path.suffix != ".log":
+            found[str(path)] = path.name.encode() + path.read_bytes()
+    return found
+
+
+def _as_bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def test_a_user_who_shared_nothing_leaves_their_id_and_nothing_else(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    """Every row, every file, every object; events, parts, keys, counts of guesses, and half an upload."""
+    broker = start_broker()
+    bob = new_user(at=broker)
+    Story(bob).created()
+    before = _everything_kept(broker)
+    alice = new_user(at=broker)
+    changed, records = renewed(alice)
+    message = storing(alice, reminder="the cat", keyRecords=records)
+    store(alice, authorized(alice, message)).expect(204)
+    alice = new_user(changed.ring, at=broker)
+    stories = [
+        _with_large(Story(alice), alice, {alice: OWNER}, header=b"{}", type="secret"),
+        Story(alice).created({alice: OWNER}, type="secret"),
+        Story(alice),
+    ]
+    stories[0].tell(alice, stories[0].follow(alice, content=b"small"))
+    stories[1].tell(alice, stories[1].follow(alice, tombstone=True))
+    stories[2].upload(alice, bytes(LARGE))
+    alice.events()
+    path = f"/v1/users/{alice.id}/key-file/open"
+    bob.wire.call("POST", path, {"auth": bytes(32)}).expect(401, "credentials")
+    ring = alice.ring
+    traces = {
+        "id": alice.ring.userId.bytes,
+        "id as text": alice.id.encode(),
+        "fingerprint": alice.name,
+        "reminder": b"the cat",
+        "type": b"secret",
+        "KeyFile": message.keyFile,
+        "auth": message.auth,
+        **{f"signing key {n}": key.public for n, key in enumerate(ring.signing)},
+        **{f"encryption key {n}": key.public for n, key in enumerate(ring.encryption)},
+        **{f"container {n}": story.id for n, story in enumerate(stories)},
+        **{f"part {part.hex()}": part for story in stories for part in story.parts},
+        **{f"part's object {part.hex()}": part.hex().encode() for s in stories for part in s.parts},
+    }
+
+    def found() -> set[str]:
+        kept = _everything_kept(broker).values()
+        return {name for name, trace in traces.items() if any(trace in data for data in kept)}
+
+    present = found()
+    assert present > {"id", "fingerprint", "reminder", "type", "KeyFile", "container 0"}
+
+    delete_user(alice).expect(204)
+    admin(broker, "sweep").expect(0)
+    assert found() == {"id"}
+    [row] = _rows_of_user(broker.database_url, alice)
+    assert row == {"id": alice.ring.userId.bytes, **ROW}
+    query(broker.database_url, "DELETE FROM nonces")  # hashes of nonces, which are nobody's
+    new = sorted(name.partition(" ")[0] for name in _everything_kept(broker))
+    old = sorted(name.partition(" ")[0] for name in before)
+    # Beside what expires by itself: how often this address registered, and guessed, also with this id.
+    brief = {"nonces", "guesses", "sessions"}
+    assert [name for name in new if name not in brief] == sorted(
+        [*(name for name in old if name not in brief), "users"]
+    )
+    assert query(broker.database_url, "SELECT count(*) FROM guesses") == [(3,)]
+    admin(broker, "check", "--quick").expect(0)
+
+
+def test_the_key_records_of_a_deleted_user_go_with_the_last_container_that_needs_them(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    """She began one, wrote in another, and has left a third; nothing is forgotten on the way."""
+    broker = start_broker()
+    alice, bob, carol = (new_user(at=broker) for _ in range(3))
+    began = Story(alice).created({alice: OWNER, bob: OWNER})
+    wrote = Story(bob).created({alice: OWNER, bob: OWNER, carol: OWNER})
+    for number in range(3):  # the same author again and again
+        wrote.tell(alice, wrote.follow(alice, content=b"%d" % number))
+    has_left = Story(bob).created({alice: OWNER, carol: OWNER})
+    has_left.tell(alice, has_left.follow(alice, grants={carol: OWNER}))
+    listed = Story(bob).created({alice: READER, bob: OWNER})
+    url = broker.database_url
+    delete_user(alice).expect(204)
+    _assert_forgotten(url, alice, {began.id, wrote.id, has_left.id, listed.id})
+    needs = "SELECT container_id FROM authors WHERE user_id = ?"
+
+    def needing() -> set[bytes]:
+        rows = query(url, needs, alice.ring.userId.bytes)
+        assert bool(rows) == bool(key_records_of(alice, carol).keyRecords)
+        return {bytes(row) for (row,) in rows}
+
+    assert needing() == {began.id, wrote.id, has_left.id}
+    delete_user(bob).expect(204)
+    assert needing() == {wrote.id, has_left.id}
+    assert key_records_of(bob, carol).keyRecords, "he began what is Carol's"
+    everything = [carol.wire.call("GET", story.path).expect(200) for story in (wrote, has_left)]
+    assert everything
+    admin(broker, "check", "--quick").expect(0)
+    dave = new_user(at=broker)
+    delete_user(carol).expect(204)
+    admin(broker, "sweep").expect(0)
+    for user in (alice, bob, carol):
+        assert key_records_of(user, dave).keyRecords == []
+        _assert_forgotten(url, user, set())
+    assert query(url, "SELECT count(*) FROM authors") == [(0,)]
+    assert query(url, "SELECT count(*) FROM containers") == [(0,)]
+    admin(broker, "check", "--quick").expect(0)
+
+
+def test_a_container_that_nobody_can_read_goes_with_the_last_of_its_authors(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: OWNER})
+    delete_user(alice).expect(204)
+    story.tell(bob, story.follow(bob, grants={alice: Grant(OWNER, wrapped=False)}))
+    delete_user(bob).expect(204)
+    _wait_for(lambda: purge_all(broker.database_url) == 0)
+    for user in (alice, bob):
+        _assert_forgotten(broker.database_url, user, set())
+    statement = "SELECT count(*) FROM containers WHERE id = ?"
+    assert query(broker.database_url, statement, story.id) == [(0,)]
+
+
+def purge_all(url: str) -> int:
+    """Has another broker finish all deletions; returns how many users were pending."""
+
+    async def run() -> int:
+        database = open_database(url)
+        try:
+            beside = Broker(Settings(), database, open_blobs("memory:///"), bytes(32), frozenset())
+            return await finish(beside)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def test_a_closing_record_is_taken_as_the_spec_says_and_else_nothing_is_changed(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice, bob = new_user(), new_user()
+    minute = 60_000_000
+    good = closing(alice)
+    changed = {
+        "another state": (closing(alice, state=RETIRED), "challenge"),
+        "signed by another": (closing(alice, signed_by=bob.ring.signing[0]), "challenge"),
+        "another's": (closing(bob), "challenge"),
+        "no record": (replace(good, body=b"\x01"), "challenge"),
+        "not the next": (closing(alice, sequence=3), "rejected"),
+        "behind another record": (closing(alice, previous=bytes(32)), "rejected"),
+        "not of key 0": (closing(alice, index=1), "rejected"),
+        "dated now": (closing(alice, time=clock()), "clock"),
+        "dated too far ahead": (closing(alice, time=clock() + 11 * minute), "clock"),
+    }
+    with unchanged():
+        for name, (record, code) in changed.items():
+            answer = delete_user(alice, deletion(alice, record))
+            assert answer.code == code, name
+        other = replace(deletion(alice), keyRecord=closing(alice, time=clock() + 8 * minute))
+        delete_user(alice, other).expect(401, "challenge")
+    delete_user(alice, deletion(alice, good)).expect(204)
+
+
+def test_a_chain_is_closed_with_its_users_deletion_alone(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    message = storing(alice, keyRecords=[closing(alice).signed])
+    with unchanged():
+        store(alice, authorized(alice, message)).expect(422, "rejected")
+    ring = KeyRing.generate()
+    first = ring.first_records(clock())
+    chain = KeyChain.verify(first, clock())
+    assert chain.extend([ring.closing_record(chain, clock())], clock()).closed
+
+
+def test_the_id_of_a_deleted_user_is_never_registered_again(
+    wire: Wire, unchanged: Unchanged
+) -> None:
+    ring = KeyRing.generate()
+    time, auth = clock(), random_bytes(32)
+    wire.register(ring, auth=auth, key_file=b"file", time=time).expect(201)
+    wire.log_in(ring)
+    delete_user(User(ring, wire)).expect(204)
+    with unchanged():
+        wire.register(ring, auth=auth, key_file=b"file", time=time).expect(409, "exists")
+        wire.register(ring).expect(409, "exists")
+
+
+def test_a_deletion_again_is_answered_as_before_and_changes_nothing(
+    broker: BrokerProcess, new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice, bob = new_user(), new_user()
+    message = deletion(alice)
+    delete_user(alice, message).expect(204)
+    query(broker.database_url, "DELETE FROM nonces")
+    with unchanged():
+        delete_user(alice, message).expect(204)
+        delete_user(alice).expect(204)
+        delete_user(alice, deletion(alice, nonce=bytes(48))).expect(204)
+        wrong = (
+            deletion(bob),
+            deletion(alice, closing(bob)),
+            deletion(alice, closing(alice, signed_by=bob.ring.signing[0])),
+            replace(message, authorization=ordered(alice, "delete-key-file")),
+            deletion(alice, digest=random_bytes(32)),
+            replace(message, authorization=Authorization(order=b"", signature=bytes(3373))),
+        )
+        for each in wrong:
+            delete_user(alice, each).expect(401, "challenge")
+
+
+def test_an_order_deletes_its_own_user_whatever_the_path_says(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice, bob = new_user(), new_user()
+    stranger = User(KeyRing.generate(), alice.wire)
+    with unchanged():
+        unknown = delete_user(stranger, deletion(alice)).expect(401, "challenge")
+        own = delete_user(stranger).expect(401, "challenge")
+        foreign = delete_user(bob, deletion(alice)).expect(401, "challenge")
+    assert unknown.body == own.body == foreign.body
+
+
+def test_a_deletion_needs_no_session_and_takes_no_heed_of_one(new_user: NewUser) -> None:
+    alice, bob, thief = new_user(), new_user(), new_user()
+    with Wire(alice.wire.broker) as wire:
+        delete_user(User(alice.ring, wire)).expect(204)
+        wire.token = "x" * 43
+        delete_user(User(bob.ring, thief.wire)).expect(204)
+    assert thief.events() == []
+    for user in (alice, bob):
+        user.wire.call("GET", "/v1/events").expect(401, "session")
+
+
+def test_one_deletion_sent_by_many_at_once_happens_once(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user()
+    for _ in range(3):
+        Story(alice).created()
+    senders = [new_user() for _ in range(5)]
+    messages = [deletion(alice) for _ in senders]
+    messages[1] = messages[0]
+
+    def send(user: User, message: UserDeletion) -> Answer:
+        return delete_user(User(alice.ring, user.wire), message)
+
+    with ThreadPoolExecutor(len(senders)) as pool:
+        answers = list(pool.map(send, senders, messages))
+    assert {answer.status for answer in answers} == {204}
+    _assert_forgotten(broker.database_url, alice, set())
+
+
+# What others do from then on
+
+
+def test_no_row_is_written_for_a_deleted_user_by_what_others_change_later(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob, carol = (new_user() for _ in range(3))
+    access = OWNER | Level.ReceiveAccessEvents
+    story = Story(alice).created({alice: access, bob: access}, header=b"{}", type="a")
+    delete_user(alice).expect(204)
+
+    def check() -> None:
+        _assert_forgotten(broker.database_url, alice, {story.id})
+        rows = query(
+            broker.database_url,
+            "SELECT count(*) FROM members WHERE container_id = ? AND user_id = ?",
+            story.id, alice.ring.userId.bytes,
+        )  # fmt: skip
+        assert rows == [(0,)]
+
+    kept: Grants = {alice: Grant(access, wrapped=False), bob: access}
+    wrapped: Grants = {alice: Grant(access), bob: access}
+    for changes in (
+        {"content": b"2"},
+        {"type": "b"},
+        {"grants": kept, "content": b"3"},
+        {"grants": {**kept, carol: access}},
+        {"grants": {**wrapped, carol: access}},
+        {"header": b'{"a":1}'},
+        {"grants": {bob: access, carol: access}},
+        {"content": b"4"},
+    ):
+        story.tell(bob, story.follow(bob, **changes))
+        check()
+    carol.view(story, "header=1&content=1")
+    _wait_for(lambda: len(bob.events(eventType="Accessed")) == 1)
+    again: Grants = {alice: OWNER, bob: OWNER}
+    story.send(bob, story.follow(bob, grants=again)).expect(404, "not-found")
+    story.tell(bob, story.follow(bob, tombstone=True))
+    check()
+    found = bob.events()
+    assert [event.id for event in found] == list(range(1, len(found) + 1))
+    kinds = [event.eventType for event in found if event.eventType != "Accessed"]
+    assert kinds == ["Added", *["Updated"] * 8, "Deleted"]
+
+
+def test_a_container_that_is_left_to_a_deleted_user_alone_is_nobodys(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: OWNER})
+    delete_user(alice).expect(204)
+    story.tell(bob, story.follow(bob, grants={alice: Grant(OWNER, wrapped=False)}))
+    statement = "SELECT count(*) FROM members WHERE container_id = ?"
+    assert query(broker.database_url, statement, story.id) == [(0,)]
+    _assert_forgotten(broker.database_url, alice, {story.id})
+    assert [event.eventType for event in bob.events()] == ["Added", "Deleted"]
+    bob.wire.call("GET", story.path).expect(404, "not-found")
+
+
+def test_a_fetch_before_the_end_of_a_user_is_told_to_the_others_alone(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """A fetch is written a little later: then neither a reader nor a listener who is gone is named."""
+    access = OWNER | Level.ReceiveAccessEvents
+    alice, bob, carol = (new_user() for _ in range(3))
+    story = Story(alice).created(dict.fromkeys((alice, bob, carol), access), header=b"{}")
+    alice.view(story, "header=1")
+    bob.view(story, "header=1")
+    delete_user(alice).expect(204)
+    _wait_for(lambda: len(carol.events(eventType="Accessed", limit=1)) == 1)
+    sleep(0.7)  # the next time that fetches are written
+    _assert_forgotten(broker.database_url, alice, {story.id})
+    assert bob.id in {event.relatedUserId for event in carol.events(eventType="Accessed")}
+
+
+def test_the_last_member_takes_a_container_of_a_deleted_user_along(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: OWNER})
+    for_bob = Story(alice).created({bob: OWNER})
+    delete_user(alice).expect(204)
+    delete_user(bob).expect(204)
+    purge_all(broker.database_url)
+    for user in (alice, bob):
+        _assert_forgotten(broker.database_url, user, set())
+    for box in (story, for_bob):
+        for table in (
+            "records",
+            "access_lists",
+            "members",
+            "parts",
+            "accesses",
+            "events",
+            "authors",
+        ):
+            statement = f"SELECT count(*) FROM {table} WHERE container_id = ?"
+            assert query(broker.database_url, statement, box.id) == [(0,)], table
+
+
+def test_of_two_members_who_end_at_once_the_second_takes_the_containers_along(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    for _ in range(4):
+        alice, bob = new_user(), new_user()
+        stories = [Story(user).created({alice: OWNER, bob: OWNER}) for user in (alice, bob) * 2]
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(delete_user, (alice, bob)))
+        assert [answer.status for answer in answers] == [204, 204]
+        purge_all(broker.database_url)
+        for user in (alice, bob):
+            _assert_forgotten(broker.database_url, user, set())
+        for story in stories:
+            statement = "SELECT deleted FROM containers WHERE id = ?"
+            assert query(broker.database_url, statement, story.id) == []
+
+
+# What happens at the same time
+
+PAGE: Final = "/v1/events"
+
+
+Work = tuple[Callable[[User], None], User]
+
+
+class _Crowd:
+    """What Alice's sessions and her friends do all the time, and what they are answered."""
+
+    def __init__(self, alice: User, friends: list[User]) -> None:
+        self.alice = alice
+        self.answers: list[Answer] = []
+        self.begun: list[Story] = []
+        self.shared = {
+            friend: Story(friend).created({alice: OWNER, friend: OWNER}, header=b"{}")
+            for friend in friends
+        }
+
+    def note(self, answer: Answer) -> Answer:
+        self.answers.append(answer)
+        return answer
+
+    def begins(self, session: User) -> None:
+        story = Story(self.alice)
+        self.note(story.send(session, story.begin()))
+
+    def uploads(self, session: User) -> None:
+        story = Story(self.alice)
+        part, sealed = story.seal(Role.Content, self.alice, bytes(LARGE), story.key)
+        self.note(story.chunk(session, part, 0, sealed))
+
+    def logs_in(self, session: User) -> None:
+        request = session.wire.log_in_request(self.alice.ring)
+        self.note(session.wire.call("POST", "/v1/sessions", request))
+
+    def looks(self, session: User) -> None:
+        self.note(session.wire.call("GET", PAGE))
+        for story in self.shared.values():
+            self.note(session.wire.call("GET", f"{story.path}?header=1"))
+
+    def invites(self, friend: User) -> None:
+        """Into a new container, and out of one and into it again."""
+        new = Story(friend)
+        if self._tell(new, friend, new.begin({self.alice: OWNER, friend: OWNER})):
+            self.begun.append(new)
+        story = self.shared[friend]
+        for grants in ({friend: OWNER}, {friend: OWNER, self.alice: OWNER}):
+            self._tell(story, friend, story.follow(friend, grants=grants, content=b"x"))
+
+    @contextmanager
+    def busy(self, work: list[Work]) -> Iterator[Callable[[], None]]:
+        """All of this goes on until the block ends; gives what waits for each to be done once more."""
+        stop, times = threading.Event(), [0] * len(work)
+
+        def go_on(number: int) -> None:
+            act, user = work[number]
+            while not stop.is_set():
+                act(user)
+                times[number] += 1
+
+        def wait_for_all() -> None:
+            before = list(times)
+            _wait_for(lambda: all(now > was + 1 for now, was in zip(times, before, strict=True)))
+
+        with ThreadPoolExecutor(len(work)) as pool:
+            running = [pool.submit(go_on, number) for number in range(len(work))]
+            try:
+                yield wait_for_all
+            finally:
+                stop.set()
+            for future in running:
+                future.result()
+
+    def _tell(self, story: Story, user: User, request: RecordRequest) -> bool:
+        if self.note(story.send(user, request)).status != 201:
+            return False
+        record, story.key, _ = story._drafts[request.record.body]
+        story.records.append(record)
+        return True
+
+
+def test_whatever_happens_at_the_same_time_nothing_of_a_deleted_user_is_left(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """Her own sessions begin, send, log in and look; others take her in and out."""
+    url = broker.database_url
+    for _ in range(2):
+        alice = new_user()
+        crowd = _Crowd(alice, [new_user() for _ in range(2)])
+        acts = (crowd.begins, crowd.uploads, crowd.logs_in, crowd.looks)
+        work: list[Work] = [(act, new_user(alice.ring)) for act in acts]
+        work += [(crowd.invites, friend) for friend in crowd.shared]
+        with crowd.busy(work) as wait_for_all:
+            wait_for_all()
+            delete_user(alice).expect(204)
+            wait_for_all()
+        assert [answer for answer in crowd.answers if answer.status >= 500] == []
+        codes = {answer.code for answer in crowd.answers if answer.status >= 400}
+        assert codes == {"session", "challenge", "not-found"}
+        kept = [*crowd.shared.values(), *crowd.begun]
+        _assert_forgotten(url, alice, {story.id for story in kept})
+        for story in kept:
+            view = story.creator.view(story)
+            head = view.head or view.governing[-1].record
+            assert record_hash(head.body) == story.hash(story.head)
+        log = [event.id for event in next(iter(crowd.shared)).events()]
+        assert log == list(range(1, len(log) + 1))
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_what_waits_for_the_end_of_its_user_finds_them_gone(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """Whoever held the user before is waited for; whoever comes while they are deleted waits."""
+    alice, bob = new_user(), new_user()
+    sessions = [new_user(alice.ring) for _ in range(5)]
+    new, first, sent = Story(alice), Story(bob), Story(alice)
+    theirs = Story(bob).created()
+    part, sealed = sent.seal(Role.Content, alice, bytes(LARGE), sent.key)
+    log_in = alice.wire.log_in_request(alice.ring)
+    forget = authorized(alice, storing(alice))
+    joining = theirs.follow(bob, grants={alice: OWNER, bob: OWNER})
+    other = User(bob.ring, new_user(bob.ring).wire)
+    acts: list[tuple[Callable[[], Answer], str]] = [
+        (lambda: new.send(sessions[0], new.begin()), "session"),
+        (lambda: sent.chunk(sessions[1], part, 0, sealed), "session"),
+        (lambda: sessions[2].wire.call("POST", "/v1/sessions", log_in), "challenge"),
+        (lambda: store(sessions[3], forget), "session"),
+        (lambda: theirs.send(bob, joining), "not-found"),
+        (lambda: first.send(other, first.begin({alice: OWNER, bob: OWNER})), "not-found"),
+    ]
+    with ThreadPoolExecutor(8) as pool, stalled(broker.database_url, "key_files") as wait_for:
+        ending = pool.submit(delete_user, alice)
+        wait_for(1)
+        late = [pool.submit(act) for act, _ in acts]
+        again = pool.submit(delete_user, sessions[4])
+        wait_for(2 + len(acts))
+    ending.result().expect(204)
+    again.result().expect(204)
+    for answer, (_, code) in zip(late, acts, strict=True):
+        assert answer.result().code == code
+    _assert_forgotten(broker.database_url, alice, set())
+    theirs.tell(bob, theirs.follow(bob, content=b"on"))
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_user_who_looks_while_they_are_deleted_leaves_no_event_behind(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """Looking writes of an expiry, the end of the user waits for that, removes it, and nothing is shown."""
+    alice, bob = new_user(), new_user()
+    looking = new_user(alice.ring)
+    ends = clock() + SHORT
+    story = Story(bob).created({alice: Grant(READER, ends), bob: OWNER})
+    message = deletion(alice)
+    sleep(max(0, (ends - clock()) / 1e6) + 0.01)
+    with ThreadPoolExecutor(2) as pool, stalled(broker.database_url, "events") as wait_for:
+        look = pool.submit(looking.wire.call, "GET", PAGE)
+        wait_for(1)
+        ending = pool.submit(delete_user, alice, message)
+        wait_for(2)
+    ending.result().expect(204)
+    look.result().expect(401, "session")
+    _assert_forgotten(broker.database_url, alice, {story.id})
+
+
+def test_a_user_of_many_containers_is_deleted_in_one_go(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """More than one statement takes, and more parts than one round of the sweeper."""
+    alice, bob = new_user(), new_user()
+    url, mine = broker.database_url, alice.ring.userId.bytes
+    for number in range(40):
+        Story(alice).created({alice: OWNER} if number else {alice: OWNER, bob: OWNER})
+    fresh = "randomblob(16)" if broker.engine == "sqlite" else "uuid_send(gen_random_uuid())"
+    query(
+        url,
+        "INSERT INTO containers "
+        "(id, version, governing_version, access_version, type_salt, type, deleted, creator_id) "
+        f"SELECT {fresh}, 1, 1, 1, NULL, 'hers', c.deleted, c.creator_id FROM containers c, "
+        f"(VALUES {', '.join(f'({n})' for n in range(30))}) n WHERE c.creator_id = ?",
+        mine,
+    )
+    query(
+        url,
+        "INSERT INTO members (container_id, user_id, permissions, expires_at, wrap, expiry_told) "
+        "SELECT c.id, c.creator_id, 1, NULL, NULL, c.deleted FROM containers c "
+        "WHERE c.creator_id = ? AND c.type = 'hers'",
+        mine,
+    )
+    message = deletion(alice)
+    began = monotonic()
+    delete_user(alice, message).expect(204)
+    assert monotonic() - began < 30
+    assert query(url, "SELECT count(*) FROM containers WHERE type = 'hers'") == [(0,)]
+    [shared] = query(
+        url, "SELECT container_id FROM members WHERE user_id = ?", bob.ring.userId.bytes
+    )
+    _assert_forgotten(url, alice, {bytes(shared[0])})

@@ -1,0 +1,318 @@
+"""The end of a user goes in parts: what stops in between is finished later, and others write meanwhile.
+
+What goes and what stays is `test_deletion`'s matter. Spec: docs/spec/protocol.md, section 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from time import monotonic, sleep
+from typing import Any, Final, TypeVar
+
+import pytest
+from sqlalchemy import Connection, event
+
+from scbroker.crypto.seal import random_bytes
+from scbroker.server import app
+from scbroker.server.broker import Broker
+from scbroker.server.settings import Settings
+from scbroker.server.storage.blobs import open_blobs
+from scbroker.server.storage.database import open_database
+from scbroker.server.users import deletion
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from tests.kit.both_engines import both_engines, postgresql_when_long
+from tests.kit.brokers import BrokerProcess, Wire, clock
+from tests.kit.fixtures import StartBroker
+from tests.kit.operators import admin
+from tests.kit.tables import query
+from tests.kit.writers import OWNER, READER, Grant, Story, User, closing, delete_user
+from tests.kit.writers import deletion as message_of
+from tests.server.conftest import NewUser
+from tests.server.users.test_deletion import _assert_forgotten
+
+T = TypeVar("T")
+
+MANY: Final = 8_000
+LARGE: Final = 70_000
+SHORT: Final = 900_000
+
+
+def beside(broker: BrokerProcess, work: Callable[[Broker], Awaitable[T]]) -> T:
+    """What a further process of this broker does."""
+
+    async def run() -> T:
+        database = open_database(broker.database_url)
+        objects = open_blobs((broker.directory / "objects").as_uri())
+        try:
+            return await work(Broker(Settings(), database, objects, bytes(32), frozenset()))
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def end(broker: BrokerProcess, user: User) -> None:
+    """The first part of a deletion, after which whoever was at it is gone."""
+    mine, nonce = user.ring.userId.bytes, random_bytes(16) + bytes(32)
+    last = closing(user).signed
+    beside(broker, lambda b: b.database.write(lambda c: deletion.end(c, mine, 2, last, nonce, [])))
+
+
+def purge_some(broker: BrokerProcess, user: User) -> bool:
+    mine = user.ring.userId.bytes
+    return beside(broker, lambda b: b.database.write(lambda c: deletion.purge_some(c, mine)))
+
+
+def doomed(broker: BrokerProcess) -> set[bytes]:
+    return {bytes(each) for (each,) in query(broker.database_url, "SELECT * FROM doomed_users")}
+
+
+def plant(broker: BrokerProcess, user: User) -> None:
+    """Containers that the user began, and that went with others since."""
+    fresh = "randomblob(16)" if broker.engine == "sqlite" else "uuid_send(gen_random_uuid())"
+    some = f"(VALUES {', '.join(f'({n})' for n in range(100))})"
+    more = f"(VALUES {', '.join(f'({n})' for n in range(MANY // 100))})"
+    query(
+        broker.database_url,
+        "INSERT INTO containers "
+        "(id, version, governing_version, access_version, type_salt, type, deleted, creator_id) "
+        f"SELECT {fresh}, 1, 1, 1, NULL, NULL, true, u.id FROM {some} a, {more} b, users u "
+        "WHERE u.id = ?",
+        user.ring.userId.bytes,
+    )  # fmt: skip
+
+
+def left(broker: BrokerProcess, user: User) -> int:
+    """How many containers still name the user as who began them."""
+    statement = "SELECT count(*) FROM containers WHERE creator_id = ?"
+    [(count,)] = query(broker.database_url, statement, user.ring.userId.bytes)
+    return int(count)
+
+
+@contextmanager
+def deleting(broker: BrokerProcess, user: User) -> Iterator[Callable[[], Any]]:
+    """While the block begins, some of the user's containers are gone and others are there."""
+    message = message_of(user)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(delete_user, user, message)
+        deadline = monotonic() + 60
+        while left(broker, user) >= MANY:
+            assert monotonic() < deadline, "nothing goes"
+            sleep(0.005)
+        assert left(broker, user) > 0
+        yield answer.result
+
+
+def check(broker: BrokerProcess) -> None:
+    done = admin(broker, "check", "--quick").expect(0)
+    assert done.lines == [done.last]
+
+
+@postgresql_when_long
+def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished_by_anybody(
+    start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletion, "_CONTAINERS", 1)
+    monkeypatch.setattr(deletion, "_ROWS", 2)
+    broker = start_broker()
+    alice, bob, carol = (new_user(at=broker) for _ in range(3))
+    listening = OWNER | Level.ReceiveAccessEvents
+    ends = clock() + SHORT
+    large = Story(alice)
+    large.tell(alice, large.begin({alice: OWNER}, content=large.upload(alice, bytes(LARGE))))
+    gone = [
+        large,
+        Story(alice).created(type="a"),
+        Story(alice).created({alice: OWNER, bob: Grant(READER, ends)}),
+        Story(bob).created({alice: OWNER}),
+    ]
+    shared = Story(alice).created(dict.fromkeys((alice, bob), listening), header=b"{}")
+    given = Story(alice).created({carol: OWNER})
+    alice.view(shared, "header=1")
+    alice.events()
+    shared.tell(bob, shared.follow(bob, content=b"2"))  # of which her log has no number yet
+    deadline = monotonic() + 30
+    while not query(broker.database_url, "SELECT * FROM accesses"):
+        assert monotonic() < deadline
+        sleep(0.02)
+    sleep(max(0, ends - clock()) / 1e6)
+    readers = ((bob, f"{shared.path}?header=1"), (carol, f"{given.path}?header=1"))
+    end(broker, alice)
+    views = [user.wire.call("GET", path).expect(200).body for user, path in readers]
+    steps, more = 0, True
+    while more:
+        assert doomed(broker) == {alice.ring.userId.bytes}
+        check(broker)
+        found = [user.wire.call("GET", path).expect(200).body for user, path in readers]
+        assert found == views
+        more = purge_some(broker, alice)
+        steps += 1
+    assert steps > len(gone) + 3
+    assert doomed(broker) == set()
+    check(broker)
+    admin(broker, "sweep").expect(0)
+    _assert_forgotten(broker.database_url, alice, {shared.id, given.id})
+    for story in gone:
+        statement = "SELECT deleted, type FROM containers WHERE id = ?"
+        dead = [] if story.creator is alice else [(True, None)]  # an id that Bob could use again
+        assert query(broker.database_url, statement, story.id) == dead
+    columns = "registered_at, last_event, first_event, dropped_digest, key_file_generation"
+    statement = f"SELECT {columns} FROM users WHERE id = ?"
+    tombstone = query(broker.database_url, statement, alice.ring.userId.bytes)
+    assert tombstone == [(0, 0, 1, None, 0)]
+    told = [e for e in bob.events(eventType="Deleted") if e.relatedUserId is None]
+    went = [event for event in told if event.version == 0]
+    assert told == went, "what his log said of the container is emptied with it"
+    assert {event.containerId for event in went} == {gone[2].path.rpartition("/")[2]}
+
+
+@postgresql_when_long
+def test_a_user_is_gone_for_everybody_once_a_deletion_has_begun_and_whatever_ends_it(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    """The broker is killed in the middle of it, and started again."""
+    broker = start_broker()
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    shared = Story(alice).created({alice: OWNER, bob: OWNER})
+    own = Story(alice).created()
+    time = clock()
+    plant(broker, alice)
+    log_in = alice.wire.log_in_request(alice.ring)
+    with deleting(broker, alice) as answer:
+        broker.kill()
+        with pytest.raises(Exception, match=r"."):
+            answer()
+    broker.start()
+    for user in (alice, bob):
+        user.wire.close()
+    assert 0 < left(broker, alice) < MANY
+    assert doomed(broker) == {alice.ring.userId.bytes}
+
+    new, joint = Story(alice), Story(bob)
+    new.send(alice, new.begin()).expect(401, "session")
+    alice.wire.call("GET", "/v1/events").expect(401, "session")
+    alice.wire.call("POST", "/v1/sessions", log_in).expect(401, "challenge")
+    with Wire(broker) as wire:
+        wire.register(alice.ring, time=time).expect(409, "exists")
+    joint.send(bob, joint.begin({alice: OWNER, bob: OWNER})).expect(404, "not-found")
+    bob.wire.call("GET", own.path).expect(404, "not-found")
+    shared.tell(bob, shared.follow(bob, content=b"on"))
+    check(broker)
+    assert left(broker, alice) > 0
+
+    done = admin(broker, "sweep").expect(0)
+    assert ", and what was left of 1 deleted users" in done.last
+    assert ", and what was left of" not in admin(broker, "sweep").expect(0).last
+    assert doomed(broker) == set()
+    _assert_forgotten(broker.database_url, alice, {shared.id})
+
+
+def test_the_order_again_finishes_what_was_interrupted(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker()
+    alice = new_user(at=broker)
+    own = Story(alice).created()
+    message = message_of(alice)
+    end(broker, alice)
+    statement = "SELECT count(*) FROM records WHERE container_id = ?"
+    assert query(broker.database_url, statement, own.id) == [(1,)]
+    delete_user(alice, message).expect(204)
+    assert query(broker.database_url, statement, own.id) == [(0,)]
+    _assert_forgotten(broker.database_url, alice, set())
+
+
+def test_a_running_broker_finishes_by_itself_what_another_has_begun(
+    start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "_SWEEP", 0.01)
+    broker = start_broker()
+    users = [new_user(at=broker) for _ in range(3)]
+    for user in users:
+        Story(user).created()
+        end(broker, user)
+
+    def rows() -> object:
+        return doomed(broker) or query(broker.database_url, "SELECT part_id FROM parts")
+
+    async def run(beside: Broker) -> None:
+        async def opened() -> Broker:
+            return beside
+
+        found = app.create_app(opened)
+        async with found.router.lifespan_context(found):
+            deadline = monotonic() + 60
+            while await asyncio.to_thread(rows):
+                assert monotonic() < deadline
+                await asyncio.sleep(0.02)
+
+    try:
+        beside(broker, run)
+    finally:
+        gc.unfreeze()  # a broker freezes what is there when it starts
+    for user in users:
+        _assert_forgotten(broker.database_url, user, set())
+
+
+@both_engines
+def test_others_write_between_the_parts_of_a_large_deletion_that_is_ordered_twice(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker()
+    alice, bob, other = (new_user(at=broker) for _ in range(3))
+    again = User(alice.ring, other.wire)
+    second = message_of(again)
+    plant(broker, alice)
+    with ThreadPoolExecutor(1) as pool, deleting(broker, alice) as answer:
+        repeated = pool.submit(delete_user, again, second)
+        Story(bob).created()
+        assert left(broker, alice) > 0, "the create was answered while containers were there"
+        answer().expect(204)
+        repeated.result().expect(204)
+    assert left(broker, alice) == 0
+    _assert_forgotten(broker.database_url, alice, set())
+
+
+@both_engines
+def test_no_part_of_a_deletion_takes_more_rows_than_it_may(
+    start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers by their number and by their records; a container goes as a whole all the same."""
+    for name, most in (("_CONTAINERS", 4), ("_RECORDS", 6), ("_ROWS", 5)):
+        monkeypatch.setattr(deletion, name, most)
+    broker = start_broker()
+    alice = new_user(at=broker)
+    for versions in (1, 1, 1, 1, 3, 3, 9):
+        story = Story(alice).created(header=b"{}")
+        for number in range(1, versions):
+            story.tell(alice, story.follow(alice, content=b"%d" % number))
+    parts: list[dict[str, int]] = []
+    end(broker, alice)
+
+    def count(
+        counts: dict[str, int], _: object, cursor: Any, sql: str, each: Any, __: object, many: bool
+    ) -> None:
+        if sql.startswith("DELETE FROM "):
+            name = sql.split()[2]
+            counts[name] = counts.get(name, 0) + (len(each) if many else cursor.rowcount)
+
+    def purge(connection: Connection) -> bool:
+        parts.append({})
+        event.listen(connection, "after_cursor_execute", partial(count, parts[-1]))
+        return deletion.purge_some(connection, alice.ring.userId.bytes)
+
+    while beside(broker, lambda b: b.database.write(purge)):
+        pass
+    assert sum(part.get("records", 0) for part in parts) == 19
+    assert all(part.get("records", 0) <= 6 or part["records"] == 9 for part in parts)
+    assert any(part.get("records", 0) == 9 and part["members"] == 1 for part in parts)
+    assert sum(part.get("events", 0) for part in parts) == 19
+    assert max(part.get("events", 0) for part in parts) == 5
+    assert max(part.get("members", 0) for part in parts) <= 2 * 4
+    admin(broker, "sweep").expect(0)
+    _assert_forgotten(broker.database_url, alice, set())

@@ -1,0 +1,246 @@
+"""Device passes: guesses by strangers do not lock a known device out, and a pass buys few guesses.
+
+Spec: docs/spec/protocol.md, 3 and 5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from scbroker.crypto.seal import random_bytes
+from scbroker.keys import KeyRing
+from tests.kit.brokers import Answer, BrokerProcess, Wire
+from tests.kit.fixtures import StartBroker
+from tests.kit.tables import dump, query
+from tests.kit.writers import User, authorized, store, storing
+
+# Each limit is another number, so that a count shows which one was reached.
+LIMITS: Final = {"guesses": 3, "guesses_user": 5, "guesses_address": 7}
+HOME: Final = "203.0.113.1"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A user, what proves the right passphrase, and a device that had a session."""
+
+    broker: BrokerProcess
+    wire: Wire
+    ring: KeyRing
+    auth: bytes
+
+    @property
+    def device_pass(self) -> bytes:
+        assert self.wire.device_pass is not None
+        return self.wire.device_pass
+
+    def another_pass(self, ring: KeyRing | None = None) -> bytes:
+        """One more pass, of this user or of another."""
+        with Wire(self.broker) as wire:
+            found = wire.log_in(ring or self.ring).device_pass
+            assert found is not None
+            return found
+
+    def guess(
+        self,
+        device_pass: bytes | None = None,
+        *,
+        right: bool = False,
+        address: str = HOME,
+        ring: KeyRing | None = None,
+    ) -> Answer:
+        auth = self.auth if right else random_bytes(32)
+        return self.wire.open_key_file((ring or self.ring).userId, auth, device_pass, address)
+
+    def statuses(self, count: int, device_pass: bytes | None = None, **more: Any) -> list[int]:
+        return [self.guess(device_pass, **more).status for _ in range(count)]
+
+
+@pytest.fixture
+def scene(start_broker: StartBroker) -> Iterator[Scene]:
+    broker, auth = start_broker(trusted_proxies="127.0.0.1", **LIMITS), random_bytes(32)
+    ring = broker.new_user(auth)
+    with Wire(broker) as wire:
+        yield Scene(broker, wire.log_in(ring), ring, auth)
+
+
+def test_guesses_by_strangers_do_not_lock_a_known_device_out(scene: Scene) -> None:
+    """From everywhere, and from the device's own address, as behind one NAT."""
+    for number in range(20):
+        scene.guess(address=f"198.51.100.{number}")
+        scene.guess(address=HOME)
+        scene.guess(address=HOME, ring=KeyRing.generate())
+    assert scene.guess(right=True).expect(429, "throttled").headers["retry-after"]
+    assert scene.guess(right=True, address="198.51.100.99").status == 429, "also from elsewhere"
+    for _ in range(2 * max(LIMITS.values())):
+        scene.guess(scene.device_pass, right=True).expect(200)
+    scene.guess(right=True).expect(429, "throttled")
+
+
+def test_guesses_with_a_pass_are_counted_against_it_and_touch_no_counter_of_strangers(
+    scene: Scene,
+) -> None:
+    one, other = scene.device_pass, scene.another_pass()
+    assert scene.statuses(5, one) == [401] * 3 + [429] * 2
+    scene.guess(one, right=True).expect(429, "throttled")
+    scene.guess(other, right=True).expect(200)
+    assert scene.statuses(4) == [401] * 3 + [429]
+
+
+def test_guesses_with_all_passes_of_a_user_together_are_bounded(scene: Scene) -> None:
+    """Somebody who had sessions once may have collected passes; strangers still have their own limit."""
+    passes = [scene.another_pass() for _ in range(8)]
+    assert [scene.guess(each).status for each in passes] == [401] * 5 + [429] * 3
+    scene.guess(scene.device_pass, right=True).expect(429, "throttled")
+    scene.guess(right=True).expect(200)
+
+
+def test_a_right_guess_with_a_pass_is_taken_out_of_the_count(scene: Scene) -> None:
+    for _ in range(LIMITS["guesses"] - 1):
+        scene.guess(scene.device_pass).expect(401, "credentials")
+    for _ in range(2 * LIMITS["guesses_user"]):
+        scene.guess(scene.device_pass, right=True).expect(200)
+    assert scene.statuses(2, scene.device_pass) == [401, 429]
+
+
+def test_the_count_of_a_pass_begins_anew_when_its_window_ends(scene: Scene) -> None:
+    assert scene.statuses(4, scene.device_pass) == [401] * 3 + [429]
+    query(scene.broker.database_url, "UPDATE guesses SET ends_at = 1")
+    assert scene.statuses(4, scene.device_pass) == [401] * 3 + [429]
+
+
+def test_concurrent_guesses_with_one_pass_are_counted_exactly(scene: Scene) -> None:
+    """The first ones make the counter; a right one among them changes nothing of the others."""
+    device_pass = scene.device_pass
+
+    def guess(_: int) -> int:
+        with Wire(scene.broker) as wire:
+            return wire.open_key_file(scene.ring.userId, random_bytes(32), device_pass).status
+
+    with ThreadPoolExecutor(12) as pool:
+        assert Counter(pool.map(guess, range(24))) == {401: 3, 429: 21}
+
+
+def changed(at: int) -> Callable[[Scene], bytes]:
+    def change(scene: Scene) -> bytes:
+        found = bytearray(scene.device_pass)
+        found[at] ^= 1
+        return bytes(found)
+
+    return change
+
+
+def by_another_key(scene: Scene) -> bytes:
+    device_id = random_bytes(16)
+    message = b"scbroker/1/device-pass\0" + scene.ring.userId.bytes + device_id
+    return device_id + hmac.digest(bytes(32), message, "sha256")
+
+
+WORTHLESS: dict[str, Callable[[Scene], bytes]] = {
+    "another user's": lambda s: s.another_pass(s.broker.new_user()),
+    "made up": lambda _: random_bytes(48),
+    "zeros": lambda _: bytes(48),
+    "by another key": by_another_key,
+    "a nonce": lambda s: s.wire.nonce(),
+    "the first byte changed": changed(0),
+    "the last byte of the id changed": changed(15),
+    "the first byte of the tag changed": changed(16),
+    "the last byte changed": changed(47),
+}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("case", WORTHLESS)
+def test_a_pass_that_is_not_this_users_is_as_none_and_nobody_is_told(
+    scene: Scene, case: str
+) -> None:
+    """The answers are those of a request without a pass, and its guesses count as a stranger's."""
+    worthless = WORTHLESS[case](scene)
+
+    def told(device_pass: bytes | None) -> list[tuple[int, dict[str, str], bytes]]:
+        query(scene.broker.database_url, "DELETE FROM guesses")
+        answers = [scene.guess(device_pass) for _ in range(4)]
+        own = {"date", "retry-after"}
+        return [
+            (each.status, {k: v for k, v in each.headers.items() if k not in own}, each.body[:40])
+            for each in answers
+        ]
+
+    assert told(worthless) == told(None)
+    assert scene.statuses(1, worthless) == [429], "the stranger's counter is used up by both"
+    scene.guess(worthless, right=True).expect(429, "throttled")
+    scene.guess(scene.device_pass, right=True).expect(200)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "malformed", [b"", bytes(47), bytes(49), bytes(100_000), "x" * 48, 7, [0] * 48, True], ids=range(8)
+)  # fmt: skip
+def test_a_malformed_pass_is_invalid_and_is_not_counted(scene: Scene, malformed: object) -> None:
+    before = dump(scene.broker.database_url)["guesses"]
+    path = f"/v1/users/{scene.ring.userId}/key-file/open"
+    body = {"auth": scene.auth, "devicePass": malformed}
+    answer = scene.wire.call("POST", path, body).expect(400, "invalid")
+    assert dump(scene.broker.database_url)["guesses"] == before
+    assert bytes(40) not in answer.body
+
+
+def test_a_pass_of_one_user_does_not_help_with_another(scene: Scene) -> None:
+    auth = random_bytes(32)
+    bob = scene.broker.new_user(auth)
+    of_bob = scene.another_pass(bob)
+    assert scene.statuses(4, of_bob) == [401] * 3 + [429]
+    scene.wire.open_key_file(bob.userId, auth, of_bob, HOME).expect(200)
+    assert scene.statuses(3, scene.device_pass) == [401] * 3
+
+
+def test_a_pass_is_what_the_specification_says_and_nothing_keeps_it(scene: Scene) -> None:
+    key = (scene.broker.directory / "broker.key").read_bytes()
+    passes = {scene.device_pass, *(scene.another_pass() for _ in range(3))}
+    assert len(passes) == 4
+    for each in passes:
+        scene.guess(each).expect(401, "credentials")
+        message = b"scbroker/1/device-pass\0" + scene.ring.userId.bytes + each[:16]
+        assert each[16:] == hmac.new(key, message, hashlib.sha256).digest()
+    kept = repr(dump(scene.broker.database_url)) + scene.broker.log + scene.broker.output
+    for each in passes:
+        for part in (each[:16], each[16:]):
+            assert repr(part)[2:-1] not in kept
+            assert part.hex() not in kept
+
+
+def test_a_pass_is_good_at_every_process_with_the_key_and_after_a_restart(
+    scene: Scene, start_broker: StartBroker
+) -> None:
+    scene.broker.stop()
+    again = start_broker(
+        trusted_proxies="127.0.0.1", api_key=scene.broker.api_key, **LIMITS
+    )  # on the same data
+    with Wire(again) as wire:
+        for _ in range(LIMITS["guesses"]):
+            wire.open_key_file(scene.ring.userId, random_bytes(32), None, HOME).expect(401)
+        wire.open_key_file(scene.ring.userId, scene.auth, None, HOME).expect(429, "throttled")
+        wire.open_key_file(scene.ring.userId, scene.auth, scene.device_pass, HOME).expect(200)
+
+
+def test_a_pass_of_before_a_change_of_credentials_is_good_after_it(scene: Scene) -> None:
+    old = scene.device_pass
+    alice = User(scene.ring, scene.wire)
+    message = authorized(alice, storing(alice, endOtherSessions=True))
+    store(alice, message).expect(204)
+    assert scene.statuses(4) == [401] * 3 + [429]
+    answer = scene.wire.open_key_file(scene.ring.userId, message.auth, old, HOME)
+    answer.expect(200)
+
+
+def test_an_unknown_user_is_answered_alike_whatever_pass_is_sent(scene: Scene) -> None:
+    unknown = KeyRing.generate()
+    for device_pass in (None, scene.device_pass, random_bytes(48)):
+        scene.guess(device_pass, ring=unknown, address="198.51.100.7").expect(401, "credentials")

@@ -1,0 +1,1265 @@
+"""KeyFiles on the broker: replaced and removed by signed orders, with key records or without.
+
+Spec: docs/spec/protocol.md, 3 and 5; keyfile.md, 4; ids.md, 4.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from time import sleep
+from typing import Any, Final
+
+import msgspec
+import pytest
+import sqlalchemy
+from msgspec.structs import replace
+from sqlalchemy.pool import StaticPool
+
+from scbroker.crypto.seal import SigningKey, random_bytes
+from scbroker.crypto.verify import keyed_hash, sha256
+from scbroker.keys import KeyRing
+from scbroker.records.canonical import encode_object
+from scbroker.records.key_record import RETIRED, KeyChain, Signed
+from scbroker.server.broker import ChainCache
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.tables import metadata
+from scbroker.vocabulary import KeyType
+from scbroker.wire import users as u
+from scbroker.wire.codec import SignedObject
+from scbroker.wire.orders import NO_DIGEST, Authorization, KeyFileStoring
+from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
+from tests.kit.fixtures import StartBroker
+from tests.kit.tables import query
+from tests.kit.writers import (
+    MINUTE,
+    OWNER,
+    READER,
+    Grant,
+    Step,
+    Story,
+    User,
+    authorized,
+    chain_of,
+    delete_key_file,
+    delete_user,
+    deletion,
+    key_records,
+    ordered,
+    renewed,
+    rotate,
+    stalled,
+    store,
+    storing,
+)
+from tests.server.conftest import NewUser, Unchanged
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+SIGNING, ENCRYPTION = KeyType.Signing, KeyType.Encryption
+AHEAD: Final = 7 * MINUTE + MINUTE // 2
+
+
+def _state(user: User) -> u.KeyFileState:
+    return user.wire.call("GET", "/v1/key-file").expect(200).message(u.KeyFileState)
+
+
+def _open(user: User, auth: bytes) -> Answer:
+    return user.wire.call("POST", f"/v1/users/{user.id}/key-file/open", {"auth": auth})
+
+
+def _reminder(user: User) -> str:
+    answer = user.wire.call("GET", f"/v1/users/{user.id}/reminder").expect(200)
+    return answer.message(u.ReminderAnswer).reminder
+
+
+def _is_in_session(user: User) -> bool:
+    answer = user.wire.call("GET", "/v1/key-file")
+    if answer.status != 200:
+        answer.expect(401, "session")
+    return answer.status == 200
+
+
+def _without_key_file(user: User) -> User:
+    delete_key_file(user, ordered(user, "delete-key-file")).expect(204)
+    return user
+
+
+# What there is
+
+
+def test_a_registered_user_has_a_key_file_of_generation_1(new_user: NewUser) -> None:
+    ring = KeyRing.generate()
+    alice = new_user()
+    alice.wire.register(ring, key_file=b"registered").expect(201)
+    found = _state(new_user(ring))
+    assert found == u.KeyFileState(hash=sha256(b"registered"), generation=1)
+
+
+def test_the_state_is_the_session_users_own(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    before = _state(bob)
+    store(alice, authorized(alice, storing(alice, generation=7))).expect(204)
+    assert _state(bob) == before
+    assert _state(alice).generation == 7
+    alice.wire.call("GET", "/v1/key-file", Authorization=None).expect(401, "session")
+
+
+# Storing
+
+
+def test_a_key_file_that_is_stored_takes_the_place_of_the_old_one_with_all_that_belongs_to_it(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    old = random_bytes(32)
+    alice = new_user(broker.new_user(old, b"the old one"))
+    message = storing(alice, keyFile=b"the new one", reminder="the cät")
+    assert message.replaces == sha256(b"the old one")
+    store(alice, authorized(alice, message)).expect(204)
+    assert _state(alice) == u.KeyFileState(hash=sha256(b"the new one"), generation=2)
+    opened = _open(alice, message.auth).expect(200).message(u.KeyFileAnswer)
+    assert opened.keyFile == b"the new one"
+    _open(alice, old).expect(401, "credentials")
+    assert _reminder(alice) == "the cät"
+
+
+def test_a_storing_without_reminder_keeps_the_stored_one_and_an_empty_one_removes_it(
+    new_user: NewUser,
+) -> None:
+    alice = new_user()
+    for reminder, expected in (
+        (None, ""), ("one", "one"), (None, "one"), ("two", "two"), ("", ""), (None, ""),
+    ):  # fmt: skip
+        store(alice, authorized(alice, storing(alice, reminder=reminder))).expect(204)
+        assert _reminder(alice) == expected
+    store(alice, authorized(alice, storing(alice, reminder="three"))).expect(204)
+    message = msgspec.to_builtins(authorized(alice, storing(alice)), builtin_types=(bytes,))
+    del message["reminder"]
+    alice.wire.call("PUT", "/v1/key-file", message).expect(204)
+    assert _reminder(alice) == "three"
+    delete_key_file(alice, ordered(alice, "delete-key-file")).expect(204)
+    store(alice, authorized(alice, storing(alice))).expect(204)
+    assert _reminder(alice) == "", "it went with the KeyFile"
+
+
+def test_any_later_generation_is_taken_and_kept(new_user: NewUser) -> None:
+    alice = new_user()
+    for generation in (2, 3, 1000, 2**53 - 1):
+        store(alice, authorized(alice, storing(alice, generation=generation))).expect(204)
+        assert _state(alice).generation == generation
+
+
+def test_a_key_file_has_1_to_65536_bytes_and_a_generation_from_1(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    wrong: tuple[dict[str, Any], ...] = (
+        {"keyFile": b""},
+        {"keyFile": bytes(65_537)},
+        {"generation": 0},
+        {"generation": -1},
+        {"generation": 2**53},
+        {"auth": bytes(31)},
+        {"replaces": bytes(31)},
+        {"reminder": "\0"},
+    )
+    good = authorized(alice, storing(alice, keyFile=bytes(65_536)))
+    with unchanged():
+        for changes in wrong:
+            message = msgspec.to_builtins(good, builtin_types=(bytes,)) | changes
+            alice.wire.call("PUT", "/v1/key-file", message).expect(400, "invalid")
+        store(alice, replace(good, reminder="ä" * 513)).expect(413, "too-large")
+    store(alice, good).expect(204)
+
+
+# Conflicts
+
+
+@dataclass(frozen=True)
+class Next:
+    """What one storing after another changes, and what comes of it."""
+
+    name: str
+    changes: Callable[[KeyFileStoring], dict[str, Any]]
+    taken: bool
+
+
+FOLLOWERS: Final = (
+    Next("the next generation", lambda _: {}, True),
+    Next("a later generation", lambda last: {"generation": last.generation + 5}, True),
+    Next("replaces nothing", lambda _: {"replaces": None}, False),
+    Next("replaces zeros", lambda _: {"replaces": bytes(32)}, False),
+    Next("replaces what was never stored", lambda _: {"replaces": random_bytes(32)}, False),
+    Next("replaces the one before", lambda last: {"replaces": last.replaces}, False),
+    Next("replaces itself", lambda _: {"keyFile": b"x", "replaces": sha256(b"x")}, False),
+    Next("a lower generation", lambda last: {"generation": last.generation - 1}, False),
+    Next("a lower generation with the same bytes",
+         lambda last: {"generation": last.generation - 1, "keyFile": last.keyFile}, False),
+    Next("the same generation with other bytes",
+         lambda last: {"generation": last.generation}, False),
+    Next("the same generation and bytes with another reminder",
+         lambda last: {"generation": last.generation, "keyFile": last.keyFile,
+                       "auth": last.auth, "reminder": "other"}, True),
+    Next("the same generation and bytes with another auth",
+         lambda last: {"generation": last.generation, "keyFile": last.keyFile,
+                       "reminder": last.reminder}, True),
+    Next("the same bytes as of a later generation", lambda last: {"keyFile": last.keyFile}, True),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOLLOWERS, ids=lambda case: case.name)
+def test_a_key_file_follows_the_stored_one_and_is_not_older(
+    new_user: NewUser, unchanged: Unchanged, case: Next
+) -> None:
+    alice = new_user()
+    last = storing(alice, generation=5, reminder="first")
+    store(alice, authorized(alice, last)).expect(204)
+    message = authorized(alice, storing(alice, **case.changes(last)))
+    if case.taken:
+        store(alice, message).expect(204)
+        assert _state(alice).hash == sha256(message.keyFile)
+        assert _reminder(alice) == ("first" if message.reminder is None else message.reminder)
+    else:
+        with unchanged():
+            store(alice, message).expect(409, "conflict")
+
+
+EMPTY: Final = (
+    Next("the last generation again", lambda last: {"generation": last.generation}, True),
+    Next("the last generation with the last bytes",
+         lambda last: {"generation": last.generation, "keyFile": last.keyFile}, True),
+    Next("a later generation", lambda _: {}, True),
+    Next("a lower generation", lambda last: {"generation": last.generation - 1}, False),
+    Next("replaces the one that was deleted", lambda last: {"replaces": sha256(last.keyFile)}, False),
+    Next("replaces zeros", lambda _: {"replaces": bytes(32)}, False),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", EMPTY, ids=lambda case: case.name)
+def test_after_a_deletion_a_key_file_replaces_nothing_and_is_not_older(
+    new_user: NewUser, unchanged: Unchanged, case: Next
+) -> None:
+    alice = new_user()
+    last = storing(alice, generation=5)
+    store(alice, authorized(alice, last)).expect(204)
+    message = authorized(_without_key_file(alice), storing(alice, **case.changes(last)))
+    if case.taken:
+        store(alice, message).expect(204)
+        _open(alice, message.auth).expect(200)
+    else:
+        with unchanged():
+            store(alice, message).expect(409, "conflict")
+
+
+def test_of_two_storings_at_once_exactly_one_wins(new_user: NewUser) -> None:
+    alice = new_user()
+    sessions = [alice, *(new_user(alice.ring) for _ in range(3))]
+    for _ in range(5):
+        messages = [authorized(user, storing(user)) for user in sessions]
+        with ThreadPoolExecutor(len(sessions)) as pool:
+            answers = list(pool.map(store, sessions, messages))
+        assert sorted(answer.status for answer in answers) == [204, 409, 409, 409]
+        [winner] = [m for m, a in zip(messages, answers, strict=True) if a.status == 204]
+        assert _state(alice).hash == sha256(winner.keyFile)
+        _open(alice, winner.auth).expect(200)
+
+
+def test_of_two_rotations_at_once_one_publishes_its_keys_and_the_other_nothing(
+    new_user: NewUser,
+) -> None:
+    alice = new_user()
+    sessions = [alice, *(new_user(alice.ring) for _ in range(3))]
+    new = [renewed(user) for user in sessions]
+    messages = [
+        authorized(user, storing(user, keyRecords=records))
+        for user, (_, records) in zip(sessions, new, strict=True)
+    ]
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        answers = list(pool.map(store, sessions, messages))
+    # Who was late is told so, or that their order is of a key that is retired now.
+    assert sorted(answer.status for answer in answers)[0] == 204
+    assert {answer.code for answer in answers if answer.status != 204} <= {"conflict", "challenge"}
+    [winner] = [n for n, answer in enumerate(answers) if answer.status == 204]
+    new[winner][0].ring.check_chain(chain_of(alice))
+
+
+def test_the_same_storing_sent_by_many_at_once_happens_once(new_user: NewUser) -> None:
+    alice = new_user()
+    message = authorized(alice, storing(alice, keyRecords=renewed(alice)[1]))
+    sessions = [new_user(alice.ring) for _ in range(4)]
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        answers = list(pool.map(lambda user: store(user, message), sessions))
+    assert {answer.status for answer in answers} == {204}
+    assert len(chain_of(alice).records) == 6
+
+
+# Orders
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Alice with signing keys 0 (retired), 1 (active) and 2 (the latest); Bob; and what Alice does."""
+
+    alice: User
+    bob: User
+    act: Act
+    digest: bytes
+    send: Callable[[Authorization], Answer]
+
+    def order(self, **changes: Any) -> Authorization:
+        """The right order, but for these changes."""
+        digest = changes.pop("digest", self.digest)
+        return ordered(self.alice, changes.pop("action", self.act.action), digest, **changes)
+
+    def signed(self, body: bytes) -> Authorization:
+        return Authorization(order=body, signature=self.alice.ring.signing[-1].sign("order", body))
+
+
+@dataclass(frozen=True)
+class Act:
+    """One of the acts that take an order."""
+
+    action: str
+    others: tuple[str, ...]
+
+
+ACTS: Final = (
+    Act("store-key-file", ("delete-key-file", "delete-user")),
+    Act("delete-key-file", ("store-key-file", "delete-user")),
+    Act("delete-user", ("store-key-file", "delete-key-file")),
+)
+Faults = Mapping[str, Callable[[Scene], Authorization]]
+
+
+def _nonce(user: User, expires_in: int) -> bytes:
+    """A nonce that the broker could have made."""
+    fresh = random_bytes(16) + (clock() + expires_in).to_bytes(8, "big")
+    broker = user.wire.broker
+    assert isinstance(broker, BrokerProcess)
+    key = (broker.directory / "broker.key").read_bytes()
+    return fresh + keyed_hash(key, "nonce", fresh)[:24]
+
+
+def _used_by_a_log_in(scene: Scene) -> bytes:
+    nonce = scene.bob.wire.nonce()
+    request = scene.bob.wire.log_in_request(scene.bob.ring, nonce)
+    scene.bob.wire.call("POST", "/v1/sessions", request).expect(201)
+    return nonce
+
+
+def _used_by_an_order(scene: Scene) -> bytes:
+    nonce = scene.bob.wire.nonce()
+    store(scene.bob, authorized(scene.bob, storing(scene.bob), nonce=nonce)).expect(204)
+    return nonce
+
+
+def _prolonged(scene: Scene) -> bytes:
+    nonce = bytearray(scene.alice.wire.nonce())
+    nonce[21] ^= 1
+    return bytes(nonce)
+
+
+def _flipped(good: Authorization, position: int) -> Authorization:
+    signature = bytearray(good.signature)
+    signature[position] ^= 1
+    return replace(good, signature=bytes(signature))
+
+
+def _statement(scene: Scene, label: str) -> Authorization:
+    """A log-in where an order should be."""
+    alice = scene.alice
+    body = encode_object(u.Statement(alice.wire.broker.origin, alice.name, 2, alice.wire.nonce()))
+    return Authorization(order=body, signature=alice.ring.signing[-1].sign(label, body))
+
+
+def _long_nonce_form(scene: Scene) -> Authorization:
+    body = scene.order().order
+    assert body.count(b"\xc4\x30") == 1
+    return scene.signed(body.replace(b"\xc4\x30", b"\xc5\0\x30"))
+
+
+FAULTS: Faults = {
+    "for another broker": lambda s: s.order(origin="https://broker.example:443"),
+    "for this broker under another name": lambda s: s.order(origin=s.alice.wire.broker.url),
+    "for no broker": lambda s: s.order(origin=""),
+    "another user's": lambda s: ordered(s.bob, s.act.action, s.digest),
+    "another user's name, signed with the own key": lambda s: s.order(fingerprint=s.bob.name),
+    "the own name, signed with another user's key":
+        lambda s: s.order(signed_by=s.bob.ring.signing[0]),
+    "a fingerprint with the same id":
+        lambda s: s.order(fingerprint=s.alice.name[:31] + bytes([s.alice.name[31] ^ 1])),
+    "a key that was never published": lambda s: s.order(keyIndex=3),
+    "an active key that is not the latest":
+        lambda s: s.order(keyIndex=1, signed_by=s.alice.ring.signing[1]),
+    "a retired key": lambda s: s.order(keyIndex=0, signed_by=s.alice.ring.signing[0]),
+    "the latest key's index, signed with a retired key":
+        lambda s: s.order(signed_by=s.alice.ring.signing[0]),
+    "another index, signed with the latest key": lambda s: s.order(keyIndex=1),
+    "the next action": lambda s: s.order(action=s.act.others[0]),
+    "the other action": lambda s: s.order(action=s.act.others[1]),
+    "an unknown action": lambda s: s.order(action="delete-everything"),
+    "no action": lambda s: s.order(action=""),
+    "any digest": lambda s: s.order(digest=random_bytes(32)),
+    "the digest of nothing, or of something where there is nothing":
+        lambda s: s.order(digest=bytes(32) if s.digest != NO_DIGEST else b"\x01" + bytes(31)),
+    "a nonce of random bytes": lambda s: s.order(nonce=random_bytes(48)),
+    "a nonce of zeros": lambda s: s.order(nonce=bytes(48)),
+    "a nonce made to last longer": lambda s: s.order(nonce=_prolonged(s)),
+    "an expired nonce": lambda s: s.order(nonce=_nonce(s.alice, -1)),
+    "a nonce that a log-in has used": lambda s: s.order(nonce=_used_by_a_log_in(s)),
+    "a nonce that another user's order has used": lambda s: s.order(nonce=_used_by_an_order(s)),
+    "signed as a log-in": lambda s: s.order(label="session"),
+    "signed as a key record": lambda s: s.order(label="key-record"),
+    "a log-in": lambda s: _statement(s, "session"),
+    "a log-in, signed as an order": lambda s: _statement(s, "order"),
+    "a broken Ed25519 signature": lambda s: _flipped(s.order(), 0),
+    "a broken ML-DSA signature": lambda s: _flipped(s.order(), -1),
+    "another order's signature":
+        lambda s: replace(s.order(), signature=s.order().signature),
+    "a byte behind the end": lambda s: s.signed(s.order().order + b"\0"),
+    "a byte too few": lambda s: s.signed(s.order().order[:-1]),
+    "another format version": lambda s: s.signed(b"\x02" + s.order().order[1:]),
+    "not the shortest form": _long_nonce_form,
+    "no bytes": lambda s: s.signed(b""),
+    "the longest bytes": lambda s: s.signed(s.order().order.ljust(1024, b"\0")),
+    "too long an origin": lambda s: s.order(origin="http://" + "x" * 506),
+}  # fmt: skip
+
+
+@pytest.fixture(params=ACTS, ids=lambda act: act.action)
+def scene(request: pytest.FixtureRequest, broker: BrokerProcess, new_user: NewUser) -> Scene:
+    act: Act = request.param
+    alice = rotate(broker.database_url, new_user(), (SIGNING, 0), signing=2)
+    message, leaving = storing(alice), deletion(alice)
+
+    def send(authorization: Authorization) -> Answer:
+        if act.action == "store-key-file":
+            return store(alice, replace(message, authorization=authorization))
+        if act.action == "delete-key-file":
+            return delete_key_file(alice, authorization)
+        return delete_user(alice, replace(leaving, authorization=authorization))
+
+    digests = {"store-key-file": message.digest, "delete-user": leaving.digest}
+    return Scene(alice, new_user(), act, digests.get(act.action, NO_DIGEST), send)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_whatever_is_wrong_with_an_order_is_a_challenge_and_changes_nothing(
+    scene: Scene, unchanged: Unchanged, subtests: pytest.Subtests
+) -> None:
+    spoiled = {name: make(scene) for name, make in FAULTS.items()}
+    with unchanged():
+        for name, authorization in spoiled.items():
+            with subtests.test(name):
+                scene.send(authorization).expect(401, "challenge")
+    scene.send(scene.order()).expect(204)
+
+
+def test_an_order_of_more_than_1024_bytes_is_invalid_and_changes_nothing(
+    scene: Scene, unchanged: Unchanged
+) -> None:
+    long = scene.signed(scene.order().order.ljust(1025, b"\0"))
+    with unchanged():
+        scene.send(long).expect(400, "invalid")
+
+
+def test_all_refused_orders_are_one_answer(scene: Scene) -> None:
+    faults = ("another user's", "a retired key", "any digest", "an expired nonce", "no bytes")
+    answers = [scene.send(FAULTS[name](scene)) for name in faults]
+    assert len({answer.body for answer in answers}) == 1
+
+
+def test_an_order_is_good_over_a_nonce_that_runs_out_soon(scene: Scene) -> None:
+    scene.send(scene.order(nonce=_nonce(scene.alice, MINUTE))).expect(204)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_an_order_is_for_each_of_the_brokers_origins(start_broker: StartBroker) -> None:
+    broker = start_broker(origins="https://a.example,https://b.example:8443")
+    with Wire(broker) as wire:
+        alice = User(broker.new_user(), wire)
+        request = wire.log_in_request(alice.ring, origin="https://a.example:443")
+        answer = wire.call("POST", "/v1/sessions", request).expect(201)
+        wire.token = answer.message(u.Session).token
+        for origin, status in (
+            ("https://a.example:443", 204),
+            ("https://b.example:8443", 204),
+            ("https://a.example", 401),
+            (broker.origin, 401),
+        ):
+            message = authorized(alice, storing(alice), origin=origin)
+            assert store(alice, message).status == status, origin
+
+
+def test_without_an_order_a_token_stores_and_deletes_nothing(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    """What a stolen token comes to."""
+    alice, thief = new_user(), new_user()
+    message = authorized(thief, storing(alice))
+    with unchanged():
+        store(alice, message).expect(401, "challenge")
+        unsigned = msgspec.to_builtins(message, builtin_types=(bytes,))
+        del unsigned["authorization"]
+        alice.wire.call("PUT", "/v1/key-file", unsigned).expect(400, "invalid")
+        for path in ("/v1/key-file/deletion", f"/v1/users/{alice.id}/deletion"):
+            alice.wire.call("POST", path, {}).expect(400, "invalid")
+        theirs = ordered(thief, "delete-key-file")
+        delete_key_file(alice, theirs).expect(401, "challenge")
+        delete_user(alice, deletion(thief)).expect(401, "challenge")
+    assert _is_in_session(alice)
+
+
+def test_an_order_without_a_token_stores_and_deletes_no_key_file(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice, bob = new_user(), new_user()
+    message = authorized(alice, storing(alice))
+    order = ordered(alice, "delete-key-file")
+    with unchanged():
+        # With somebody else's it is an order of another user.
+        store(User(alice.ring, bob.wire), message).expect(401, "challenge")
+        delete_key_file(User(alice.ring, bob.wire), order).expect(401, "challenge")
+        alice.wire.token = None
+        store(alice, message).expect(401, "session")
+        delete_key_file(alice, order).expect(401, "session")
+
+
+def _records(user: User) -> list[SignedObject]:
+    return [SignedObject.of(signed) for signed in renewed(user)[1]]
+
+
+# What is sent in place of what was signed for, by field.
+SWAPPED: Final[Mapping[str, tuple[Callable[[KeyFileStoring], Any], ...]]] = {
+    "keyFile": (lambda m: m.keyFile + b"\0", lambda m: m.keyFile[:-1], lambda _: b"\0"),
+    "generation": (lambda m: m.generation + 1, lambda m: m.generation - 1, lambda _: 2**53 - 1),
+    "auth": (lambda _: random_bytes(32), lambda m: m.keyFile[:32]),
+    "reminder": (lambda _: None, lambda m: f"{m.reminder}x", lambda _: "other"),
+    "replaces": (lambda _: None, lambda _: bytes(32), lambda _: random_bytes(32)),
+    "keyRecords": (
+        lambda _: [],
+        lambda m: m.keyRecords[:-1],
+        lambda m: m.keyRecords[::-1],
+        lambda m: [*m.keyRecords, m.keyRecords[-1]],
+        lambda m: [replace(m.keyRecords[0], body=m.keyRecords[1].body), *m.keyRecords[1:]],
+    ),
+    "endOtherSessions": (lambda _: True,),
+}
+
+
+def test_an_order_is_for_every_field_of_the_storing_as_it_was_signed(
+    new_user: NewUser, unchanged: Unchanged, subtests: pytest.Subtests
+) -> None:
+    assert SWAPPED.keys() | {"authorization"} == {
+        info.name for info in msgspec.structs.fields(KeyFileStoring)
+    }
+    alice = new_user()
+    new_user(alice.ring)  # a session to be ended, or not
+    good = authorized(
+        alice, storing(alice, generation=5, reminder="cat", keyRecords=renewed(alice)[1])
+    )
+    with unchanged():
+        for name, others in SWAPPED.items():
+            for number, other in enumerate(others):
+                with subtests.test(f"{name} {number}"):
+                    changed = replace(good, **{name: other(good)})
+                    store(alice, changed).expect(401, "challenge")
+    store(alice, good).expect(204)
+
+
+@pytest.mark.parametrize(
+    "signed, sent",
+    [
+        ({"reminder": None}, {"reminder": ""}),
+        ({"reminder": ""}, {"reminder": None}),
+        ({"replaces": None}, {"replaces": bytes(32)}),
+        ({"replaces": bytes(32)}, {"replaces": None}),
+        ({"endOtherSessions": True}, {"endOtherSessions": False}),
+        ({"keyRecords": []}, {"keyRecords": "of the user"}),
+        ({"keyFile": b"ab", "auth": b"c" * 32}, {"keyFile": b"abc", "auth": b"c" * 32}),
+    ],
+    ids=str,
+)
+def test_what_is_not_there_differs_from_what_is_empty(
+    new_user: NewUser, unchanged: Unchanged, signed: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    alice = _without_key_file(new_user())
+    good = authorized(alice, replace(storing(alice), **signed))
+    if "keyRecords" in sent:
+        sent = {"keyRecords": _records(alice)}
+    with unchanged():
+        store(alice, replace(good, **sent)).expect(401, "challenge")
+
+
+# The same again
+
+
+def test_a_storing_that_happened_is_answered_as_before_and_changes_nothing(
+    broker: BrokerProcess, new_user: NewUser, unchanged: Unchanged
+) -> None:
+    """Its nonce is spent, and its key retired by its own key records."""
+    alice, other = new_user(), new_user()
+    message = authorized(
+        alice, storing(alice, keyRecords=renewed(alice)[1], reminder="r", endOtherSessions=True)
+    )
+    store(alice, message).expect(204)
+    query(broker.database_url, "DELETE FROM nonces")
+    orders = (
+        message.authorization,
+        ordered(other, "delete-user"),
+        Authorization(order=b"", signature=bytes(3373)),
+    )
+    with unchanged():
+        for order in orders:
+            store(alice, replace(message, authorization=order)).expect(204)
+            store(alice, replace(message, authorization=order, replaces=None)).expect(204)
+
+
+def test_a_storing_that_happened_is_known_after_its_nonce_ran_out(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    message = authorized(alice, storing(alice), nonce=_nonce(alice, MINUTE // 120))
+    store(alice, message).expect(204)
+    sleep(0.5)
+    with unchanged():
+        store(alice, message).expect(204)
+
+
+def test_a_storing_that_something_followed_is_not_carried_out_again(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    first = authorized(alice, storing(alice))
+    store(alice, first).expect(204)
+    store(alice, authorized(alice, storing(alice))).expect(204)
+    with unchanged():
+        assert store(alice, first).code in {"conflict", "challenge"}
+        signed_anew = authorized(alice, first)
+        store(alice, signed_anew).expect(409, "conflict")
+
+
+def test_a_storing_is_not_carried_out_again_once_its_key_file_was_deleted(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = _without_key_file(new_user())
+    first = authorized(alice, storing(alice))
+    assert first.replaces is None
+    store(alice, first).expect(204)
+    _without_key_file(alice)
+    with unchanged():
+        store(alice, first).expect(401, "challenge")
+
+
+def test_what_differs_from_the_stored_in_anything_needs_an_order(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    """Or a token would tell whether a guess at `auth` is right, and change what it pleases."""
+    alice = new_user()
+    new, records = renewed(alice)
+    last = authorized(alice, storing(alice, reminder="r", keyRecords=records))
+    store(alice, last).expect(204)
+    mine = [SignedObject.of(signed) for signed in records]
+    changes: tuple[dict[str, Any], ...] = (
+        {"auth": random_bytes(32)},
+        {"auth": random_bytes(32), "reminder": None},
+        {"reminder": ""},
+        {"reminder": "R"},
+        {"keyFile": last.keyFile + b"\0"},
+        {"generation": last.generation + 1},
+        {"keyRecords": mine[:-1]},
+        {"keyRecords": mine[::-1]},
+        {"keyRecords": [mine[0]]},
+        {"keyRecords": [*mine, *mine]},
+        {"keyRecords": [*mine[:-1], replace(mine[-1], signature=mine[0].signature)]},
+    )
+    with unchanged():
+        for change in changes:
+            store(alice, replace(last, **change)).expect(401, "challenge")
+        # The whole chain is the end of the chain.
+        whole = [SignedObject.of(signed) for signed in chain_of(new).records]
+        for keys in ([], mine[1:], whole):
+            store(alice, replace(last, keyRecords=keys)).expect(204)
+        # Without a reminder the stored one is to stay, as it does.
+        store(alice, replace(last, reminder=None)).expect(204)
+
+
+# Key records
+
+
+def test_a_rotation_publishes_the_new_keys_and_retires_the_old_ones(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), new_user()
+    new, records = renewed(alice)
+    assert len(records) == 4
+    store(alice, authorized(alice, storing(alice, keyRecords=records))).expect(204)
+    chain = chain_of(User(new.ring, bob.wire))
+    assert list(chain.records[2:]) == records
+    new.ring.check_chain(chain)
+    found = query(
+        broker.database_url,
+        "SELECT chain_length, encryption_index FROM users WHERE id = ?",
+        alice.ring.userId.bytes,
+    )
+    assert found == [(6, 1)]
+    again, records = renewed(new)
+    store(new, authorized(new, storing(new, keyRecords=records))).expect(204)
+    assert chain_of(again).latest(ENCRYPTION).index == 2
+    again.ring.check_chain(chain_of(again))
+
+
+def test_from_a_rotation_on_the_old_signing_key_is_refused_for_everything(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    new, records = renewed(alice)
+    store(alice, authorized(alice, storing(alice, keyRecords=records))).expect(204)
+    with unchanged():
+        # The retirement is dated ahead: at these times the key was good, and is refused all the same.
+        for time in (story.head.time, clock(), clock() + 4 * MINUTE):
+            request = story.follow(alice, content=b"x", time=time)
+            story.send(alice, request).expect(422, "rejected")
+        other = Story(alice)
+        other.send(alice, other.begin()).expect(422, "rejected")
+        request_to_log_in = alice.wire.log_in_request(alice.ring)
+        alice.wire.call("POST", "/v1/sessions", request_to_log_in).expect(401, "challenge")
+        store(alice, authorized(alice, storing(alice))).expect(401, "challenge")
+        delete_user(alice).expect(401, "challenge")
+    story.tell(new, story.follow(new, content=b"x"))
+    new.wire.log_in(new.ring)
+    store(new, authorized(new, storing(new))).expect(204)
+
+
+def test_from_a_rotation_on_grants_go_to_the_new_encryption_key_alone(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice, bob = new_user(), new_user()
+    old = Story(alice).created({alice: OWNER, bob: READER})
+    story = Story(alice).created()
+    new, records = renewed(bob)
+    store(bob, authorized(bob, storing(bob, keyRecords=records))).expect(204)
+    with unchanged():
+        for box in (old, story):
+            stale = box.follow(alice, grants={alice: OWNER, bob: READER})
+            box.send(alice, stale).expect(409, "stale-keys")
+            later = box.follow(alice, grants={alice: OWNER, new: Grant(READER, key_index=2)})
+            box.send(alice, later).expect(409, "stale-keys")
+    for box in (old, story):
+        box.tell(alice, box.follow(alice, grants={alice: OWNER, new: READER}))
+
+
+def test_a_rotation_of_one_type_leaves_the_other_as_it_is(new_user: NewUser) -> None:
+    alice = new_user()
+    for kind in (SIGNING, ENCRYPTION):
+        fresh = alice.ring.next(alice.ring.generation + 1, fresh=True)
+        ring = (
+            KeyRing(fresh.generation, fresh.signing, alice.ring.encryption)
+            if kind is SIGNING
+            else KeyRing(fresh.generation, alice.ring.signing, fresh.encryption)
+        )
+        records = ring.next_records(chain_of(alice), clock())
+        store(alice, authorized(alice, storing(alice, keyRecords=records))).expect(204)
+        alice = User(ring, alice.wire)
+        ring.check_chain(chain_of(alice))
+    latest = [chain_of(alice).latest(kind).index for kind in (SIGNING, ENCRYPTION)]
+    assert latest == [1, 1]
+
+
+def _extended(ring: KeyRing, *kinds: KeyType) -> KeyRing:
+    """The KeyRing with another key of each of these types, of which one may come twice."""
+    for kind in kinds:
+        new = KeyRing.generate()
+        if kind is SIGNING:
+            ring = KeyRing(ring.generation, (*ring.signing, *new.signing), ring.encryption)
+        else:
+            ring = KeyRing(ring.generation, ring.signing, (*ring.encryption, *new.encryption))
+    return ring
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "introduced, retired, taken",
+    [
+        (0, AHEAD, True),
+        (-4.9 * MINUTE, AHEAD, True),
+        (4.9 * MINUTE, AHEAD, True),
+        (0, 5.1 * MINUTE, True),
+        (0, 9.9 * MINUTE, True),
+        (-5.1 * MINUTE, AHEAD, False),
+        (5.1 * MINUTE, AHEAD, False),
+        (AHEAD, AHEAD, False),
+        (-1_000_000 * MINUTE, AHEAD, False),
+        (25 * MINUTE, AHEAD, False),
+        (0, 4.9 * MINUTE, False),
+        (0, 0, False),
+        (0, -AHEAD, False),
+        (0, 10.1 * MINUTE, False),
+        (0, 25 * MINUTE, False),
+        (0, 1_000_000 * MINUTE, False),
+    ],
+)
+def test_key_records_are_dated_as_the_spec_says_by_the_brokers_clock(
+    new_user: NewUser, unchanged: Unchanged, introduced: float, retired: float, taken: bool
+) -> None:
+    alice = new_user()
+    ring, now = _extended(alice.ring, ENCRYPTION), clock()
+    steps = (
+        Step(ENCRYPTION, 1, time=now + int(introduced)),
+        Step(ENCRYPTION, 0, RETIRED, time=now + int(retired)),
+    )
+    records = key_records(ring, chain_of(alice), *steps)
+    message = authorized(alice, storing(alice, keyRecords=records))
+    if taken:
+        store(alice, message).expect(204)
+        return
+    before = _state(alice)
+    with unchanged():
+        answer = store(alice, message)
+        # A retirement before the introduction breaks a rule besides.
+        assert (answer.status, answer.code) == (422, "clock" if retired > -AHEAD else "rejected")
+    assert _state(alice) == before
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Key records that the broker has to refuse by the rules of ids.md, 4."""
+
+    name: str
+    make: Callable[[Keys], list[Signed]]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Alice's published keys, and a KeyRing with two encryption keys and a signing key more; Bob."""
+
+    ring: KeyRing
+    chain: KeyChain
+    bob: User
+
+    def behind(self, *steps: Step) -> list[Signed]:
+        return key_records(self.ring, self.chain, *steps)
+
+    @property
+    def one(self) -> Signed:
+        """What would be taken."""
+        return self.behind(NEW)[0]
+
+    def resigned(self, key: SigningKey, label: str = "key-record") -> list[Signed]:
+        body = self.one.body
+        return [Signed(body, key.sign(label, body))]
+
+
+def _retiring(kind: KeyType, index: int) -> Step:
+    return Step(kind, index, RETIRED, clock() + AHEAD)
+
+
+def _flipped_record(signed: Signed) -> Signed:
+    return Signed(signed.body, signed.signature[:-1] + bytes([signed.signature[-1] ^ 1]))
+
+
+def _lengthened(k: Keys) -> list[Signed]:
+    body = k.one.body + b"\0"
+    return [Signed(body, k.ring.signing[0].sign("key-record", body))]
+
+
+NEW: Final = Step(ENCRYPTION, 1)
+BROKEN: Final = (
+    Broken("signed with the new key", lambda k: k.resigned(k.ring.signing[1])),
+    Broken("signed with another user's key", lambda k: k.resigned(k.bob.ring.signing[0])),
+    Broken("signed as an order", lambda k: k.resigned(k.ring.signing[0], "order")),
+    Broken("a broken ML-DSA signature", lambda k: [_flipped_record(k.one)]),
+    Broken("a sequence left out", lambda k: k.behind(NEW, Step(ENCRYPTION, 2))[1:]),
+    Broken("out of order", lambda k: k.behind(NEW, Step(ENCRYPTION, 2))[::-1]),
+    Broken("one record twice", lambda k: [k.one] * 2),
+    Broken("a record that is stored", lambda k: [k.chain.records[1], k.one]),
+    Broken("another user's record",
+           lambda k: key_records(_extended(k.bob.ring, ENCRYPTION), chain_of(k.bob), NEW)),
+    Broken("an index left out", lambda k: k.behind(Step(ENCRYPTION, 2))),
+    Broken("an index that is taken", lambda k: k.behind(Step(ENCRYPTION, 0))),
+    Broken("a key introduced for a second time",
+           lambda k: key_records(KeyRing(1, k.ring.signing, k.ring.encryption[:1] * 2), k.chain, NEW)),
+    Broken("the last signing key retired", lambda k: k.behind(_retiring(SIGNING, 0))),
+    Broken("the last encryption key retired", lambda k: k.behind(_retiring(ENCRYPTION, 0))),
+    Broken("retired before another is introduced", lambda k: k.behind(_retiring(ENCRYPTION, 0), NEW)),
+    Broken("an unknown key retired", lambda k: k.behind(NEW, _retiring(ENCRYPTION, 2))),
+    Broken("a key retired twice", lambda k: k.behind(NEW, *[_retiring(ENCRYPTION, 0)] * 2)),
+    Broken("no bytes", lambda _: [Signed(b"", bytes(3373))]),
+    Broken("a good one, then bytes that are none",
+           lambda k: [k.one, Signed(b"\x01\x98", bytes(3373))]),
+    Broken("a byte behind the end", _lengthened),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_key_records_that_break_a_rule_are_rejected_and_leave_the_old_key_file(
+    new_user: NewUser, unchanged: Unchanged, subtests: pytest.Subtests
+) -> None:
+    alice, bob = new_user(), new_user()
+    ring = _extended(alice.ring, SIGNING, ENCRYPTION, ENCRYPTION)
+    keys, base = Keys(ring, chain_of(alice), bob), storing(alice)
+    before = _state(alice)
+    with unchanged():
+        for case in BROKEN:
+            with subtests.test(case.name):
+                objects = [SignedObject.of(signed) for signed in case.make(keys)]
+                message = authorized(alice, replace(base, keyRecords=objects))
+                store(alice, message).expect(422, "rejected")
+    assert _state(alice) == before
+    good = [SignedObject.of(keys.one)]
+    store(alice, authorized(alice, replace(base, keyRecords=good))).expect(204)
+
+
+def test_at_most_eight_key_records_come_in_one_request(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    ring = _extended(alice.ring, *[ENCRYPTION] * 9)
+    steps = [Step(ENCRYPTION, index) for index in range(1, 10)]
+    records = key_records(ring, chain_of(alice), *steps)
+    with unchanged():
+        message = authorized(alice, storing(alice, keyRecords=records))
+        store(alice, message).expect(400, "invalid")
+    store(alice, authorized(alice, storing(alice, keyRecords=records[:8]))).expect(204)
+    assert chain_of(alice).latest(ENCRYPTION).index == 8
+
+
+def test_the_longest_storing_fits_into_a_message(new_user: NewUser) -> None:
+    alice = new_user()
+    ring = _extended(alice.ring, *[SIGNING] * 8)
+    steps = [Step(SIGNING, index) for index in range(1, 9)]
+    message = storing(
+        alice, keyFile=bytes(65_536), reminder="x" * 1024,
+        keyRecords=key_records(ring, chain_of(alice), *steps),
+    )  # fmt: skip
+    store(alice, authorized(alice, message)).expect(204)
+
+
+def test_a_key_file_that_is_a_conflict_takes_its_key_records_with_it(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    _, records = renewed(alice)
+    with unchanged():
+        for changes in ({"replaces": random_bytes(32)}, {"generation": 1}):
+            message = authorized(alice, storing(alice, keyRecords=records, **changes))
+            store(alice, message).expect(409, "conflict")
+    assert len(chain_of(alice).records) == 2
+
+
+# Sessions
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ended", "kept"])
+def test_a_storing_ends_the_other_sessions_if_it_says_so_and_no_others(
+    new_user: NewUser, ends: bool
+) -> None:
+    alice, bob = new_user(), new_user()
+    others = [new_user(alice.ring) for _ in range(3)]
+    message = authorized(alice, storing(alice, endOtherSessions=ends))
+    store(alice, message).expect(204)
+    assert [_is_in_session(user) for user in others] == [not ends] * 3
+    assert _is_in_session(alice)
+    assert _is_in_session(bob)
+    again = new_user(alice.ring)
+    store(alice, message).expect(204)
+    assert _is_in_session(again), "nothing happens for a second time"
+
+
+# A retirement and what comes at the same time
+
+
+def test_no_record_is_stored_after_the_retirement_of_the_key_that_signed_it(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """Seen from outside: one reader looks at both all the time, each time in one snapshot."""
+    alice = new_user()
+    look = _Looking(broker.database_url, alice)
+    for number in range(3):
+        writers = [new_user(alice.ring) for _ in range(3)]
+        stories = [Story(user).created() for user in writers]
+        new, records = renewed(alice)
+        message = authorized(alice, storing(alice, keyRecords=records))
+        ready = threading.Barrier(len(writers) + 1)
+
+        def write(story: Story, ready: threading.Barrier = ready) -> Answer:
+            """As many records as are taken; gives the first refusal."""
+            ready.wait()
+            while True:
+                request = story.follow(story.creator, content=random_bytes(8))
+                answer = story.send(story.creator, request)
+                if answer.status != 201:
+                    return answer
+                story.records.append(story._drafts[request.record.body][0])
+
+        with ThreadPoolExecutor(len(stories) + 1) as pool:
+            writing = [pool.submit(write, story) for story in stories]
+            seen = pool.submit(look.at_the_first_chain_of, 6 + 4 * number)
+            ready.wait()
+            sleep(0.05)
+            store(alice, message).expect(204)
+            for answer in writing:
+                answer.result().expect(422, "rejected")
+        last = {story.id: story.head.version for story in stories}
+        assert {box: seen.result()[box] for box in last} == last
+        alice = new
+
+
+@dataclass(frozen=True)
+class _Looking:
+    url: str
+    user: User
+
+    def at_the_first_chain_of(self, length: int) -> dict[bytes, int]:
+        """The versions of all containers when this user's chain is first seen to be of this length."""
+        while True:
+            rows = query(
+                self.url,
+                "SELECT u.chain_length, c.id, c.version FROM users u, containers c "
+                "WHERE u.id = ? AND c.creator_id = u.id",
+                self.user.ring.userId.bytes,
+            )
+            if rows and rows[0][0] >= length:
+                return {bytes(row[1]): row[2] for row in rows}
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_record_under_way_comes_before_the_retirement_that_waits_for_it(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, writer = (user := new_user()), new_user(user.ring)
+    story = Story(writer)
+    message = authorized(alice, storing(alice, keyRecords=renewed(alice)[1]))
+    request = story.begin()
+    with ThreadPoolExecutor(2) as pool, stalled(broker.database_url, "records") as wait_for:
+        writing = pool.submit(story.send, writer, request)
+        wait_for(1)
+        retiring = pool.submit(store, alice, message)
+        wait_for(2)
+        assert not retiring.done()
+        assert len(chain_of(new_user(alice.ring)).records) == 2
+    writing.result().expect(201)
+    retiring.result().expect(204)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_retirement_under_way_comes_before_what_waits_for_it(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """A record, a log-in, an order and the deletion of the user, each signed with the old key."""
+    alice = new_user()
+    sessions = [new_user(alice.ring) for _ in range(5)]
+    story = Story(alice).created()
+    message = authorized(alice, storing(alice, keyRecords=renewed(alice)[1]))
+    acts: list[tuple[Callable[[], Answer], str]] = [
+        (lambda: story.send(sessions[0], story.follow(alice, content=b"x")), "rejected"),
+        (lambda: _create(sessions[1], alice), "rejected"),
+        (lambda: sessions[2].wire.call("POST", "/v1/sessions", log_in), "challenge"),
+        (lambda: delete_key_file(sessions[3], forget), "challenge"),
+        (lambda: delete_user(sessions[4], leave), "challenge"),
+    ]
+    log_in = alice.wire.log_in_request(alice.ring)
+    forget, leave = ordered(alice, "delete-key-file"), deletion(alice)
+    with ThreadPoolExecutor(6) as pool, stalled(broker.database_url, "key_records") as wait_for:
+        retiring = pool.submit(store, alice, message)
+        wait_for(1)
+        late = [pool.submit(act) for act, _ in acts]
+        wait_for(1 + len(acts))
+    retiring.result().expect(204)
+    for answer, (_, code) in zip(late, acts, strict=True):
+        assert answer.result().code == code
+    assert _state(alice).hash == sha256(message.keyFile)
+
+
+def _create(session: User, author: User) -> Answer:
+    story = Story(author)
+    return story.send(session, story.begin())
+
+
+# Removing
+
+
+def test_a_deleted_key_file_goes_with_verifier_and_reminder_and_its_generation_stays(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user()
+    message = authorized(alice, storing(alice, generation=9, reminder="cat"))
+    store(alice, message).expect(204)
+    delete_key_file(alice, ordered(alice, "delete-key-file")).expect(204)
+    assert _state(alice) == u.KeyFileState(hash=None, generation=9)
+    _open(alice, message.auth).expect(401, "credentials")
+    assert _reminder(alice) == ""
+    left = query(
+        broker.database_url,
+        "SELECT count(*) FROM key_files WHERE user_id = ?",
+        alice.ring.userId.bytes,
+    )
+    assert left == [(0,)]
+    assert _is_in_session(alice)
+
+
+def test_where_no_key_file_is_stored_its_deletion_changes_nothing_whatever_the_order(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice, bob = new_user(), new_user()
+    order = ordered(alice, "delete-key-file")
+    delete_key_file(alice, order).expect(204)
+    others = (
+        order,
+        ordered(alice, "delete-key-file"),
+        ordered(bob, "delete-user", origin="x", nonce=bytes(48)),
+        Authorization(order=b"", signature=bytes(3373)),
+    )
+    with unchanged():
+        for authorization in others:
+            delete_key_file(alice, authorization).expect(204)
+
+
+def test_an_order_to_delete_a_key_file_deletes_no_later_one(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    order = ordered(alice, "delete-key-file")
+    delete_key_file(alice, order).expect(204)
+    store(alice, authorized(alice, storing(alice))).expect(204)
+    with unchanged():
+        delete_key_file(alice, order).expect(401, "challenge")
+
+
+def test_of_a_storing_and_a_deletion_at_once_one_comes_first(new_user: NewUser) -> None:
+    alice = new_user()
+    other = new_user(alice.ring)
+    for _ in range(6):
+        message = authorized(alice, storing(alice))
+        order = ordered(other, "delete-key-file")
+        with ThreadPoolExecutor(2) as pool:
+            deleting = pool.submit(delete_key_file, other, order)
+            answer = pool.submit(store, alice, message).result()
+        deleting.result().expect(204)
+        found = _state(alice)
+        if answer.status == 204:  # stored, then deleted
+            assert found == u.KeyFileState(hash=None, generation=message.generation)
+        else:
+            answer.expect(409, "conflict")
+            assert found == u.KeyFileState(hash=None, generation=message.generation - 1)
+        store(alice, authorized(alice, storing(alice))).expect(204)
+
+
+# Guesses
+
+
+def test_a_wrong_auth_is_throttled_whatever_became_of_the_key_file(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker(guesses=4)
+    with Wire(broker) as wire:
+        alice = User(broker.new_user(), wire)
+        wire.log_in(alice.ring)
+        old, new = storing(alice), storing(alice, generation=3)
+        store(alice, authorized(alice, old)).expect(204)
+        _open(alice, old.auth).expect(200)
+        new = replace(new, replaces=sha256(old.keyFile))
+        store(alice, authorized(alice, new)).expect(204)
+        _open(alice, old.auth).expect(401, "credentials")
+        _open(alice, new.auth).expect(200)
+        _open(alice, random_bytes(32)).expect(401, "credentials")
+        _without_key_file(alice)
+        for _ in range(2):
+            _open(alice, new.auth).expect(401, "credentials")
+        last = storing(alice)
+        store(alice, authorized(alice, last)).expect(204)
+        _open(alice, last.auth).expect(429, "throttled")
+
+
+# What a hostile client could try
+
+
+@pytest.fixture
+def key_table() -> Iterator[sqlalchemy.Connection]:
+    """A database with the broker's tables and nothing in them."""
+    engine = sqlalchemy.create_engine("sqlite://", poolclass=StaticPool)
+    with engine.begin() as connection:
+        metadata.create_all(connection)
+        yield connection
+    engine.dispose()
+
+
+def _publish(connection: sqlalchemy.Connection, ring: KeyRing, *steps: Step) -> KeyChain:
+    """A new user's chain, stored."""
+    first = KeyChain.verify(ring.first_records(clock()), clock())
+    chain = first.extend(key_records(ring, first, *steps), clock())
+    rows = [
+        {
+            "user_id": ring.userId.bytes,
+            "sequence": n,
+            "body": signed.body,
+            "signature": signed.signature,
+        }
+        for n, signed in enumerate(chain.records)
+    ]
+    connection.execute(sql.ADD_KEY_RECORDS, rows)
+    return chain
+
+
+def test_a_chain_that_grows_is_kept_once_and_not_for_each_of_its_lengths(
+    key_table: sqlalchemy.Connection,
+) -> None:
+    """Or who publishes their keys one by one makes a broker verify and keep the square of them."""
+    ring = _extended(KeyRing.generate(), ENCRYPTION)
+    stored, chains = _publish(key_table, ring, NEW), ChainCache()
+    lengths = [2, 3, 2]
+    found = [chains.get(key_table, ring.userId.bytes, length) for length in lengths]
+    assert [list(chain.records) for chain in found] == [list(stored.records[:n]) for n in lengths]
+    assert all(one is other for one, other in zip(found[0].records, found[1].records, strict=False))
+
+
+def test_chains_that_are_read_by_two_at_once_leave_room_for_others(
+    key_table: sqlalchemy.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PostgreSQL a second reader begins while the first waits for the same rows."""
+    monkeypatch.setattr("scbroker.server.broker._CACHED_RECORDS", 4)
+    chains, read = ChainCache(), sql.key_chain
+    for _ in range(4):
+        ring = KeyRing.generate()
+        _publish(key_table, ring)
+        mine = ring.userId.bytes
+
+        def interrupted(*asked: Any, mine: bytes = mine) -> list[Signed]:
+            monkeypatch.setattr(sql, "key_chain", read)
+            assert len(chains.get(key_table, mine, 2).records) == 2
+            return read(*asked)
+
+        monkeypatch.setattr(sql, "key_chain", interrupted)
+        assert list(chains.get(key_table, mine, 2).records) == sql.key_chain(key_table, mine, 0, 2)
+        assert chains.get(key_table, mine, 2) is chains.get(key_table, mine, 2)
+
+
+def test_a_chain_that_a_write_looked_at_is_not_kept_for_the_write_may_yet_fail(
+    key_table: sqlalchemy.Connection,
+) -> None:
+    ring, chains = KeyRing.generate(), ChainCache()
+    _publish(key_table, ring)
+    looked = chains.look(key_table, ring.userId.bytes, 2)
+    kept = chains.get(key_table, ring.userId.bytes, 2)
+    assert kept.records == looked.records
+    assert kept is not looked
+    assert chains.look(key_table, ring.userId.bytes, 2) is kept
+
+
+def test_no_member_makes_later_changes_of_access_impossible_by_retiring_their_newest_key(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    """Key indices in lists never fall, and wraps go to the latest active key: both have to hold."""
+    alice, bob, carol = new_user(), new_user(), new_user()
+    new = User(_extended(bob.ring, ENCRYPTION), bob.wire)
+    records = key_records(new.ring, chain_of(bob), NEW)
+    store(bob, authorized(bob, storing(bob, keyRecords=records))).expect(204)
+    story = Story(alice).created({alice: OWNER, new: READER})
+    records = key_records(new.ring, chain_of(bob), _retiring(ENCRYPTION, 1))
+    with unchanged():
+        answer = store(bob, authorized(bob, storing(bob, keyRecords=records)))
+        answer.expect(422, "rejected")
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: READER, new: READER}))

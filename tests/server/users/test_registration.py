@@ -1,0 +1,332 @@
+"""Registration, KeyFiles, reminders and key records, as a stranger's program would ask for them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker.crypto.seal import random_bytes
+from scbroker.keys import KeyRing
+from scbroker.wire import users as u
+from scbroker.wire.codec import SignedObject
+from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
+from tests.kit.fixtures import StartBroker
+from tests.kit.tables import dump, query
+from tests.kit.writers import MINUTE, rotate
+from tests.server.conftest import NewUser, Unchanged
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+
+def _registration(ring: KeyRing, **changes: object) -> u.Registration:
+    records = [SignedObject.of(signed) for signed in ring.first_records(clock())]
+    message = u.Registration(keyRecords=records, keyFile=b"key file", auth=random_bytes(32))
+    return replace(message, **changes)
+
+
+def test_a_registration_is_answered_with_the_id_that_the_key_gives(wire: Wire) -> None:
+    ring = KeyRing.generate()
+    answer = wire.register(ring).expect(201)
+    assert answer.message(u.Registered).userId == str(ring.userId)
+
+
+def test_the_same_registration_again_is_the_same_and_changes_nothing(
+    wire: Wire, unchanged: Unchanged
+) -> None:
+    message = _registration(KeyRing.generate())
+    first = wire.call("POST", "/v1/users", message).expect(201)
+    with unchanged():
+        assert wire.call("POST", "/v1/users", message).expect(201).body == first.body
+
+
+def test_another_registration_of_the_same_user_finds_the_id_taken(
+    wire: Wire, unchanged: Unchanged
+) -> None:
+    ring = KeyRing.generate()
+    message = _registration(ring)
+    wire.call("POST", "/v1/users", message).expect(201)
+    others = [
+        replace(message, keyFile=b"another"),
+        replace(message, keyRecords=_registration(ring).keyRecords),
+    ]
+    with unchanged():
+        for other in others:
+            wire.call("POST", "/v1/users", other).expect(409, "exists")
+
+
+def test_one_registration_sent_by_many_at_once_makes_one_user(broker: BrokerProcess) -> None:
+    message = _registration(KeyRing.generate())
+
+    def register(_: int) -> int:
+        with Wire(broker) as wire:
+            return wire.call("POST", "/v1/users", message).status
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(register, range(6))) == [201] * 6
+
+
+def test_key_records_that_prove_nothing_are_refused(wire: Wire, unchanged: Unchanged) -> None:
+    ring, other = KeyRing.generate(), KeyRing.generate()
+    mine, theirs = _registration(ring).keyRecords, _registration(other).keyRecords
+    forged = SignedObject(body=mine[1].body, signature=theirs[1].signature)
+    with unchanged():
+        for records in ([mine[0], forged], [mine[0], theirs[1]], mine[::-1], [mine[0], mine[0]]):
+            message = _registration(ring, keyRecords=records)
+            wire.call("POST", "/v1/users", message).expect(422, "rejected")
+
+
+@pytest.mark.parametrize("minutes", [-6, 6, 30])
+def test_keys_dated_more_than_five_minutes_off_are_refused(
+    wire: Wire, unchanged: Unchanged, minutes: int
+) -> None:
+    with unchanged():
+        answer = wire.register(KeyRing.generate(), time=clock() + minutes * MINUTE)
+        answer.expect(422, "clock")
+
+
+def test_the_right_auth_opens_the_key_file_and_a_wrong_one_opens_nothing(
+    broker: BrokerProcess, wire: Wire
+) -> None:
+    auth = random_bytes(32)
+    ring = broker.new_user(auth, b"the key file")
+    path = f"/v1/users/{ring.userId}/key-file/open"
+    answer = wire.call("POST", path, {"auth": auth}).expect(200)
+    assert answer.message(u.KeyFileAnswer).keyFile == b"the key file"
+    wire.call("POST", path, {"auth": random_bytes(32)}).expect(401, "credentials")
+
+
+def test_an_unknown_user_a_deleted_key_file_and_a_wrong_auth_are_one_answer(
+    broker: BrokerProcess, wire: Wire
+) -> None:
+    known, without, unknown = broker.new_user(), broker.new_user(), KeyRing.generate()
+    statement = "DELETE FROM key_files WHERE user_id = ?"
+    query(broker.database_url, statement, without.userId.bytes)
+    answers = [
+        wire.call("POST", f"/v1/users/{ring.userId}/key-file/open", {"auth": random_bytes(32)})
+        for ring in (known, without, unknown)
+    ]
+    for answer in answers:
+        answer.expect(401, "credentials")
+    assert len({answer.body for answer in answers}) == 1
+    assert len({frozenset(answer.headers) for answer in answers}) == 1
+
+
+def test_neither_auth_nor_token_stand_in_the_database(broker: BrokerProcess, wire: Wire) -> None:
+    auth, ring = random_bytes(32), KeyRing.generate()
+    wire.register(ring, auth=auth).expect(201)
+    wire.log_in(ring)
+    assert wire.token is not None
+    cells = {cell for rows in dump(broker.database_url).values() for row in rows for cell in row}
+    stored = b"\0".join(cell for cell in cells if isinstance(cell, bytes))
+    assert ring.userId.bytes in stored, "the dump sees this user"
+    assert auth not in stored
+    assert wire.token.encode() not in stored
+
+
+def test_reminders_are_given_and_are_empty_for_unknown_users(wire: Wire) -> None:
+    with_one, without, unknown = (KeyRing.generate() for _ in range(3))
+    wire.register(with_one, reminder="the cät").expect(201)
+    wire.register(without).expect(201)
+    found = [
+        wire.call("GET", f"/v1/users/{ring.userId}/reminder").expect(200).message(u.ReminderAnswer)
+        for ring in (with_one, without, unknown)
+    ]
+    assert [answer.reminder for answer in found] == ["the cät", "", ""]
+
+
+def test_a_reminder_has_at_most_1024_bytes_of_utf8(wire: Wire, unchanged: Unchanged) -> None:
+    with unchanged():
+        for reminder in ("x" * 1025, "ä" * 513):
+            answer = wire.register(KeyRing.generate(), reminder=reminder)
+            assert answer.code in {"invalid", "too-large"}
+    wire.register(KeyRing.generate(), reminder="ä" * 512).expect(201)
+
+
+def test_any_text_but_nul_is_a_reminder_on_both_engines(wire: Wire, unchanged: Unchanged) -> None:
+    for reminder in ("\x01", "\x7f", "two\nlines\n", "\U0001f511", "\ufffe"):
+        ring = KeyRing.generate()
+        wire.register(ring, reminder=reminder).expect(201)
+        answer = wire.call("GET", f"/v1/users/{ring.userId}/reminder").expect(200)
+        assert answer.message(u.ReminderAnswer).reminder == reminder
+    with unchanged():
+        for reminder in ("\0", "a\0b", "a\n\0"):
+            wire.register(KeyRing.generate(), reminder=reminder).expect(400, "invalid")
+
+
+def test_key_records_come_in_the_order_asked_for_each_from_its_sequence(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), rotate(broker.database_url, new_user(), signing=1, encryption=1)
+    asked = [
+        {"userId": bob.id, "from": 2},
+        {"userId": alice.id},
+    ]
+    answer = alice.wire.call("POST", "/v1/key-records", {"users": asked}).expect(200)
+    found = answer.message(u.KeyRecords).users
+    assert [user.userId for user in found] == [bob.id, alice.id]
+    assert len(found[1].keyRecords) == 2
+    rows = query(
+        broker.database_url,
+        "SELECT sequence, body, signature FROM key_records WHERE user_id = ?",
+        bob.ring.userId.bytes,
+    )
+    assert [(r.body, r.signature) for r in found[0].keyRecords] == [
+        (body, signature) for sequence, body, signature in sorted(rows) if sequence >= 2
+    ]
+
+
+def test_key_records_beyond_the_last_are_none(new_user: NewUser) -> None:
+    alice = new_user()
+    asked = {"users": [{"userId": alice.id, "from": 2**53 - 1}]}
+    answer = alice.wire.call("POST", "/v1/key-records", asked).expect(200)
+    assert answer.message(u.KeyRecords).users[0].keyRecords == []
+
+
+def test_an_answer_has_at_most_256_key_records(broker: BrokerProcess, new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    _many_records(broker, bob.ring)
+    asked = {"users": [{"userId": user.id} for user in (alice, bob, new_user())]}
+    answer = alice.wire.call("POST", "/v1/key-records", asked).expect(200)
+    counts = [len(user.keyRecords) for user in answer.message(u.KeyRecords).users]
+    assert counts == [2, 254, 0]
+
+
+def _many_records(broker: BrokerProcess, ring: KeyRing) -> None:
+    """300 key records of which nobody here looks at more than the number."""
+    numbers = ", ".join(f"({n})" for n in range(2, 300))
+    query(
+        broker.database_url,
+        "INSERT INTO key_records (user_id, sequence, body, signature) "
+        f"SELECT k.user_id, n.column1, k.body, k.signature FROM (VALUES {numbers}) n, "
+        "(SELECT * FROM key_records WHERE user_id = ? AND sequence = 1) k",
+        ring.userId.bytes,
+    )
+
+
+def test_one_unknown_user_among_others_is_not_found_and_one_twice_is_invalid(
+    new_user: NewUser,
+) -> None:
+    alice = new_user()
+    unknown = str(KeyRing.generate().userId)
+    for users, status, code in (
+        ([alice.id, unknown], 404, "not-found"),
+        ([alice.id, alice.id], 400, "invalid"),
+    ):
+        asked = {"users": [{"userId": user} for user in users]}
+        alice.wire.call("POST", "/v1/key-records", asked).expect(status, code)
+
+
+def test_deleted_users_keep_their_chains_and_their_sessions_are_over(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), new_user()
+    statement = "UPDATE users SET deleted = true WHERE id = ?"
+    query(broker.database_url, statement, bob.ring.userId.bytes)
+    asked = {"users": [{"userId": bob.id}]}
+    answer = alice.wire.call("POST", "/v1/key-records", asked).expect(200)
+    [found] = answer.message(u.KeyRecords).users
+    assert found.deleted
+    assert len(found.keyRecords) == 2
+    bob.wire.call("POST", "/v1/key-records", asked).expect(401, "session")
+    request = bob.wire.log_in_request(bob.ring)
+    bob.wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
+
+
+def test_after_too_many_wrong_guesses_even_the_right_one_has_to_wait(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker(guesses=3, guess_seconds=100)
+    auth = random_bytes(32)
+    ring = broker.new_user(auth)
+    with Wire(broker) as wire:
+        for _ in range(3):
+            _guess(wire, ring).expect(401, "credentials")
+        for guess in (None, auth):
+            answer = _guess(wire, ring, guess).expect(429, "throttled")
+            assert 1 <= int(answer.headers["retry-after"]) <= 101
+        other = broker.new_user(auth)
+        _guess(wire, other, auth).expect(200)
+
+
+def _guess(wire: Wire, ring: KeyRing, auth: bytes | None = None, **headers: str) -> Answer:
+    path = f"/v1/users/{ring.userId}/key-file/open"
+    return wire.call("POST", path, {"auth": auth or random_bytes(32)}, **headers)
+
+
+def test_a_right_guess_takes_itself_out_of_the_count(start_broker: StartBroker) -> None:
+    broker = start_broker(guesses=3)
+    auth = random_bytes(32)
+    ring = broker.new_user(auth)
+    with Wire(broker) as wire:
+        for _ in range(8):
+            _guess(wire, ring, auth).expect(200)
+        for _ in range(3):
+            _guess(wire, ring).expect(401, "credentials")
+        _guess(wire, ring).expect(429, "throttled")
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_the_count_begins_again_after_its_window(start_broker: StartBroker) -> None:
+    broker = start_broker(guesses=1)
+    auth = random_bytes(32)
+    ring = broker.new_user(auth)
+    with Wire(broker) as wire:
+        _guess(wire, ring).expect(401)
+        _guess(wire, ring, auth).expect(429)
+        query(broker.database_url, "UPDATE guesses SET ends_at = 1")
+        _guess(wire, ring, auth).expect(200)
+        _guess(wire, ring).expect(401)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_guesses_at_unknown_users_are_counted_like_any_other(start_broker: StartBroker) -> None:
+    broker = start_broker(guesses=2)
+    ring = KeyRing.generate()
+    with Wire(broker) as wire:
+        answers = [_guess(wire, ring).status for _ in range(3)]
+    assert answers == [401, 401, 429]
+
+
+def test_parallel_guesses_are_never_more_than_the_limit(start_broker: StartBroker) -> None:
+    broker = start_broker(guesses=5)
+    ring = broker.new_user()
+
+    def guess(_: int) -> int:
+        with Wire(broker) as wire:
+            return _guess(wire, ring).status
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = sorted(pool.map(guess, range(24)))
+    assert answers == [401] * 5 + [429] * 19
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_guesses_are_counted_by_user_and_by_address_behind_a_trusted_proxy(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker(guesses=2, guesses_user=4, guesses_address=6, trusted_proxies="127.0.0.1")
+    victim = broker.new_user()
+    with Wire(broker) as wire:
+
+        def guess(ring: KeyRing, address: str) -> int:
+            return _guess(wire, ring, X_Forwarded_For=address).status
+
+        assert [guess(victim, "203.0.113.1") for _ in range(3)] == [401, 401, 429]
+        assert [guess(victim, "203.0.113.2") for _ in range(3)] == [401, 401, 429]
+        assert guess(victim, "203.0.113.3") == 429, "four for one user from everywhere"
+        strangers = [KeyRing.generate() for _ in range(7)]
+        answers = [guess(ring, "2001:db8::1") for ring in strangers[:6]]
+        assert answers == [401] * 6
+        assert guess(strangers[6], "2001:db8::ffff") == 429, "one subscriber has 64 bits"
+        assert guess(strangers[6], "2001:db8:0:1::1") == 401, "another subscriber"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_nobody_else_is_believed_about_the_address(start_broker: StartBroker) -> None:
+    broker = start_broker(guesses=2)
+    ring = broker.new_user()
+    with Wire(broker) as wire:
+        answers = [_guess(wire, ring, X_Forwarded_For=f"203.0.113.{n}").status for n in range(3)]
+    assert answers == [401, 401, 429]

@@ -1,0 +1,233 @@
+"""Log-in by challenge, and what a session's token is worth (protocol.md, 3)."""
+
+from __future__ import annotations
+
+import base64
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from scbroker.crypto.seal import random_bytes
+from scbroker.crypto.verify import sha256
+from scbroker.keys import KeyRing
+from scbroker.vocabulary import KeyType
+from scbroker.wire import users as u
+from tests.kit.brokers import BrokerProcess, Wire, clock
+from tests.kit.fixtures import StartBroker
+from tests.kit.tables import query
+from tests.kit.writers import User, rotate
+from tests.server.conftest import NewUser, Unchanged
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+ASK = {"users": [{"userId": "00000000-0000-8000-8000-000000000000"}]}
+
+
+def _is_in_session(wire: Wire) -> bool:
+    answer = wire.call("POST", "/v1/key-records", ASK)
+    if answer.status == 401:
+        answer.expect(401, "session")
+        return False
+    answer.expect(404, "not-found")
+    return True
+
+
+def test_a_session_lasts_for_its_lifetime(start_broker: StartBroker) -> None:
+    broker = start_broker(session_seconds=1000)
+    ring = broker.new_user()
+    with Wire(broker) as wire:
+        answer = wire.call("POST", "/v1/sessions", wire.log_in_request(ring)).expect(201)
+        session = answer.message(u.Session)
+        assert abs(session.expiresAt - clock() - 1000 * 10**6) < 10**7
+        wire.token = session.token
+        assert _is_in_session(wire)
+        query(broker.database_url, "UPDATE sessions SET expires_at = ?", clock() - 1)
+        assert not _is_in_session(wire)
+
+
+def test_a_nonce_is_good_for_one_log_in(wire: Wire, broker: BrokerProcess) -> None:
+    request = wire.log_in_request(broker.new_user())
+    wire.call("POST", "/v1/sessions", request).expect(201)
+    wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
+
+
+def test_a_nonce_is_good_for_one_log_in_also_when_used_by_many_at_once(
+    broker: BrokerProcess, wire: Wire
+) -> None:
+    request = wire.log_in_request(broker.new_user())
+
+    def log_in(_: int) -> int:
+        with Wire(broker) as other:
+            return other.call("POST", "/v1/sessions", request).status
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(log_in, range(8))) == [201] + [401] * 7
+
+
+def test_a_nonce_outlives_a_restart_and_is_still_good_once(fresh_broker: BrokerProcess) -> None:
+    ring = fresh_broker.new_user()
+    with Wire(fresh_broker) as wire:
+        request = wire.log_in_request(ring)
+        wire.call("POST", "/v1/sessions", request).expect(201)
+        unused = wire.log_in_request(ring)
+        wire.close()
+        fresh_broker.restart()
+        wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
+        wire.call("POST", "/v1/sessions", unused).expect(201)
+
+
+def test_a_nonce_that_the_broker_did_not_make_is_refused(
+    wire: Wire, broker: BrokerProcess, unchanged: Unchanged
+) -> None:
+    ring = broker.new_user()
+    good = wire.nonce()
+    later = bytearray(good)
+    later[23] ^= 1
+    with unchanged():
+        for nonce in (random_bytes(48), bytes(48), bytes(later), good[::-1]):
+            request = wire.log_in_request(ring, nonce)
+            wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
+
+
+def test_an_expired_nonce_is_refused(broker: BrokerProcess, wire: Wire) -> None:
+    ring = broker.new_user()
+    fresh = random_bytes(16) + (clock() - 1).to_bytes(8, "big")
+    key = (broker.directory / "broker.key").read_bytes()
+    from scbroker.crypto.verify import keyed_hash
+
+    expired = fresh + keyed_hash(key, "nonce", fresh)[:24]
+    request = wire.log_in_request(ring, expired)
+    wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
+    fresh = random_bytes(16) + (clock() + 10**8).to_bytes(8, "big")
+    in_time = fresh + keyed_hash(key, "nonce", fresh)[:24]
+    wire.call("POST", "/v1/sessions", wire.log_in_request(ring, in_time)).expect(201)
+
+
+def test_a_log_in_made_for_another_broker_is_refused(
+    wire: Wire, broker: BrokerProcess, unchanged: Unchanged
+) -> None:
+    ring = broker.new_user()
+    origins = (
+        "https://broker.example:443",
+        f"http://127.0.0.1:{broker.port}",
+        f"https://localhost:{broker.port}",
+        f"http://localhost:{broker.port + 1}",
+        f"{broker.origin}/",
+    )
+    with unchanged():
+        for origin in origins:
+            request = wire.log_in_request(ring, origin=origin)
+            wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
+
+
+def test_a_broker_takes_log_ins_for_each_of_its_configured_origins_and_no_other(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker(origins="https://a.example,https://b.example:8443")
+    ring = broker.new_user()
+    with Wire(broker) as wire:
+        for origin, status in (
+            ("https://a.example:443", 201),
+            ("https://b.example:8443", 201),
+            ("https://a.example", 401),
+            (broker.origin, 401),
+        ):
+            request = wire.log_in_request(ring, origin=origin)
+            assert wire.call("POST", "/v1/sessions", request).status == status, origin
+
+
+def test_unknown_users_refused_signatures_and_broken_statements_are_one_answer(
+    wire: Wire, broker: BrokerProcess
+) -> None:
+    ring = broker.new_user()
+    good = wire.log_in_request(ring)
+    other = wire.log_in_request(ring)
+    requests = [
+        wire.log_in_request(KeyRing.generate()),
+        u.SessionRequest(statement=good.statement, signature=other.signature),
+        u.SessionRequest(statement=good.statement + b"\0", signature=good.signature),
+        u.SessionRequest(statement=b"", signature=good.signature),
+    ]
+    answers = [wire.call("POST", "/v1/sessions", r).expect(401, "challenge") for r in requests]
+    assert len({answer.body for answer in answers}) == 1
+    wire.call("POST", "/v1/sessions", good).expect(201)
+
+
+def test_only_the_latest_active_signing_key_logs_in(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    old = new_user()
+    new = rotate(broker.database_url, old, signing=1)
+    for key_index, status in ((0, 401), (1, 201)):
+        request = new.wire.log_in_request(new.ring, key_index=key_index)
+        assert new.wire.call("POST", "/v1/sessions", request).status == status, key_index
+    newest = rotate(broker.database_url, new, (KeyType.Signing, 0), signing=1)
+    for key_index, status in ((0, 401), (1, 401), (2, 201)):
+        request = newest.wire.log_in_request(newest.ring, key_index=key_index)
+        assert newest.wire.call("POST", "/v1/sessions", request).status == status, key_index
+
+
+def test_a_log_out_ends_this_session_and_no_other(new_user: NewUser) -> None:
+    alice = new_user()
+    again = new_user(alice.ring)
+    alice.wire.call("DELETE", "/v1/sessions/current").expect(204)
+    assert not _is_in_session(alice.wire)
+    alice.wire.call("DELETE", "/v1/sessions/current").expect(401, "session")
+    assert _is_in_session(again.wire)
+
+
+def test_what_the_database_keeps_of_a_token_is_no_token(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user()
+    token = alice.wire.token
+    assert token is not None
+    stored = sha256(token.encode())
+    statement = "SELECT count(*) FROM sessions WHERE token_hash = ?"
+    assert query(broker.database_url, statement, stored) == [(1,)]
+    for forged in (
+        base64.urlsafe_b64encode(stored).rstrip(b"=").decode(),
+        stored.hex()[:43],
+        stored.hex(),
+    ):
+        alice.wire.token = forged
+        assert not _is_in_session(alice.wire)
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [None, "", "Bearer", "Bearer ", "Basic {}", "bearer {}", "Bearer {}x", "Bearer  {}", "{}"],
+)
+def test_a_session_needs_its_token_exactly(new_user: NewUser, authorization: str | None) -> None:
+    alice = new_user()
+    value = None if authorization is None else authorization.format(alice.wire.token)
+    answer = alice.wire.call("POST", "/v1/key-records", ASK, Authorization=value)
+    answer.expect(401, "session")
+
+
+def test_a_token_is_its_users_and_nobody_elses(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    assert alice.wire.token != bob.wire.token
+    both = User(bob.ring, alice.wire)
+    assert both.events() == alice.events()
+
+
+def test_what_has_run_out_is_forgotten_a_minute_later_and_nothing_else(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """Without waiting for the minute: the same statements in a process of the test's own."""
+    import sqlalchemy
+
+    from scbroker.server.storage import statements as sql
+
+    alice, bob = new_user(), new_user()
+    url = broker.database_url
+    statement = "UPDATE sessions SET expires_at = 1 WHERE user_id = ?"
+    query(url, statement, alice.ring.userId.bytes)
+    dialect = sqlalchemy.create_engine("sqlite://").dialect
+    for forget in (sql.END_OLD_SESSIONS, sql.FORGET_NONCES, sql.FORGET_GUESSES):
+        text = str(forget.compile(dialect=dialect))
+        query(url, text, clock())
+    left = {row[0] for row in query(url, "SELECT user_id FROM sessions")}
+    assert alice.ring.userId.bytes not in left
+    assert bob.ring.userId.bytes in left
