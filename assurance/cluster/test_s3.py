@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from assurance.cluster.ceph import ObjectGateway
 from scbroker import BrokerError, FileTrustStore, ServerProvider
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
-from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_CHUNK, Transfers
+from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK, Transfers
 from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.kit.scripts import run_script

@@ -13,7 +13,7 @@ from assurance.cluster.ceph import ObjectGateway
 from assurance.faults.proxy import Link
 from scbroker.crypto.seal import random_bytes
 from scbroker.server.storage.blobs import Blobs, new_blob_name, open_blobs
-from scbroker.wire.containers import MAX_CHUNK
+from scbroker.wire.parts import MAX_CHUNK
 
 pytestmark = pytest.mark.cluster("ceph")
 ALWAYS = 1000

@@ -18,7 +18,7 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT, Part, Role
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.containers import (
+from scbroker.wire.parts import (
     MAX_CHUNK,
     Chunks,
     SentChunk,

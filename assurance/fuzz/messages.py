@@ -24,9 +24,9 @@ from scbroker.errors import (
 from scbroker.records.ids import parse_fingerprint, parse_uuid, show_fingerprint
 from scbroker.wire.codec import MAX_MESSAGE, Message, decode, encode
 from scbroker.wire.containers import ListView
-from scbroker.wire.orders import KeyFileStoring
 from scbroker.wire.origin import canonical_origin
 from scbroker.wire.query import parse_number, parse_query
+from scbroker.wire.users import KeyFileStoring
 
 _ID: Final = "bf00888a-fba6-8c71-9cf0-0a8aa7589293"
 

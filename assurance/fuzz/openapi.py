@@ -28,8 +28,7 @@ from scbroker.server.operation import Operation
 from scbroker.server.storage.blobs import new_blob_name
 from scbroker.wire.batches import RecordsRequest
 from scbroker.wire.codec import MESSAGE, SignedObject
-from scbroker.wire.orders import KeyFileDeletion
-from scbroker.wire.users import ChallengeRequest, KeyFileOpening, Registration
+from scbroker.wire.users import ChallengeRequest, KeyFileDeletion, KeyFileOpening, Registration
 from tests.kit import writers
 from tests.kit.brokers import clock
 from tests.kit.writers import Story, User

@@ -25,8 +25,7 @@ from scbroker.records.key_record import (
     Signed,
     parse_key_record,
 )
-from scbroker.wire.orders import parse_order
-from scbroker.wire.users import parse_statement
+from scbroker.wire.users import parse_order, parse_statement
 from tests.vectors.cast import cast
 from tests.vectors.files import vectors
 

@@ -22,8 +22,7 @@ from scbroker.records.key_record import LABEL, Signed
 from scbroker.server.app import OPERATIONS
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView
-from scbroker.wire.orders import Authorization
-from scbroker.wire.users import SessionRequest
+from scbroker.wire.users import Authorization, SessionRequest
 from tests.hostile_broker.accomplices import (
     KEYS,
     RECORD,

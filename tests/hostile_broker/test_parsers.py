@@ -23,8 +23,9 @@ from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import Link, parse_record
 from scbroker.wire import codec
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import Bodies, Chunks, ContainerView
+from scbroker.wire.containers import Bodies, ContainerView
 from scbroker.wire.events import Events
+from scbroker.wire.parts import Chunks
 from scbroker.wire.users import MAX_KEY_RECORDS, KeyRecords, UserKeyRecords
 from tests.hostile_broker.accomplices import KEYS, VIEW, device_of, editing, id_of, people
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker

@@ -17,10 +17,11 @@ from scbroker.crypto.verify import VerifyingKey
 from scbroker.records import container_record, key_record
 from scbroker.records.canonical import encode_object
 from scbroker.vocabulary import KeyType
-from scbroker.wire.orders import ORDER_LABEL, Authorization
 from scbroker.wire.origin import canonical_origin
 from scbroker.wire.users import (
+    ORDER_LABEL,
     SESSION_LABEL,
+    Authorization,
     Challenge,
     Session,
     SessionRequest,

@@ -15,7 +15,7 @@ import pytest
 from scbroker import BrokerError, Header, MemoryTrustStore
 from scbroker.records.container_record import Role
 from scbroker.wire import codec
-from scbroker.wire.containers import Chunks
+from scbroker.wire.parts import Chunks
 from tests.hostile_broker.accomplices import people
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack

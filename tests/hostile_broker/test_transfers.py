@@ -24,7 +24,7 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.errors import BrokerError as Error
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
 from scbroker.wire import codec
-from scbroker.wire.containers import CHUNK_SEGMENTS, Transfer, Transfers
+from scbroker.wire.parts import CHUNK_SEGMENTS, Transfer, Transfers
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.kit.tcp import Answer, BadBroker, cut, hang, http

@@ -21,8 +21,7 @@ from scbroker.records.judge import InForce, Known, judge_first, judge_next
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Disclosed, GoverningView, ListView, TypeText
-from scbroker.wire.orders import Authorization, KeyFileStoring, parse_order
-from scbroker.wire.users import parse_statement
+from scbroker.wire.users import Authorization, KeyFileStoring, parse_order, parse_statement
 from tests.independent import container_records, key_files, orders
 from tests.independent.changes import JUDGE, Beginning, Change, Draw, SeenList
 from tests.independent.ids import user_id_of

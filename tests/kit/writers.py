@@ -51,24 +51,20 @@ from scbroker.records.key_record import LABEL as KEY_LABEL
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import (
-    CHUNK_SEGMENTS,
-    AccessEntry,
-    ContainerView,
-    RecordReceipt,
-    RecordRequest,
-)
+from scbroker.wire.containers import AccessEntry, ContainerView, RecordReceipt, RecordRequest
 from scbroker.wire.events import Event, Events
-from scbroker.wire.orders import (
+from scbroker.wire.parts import CHUNK_SEGMENTS
+from scbroker.wire.users import (
     NO_DIGEST,
     ORDER_LABEL,
     Authorization,
     KeyFileDeletion,
+    KeyFileState,
     KeyFileStoring,
+    KeyRecords,
     Order,
     UserDeletion,
 )
-from scbroker.wire.users import KeyFileState, KeyRecords
 from tests.kit.brokers import Answer, Wire, clock
 from tests.kit.tables import query
 

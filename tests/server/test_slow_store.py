@@ -25,13 +25,7 @@ from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder, new_blob_name
 from scbroker.server.storage.database import open_database
 from scbroker.wire.batches import RecordsAnswer, RecordsRequest
-from scbroker.wire.containers import (
-    MAX_TRANSFERS,
-    SentChunk,
-    SentChunks,
-    Transfers,
-    TransfersRequest,
-)
+from scbroker.wire.parts import MAX_TRANSFERS, SentChunk, SentChunks, Transfers, TransfersRequest
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, Story, User

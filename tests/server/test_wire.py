@@ -16,7 +16,7 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.server.app import OPERATIONS
 from scbroker.server.operation import Operation
 from scbroker.wire.codec import MAX_MESSAGE, MESSAGE, OCTETS, PROBLEM
-from scbroker.wire.containers import MAX_CHUNK
+from scbroker.wire.parts import MAX_CHUNK
 from scbroker.wire.problems import STATUS
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.writers import Story, User

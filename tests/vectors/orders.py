@@ -11,7 +11,7 @@ from scbroker.crypto.verify import label, sha256
 from scbroker.records.canonical import VERSION, encode_object
 from scbroker.records.key_record import CLOSED
 from scbroker.vocabulary import KeyType
-from scbroker.wire.orders import NO_DIGEST, Order
+from scbroker.wire.users import NO_DIGEST, Order
 from tests.vectors.cast import DAY, START, cast, chosen, person, signing_key
 from tests.vectors.files import Vector, invalid, store, valid
 

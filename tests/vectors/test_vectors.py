@@ -41,8 +41,13 @@ from scbroker.records.ids import (
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.users.challenges import check_ordered
 from scbroker.wire.codec import SignedObject, decode, encode
-from scbroker.wire.orders import NO_DIGEST, Authorization, KeyFileStoring, UserDeletion
-from scbroker.wire.users import parse_statement
+from scbroker.wire.users import (
+    NO_DIGEST,
+    Authorization,
+    KeyFileStoring,
+    UserDeletion,
+    parse_statement,
+)
 from tests.vectors.cast import decryption_key, signing_key
 from tests.vectors.files import FOLDER, Vector, load, signature_of, vectors
 from tests.vectors.keys_of_people import chains

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scbroker.errors import BrokerError, IntegrityError, InvalidArgumentError, TooLargeError
 from scbroker.records.access_list import SaltedEntry
 from scbroker.records.key_record import Signed
-from scbroker.wire import containers, events, users
+from scbroker.wire import containers, events, parts, users
 from scbroker.wire.codec import MAX_MESSAGE, Message, SignedObject, decode, encode
 from scbroker.wire.containers import AccessEntry, Disclosed, ListView, RecordRequest, TypeText
 from tests.vectors.files import load
@@ -44,12 +44,12 @@ EXAMPLES: list[Message] = [
     containers.RecordReceipt(version=2**53 - 1, hash=HASH),
     ListView(entryHashes=HASH, disclosed=[Disclosed(position=0, salt=HASH, entry=b"e")]),
     containers.Bodies(bodies=[b"", b"body"]),
-    containers.Chunks(chunks=[containers.ChunkState(index=0, hash=HASH)]),
-    containers.TransfersRequest(chunks=[0, 2**17 - 1]),
-    containers.Transfers(transfers=[], seconds=0),
-    containers.Transfers(transfers=[
-        containers.Transfer(index=1, name="parts/bf/x", url="https://s3.example/x?y=z")], seconds=900),
-    containers.SentChunks(chunks=[containers.SentChunk(index=0, name="parts/bf/x", hashes=HASH)]),
+    parts.Chunks(chunks=[parts.ChunkState(index=0, hash=HASH)]),
+    parts.TransfersRequest(chunks=[0, 2**17 - 1]),
+    parts.Transfers(transfers=[], seconds=0),
+    parts.Transfers(transfers=[
+        parts.Transfer(index=1, name="parts/bf/x", url="https://s3.example/x?y=z")], seconds=900),
+    parts.SentChunks(chunks=[parts.SentChunk(index=0, name="parts/bf/x", hashes=HASH)]),
     events.Events(events=[events.Event(
         id=1, eventType="Updated", containerId=ID, containerType=None, date=0, version=1,
         relatedUserId=ID, applicationName="app", changes=["header", "type"], salt=bytes(16))],

@@ -54,7 +54,7 @@ from scbroker.wire import batches as b
 from scbroker.wire import codec
 from scbroker.wire import containers as c
 from scbroker.wire import events as e
-from scbroker.wire import orders as o
+from scbroker.wire import parts as p
 from scbroker.wire import users as u
 from scbroker.wire.codec import decode, encode
 from scbroker.wire.query import parse_number, parse_query
@@ -87,15 +87,15 @@ OPERATIONS: Final = (
               u.SessionRequest, u.Session, session=False, status=201),
     Operation("DELETE", "/v1/sessions/current", sessions.log_out, "End the session", status=204),
     Operation("POST", _USER + "/deletion", deletion.delete_user, "Delete a user for ever",
-              o.UserDeletion, session=False, status=204, turn=False),
+              u.UserDeletion, session=False, status=204, turn=False),
     Operation("POST", _USER + "/key-file/open", key_files.open_key_file, "Get a KeyFile",
               u.KeyFileOpening, u.KeyFileAnswer, session=False),
     Operation("GET", "/v1/key-file", key_files.state, "Ask which KeyFile is stored",
               None, u.KeyFileState),
     Operation("PUT", "/v1/key-file", key_files.store, "Store a KeyFile, and key records with it",
-              o.KeyFileStoring, status=204),
+              u.KeyFileStoring, status=204),
     Operation("POST", "/v1/key-file/deletion", key_files.delete, "Remove the KeyFile",
-              o.KeyFileDeletion, status=204),
+              u.KeyFileDeletion, status=204),
     Operation("GET", _USER + "/reminder", registration.reminder, "Get a user's reminder",
               None, u.ReminderAnswer, session=False),
     Operation("GET", "/v1/reminder", registration.own_reminder, "Get the session's own reminder",
@@ -110,19 +110,19 @@ OPERATIONS: Final = (
     Operation("GET", _CONTAINER + "/records", views.bodies, "Read records' bodies",
               None, c.Bodies, c.BodiesQuery),
     Operation("PUT", _PART + "/chunks/{index}", chunks.receive, "Send a chunk of a content",
-              bytes, status=204, limit=c.MAX_CHUNK),
+              bytes, status=204, limit=p.MAX_CHUNK),
     Operation("GET", _PART + "/chunks", chunks.list_chunks, "List the chunks that have arrived",
-              None, c.Chunks, c.ChunksQuery),
+              None, p.Chunks, p.ChunksQuery),
     Operation("POST", _PART + "/transfers", presigned.to_send, "Get addresses to put chunks to",
-              c.TransfersRequest, c.Transfers),
+              p.TransfersRequest, p.Transfers),
     Operation("GET", _PART + "/transfers", presigned.to_read, "Get addresses to get chunks from",
-              None, c.Transfers, c.TransfersQuery),
+              None, p.Transfers, p.TransfersQuery),
     Operation("POST", _PART + "/chunks", presigned.sent, "Say which chunks were put there",
-              c.SentChunks, status=204, large=True, turn=False),
+              p.SentChunks, status=204, large=True, turn=False),
     Operation("GET", _PART + "/hashes", chunks.segment_hashes, "Read the segments' hashes",
               None, bytes),
     Operation("GET", _PART + "/segments", chunks.segments, "Read sealed segments",
-              None, bytes, c.SegmentsQuery, turn=False),
+              None, bytes, p.SegmentsQuery, turn=False),
     Operation("POST", "/v1/batches/records", batches.append_records, "Append several records",
               b.RecordsRequest, b.RecordsAnswer, limit=codec.MAX_MESSAGE, turn=False),
     Operation("POST", "/v1/batches/views", batches.read_views, "Read several containers",

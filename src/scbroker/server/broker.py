@@ -26,7 +26,7 @@ from scbroker.server.storage import statements
 from scbroker.server.storage.blobs import Blobs
 from scbroker.server.storage.database import Database
 from scbroker.wire.codec import Message
-from scbroker.wire.containers import MAX_CHUNK
+from scbroker.wire.parts import MAX_CHUNK
 
 _CACHED_RECORDS: Final = 10_000  # about 8.5 kB each
 _CACHED_SESSIONS: Final = 10_000  # about 1.3 kB each

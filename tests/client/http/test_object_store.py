@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scbroker import BrokerError, ServerProvider
 from scbroker.client.http.object_store import allowed, checked_origins
-from scbroker.wire.containers import Transfer
+from scbroker.wire.parts import Transfer
 
 KEY = uuid.UUID(int=1)
 STORE = "https://s3.example"

@@ -22,7 +22,8 @@ from scbroker.client.core.sealing import OpenPart
 from scbroker.client.parts.journal import Journal
 from scbroker.client.parts.saving import _Partial, checked_target
 from scbroker.records.container_record import SEGMENT, Part, Role
-from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_INLINE
+from scbroker.wire.containers import MAX_INLINE
+from scbroker.wire.parts import CHUNK_SEGMENTS
 from tests.client.conftest import drop, id_of
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network

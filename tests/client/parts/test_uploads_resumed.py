@@ -18,7 +18,7 @@ from scbroker.client.parts import uploads
 from scbroker.records.container_record import SEGMENT
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.codec import decode, encode
-from scbroker.wire.containers import CHUNK_SEGMENTS, Chunks
+from scbroker.wire.parts import CHUNK_SEGMENTS, Chunks
 from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider, StartBroker

@@ -19,8 +19,7 @@ from scbroker.client.users.key_files import keep_mark
 from scbroker.crypto.verify import sha256
 from scbroker.keys import OpenedKeyFile, PassphraseKeys, seal_key_file
 from scbroker.wire import codec
-from scbroker.wire.orders import KeyFileStoring
-from scbroker.wire.users import KeyFileAnswer, KeyFileState
+from scbroker.wire.users import KeyFileAnswer, KeyFileState, KeyFileStoring
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop, id_of
 from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines

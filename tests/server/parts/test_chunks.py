@@ -15,7 +15,7 @@ from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT, Part, Rol
 from scbroker.server.storage.blobs import new_blob_name
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.codec import OCTETS
-from scbroker.wire.containers import MAX_CHUNK, Chunks, ChunkState, Transfers, TransfersRequest
+from scbroker.wire.parts import MAX_CHUNK, Chunks, ChunkState, Transfers, TransfersRequest
 from tests.kit.brokers import ENGINES, Answer, BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.objects import objects, store_of

@@ -23,7 +23,7 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Folder, new_blob_name
 from scbroker.server.storage.database import open_database
 from scbroker.wire.codec import Message
-from scbroker.wire.containers import SegmentsQuery, SentChunk, SentChunks
+from scbroker.wire.parts import SegmentsQuery, SentChunk, SentChunks
 from scbroker.wire.query import NoQuery
 from tests.kit.brokers import ENGINES, BrokerProcess, clock
 from tests.kit.tables import query

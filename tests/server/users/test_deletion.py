@@ -32,7 +32,7 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire import users as u
 from scbroker.wire.codec import decode, encode
 from scbroker.wire.containers import ContainerView, RecordRequest
-from scbroker.wire.orders import Authorization, UserDeletion
+from scbroker.wire.users import Authorization, UserDeletion
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.objects import objects

@@ -29,7 +29,7 @@ from scbroker.server.storage.tables import metadata
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as u
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.orders import NO_DIGEST, Authorization, KeyFileStoring
+from scbroker.wire.users import NO_DIGEST, Authorization, KeyFileStoring
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import query

@@ -18,7 +18,7 @@ from scbroker.errors import (
     TooLargeError,
 )
 from scbroker.records.container_record import SEGMENT
-from scbroker.wire.containers import CHUNK_SEGMENTS
+from scbroker.wire.parts import CHUNK_SEGMENTS
 
 _KEPT: Final = 2
 

@@ -26,7 +26,7 @@ from scbroker.records.container_record import (
     check_segment_hashes,
     segment_count,
 )
-from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_CHUNK
+from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
 
 Sink = Callable[[int, memoryview], None]
 """Takes the plaintext of a run by its number; what it is given is good until it returns."""

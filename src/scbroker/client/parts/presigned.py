@@ -22,7 +22,7 @@ from scbroker.errors import (
     UnreachableError,
 )
 from scbroker.records.container_record import SEALED_SEGMENT
-from scbroker.wire.containers import (
+from scbroker.wire.parts import (
     CHUNK_SEGMENTS,
     SentChunk,
     SentChunks,

@@ -26,7 +26,7 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.records.container_record import SEGMENT, Role
 from scbroker.records.ids import container_id_of
-from scbroker.wire.containers import CHUNK_SEGMENTS, MAX_CHUNK, MAX_LISTED, Chunks
+from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK, MAX_LISTED, Chunks
 
 _AT_ONCE: Final = 3
 _CHUNK: Final = CHUNK_SEGMENTS * SEGMENT

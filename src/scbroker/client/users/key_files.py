@@ -43,7 +43,7 @@ from scbroker.keys import (
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.wire import users as wire
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.orders import Authorization, KeyFileDeletion, KeyFileStoring, UserDeletion
+from scbroker.wire.users import Authorization, KeyFileDeletion, KeyFileStoring, UserDeletion
 
 _KIND: Final = "key-file"
 _OLDER: Final = (

@@ -30,7 +30,7 @@ from scbroker.records.key_record import KnownKey
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
 from scbroker.wire.codec import Message
-from scbroker.wire.orders import NO_DIGEST, ORDER_LABEL, Action, Authorization, Order
+from scbroker.wire.users import NO_DIGEST, ORDER_LABEL, Action, Authorization, Order
 
 _EARLY_SECONDS: Final = 30.0
 _OPENED: Final = 1024

@@ -42,7 +42,7 @@ from scbroker.server.events import log
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import new_blob_name
 from scbroker.vocabulary import ContainerAccessLevel
-from scbroker.wire.containers import (
+from scbroker.wire.parts import (
     CHUNK_SEGMENTS,
     MAX_CHUNK,
     MAX_LISTED,

@@ -26,7 +26,7 @@ from scbroker.server.parts import chunks
 from scbroker.server.parts.chunks import Chunk, Upload
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import good_until, is_name_of, new_blob_name
-from scbroker.wire.containers import (
+from scbroker.wire.parts import (
     CHUNK_SEGMENTS,
     MAX_CHUNK,
     SentChunk,

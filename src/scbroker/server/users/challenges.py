@@ -17,8 +17,16 @@ from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.storage import statements as sql
 from scbroker.vocabulary import KeyType
-from scbroker.wire.orders import ORDER_LABEL, Action, Authorization, Order, parse_order
-from scbroker.wire.users import Challenge, ChallengeRequest, Statement
+from scbroker.wire.users import (
+    ORDER_LABEL,
+    Action,
+    Authorization,
+    Challenge,
+    ChallengeRequest,
+    Order,
+    Statement,
+    parse_order,
+)
 
 _NONCE_LIFE: Final = 120_000_000
 REFUSED: Final = (

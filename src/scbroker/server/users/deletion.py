@@ -29,7 +29,7 @@ from scbroker.server.parts.at_once import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.server.users.key_files import add_key_records, grown_chain
-from scbroker.wire.orders import Order, UserDeletion
+from scbroker.wire.users import Order, UserDeletion
 
 # In one transaction: containers, with so many records together unless one alone has more, and other rows.
 _CONTAINERS: Final = 200

@@ -34,8 +34,15 @@ from scbroker.server.broker import Broker, Call, now
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.vocabulary import KeyType
-from scbroker.wire.orders import NO_DIGEST, KeyFileDeletion, KeyFileStoring
-from scbroker.wire.users import MAX_REMINDER, KeyFileAnswer, KeyFileOpening, KeyFileState
+from scbroker.wire.users import (
+    MAX_REMINDER,
+    NO_DIGEST,
+    KeyFileAnswer,
+    KeyFileDeletion,
+    KeyFileOpening,
+    KeyFileState,
+    KeyFileStoring,
+)
 
 _WRONG: Final = "Wrong passphrase, unknown user, or no KeyFile on this broker."
 _CHANGED: Final = "The KeyFile was replaced meanwhile, on another device: log in again."
