@@ -36,7 +36,7 @@ def _section(number: int, name: str, tests: list[str]) -> str:
     lines = [f"\n## {number}. {name[0].upper()}{name[1:]}\n"]
     lines += [f"- {_claim(test)}" for test in tests]
     lines += ["\n| without | in |", "|---|---|"]
-    lines += [f"| {item.defence} | `{item.file}` |" for item in defences]
+    lines += [f"| {item.defence} | `{item.edits[0].path}` |" for item in defences]
     return "\n".join(lines) + "\n"
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.hostile_broker import page
 from tests.hostile_broker.catalogue import ATTACKS, shown_by
 from tests.hostile_broker.mutations import MUTATIONS
-from tests.hostile_broker.mutations.edits import Mutation
+from tests.hostile_broker.mutations.edits import Edit, Mutation, never, replace, skip
 
 
 def test_the_catalogue_is_numbered_without_a_gap() -> None:
@@ -34,14 +34,19 @@ def test_every_mutation_still_fits_the_code_and_names_tests_of_the_catalogue(
     assert {test.partition("[")[0] for test in mutation.tests} <= every
 
 
-def test_a_mutation_whose_text_is_not_there_exactly_once_is_refused() -> None:
-    def mutation(old: str) -> Mutation:
-        return Mutation(1, "none", "src/scbroker/errors.py", old, "", ["tests/x.py::test"])
-
-    mutation("class BrokerError(Exception):").check()
-    for old in ("no such text", "class "):
-        with pytest.raises(ValueError, match="times"):
-            mutation(old).check()
+@pytest.mark.parametrize(
+    "edit",
+    [
+        never("errors.py", "public", "ValueError"),
+        skip("errors.py", "BrokerError", "no_such_function"),
+        replace("errors.py", "", "annotations", "nothing"),
+        replace("errors.py", "NoSuchClass", "1", "2"),
+    ],
+    ids=lambda edit: edit.says,
+)
+def test_an_edit_that_fits_no_place_or_several_is_refused(edit: Edit) -> None:
+    with pytest.raises(ValueError, match=r"fits \d+ places|does not exist"):
+        Mutation(1, "none", [edit], ["tests/x.py::test"]).check()
 
 
 def test_the_page_of_attacks_is_that_of_the_catalogue_and_the_mutations() -> None:

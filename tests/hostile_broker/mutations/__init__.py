@@ -1,18 +1,24 @@
-"""What is against each attack, as edits that take it out: data for `mutate`.
+"""The defences against each attack, as changes to the code that take them out.
 
-Each removes one defence and leaves a program that otherwise works. The tests that are named have to fail
-without it.
+Each mutation removes one defence and leaves a program that works otherwise. The tests that it names must fail
+then. The data is in attacks.toml.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import tomllib
+from pathlib import Path
+from typing import Any, Final
 
-from tests.hostile_broker.mutations.content import CONTENT
-from tests.hostile_broker.mutations.credentials import CREDENTIALS
-from tests.hostile_broker.mutations.edits import Mutation
-from tests.hostile_broker.mutations.endless import ENDLESS
-from tests.hostile_broker.mutations.formats import FORMATS
-from tests.hostile_broker.mutations.keys_and_sharing import KEYS_AND_SHARING
+from tests.hostile_broker.mutations.edits import OPERATIONS, Mutation
 
-MUTATIONS: Final[list[Mutation]] = [*KEYS_AND_SHARING, *CONTENT, *CREDENTIALS, *FORMATS, *ENDLESS]
+
+def _mutation(row: dict[str, Any]) -> Mutation:
+    edits = [OPERATIONS[operation](*given) for operation, *given in row["edits"]]
+    named = (test.split("::") for test in row["tests"])
+    tests = [f"tests/hostile_broker/test_{module}.py::test_{name}" for module, name in named]
+    return Mutation(row["attack"], row["defence"], edits, tests)
+
+
+_DATA: Final = Path(__file__).with_name("attacks.toml").read_text("utf-8")
+MUTATIONS: Final[list[Mutation]] = [_mutation(row) for row in tomllib.loads(_DATA)["mutation"]]

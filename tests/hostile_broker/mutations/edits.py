@@ -1,70 +1,204 @@
-"""A defence as the edit that takes it out, and the tests that have to fail then."""
+"""A defence as the change to the code that takes it out, and the tests that must fail without it.
+
+A change names a file and a symbol in it, so that it survives a new layout of the code around it. The code is
+compared as a syntax tree: line breaks, quotes and comments make no difference.
+"""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
+import ast
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Final
 
 ROOT: Final = Path(__file__).parents[3]
+_SOURCE: Final = "src/scbroker"
 
 
-class Edit(NamedTuple):
-    """`old`, which stands in `file` exactly once, becomes `new`."""
+@dataclass(frozen=True)
+class Edit:
+    """One change within `symbol` of `file`, a path below src/scbroker.
+
+    `symbol` is a function, a class, `Class.method` or a name that is assigned to; "" is the whole module.
+    """
 
     file: str
-    old: str
-    new: str
+    symbol: str
+    change: Callable[[ast.AST], int]
+    """Change the symbol's tree in place, and return how many places were changed."""
+    says: str
 
-    def apply(self, root: Path) -> None:
-        path = root / self.file
-        text = path.read_text("utf-8")
-        if text.count(self.old) != 1:
-            raise ValueError(f"{self.old!r} occurs {text.count(self.old)} times in {self.file}")
-        if self.old == self.new:
-            raise ValueError(f"{self.old!r} in {self.file} becomes what it was")
-        path.write_text(text.replace(self.old, self.new), "utf-8")
+    @property
+    def path(self) -> str:
+        return f"{_SOURCE}/{self.file}"
+
+    def applied(self, source: str) -> str:
+        """Return the changed source; `ValueError` unless exactly one place was changed."""
+        tree = ast.parse(source)
+        count = self.change(_symbol(tree, self.symbol))
+        if count != 1:
+            raise ValueError(
+                f"{self.file}, {self.symbol}: {self.says} fits {count} places, not one"
+            )
+        return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def never(file: str, symbol: str, error: str, number: int = 0) -> Edit:
+    """Ignore a check: the condition under which `error` is raised is False.
+
+    With several checks that raise the same error, `number` counts them from 1.
+    """
+
+    def change(tree: ast.AST) -> int:
+        found = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If)
+            and isinstance(node.body[-1], ast.Raise)
+            and _name(node.body[-1].exc) == error
+        ]
+        chosen = found[number - 1 : number] if number else found
+        for node in chosen:
+            node.test = ast.Constant(False)
+        return len(chosen)
+
+    return Edit(file, symbol, change, f"the check that raises {error}")
+
+
+def skip(file: str, symbol: str, call: str) -> Edit:
+    """Leave out the one statement that calls `call` and does nothing else."""
+
+    def change(tree: ast.AST) -> int:
+        count = 0
+        for body in _bodies(tree):
+            for place, node in enumerate(body):
+                if isinstance(node, ast.Expr) and _name(node.value) == call:
+                    body[place] = ast.Pass()
+                    count += 1
+        return count
+
+    return Edit(file, symbol, change, f"the call of {call}")
+
+
+def option(file: str, symbol: str, name: str, value: str) -> Edit:
+    """Give the keyword `name` of a call, or of a class's head, another value."""
+
+    def change(tree: ast.AST) -> int:
+        found = [n for n in ast.walk(tree) if isinstance(n, ast.keyword) and n.arg == name]
+        for node in found:
+            node.value = ast.parse(value, mode="eval").body
+        return len(found)
+
+    return Edit(file, symbol, change, f"the argument {name}")
+
+
+def replace(file: str, symbol: str, old: str, new: str) -> Edit:
+    """Put `new` in place of `old`: an expression, or statements that follow one another."""
+    wanted, given = ast.parse(old).body, ast.parse(new).body
+    if _dump(wanted) == _dump(given):
+        raise ValueError(f"{old!r} becomes what it was")
+
+    def change(tree: ast.AST) -> int:
+        if len(wanted) == len(given) == 1 and _is_expression(wanted[0], given[0]):
+            swap = _Swap(wanted[0].value, given[0].value)  # type: ignore[attr-defined]
+            swap.visit(tree)
+            return swap.count
+        count = 0
+        for body in _bodies(tree):
+            for place in range(len(body) - len(wanted) + 1):
+                if _dump(body[place : place + len(wanted)]) == _dump(wanted):
+                    body[place : place + len(wanted)] = given or [ast.Pass()]
+                    count += 1
+        return count
+
+    return Edit(file, symbol, change, repr(old))
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """Once `old` is `new` the defence is gone, and each of `tests` has to fail.
-
-    `also` takes out what else would be in the way, where there are defences behind one another.
-    """
+    """Without the defence that `edits` take out, each of `tests` must fail."""
 
     attack: int
     defence: str
-    file: str
-    old: str
-    new: str
+    edits: Sequence[Edit]
     tests: Sequence[str]
-    also: Sequence[Edit] = ()
 
     def apply(self, root: Path) -> None:
-        """Makes the mutation in a copy of the tree."""
-        for edit in (Edit(self.file, self.old, self.new), *self.also):
-            edit.apply(root)
+        """Change the files of a copy of the project."""
+        for edit in self.edits:
+            path = root / edit.path
+            path.write_text(edit.applied(path.read_text("utf-8")), "utf-8")
 
     def check(self) -> None:
-        """Raises `ValueError` unless the mutation fits the code as it is now."""
+        """Raise `ValueError` unless every edit fits the code as it is now."""
         if not self.tests:
             raise ValueError(f"{self.defence}: no test is named")
-        with TemporaryDirectory(prefix="mutation-") as name:
-            for file in {self.file, *(edit.file for edit in self.also)}:
-                target = Path(name) / file
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / file, target)
-            self.apply(Path(name))
+        sources: dict[str, str] = {}
+        for edit in self.edits:
+            source = sources.get(edit.path) or (ROOT / edit.path).read_text("utf-8")
+            sources[edit.path] = edit.applied(source)
 
 
-def against(attack: int, defence: str, edit: Edit, tests: list[str], *also: Edit) -> Mutation:
-    return Mutation(attack, defence, *edit, tests=tests, also=also)
+OPERATIONS: Final[dict[str, Callable[..., Edit]]] = {
+    operation.__name__: operation for operation in (never, skip, option, replace)
+}
 
 
-def tests_of(module: str, *names: str) -> list[str]:
-    """Tests of a module beside these: `tests_of("keys", "a_claim")`."""
-    return [f"tests/hostile_broker/test_{module}.py::test_{name}" for name in names]
+class _Swap(ast.NodeTransformer):
+    def __init__(self, old: ast.expr, new: ast.expr) -> None:
+        self._old, self._new, self.count = _dump([old]), new, 0
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.expr) and _dump([node]) == self._old:
+            self.count += 1
+            return self._new
+        return self.generic_visit(node)
+
+
+def _symbol(tree: ast.Module, symbol: str) -> ast.AST:
+    found: ast.AST = tree
+    for part in symbol.split(".") if symbol else ():
+        found = next((node for node in _defined(found) if part in _names(node)), tree)
+        if found is tree:
+            raise ValueError(f"{symbol} does not exist")
+    return found
+
+
+def _defined(node: ast.AST) -> Iterator[ast.stmt]:
+    for body in _bodies(node):
+        yield from body
+
+
+def _names(node: ast.stmt) -> list[str]:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _bodies(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            body = getattr(node, field, None)
+            if isinstance(body, list):
+                yield body
+
+
+def _is_expression(*nodes: ast.stmt) -> bool:
+    return all(isinstance(node, ast.Expr) for node in nodes)
+
+
+def _name(node: ast.AST | None) -> str:
+    """Return the last name of what is called or raised: `f` for `await a.f(x)`."""
+    while isinstance(node, (ast.Call, ast.Await)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _dump(nodes: Sequence[ast.AST]) -> str:
+    """Return a text of trees that is the same for the same code, also where it is assigned to."""
+    return "".join(ast.dump(node).replace("ctx=Store()", "ctx=Load()") for node in nodes)
