@@ -44,10 +44,10 @@ class Edit:
         return ast.unparse(ast.fix_missing_locations(tree))
 
 
-def never(file: str, symbol: str, error: str, number: int = 0) -> Edit:
+def never(file: str, symbol: str, error: str, about: str = "") -> Edit:
     """Ignore a check: the condition under which `error` is raised is False.
 
-    With several checks that raise the same error, `number` counts them from 1.
+    With several checks that raise the same error, `about` is a text that only one of them contains.
     """
 
     def change(tree: ast.AST) -> int:
@@ -57,13 +57,13 @@ def never(file: str, symbol: str, error: str, number: int = 0) -> Edit:
             if isinstance(node, ast.If)
             and isinstance(node.body[-1], ast.Raise)
             and _name(node.body[-1].exc) == error
+            and about in f"{ast.unparse(node.test)} {ast.unparse(node.body[-1])}"
         ]
-        chosen = found[number - 1 : number] if number else found
-        for node in chosen:
+        for node in found:
             node.test = ast.Constant(False)
-        return len(chosen)
+        return len(found)
 
-    return Edit(file, symbol, change, f"the check that raises {error}")
+    return Edit(file, symbol, change, f"the check that raises {error} {about}".rstrip())
 
 
 def skip(file: str, symbol: str, call: str) -> Edit:
