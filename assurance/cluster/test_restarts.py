@@ -11,7 +11,7 @@ from assurance.cluster.conftest import SECONDS, NewDevice
 from assurance.cluster.load import Load, under_load
 from scbroker import ServerProvider
 from scbroker.errors import OverloadedError
-from scbroker.server.storage.database import open_database
+from scbroker.server.storage.engines import open_database
 
 PAIRS = 8
 ENOUGH = 16
@@ -84,7 +84,7 @@ def test_a_broker_neither_writes_to_a_standby_nor_reads_from_it(cluster: Cluster
     async def attempt() -> None:
         database = open_database(url)
         try:
-            for work in (database.read, database.look, database.write, database.change):
+            for work in (database.read, database.query, database.write, database.migrate):
                 with pytest.raises(OverloadedError):
                     await work(lambda connection: connection.exec_driver_sql("SELECT 1"))
         finally:
@@ -105,7 +105,7 @@ def test_a_broker_whose_url_names_all_members_finds_the_primary(cluster: Cluster
         database = open_database(url)
         try:
             show = "SELECT current_setting('port')"
-            return int(await database.look(lambda c: c.exec_driver_sql(show).scalar_one()))
+            return int(await database.query(lambda c: c.exec_driver_sql(show).scalar_one()))
         finally:
             await database.close()
 

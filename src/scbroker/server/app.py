@@ -279,7 +279,7 @@ async def _identify(broker: Broker, operation: Operation, request: Request) -> S
     key_hash = sha256(key.bytes)
     if key_hash not in broker.api_keys:
         if (
-            await broker.database.look(lambda c: sql.one(c, sql.FIND_API_KEY, hash=key_hash))
+            await broker.database.query(lambda c: sql.one(c, sql.FIND_API_KEY, hash=key_hash))
             is None
         ):
             raise ApiKeyError()

@@ -40,7 +40,8 @@ from scbroker.server.settings import Settings, load_settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import open_blobs
 from scbroker.server.storage.broker_key import find_key, provision_key
-from scbroker.server.storage.database import Database, open_database
+from scbroker.server.storage.database import Database
+from scbroker.server.storage.engines import open_database
 from scbroker.wire.origin import canonical_origin
 
 _GRACE_SECONDS: Final = 10

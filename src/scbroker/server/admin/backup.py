@@ -51,7 +51,7 @@ async def backup(
     with objects.keeping():
         async with opened(place) as found:
             values = {"path": str(target / m.DATABASE)}
-            await found.database.look(lambda c: c.execute(own.COPY_DATABASE, values))
+            await found.database.query(lambda c: c.execute(own.COPY_DATABASE, values))
         with m.snapshot(target / m.DATABASE) as connection:
             copying = _Copying(place.objects, target / m.OBJECTS, tell, progress, link)
             copying.run(connection)

@@ -18,7 +18,8 @@ from scbroker.server.admin.owner import check_bound
 from scbroker.server.migrations.upgrade import newest
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Blobs, open_blobs, path_of
-from scbroker.server.storage.database import Database, open_database
+from scbroker.server.storage.database import Database
+from scbroker.server.storage.engines import open_database
 
 _SQLITE: Final = "sqlite:///"
 _FILES: Final = "file://"

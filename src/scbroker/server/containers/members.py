@@ -22,7 +22,7 @@ from scbroker.records.judge import InForce
 from scbroker.server.containers.incoming import Incoming
 from scbroker.server.containers.stored_lists import StoredList
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.new_rows import NewRows
+from scbroker.server.storage.database import NewRows
 from scbroker.vocabulary import ContainerAccessLevel
 
 

@@ -121,7 +121,9 @@ async def finish(broker: Broker) -> int:
 
 async def _doomed(broker: Broker, last: bytes) -> list[bytes]:
     values = {"last": last, "count": _USERS}
-    return await broker.database.look(lambda c: list(c.execute(sql.DOOMED_USERS, values).scalars()))
+    return await broker.database.query(
+        lambda c: list(c.execute(sql.DOOMED_USERS, values).scalars())
+    )
 
 
 async def _purge_some(broker: Broker, user_id: bytes) -> bool:

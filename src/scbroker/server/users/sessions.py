@@ -71,7 +71,7 @@ async def find_session(broker: Broker, token: str) -> SessionUser:
     version = broker.database.version()
     row = broker.sessions.get(version, token_hash)
     if row is None:
-        row = await broker.database.look(
+        row = await broker.database.query(
             lambda c: sql.one(c, sql.FIND_SESSION, token_hash=token_hash)
         )
         if row is not None:
