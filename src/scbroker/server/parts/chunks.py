@@ -284,8 +284,7 @@ async def segments(broker: Broker, call: Call, message: None) -> bytes | memoryv
         numbers = range(first // CHUNK_SEGMENTS, (first + count - 1) // CHUNK_SEGMENTS + 1)
         return [_chunk_of(connection, part.part_id, number) for number in numbers]
 
-    async with broker.gate:
-        found = await broker.database.read(read)
+    found = await broker.database.read(read)
     log.note_access(broker, call, call.uuid("containerId"))
     if isinstance(found, bytes):
         return found

@@ -75,13 +75,11 @@ async def sent(broker: Broker, call: Call, message: SentChunks) -> None:
         chunks.check_place(broker, chunk.index)
         if not is_name_of(chunk.name, upload.part_id) or len(chunk.hashes) % HASH_SIZE:
             raise InvalidArgumentError("A chunk has the name that came with its address.")
-    async with broker.gate:
-        missing = await broker.database.write(lambda c: _missing(c, upload, message.chunks))
+    missing = await broker.database.write(lambda c: _missing(c, upload, message.chunks))
     sizes = await broker.blobs.sizes([chunk.name for chunk in missing])
     found = [_stored(upload, chunk, size) for chunk, size in zip(missing, sizes, strict=True)]
     if found:
-        async with broker.gate:
-            await broker.database.write(lambda c: _keep(c, found))
+        await broker.database.write(lambda c: _keep(c, found))
 
 
 def _missing(connection: Connection, upload: Upload, sent: list[SentChunk]) -> list[SentChunk]:

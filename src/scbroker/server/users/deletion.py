@@ -69,19 +69,16 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
         return user, broker.chains.get(connection, user_id, user.chain_length)
 
     # What anybody can send is verified before it may take the writer's time.
-    async with broker.gate:
-        _check_own(user_id, order, message)
-        user, chain = await broker.database.read(find, large=True)
-        if chain is not None:
-            challenges.check_ordered(
-                user, chain, message.authorization, "delete-user", message.digest
-            )
-            if not grown_chain(chain, [closing]).closed:
-                raise RejectedError("The key record does not close the chain (K8).")
-            buckets = throttle.buckets_of(broker, user_id)
-            await broker.database.write(
-                lambda c: end(c, user_id, user.chain_length, closing, order.nonce, buckets)
-            )
+    _check_own(user_id, order, message)
+    user, chain = await broker.database.read(find, large=True)
+    if chain is not None:
+        challenges.check_ordered(user, chain, message.authorization, "delete-user", message.digest)
+        if not grown_chain(chain, [closing]).closed:
+            raise RejectedError("The key record does not close the chain (K8).")
+        buckets = throttle.buckets_of(broker, user_id)
+        await broker.database.write(
+            lambda c: end(c, user_id, user.chain_length, closing, order.nonce, buckets)
+        )
     with contextlib.suppress(BrokerError):  # what fails here is done later
         deadline = time.monotonic() + _SECONDS
         more = True
