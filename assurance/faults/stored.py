@@ -95,7 +95,7 @@ class Stored:
 
     @property
     def doomed(self) -> set[str]:
-        return {row.name for row in self.of(t.doomed_blobs)}
+        return {row.name for row in self.of(t.pending_blobs)}
 
 
 def look(url: str, containers: Collection[bytes] | None = None) -> Stored:
@@ -103,7 +103,7 @@ def look(url: str, containers: Collection[bytes] | None = None) -> Stored:
 
     def read(connection: Connection) -> Stored:
         found = {}
-        for table in (t.chunks, t.doomed_blobs, t.users):
+        for table in (t.chunks, t.pending_blobs, t.users):
             found[table.name] = list(connection.execute(select(table)))
         for table, column in [(t.containers, t.containers.c.id)] + [
             (table, table.c.container_id) for table in _OF_CONTAINERS

@@ -54,7 +54,7 @@ _USUAL, _HEAVY = hashlib.md5(b"user1").digest(), hashlib.md5(b"user0").digest()
 # By the name of the parameter; what is long gone by `now` and `before` is little.
 _VALUES: Final[Mapping[str, Any]] = {
     "all_hashes": b"", "before": NOW, "blob": "name", "buckets": [_HASH] * 2, "check": "name",
-    "container": _ID, "count": 500, "date": NOW, "deleted_at": NOW, "deletion": 3, "doomed": NOW,
+    "container": _ID, "count": 500, "date": NOW, "deleted_at": NOW, "deletion": 3, "marked": NOW,
     "end": 9, "ends": NOW, "first": 1, "from": 1, "gone": [_ID] * 10, "hash": _HASH, "id": _ID,
     "ids": [_ID] * 10, "kept": _HASH, "key": _HASH, "last": _ID, "later": NOW, "more": 1,
     "names": ["name"] * 10, "now": NOW, "number": 1, "one": _ID, "other": _ID, "part": _ID,

@@ -164,7 +164,7 @@ class _Batch:
         self._items, self._chain_length = items, chain_length
         # Containers before users, each in one statement: in the one order of all who lock several.
         some = sorted({item.container_id for item in items})
-        found = {row.id: row for row in connection.execute(sql.LOCK_SEVERAL, {"some": some})}
+        found = {row.id: row for row in connection.execute(sql.LOCK_CONTAINERS, {"some": some})}
         self._containers = {container_id: found.get(container_id) for container_id in some}
         self._held = members.hold_all(connection, items)
         self._new = NewRows()

@@ -194,7 +194,7 @@ def tell_of_access(
         return
     # Held, so that nothing is written of a user who is deleted meanwhile.
     users = [reader_id, *(member.user_id for member in told)]
-    found = connection.execute(sql.HOLD_USERS, {"ids": users})
+    found = connection.execute(sql.SHARE_USERS, {"ids": users})
     living = {user.id for user in found if not user.deleted}
     if reader_id not in living or not _is_due(connection, container.id, reader_id):
         return

@@ -17,6 +17,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, event, text
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.storage.database import Database
@@ -61,7 +62,7 @@ def _upgrade(connection: Connection) -> None:
     config.attributes["connection"] = connection
     found = MigrationContext.configure(connection).get_current_revision()
     if found is None:
-        metadata.create_all(connection, checkfirst=False)
+        _create_tables(connection)
         command.stamp(config, "head")
     elif found not in {
         known.revision for known in ScriptDirectory.from_config(config).walk_revisions()
@@ -76,6 +77,17 @@ def _upgrade(connection: Connection) -> None:
             connection.commit()
         command.upgrade(config, "head")
     connection.commit()
+
+
+def _create_tables(connection: Connection) -> None:
+    """Like `metadata.create_all`, which creates indexes in no fixed order.
+
+    Of two equally good indexes SQLite uses the one created last: here it is the first by name.
+    """
+    for table in metadata.sorted_tables:
+        connection.execute(CreateTable(table))
+        for index in sorted(table.indexes, key=lambda index: str(index.name), reverse=True):
+            connection.execute(CreateIndex(index))
 
 
 def _lock(connection: Connection) -> None:

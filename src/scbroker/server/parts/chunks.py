@@ -144,7 +144,7 @@ def _reserve(connection: Connection, broker: Broker, chunk: Chunk) -> bool:
     if is_here(connection, chunk):
         return True
     make_room(connection, broker, chunk.upload, part, chunk.size)
-    connection.execute(sql.DOOM_BLOBS, {"name": chunk.blob, "since": chunk.doomed})
+    connection.execute(sql.ADD_PENDING_BLOBS, {"name": chunk.blob, "since": chunk.doomed})
     return False
 
 
@@ -178,7 +178,7 @@ def make_room(
     if part is not None and part.committed:
         raise AlreadyExistsError("A record names this part already.")
     settings = broker.settings
-    pending = sql.the(connection, sql.PENDING, user=upload.user_id)
+    pending = sql.the(connection, sql.UNCOMMITTED_PARTS, user=upload.user_id)
     if part is None and pending.parts >= settings.max_pending_parts:
         raise TooLargeError("Too many contents are begun and not finished: finish one first.")
     if pending.received + size > settings.max_pending_bytes:
@@ -215,13 +215,13 @@ def keep(connection: Connection, chunk: Chunk, counted: int) -> None:
     part_id = chunk.upload.part_id
     if locked(connection, chunk.upload).committed:
         raise AlreadyExistsError("A record names this part already.")
-    spared = connection.execute(sql.SPARE_BLOB, {"blob": chunk.blob, "doomed": chunk.doomed})
+    spared = connection.execute(sql.KEEP_BLOB, {"blob": chunk.blob, "marked": chunk.doomed})
     if spared.rowcount != 1:
         raise OverloadedError("The chunk was swept meanwhile: send it again.", retryAfter=1)
     found = sql.one(connection, sql.FIND_CHUNK, part=part_id, number=chunk.number)
     if found is not None:
         connection.execute(sql.DROP_CHUNK, {"part": part_id, "number": chunk.number})
-        connection.execute(sql.DOOM_BLOBS, {"name": found.blob, "since": 0})
+        connection.execute(sql.ADD_PENDING_BLOBS, {"name": found.blob, "since": 0})
     connection.execute(
         sql.ADD_CHUNK,
         {
@@ -339,7 +339,7 @@ def take_over(connection: Connection, container_id: bytes, user_id: bytes, part:
 
 def _check_living(connection: Connection, user_id: bytes) -> None:
     """A user who is deleted meanwhile leaves nothing behind."""
-    if sql.the(connection, sql.HOLD_USERS, ids=[user_id]).deleted:
+    if sql.the(connection, sql.SHARE_USERS, ids=[user_id]).deleted:
         raise NotAuthenticatedError("The account was deleted.")
 
 

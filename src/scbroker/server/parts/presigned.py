@@ -63,7 +63,7 @@ def _reserve(
     size = len(names) * MAX_CHUNK
     chunks.make_room(connection, broker, upload, chunks.begun(connection, upload), size)
     chunks.touch(connection, upload.part_id, size)
-    connection.execute(sql.DOOM_BLOBS, [{"name": name, "since": until} for name in names])
+    connection.execute(sql.ADD_PENDING_BLOBS, [{"name": name, "since": until} for name in names])
 
 
 async def sent(broker: Broker, call: Call, message: SentChunks) -> None:
@@ -100,7 +100,7 @@ def _missing(connection: Connection, upload: Upload, sent: list[SentChunk]) -> l
 
 
 def _check_given(connection: Connection, number: int, name: str) -> None:
-    doomed = sql.one(connection, sql.FIND_DOOMED, blob=name)
+    doomed = sql.one(connection, sql.FIND_PENDING_BLOB, blob=name)
     if doomed is None or doomed.since != good_until(name):  # as `_reserve` doomed it
         raise IncompleteUploadError(
             f"The address of chunk {number} is used or has run out: ask for another."

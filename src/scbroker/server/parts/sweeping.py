@@ -61,7 +61,7 @@ def _doom_and_claim(connection: Connection, broker: Broker) -> tuple[int, bool, 
     """How many parts went, whether there may be more, and the names whose objects are to go."""
     dropped, full = _drop(connection, broker)
     values = {"before": now() - _DOOMED_AFTER, "count": _BLOBS}
-    names = list(connection.execute(sql.DOOMED_BLOBS, values).scalars())
+    names = list(connection.execute(sql.PENDING_BLOBS, values).scalars())
     if names:
         connection.execute(sql.CLAIM_BLOBS, {"names": names})
     return dropped, full, names
@@ -85,7 +85,7 @@ def _drop(connection: Connection, broker: Broker) -> tuple[int, bool]:
         return 0, False
     rows = connection.execute(sql.BLOBS_IN, {"gone": over, "count": _CHUNKS}).all()
     if rows:
-        connection.execute(sql.DOOM_BLOBS, [{"name": row.blob, "since": 0} for row in rows])
+        connection.execute(sql.ADD_PENDING_BLOBS, [{"name": row.blob, "since": 0} for row in rows])
     full = len(rows) >= _CHUNKS
     if full:  # not come to the end of the last one: its first chunks go, and the parts before it
         last = rows[-1].part_id
@@ -110,7 +110,7 @@ def _settle(connection: Connection, tried: dict[str, bool]) -> None:
     ]
     late += [{"blob": name, "later": now()} for name, went in tried.items() if not went]
     if late:
-        connection.execute(sql.DOOM_AGAIN, late)
+        connection.execute(sql.POSTPONE_BLOB, late)
     over = [name for name in gone if good_until(name) <= limit]
     if over:
         connection.execute(sql.FORGET_BLOBS, {"names": over})

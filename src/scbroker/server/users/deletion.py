@@ -119,7 +119,7 @@ async def finish(broker: Broker) -> int:
 async def _doomed(broker: Broker, last: bytes) -> list[bytes]:
     values = {"last": last, "count": _USERS}
     return await broker.database.query(
-        lambda c: list(c.execute(sql.DOOMED_USERS, values).scalars())
+        lambda c: list(c.execute(sql.PENDING_USERS, values).scalars())
     )
 
 
@@ -149,7 +149,7 @@ def end(
     connection.execute(
         sql.SET_USER, {"user": user_id, "deleted": True, "chain_length": chain_length + 1}
     )
-    connection.execute(sql.DOOM_USER, {"user": user_id})
+    connection.execute(sql.ADD_PENDING_USER, {"user": user_id})
 
 
 def purge_some(connection: Connection, user_id: bytes) -> bool:
@@ -157,7 +157,7 @@ def purge_some(connection: Connection, user_id: bytes) -> bool:
 
     Only one broker purges a user at a time. Lock order, as in every writer: containers, users, event log.
     """
-    if sql.one(connection, sql.LOCK_DOOMED_USER, user=user_id) is None:
+    if sql.one(connection, sql.LOCK_PENDING_USER, user=user_id) is None:
         return False
     for statement in (
         sql.CONTAINERS_OF_MEMBER,

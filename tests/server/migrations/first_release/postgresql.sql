@@ -84,13 +84,13 @@ CREATE TABLE events (
   details_hash BYTEA,
   PRIMARY KEY (row_id)
 );
-CREATE INDEX events_by_date ON events (date, row_id);
-CREATE INDEX events_of_container ON events (container_id, user_id, id);
-CREATE INDEX events_of_kind ON events (user_id, event_type, id) WHERE id > 0;
-CREATE INDEX events_of_previous_type ON events (user_id, previous_type, id) WHERE previous_type IS NOT NULL AND id IS NOT NULL;
-CREATE INDEX events_of_type ON events (user_id, container_type, event_type, id) WHERE id IS NOT NULL;
-CREATE UNIQUE INDEX events_of_user ON events (user_id, id);
 CREATE INDEX events_unnumbered ON events (user_id, row_id) WHERE id IS NULL;
+CREATE UNIQUE INDEX events_of_user ON events (user_id, id);
+CREATE INDEX events_of_type ON events (user_id, container_type, event_type, id) WHERE id IS NOT NULL;
+CREATE INDEX events_of_previous_type ON events (user_id, previous_type, id) WHERE previous_type IS NOT NULL AND id IS NOT NULL;
+CREATE INDEX events_of_kind ON events (user_id, event_type, id) WHERE id > 0;
+CREATE INDEX events_of_container ON events (container_id, user_id, id);
+CREATE INDEX events_by_date ON events (date, row_id);
 CREATE TABLE guesses (
   bucket BYTEA NOT NULL,
   guesses BIGINT NOT NULL,
@@ -122,8 +122,8 @@ CREATE TABLE members (
   expiry_told BOOLEAN NOT NULL,
   PRIMARY KEY (container_id, user_id)
 );
-CREATE INDEX members_expiring ON members (user_id, expires_at) WHERE expires_at IS NOT NULL AND NOT expiry_told;
 CREATE INDEX members_of_user ON members (user_id);
+CREATE INDEX members_expiring ON members (user_id, expires_at) WHERE expires_at IS NOT NULL AND NOT expiry_told;
 CREATE TABLE nonces (
   nonce_hash BYTEA NOT NULL,
   expires_at BIGINT NOT NULL,
@@ -142,11 +142,11 @@ CREATE TABLE parts (
   hashes BYTEA,
   PRIMARY KEY (part_id)
 );
-CREATE INDEX parts_begun ON parts (touched_at) WHERE NOT committed;
-CREATE INDEX parts_in_force ON parts (container_id, part_id) WHERE committed AND replaced_at IS NULL;
-CREATE INDEX parts_of_container ON parts (container_id);
-CREATE INDEX parts_pending ON parts (user_id) WHERE NOT committed;
 CREATE INDEX parts_replaced ON parts (replaced_at);
+CREATE INDEX parts_pending ON parts (user_id) WHERE NOT committed;
+CREATE INDEX parts_of_container ON parts (container_id);
+CREATE INDEX parts_in_force ON parts (container_id, part_id) WHERE committed AND replaced_at IS NULL;
+CREATE INDEX parts_begun ON parts (touched_at) WHERE NOT committed;
 CREATE TABLE records (
   container_id BYTEA NOT NULL,
   version BIGINT NOT NULL,
@@ -162,8 +162,8 @@ CREATE TABLE sessions (
   expires_at BIGINT NOT NULL,
   PRIMARY KEY (token_hash)
 );
-CREATE INDEX sessions_by_expiry ON sessions (expires_at);
 CREATE INDEX sessions_of_user ON sessions (user_id);
+CREATE INDEX sessions_by_expiry ON sessions (expires_at);
 CREATE TABLE users (
   id BYTEA NOT NULL,
   fingerprint BYTEA,

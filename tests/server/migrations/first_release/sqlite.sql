@@ -83,13 +83,13 @@ CREATE TABLE events (
   salt BLOB,
   details_hash BLOB
 );
-CREATE INDEX events_by_date ON events (date, row_id);
-CREATE INDEX events_of_container ON events (container_id, user_id, id);
-CREATE INDEX events_of_kind ON events (user_id, event_type, id) WHERE id > 0;
-CREATE INDEX events_of_previous_type ON events (user_id, previous_type, id) WHERE previous_type IS NOT NULL AND id IS NOT NULL;
-CREATE INDEX events_of_type ON events (user_id, container_type, event_type, id) WHERE id IS NOT NULL;
-CREATE UNIQUE INDEX events_of_user ON events (user_id, id);
 CREATE INDEX events_unnumbered ON events (user_id, row_id) WHERE id IS NULL;
+CREATE UNIQUE INDEX events_of_user ON events (user_id, id);
+CREATE INDEX events_of_type ON events (user_id, container_type, event_type, id) WHERE id IS NOT NULL;
+CREATE INDEX events_of_previous_type ON events (user_id, previous_type, id) WHERE previous_type IS NOT NULL AND id IS NOT NULL;
+CREATE INDEX events_of_kind ON events (user_id, event_type, id) WHERE id > 0;
+CREATE INDEX events_of_container ON events (container_id, user_id, id);
+CREATE INDEX events_by_date ON events (date, row_id);
 CREATE TABLE guesses (
   bucket BLOB NOT NULL,
   guesses BIGINT NOT NULL,
@@ -121,8 +121,8 @@ CREATE TABLE members (
   expiry_told BOOLEAN NOT NULL,
   PRIMARY KEY (container_id, user_id)
 );
-CREATE INDEX members_expiring ON members (user_id, expires_at) WHERE expires_at IS NOT NULL AND expiry_told = 0;
 CREATE INDEX members_of_user ON members (user_id);
+CREATE INDEX members_expiring ON members (user_id, expires_at) WHERE expires_at IS NOT NULL AND expiry_told = 0;
 CREATE TABLE nonces (
   nonce_hash BLOB NOT NULL,
   expires_at BIGINT NOT NULL,
@@ -141,11 +141,11 @@ CREATE TABLE parts (
   hashes BLOB,
   PRIMARY KEY (part_id)
 );
-CREATE INDEX parts_begun ON parts (touched_at) WHERE committed = 0;
-CREATE INDEX parts_in_force ON parts (container_id, part_id) WHERE committed = 1 AND replaced_at IS NULL;
-CREATE INDEX parts_of_container ON parts (container_id);
-CREATE INDEX parts_pending ON parts (user_id) WHERE committed = 0;
 CREATE INDEX parts_replaced ON parts (replaced_at);
+CREATE INDEX parts_pending ON parts (user_id) WHERE committed = 0;
+CREATE INDEX parts_of_container ON parts (container_id);
+CREATE INDEX parts_in_force ON parts (container_id, part_id) WHERE committed = 1 AND replaced_at IS NULL;
+CREATE INDEX parts_begun ON parts (touched_at) WHERE committed = 0;
 CREATE TABLE records (
   container_id BLOB NOT NULL,
   version BIGINT NOT NULL,
@@ -161,8 +161,8 @@ CREATE TABLE sessions (
   expires_at BIGINT NOT NULL,
   PRIMARY KEY (token_hash)
 );
-CREATE INDEX sessions_by_expiry ON sessions (expires_at);
 CREATE INDEX sessions_of_user ON sessions (user_id);
+CREATE INDEX sessions_by_expiry ON sessions (expires_at);
 CREATE TABLE users (
   id BLOB NOT NULL,
   fingerprint BLOB,
