@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from scbroker.client.users.trust_store import Marks, raise_to
 from scbroker.errors import (
     BrokerFaultError,
     KeySubstitutionError,
@@ -58,7 +59,7 @@ class Directory:
 
     def set_own(self, chain: KeyChain) -> None:
         """The user's own chain, as it was just published."""
-        check_mark(self._session, chain)
+        check_mark(self._session.marks, chain)
         self._chains[self._session.userId] = chain
 
     async def latest(self, users: Iterable[uuid.UUID]) -> Mapping[uuid.UUID, KeyChain]:
@@ -149,7 +150,7 @@ class Directory:
         known = self._chains.get(user)
         if known is not None and known.hashes[: len(chain.hashes)] == chain.hashes:
             chain = known  # another answer, that came earlier, was newer
-        check_mark(self._session, chain)
+        check_mark(self._session.marks, chain)
         self._chains.pop(user, None)  # the one that was used last stands last
         self._chains[user] = chain
         return chain
@@ -177,11 +178,10 @@ def verified_chain(user: uuid.UUID, records: list[Signed]) -> KeyChain:
     return chain
 
 
-def check_mark(session: Session, chain: KeyChain) -> None:
-    """Refuses what this device saw otherwise; raises the mark where it is news."""
-    key = chain.userId.bytes
-    while True:
-        stored = session.marks.get(_KIND, key)
+def check_mark(marks: Marks, chain: KeyChain) -> None:
+    """Raise the mark to this chain; raise if the chain does not extend the one that this device has seen."""
+
+    def decide(stored: bytes | None) -> bytes:
         if stored is not None:
             mark = msgspec.msgpack.decode(stored, type=_KeysMark)
             if mark.fingerprint != chain.fingerprint:
@@ -189,11 +189,10 @@ def check_mark(session: Session, chain: KeyChain) -> None:
                     f"User {chain.userId} had another fingerprint on this device before."
                 )
             chain.check_mark(mark.sequence, mark.hash)
-            if mark.sequence == chain.sequence:
-                return
-        mark = _KeysMark(chain.fingerprint, chain.sequence, chain.hashes[-1])
-        if session.marks.swap(_KIND, key, stored, msgspec.msgpack.encode(mark)):
-            return
+        new = _KeysMark(chain.fingerprint, chain.sequence, chain.hashes[-1])
+        return msgspec.msgpack.encode(new)
+
+    raise_to(marks, _KIND, chain.userId.bytes, decide)
 
 
 def now() -> int:

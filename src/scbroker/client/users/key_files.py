@@ -19,7 +19,7 @@ from scbroker.client.http.transport import Transport
 from scbroker.client.users.credentials import Validator, check_kept_reminder, checked_new
 from scbroker.client.users.directory import now
 from scbroker.client.users.session import Session, log_in_again
-from scbroker.client.users.trust_store import Marks
+from scbroker.client.users.trust_store import Marks, raise_to
 from scbroker.crypto.verify import SIGNATURE_SIZE, sha256
 from scbroker.errors import (
     BrokerFaultError,
@@ -212,14 +212,13 @@ def checked_key_file(data: object, user_id: uuid.UUID) -> bytes:
 
 
 def keep_mark(marks: Marks, opened: OpenedKeyFile) -> None:
-    """Refuses an older KeyFile than this device has seen, or another of the same generation."""
-    while True:
-        stored = marks.get(_KIND, b"")
-        mark = _decode(stored)
-        _check_mark(mark, opened)
-        new = Mark(opened.ring.generation, opened.hash)
-        if new == mark or marks.swap(_KIND, b"", stored, msgspec.msgpack.encode(new)):
-            return
+    """Raise the mark to this KeyFile, unless this device has seen a newer one or another of its generation."""
+
+    def decide(stored: bytes | None) -> bytes:
+        _check_mark(_decode(stored), opened)
+        return msgspec.msgpack.encode(Mark(opened.ring.generation, opened.hash))
+
+    raise_to(marks, _KIND, b"", decide)
 
 
 def _check_mark(mark: Mark | None, opened: OpenedKeyFile) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
@@ -42,6 +42,19 @@ class Marks(Protocol):
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
         """Sets a mark if it is still the expected one; False if another was faster."""
         ...
+
+
+def raise_to(marks: Marks, kind: str, key: bytes, decide: Callable[[bytes | None], bytes]) -> None:
+    """Replace a mark by what `decide` returns for it; decide again if another process replaced it first.
+
+    `decide` takes the stored value, or None, and raises if the new state must not follow it. Nothing is
+    written if it returns the stored value.
+    """
+    while True:
+        stored = marks.get(kind, key)
+        new = decide(stored)
+        if new == stored or marks.swap(kind, key, stored, new):
+            return
 
 
 class TrustStore(Protocol):
