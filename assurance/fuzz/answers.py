@@ -235,7 +235,7 @@ def _events(data: bytes) -> None:
     session = Session(
         _Pages([]), cast()["alice"].ring(), MemoryTrustStore().open(uuid.UUID(int=1), b"")
     )
-    session._token, session._expires = "token", float("inf")
+    session.token.value, session.token.expires = "token", float("inf")
     looks, highest = [], 0
     for pages in (first, second):
         session.transport = _Pages(pages)

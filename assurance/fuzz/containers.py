@@ -64,7 +64,7 @@ def _container(data: bytes) -> None:
         marks.swap(fetching.KIND, container_id.bytes, None, mark.encode())
     rings = {"erin": (1, 2, 2)}
     session = Session(served, cast()[reader].ring(*rings.get(reader, (1, 1, 1))), marks)
-    session._token, session._expires = "token", float("inf")
+    session.token.value, session.token.expires = "token", float("inf")
     fetched: Fetched = drive(fetching.fetch(session, container_id, header=True, content=True))
     _check_state(fetched.state, served, mark)
     stored = marks.get(fetching.KIND, container_id.bytes)

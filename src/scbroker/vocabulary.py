@@ -17,6 +17,7 @@ from typing import TypeVar
 from scbroker.errors import InvalidArgumentError
 
 E = TypeVar("E", bound=enum.Enum)
+T = TypeVar("T")
 
 
 class KeyType(enum.IntEnum):
@@ -78,6 +79,16 @@ class ContainerAccessLevel(enum.IntFlag, boundary=enum.STRICT):
         return needed & ~self
 
 
+def instance_of(name: str, value: object, phrase: str, *kinds: type[T]) -> T:
+    """Return an argument that is of one of these types, which `phrase` names, as "a uuid.UUID".
+
+    Raises `InvalidArgumentError` for any other. A bool is not taken for an int.
+    """
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise InvalidArgumentError(f"{name} must be {phrase}, not {type(value).__name__}")
+    return value
+
+
 def member_of(kind: type[E], value: object, name: str) -> E:
     """Return the member that an argument stands for: a member, its value, or its name.
 
@@ -127,17 +138,11 @@ class AccessLevel:
         expiresAt: dt.datetime | None = None,
     ) -> None:
         for name, value in (
-            ("userId", _checked_user(userId)),
+            ("userId", instance_of("userId", userId, "a uuid.UUID", uuid.UUID)),
             ("permissions", _checked_permissions(permissions)),
             ("expiresAt", _checked_expiry(expiresAt)),
         ):
             object.__setattr__(self, name, value)
-
-
-def _checked_user(userId: object) -> uuid.UUID:
-    if not isinstance(userId, uuid.UUID):
-        raise InvalidArgumentError(f"userId must be a uuid.UUID, not {type(userId).__name__}")
-    return userId
 
 
 def _checked_permissions(permissions: object) -> ContainerAccessLevel:
@@ -156,15 +161,12 @@ def _checked_permissions(permissions: object) -> ContainerAccessLevel:
 def _checked_expiry(expiresAt: object) -> dt.datetime | None:
     if expiresAt is None:
         return None
-    if not isinstance(expiresAt, dt.datetime):
-        raise InvalidArgumentError(
-            f"expiresAt must be a datetime.datetime or None, not {type(expiresAt).__name__}"
-        )
-    if expiresAt.utcoffset() is None:
+    date = instance_of("expiresAt", expiresAt, "a datetime.datetime or None", dt.datetime)
+    if date.utcoffset() is None:
         raise InvalidArgumentError(
             "expiresAt must have a time zone, as datetime.now(datetime.UTC) has"
         )
-    return expiresAt
+    return date
 
 
 __all__ = [
@@ -173,5 +175,6 @@ __all__ = [
     "ContainerAccessLevel",
     "ContainerEventType",
     "KeyType",
+    "instance_of",
     "member_of",
 ]

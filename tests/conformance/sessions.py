@@ -100,7 +100,7 @@ body("K4", "the session has another KeyRing", "getKeyRing", with_result(altered)
 
 @add("logout", "keeps the KeyRing")
 def _() -> None:
-    Session.forget = lambda self: setattr(self, "_token", None)  # type: ignore[method-assign]
+    Session.forget = lambda self: setattr(self.token, "value", None)  # type: ignore[method-assign]
 
 
 async def logging_out(provider: Any, _: dict[str, Any]) -> None:
