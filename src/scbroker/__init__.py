@@ -1,4 +1,4 @@
-"""scbroker: containers that only their members can read, on a broker that cannot.
+"""Share containers that only their members can read, through a broker that cannot.
 
 from scbroker import AccessLevel, ServerProvider
 """
@@ -95,7 +95,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a public name when it is first used (PEP 562), so that importing is quick."""
+    """Load a public name when it is first used (PEP 562), so that importing is quick."""
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'scbroker' has no attribute {name!r}")

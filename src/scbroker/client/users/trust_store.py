@@ -1,12 +1,12 @@
-"""What this device has seen: pins and high-water marks, for refusing older or other histories.
+"""Store what this device has seen, so that the client can refuse an older or a different history.
 
-It also keeps each user's device pass, by which a broker counts this device's guesses apart from those of
-strangers. The pass is read before a log-in, when no key of the user is there to decrypt it with.
+A store has small values, the marks, by kind and key: fingerprints and the newest known versions. By default
+they are in one file for each user: a log whose entries are each authenticated together with all before them,
+under a key derived from the user's signing key 0. Any change is noticed, but not that the file was deleted or
+that a whole older copy was put back (docs/security.md).
 
-A store holds small values by kind and key. In a file by default, one for each user: a log of
-entries, each authenticated together with all before it under a key derived from the user's signing
-key 0, so that a change anywhere is noticed. What a file cannot notice is that it was deleted, or
-that an older copy was put back whole. docs/security.md says so.
+The store also has each user's device pass, by which a broker counts this device's guesses apart from those of
+strangers. It is not encrypted: the client needs it before a log-in, when it has no key of the user.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Marks(Protocol):
     def get(self, kind: str, key: bytes) -> bytes | None: ...
 
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
-        """Sets a mark if it is still the expected one; False if another was faster."""
+        """Set a mark if it still has the expected value; return whether it had."""
         ...
 
 
@@ -61,7 +61,7 @@ class TrustStore(Protocol):
     """Where marks and device passes are kept."""
 
     def open(self, userId: uuid.UUID, secret: bytes) -> Marks:
-        """The marks of a user; `secret` authenticates them. `TrustStoreError` if they are damaged."""
+        """Return the marks of a user, which `secret` authenticates; `TrustStoreError` if they are damaged."""
         ...
 
     def read_pass(self, user_id: uuid.UUID) -> bytes | None:
@@ -77,7 +77,7 @@ class TrustStore(Protocol):
 
 
 class MemoryTrustStore:
-    """Marks for the life of this object: another process begins anew, like a fresh device."""
+    """Marks in memory: another process starts without any, like a new device."""
 
     def __init__(self) -> None:
         self._users: dict[uuid.UUID, _MemoryMarks] = {}
@@ -111,7 +111,7 @@ class _MemoryMarks:
 
 
 class FileTrustStore:
-    """Marks in a folder, one file for each user, and beside it the user's device pass."""
+    """Marks in a folder: one file for each user, and one with the user's device pass."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory: Path = Path(directory)
@@ -140,12 +140,13 @@ class FileTrustStore:
             yield
         except OSError as error:
             raise TrustStoreError(
-                f"The trust store in {self.directory} cannot be used: {error.strerror}."
+                f"The trust store in {self.directory} cannot be used ({error.strerror}): "
+                "give this user access to it, or pass another trustStore."
             ) from None
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Put a whole file in place at once, for its owner alone: a crash leaves the old one, or none."""
+    """Replace a file atomically, readable by its owner alone: a crash leaves the old file, or none."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -167,10 +168,10 @@ class _Entry(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
 class _FileMarks:
     """An append-only log: frame = length, mac of the length, entry, mac of the entry.
 
-    Each mac covers the one before it as well. Other processes append to the same file; each reads on
-    from where it was before it looks or writes. A frame cut off by a crash was never acknowledged and
-    is dropped by the next writer; the length has a mac of its own, or a change to it would make all
-    that follows look cut off.
+    Each mac also covers the one before it. Several processes append to the same file; each reads what others
+    appended before it reads or writes a value. A frame that a crash cut off was never acknowledged, and the
+    next writer overwrites it. The length has a mac of its own: otherwise a changed length would make all
+    later frames look cut off.
     """
 
     def __init__(self, path: Path, secret: bytes) -> None:
@@ -219,10 +220,12 @@ class _FileMarks:
             with self._file_lock:
                 yield
         except filelock.Timeout:
-            raise TrustStoreError(f"Another process keeps {self._path} locked.") from None
+            raise TrustStoreError(
+                f"Another process keeps {self._path} locked: end it, or try again."
+            ) from None
         except OSError as error:
             raise TrustStoreError(
-                f"The trust store {self._path} cannot be used: {error.strerror}."
+                f"The trust store {self._path} cannot be used ({error.strerror}): give the user access to it."
             ) from None
 
     def _is_behind(self) -> bool:
@@ -233,19 +236,19 @@ class _FileMarks:
         return (state.st_ino, state.st_size) != (self._inode, self._offset)
 
     def _catch_up(self) -> None:
-        """Reads what others have written; everything again where the file was replaced."""
+        """Read the frames that other processes appended; the whole file if it was replaced."""
         if not self._path.exists():
             if self._offset or self._values:
                 raise TrustStoreError(
-                    f"The trust store {self._path} vanished while it was in use. Restore it, or "
-                    "start again as on a fresh device, which forgets what this one has seen."
+                    f"The trust store {self._path} was deleted while it was in use: restore it, or restart "
+                    "the program, which then forgets what this device has seen."
                 )
             _replace(self._path, _MAGIC)
         state = self._path.stat()
         if (state.st_ino, state.st_size) == (self._inode, self._offset):
             return
         if state.st_ino == self._inode and state.st_size > self._offset:
-            # Where this fails, another file may have got the inode of one that was replaced twice.
+            # If this fails, the file may be another one with the same inode, after two replacements.
             with suppress(TrustStoreError):
                 self._read()
                 return
@@ -260,7 +263,7 @@ class _FileMarks:
                 raise self._damaged()
         except TrustStoreError:
             self._reset()
-            self._values = seen  # and so the next look says the same
+            self._values = seen  # so that the next read fails in the same way
             raise
         self._inode = inode
 
@@ -282,9 +285,9 @@ class _FileMarks:
         self._offset += position
 
     def _frame_end(self, data: bytes, position: int) -> int | None:
-        """Where a whole frame ends; None at the end or where a crash cut the last one off.
+        """Return where a whole frame ends; None at the end of the file, or for a frame that a crash cut off.
 
-        After a power cut a file may have its new length and zeros where its bytes were to be.
+        After a power cut a file may have its new length, with zeros in place of its last bytes.
         """
         if len(data) - position < _HEAD:
             return None
@@ -312,14 +315,14 @@ class _FileMarks:
         self._offset += len(frame)
 
     def _frame(self, before: bytes, entry: _Entry) -> tuple[bytes, bytes, bytes]:
-        """An entry's body, its mac, and all that is written of it."""
+        """Return an entry's body, its mac, and the whole frame."""
         body = msgspec.msgpack.encode(entry)
         length = len(body).to_bytes(_LENGTH, "big")
         mac = self._keyed("entry", before, body)
         return body, mac, length + self._keyed("length", before, length) + body + mac
 
     def _compact(self) -> None:
-        """Writes the latest values alone to a new file and puts it in the old one's place."""
+        """Replace the file by one that has only the latest value of each key."""
         frames, mac = [_MAGIC], self._keyed("start", _MAGIC)
         for (kind, key), value in self._values.items():
             _, mac, frame = self._frame(mac, _Entry(kind, key, value))
