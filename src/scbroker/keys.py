@@ -365,7 +365,9 @@ def _open_parts(
 ) -> KeyRing:
     secret = given if passphrase is None else _open_secret(found, passphrase)
     if secret is None:
-        raise InvalidArgumentError("A KeyFile opens with its password or its passphrase: give open() one of them.")
+        raise InvalidArgumentError(
+            "A KeyFile opens with its password or its passphrase: give one of them."
+        )
     if given is not None and not equal(secret, given):
         raise CredentialsError(_MISTYPED)
     context = label("keyfile-password") + found.fingerprint + found.passwordSalt
