@@ -95,7 +95,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used (PEP 562), so that importing is quick."""
+    """Loads a public name when it is first used (PEP 562), so that importing is quick."""
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'scbroker' has no attribute {name!r}")

@@ -168,10 +168,10 @@ class _Entry(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
 class _FileMarks:
     """An append-only log: frame = length, mac of the length, entry, mac of the entry.
 
-    Each mac also covers the one before it. Several processes append to the same file; each reads what others
-    appended before it reads or writes a value. A frame that a crash cut off was never acknowledged, and the
-    next writer overwrites it. The length has a mac of its own: otherwise a changed length would make all
-    later frames look cut off.
+    Each mac covers the one before it as well. Other processes append to the same file; each reads on
+    from where it was before it looks or writes. A frame cut off by a crash was never acknowledged and
+    is dropped by the next writer; the length has a mac of its own, or a change to it would make all
+    that follows look cut off.
     """
 
     def __init__(self, path: Path, secret: bytes) -> None:
@@ -285,9 +285,9 @@ class _FileMarks:
         self._offset += position
 
     def _frame_end(self, data: bytes, position: int) -> int | None:
-        """Return where a whole frame ends; None at the end of the file, or for a frame that a crash cut off.
+        """Where a whole frame ends; None at the end or where a crash cut the last one off.
 
-        After a power cut a file may have its new length, with zeros in place of its last bytes.
+        After a power cut a file may have its new length and zeros where its bytes were to be.
         """
         if len(data) - position < _HEAD:
             return None
@@ -315,14 +315,14 @@ class _FileMarks:
         self._offset += len(frame)
 
     def _frame(self, before: bytes, entry: _Entry) -> tuple[bytes, bytes, bytes]:
-        """Return an entry's body, its mac, and the whole frame."""
+        """An entry's body, its mac, and all that is written of it."""
         body = msgspec.msgpack.encode(entry)
         length = len(body).to_bytes(_LENGTH, "big")
         mac = self._keyed("entry", before, body)
         return body, mac, length + self._keyed("length", before, length) + body + mac
 
     def _compact(self) -> None:
-        """Replace the file by one that has only the latest value of each key."""
+        """Writes the latest values alone to a new file and puts it in the old one's place."""
         frames, mac = [_MAGIC], self._keyed("start", _MAGIC)
         for (kind, key), value in self._values.items():
             _, mac, frame = self._frame(mac, _Entry(kind, key, value))

@@ -1,4 +1,4 @@
-"""The words of src: what every module and every public operation says of itself."""
+"""What every module and every public operation says of itself in its docstring."""
 
 from __future__ import annotations
 
