@@ -44,8 +44,9 @@ def _list_of(kind: type) -> Check:
         items = list(value)
         for number, item in enumerate(items):
             if not isinstance(item, kind):
+                article = "an" if kind is AccessLevel else "a"
                 raise errors.InvalidArgumentError(
-                    f"{name}[{number}] is not a {kind.__name__} but a {type(item).__name__}"
+                    f"{name}[{number}] is not {article} {kind.__name__}: its type is {type(item).__name__}"
                 )
         return items
 
