@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.conformance import contents, seam, sessions
-from tests.conformance.generic import generic, updates
+from assurance.mutations.conformance import contents, seam, sessions
+from assurance.mutations.conformance.generic import generic, updates
 from tests.conformance.interface import INTERFACE
 
 CATALOGUE: Final = [

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from scbroker import KeyRing
-from scbroker.client.users import accounts, key_files
-from scbroker.client.users.session import Session
-from scbroker.keys import PassphraseKeys
-from tests.conformance.interface import INTERFACE
-from tests.conformance.mutants import (
+from assurance.mutations.conformance.mutants import (
     Body,
     Mutants,
     altered,
@@ -23,6 +18,11 @@ from tests.conformance.mutants import (
     with_arguments,
     with_result,
 )
+from scbroker import KeyRing
+from scbroker.client.users import accounts, key_files
+from scbroker.client.users.session import Session
+from scbroker.keys import PassphraseKeys
+from tests.conformance.interface import INTERFACE
 
 MUTANTS: Final = Mutants()
 add, body = MUTANTS.add, MUTANTS.body

@@ -10,18 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from scbroker import (
-    BrokerError,
-    Container,
-    ContainerEvent,
-    Header,
-    KeyRing,
-    KeyType,
-    PublicKey,
-    SecuredContainer,
-)
-from tests.conformance.interface import Operation, Parameter
-from tests.conformance.mutants import (
+from assurance.mutations.conformance.mutants import (
     Body,
     Edit,
     Mutant,
@@ -41,6 +30,17 @@ from tests.conformance.mutants import (
     with_result,
     without_a_session,
 )
+from scbroker import (
+    BrokerError,
+    Container,
+    ContainerEvent,
+    Header,
+    KeyRing,
+    KeyType,
+    PublicKey,
+    SecuredContainer,
+)
+from tests.conformance.interface import Operation, Parameter
 
 
 def in_its_place(provider: Any, parameter: Parameter) -> Any:

@@ -8,12 +8,18 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
+from assurance.mutations.conformance.mutants import (
+    Mutants,
+    argument,
+    instead,
+    nothing,
+    without_a_session,
+)
+from assurance.mutations.conformance.sessions import BY_PASSPHRASE
 from scbroker import BaseProvider, BrokerError, BrokerProvider, Promise, ServerProvider
 from scbroker.client import server_provider
 from scbroker.client.http.transport import Transport
 from tests.conformance.interface import INTERFACE
-from tests.conformance.mutants import Mutants, argument, instead, nothing, without_a_session
-from tests.conformance.sessions import BY_PASSPHRASE
 
 MUTANTS: Final = Mutants()
 add, body = MUTANTS.add, MUTANTS.body

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.hostile_broker import page
+from assurance.mutations.attacks import MUTATIONS, run
+from assurance.mutations.attacks.edits import Edit, Mutation, never, replace, skip
 from tests.hostile_broker.catalogue import ATTACKS, shown_by
-from tests.hostile_broker.mutations import MUTATIONS
-from tests.hostile_broker.mutations.edits import Edit, Mutation, never, replace, skip
 
 
 def test_the_catalogue_is_numbered_without_a_gap() -> None:
@@ -51,4 +50,4 @@ def test_an_edit_that_fits_no_place_or_several_is_refused(edit: Edit) -> None:
 
 def test_the_page_of_attacks_is_that_of_the_catalogue_and_the_mutations() -> None:
     """Written by a run of all mutations in which each was caught."""
-    assert page.PATH.read_text("utf-8") == page.text()
+    assert run.PAGE.read_text("utf-8") == run.text()

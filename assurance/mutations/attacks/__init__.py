@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
-from tests.hostile_broker.mutations.edits import OPERATIONS, Mutation
+from assurance.mutations.attacks.edits import OPERATIONS, Mutation
 
 
 def _mutation(row: dict[str, Any]) -> Mutation:

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Final
 
-from scbroker import AccessLevel, ContainerAccessLevel, Header, KeyType
-from tests.conformance.mutants import (
+from assurance.mutations.conformance.mutants import (
     Body,
     Edit,
     Mutants,
@@ -21,6 +20,7 @@ from tests.conformance.mutants import (
     with_field,
     with_result,
 )
+from scbroker import AccessLevel, ContainerAccessLevel, Header, KeyType
 
 MUTANTS: Final = Mutants()
 add, body = MUTANTS.add, MUTANTS.body
