@@ -9,13 +9,11 @@ import pytest
 
 from assurance.cluster.ceph import ObjectGateway
 from assurance.cluster.cluster import Cluster
-from scbroker import KeyRing, MemoryTrustStore, ServerProvider
+from assurance.people import new_device as device_at
+from scbroker import KeyRing, ServerProvider
 from tests.kit.brokers import Address, Wire
 from tests.kit.engine_choice import CHOICE
 from tests.kit.writers import User
-
-SECONDS = 120.0
-"""How long an operation may take that meets a fail-over."""
 
 
 @pytest.fixture(scope="session")
@@ -57,14 +55,7 @@ def new_device(cluster: Cluster) -> Iterator[NewDevice]:
     with ExitStack() as stack:
 
         def make(ring: KeyRing, at: Address | None = None) -> ServerProvider:
-            place = at or cluster
-            url = f"http://127.0.0.1:{place.port}"
-            store = MemoryTrustStore()
-            provider = ServerProvider(
-                cluster.api_key, url, "tests", trustStore=store, timeout=SECONDS
-            )
-            stack.enter_context(provider)
-            provider.logIn(userId=ring.userId, keyRing=ring).result(SECONDS)
-            return provider
+            url = f"http://127.0.0.1:{(at or cluster).port}"
+            return device_at(stack, cluster, ring, url=url)
 
         yield make

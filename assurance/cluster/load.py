@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from assurance.cluster.conftest import SECONDS
+from assurance.people import PATIENCE
 from scbroker import BrokerError, Promise, ServerProvider
 from scbroker.errors import BrokerUnavailableError
 
@@ -40,7 +40,7 @@ class Load:
 
     def wait_for_more(self, operations: int) -> None:
         """Until so many more contents were stored, and as many read; or something failed."""
-        stored, read, deadline = self.written, self.read, time.monotonic() + SECONDS
+        stored, read, deadline = self.written, self.read, time.monotonic() + PATIENCE
         while not self.failures and (
             self.written < stored + operations or self.read < read + operations
         ):
@@ -50,7 +50,7 @@ class Load:
     def write(self, provider: ServerProvider, number: int) -> None:
         """Changes one container again and again."""
         first = _content(number, 0)
-        identity = provider.createContainer(first).result(SECONDS).id
+        identity = provider.createContainer(first).result(PATIENCE).id
         self.stored[number] = identity, [first]
         while not self.over.is_set():
             content = _content(number, len(self.stored[number][1]))
@@ -74,7 +74,7 @@ class Load:
     def _until_done(self, operation: Callable[[], Promise[T]]) -> T:
         while True:
             try:
-                return operation().result(SECONDS)
+                return operation().result(PATIENCE)
             except BrokerUnavailableError as error:
                 self._again(error)
 
@@ -109,7 +109,7 @@ def under_load(
     finally:
         load.over.set()
         for thread in threads:
-            thread.join(SECONDS)
+            thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
     if load.failures:
         raise load.failures[0]

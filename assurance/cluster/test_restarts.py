@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from assurance.cluster.cluster import Cluster
-from assurance.cluster.conftest import SECONDS, NewDevice
+from assurance.cluster.conftest import NewDevice
 from assurance.cluster.load import Load, under_load
+from assurance.people import PATIENCE
 from scbroker import ServerProvider
 from scbroker.errors import OverloadedError
 from scbroker.server.storage.engines import open_database
@@ -24,7 +25,7 @@ def everything_is_there(load: Load, devices: Devices) -> None:
     """Of each writer, the last content that was acknowledged."""
     assert load.written > ENOUGH
     for number, (identity, contents) in load.stored.items():
-        found = devices[number][0].getContainer(identity).result(SECONDS).content
+        found = devices[number][0].getContainer(identity).result(PATIENCE).content
         assert found == contents[-1]
 
 

@@ -15,7 +15,8 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from assurance.cluster.cluster import Cluster
-from assurance.cluster.conftest import SECONDS, Everywhere, NewDevice
+from assurance.cluster.conftest import Everywhere, NewDevice
+from assurance.people import PATIENCE
 from scbroker import ServerProvider
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import SEGMENT, Role
@@ -37,7 +38,7 @@ def at_once(work: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
     start = Barrier(len(found))
 
     def run(item: Any) -> T:
-        start.wait(SECONDS)
+        start.wait(PATIENCE)
         return work(item)
 
     with ThreadPoolExecutor(len(found)) as pool:
@@ -187,7 +188,7 @@ def test_a_fetch_at_every_broker_is_told_once(everywhere: Everywhere) -> None:
     told = OWNER | Level.ReceiveAccessEvents
     story = Story(alice[0]).created({alice[0]: told, bob[0]: READER})
     at_once(lambda user: user.view(story, "content=1"), bob)
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + PATIENCE
     while not (found := alice[1].events(eventType="Accessed")):
         assert time.monotonic() < deadline
         time.sleep(0.2)
@@ -204,7 +205,7 @@ def test_an_api_key_that_was_just_made_opens_every_broker(cluster: Cluster) -> N
         capture_output=True,
         text=True,
         check=True,
-        timeout=SECONDS,
+        timeout=PATIENCE,
     )
     key = made.stdout.strip()
     for each in cluster.brokers:
@@ -217,21 +218,21 @@ def test_new_keys_count_at_once_at_brokers_that_remember_the_old_ones(
 ) -> None:
     """What was signed with a key that is retired at one broker is refused by the others."""
     with ServerProvider(cluster.api_key, cluster.brokers[0].url, "tests") as first:
-        first.register(PASSWORD, PASSPHRASE).result(SECONDS)
-        old = first.getKeyRing().result(SECONDS)
+        first.register(PASSWORD, PASSPHRASE).result(PATIENCE)
+        old = first.getKeyRing().result(PATIENCE)
         users = everywhere(old)
         story = Story(users[0]).created()
         for user in users[1:]:
             story.tell(user, story.follow(user, content=b"all remember the old key"))
-        first.changeCredentials(PASSWORD + "!", PASSPHRASE + "!", compromised=True).result(SECONDS)
-        new = first.getKeyRing().result(SECONDS)
+        first.changeCredentials(PASSWORD + "!", PASSPHRASE + "!", compromised=True).result(PATIENCE)
+        new = first.getKeyRing().result(PATIENCE)
         for user in users:
             request = user.wire.log_in_request(old)
             user.wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
         device = new_device(new, cluster.brokers[1])
-        created = device.createContainer(b"with the new key").result(SECONDS)
+        created = device.createContainer(b"with the new key").result(PATIENCE)
         other = new_device(new, cluster.brokers[2])
-        assert other.getContainer(created.id).result(SECONDS).content == b"with the new key"
+        assert other.getContainer(created.id).result(PATIENCE).content == b"with the new key"
 
 
 def test_a_key_file_that_was_stored_at_one_broker_is_opened_at_another(cluster: Cluster) -> None:

@@ -16,15 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from assurance.faults.ledger import Ledger, digest, whole
-from assurance.faults.scenes import PATIENCE, Scene
-from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, NewContainer, ServerProvider
+from assurance.faults.scenes import Scene
+from assurance.people import OWNER, PATIENCE, READER
+from scbroker import AccessLevel, BrokerError, NewContainer, ServerProvider
 from scbroker.keys import KeyRing
 from scbroker.types import ContainerEvent
 from tests.client.model import Field, Grant
 
 TYPE: Final = "crowd"
-OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions
-READER: Final = ContainerAccessLevel.DefaultUserPermissions
 _REFUSALS: Final = (
     BrokerError.conflictError,
     BrokerError.deletedError,

@@ -27,13 +27,8 @@ from assurance.faults.history import FOREVER, Operation, Value, check
 from assurance.faults.proxy import Link
 from assurance.faults.stored import look
 from assurance.faults.wholeness import check_numbers, check_rows
-from scbroker import (
-    AccessLevel,
-    BrokerError,
-    ContainerAccessLevel,
-    MemoryTrustStore,
-    ServerProvider,
-)
+from assurance.people import OWNER, PATIENCE, new_device
+from scbroker import AccessLevel, BrokerError, ServerProvider
 from scbroker.keys import KeyRing
 from scbroker.vocabulary import ContainerEventType
 from tests.kit.brokers import BrokerProcess
@@ -44,8 +39,6 @@ CLIENTS: Final = 6
 CONTAINERS: Final = 3
 IMPATIENCE: Final = 1.5
 """Seconds that a request may take: less than a restart, so that some have no answer."""
-_PATIENCE: Final = 60.0
-_OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions
 _CHANGES: Final = [each for each in ContainerEventType if each is not ContainerEventType.Accessed]
 
 
@@ -132,9 +125,9 @@ class Client:
 
     def _look(self, container: uuid.UUID, kind: str) -> dict[str, Any]:
         if kind == "log":
-            events = self.device.getEvents(_CHANGES, container).result(_PATIENCE)
+            events = self.device.getEvents(_CHANGES, container).result(PATIENCE)
             return {"log": tuple(event.version for event in events)}
-        found = self.device.getContainer(container).result(_PATIENCE)
+        found = self.device.getContainer(container).result(PATIENCE)
         assert found.header is not None
         assert found.content is not None
         value = Value(found.header.customHeaderObject["n"], _number(found.content))
@@ -144,7 +137,7 @@ class Client:
         written, condition = next(self.values), None
         try:
             if self.rng.random() < 0.4:
-                condition = self.device.getContainerMetadata(container).result(_PATIENCE).version
+                condition = self.device.getContainerMetadata(container).result(PATIENCE).version
         except BrokerError.brokerUnavailableError:
             return
         began = time.monotonic()
@@ -158,7 +151,7 @@ class Client:
                 size = 70_000 if self.rng.random() < 0.1 else 20
                 content = b"%d:" % written + b"x" * size
                 made = self.device.updateContainerContent(container, content, ifVersion=condition)
-            version = made.result(_PATIENCE).version
+            version = made.result(PATIENCE).version
         except BrokerError.conflictError:
             self._note(container, kind, began, outcome="conflict", **asked)
         except BrokerError.brokerUnavailableError:
@@ -185,7 +178,7 @@ def live(found: Machines, rng: random.Random, seconds: float) -> Recorder:
     with ExitStack() as stack:
         rings = [found.brokers[0].new_user() for _ in range(CLIENTS)]
         devices = [
-            stack.enter_context(_device(found, ring, found.links[n % len(found.links)], IMPATIENCE))
+            _device(stack, found, ring, found.links[n % len(found.links)], IMPATIENCE)
             for n, ring in enumerate(rings)
         ]
         containers = [_begin(devices[0], rings, recorder, next(values)) for _ in range(CONTAINERS)]
@@ -199,8 +192,8 @@ def live(found: Machines, rng: random.Random, seconds: float) -> Recorder:
         _torment(found, rng, seconds)
         over.set()
         for thread in threads:
-            thread.join(_PATIENCE * 2)
-        last = stack.enter_context(_device(found, rings[0], found.links[0], _PATIENCE))
+            thread.join(PATIENCE * 2)
+        last = _device(stack, found, rings[0], found.links[0], PATIENCE)
         for container in containers:
             for kind in ("read", "log"):
                 client = Client(CLIENTS, last, rng, recorder, [container], values)
@@ -217,23 +210,23 @@ def _work(client: Client, over: threading.Event) -> None:
 def _begin(
     device: ServerProvider, rings: Sequence[KeyRing], recorder: Recorder, value: int
 ) -> uuid.UUID:
-    levels = [AccessLevel(ring.userId, _OWNER) for ring in rings]
+    levels = [AccessLevel(ring.userId, OWNER) for ring in rings]
     began = time.monotonic()
     made = device.createContainer(b"%d:" % value, {"n": value}, accessLevels=levels)
-    found = made.result(_PATIENCE)
+    found = made.result(PATIENCE)
     create = Operation(0, "create", began, time.monotonic(), version=1, value=Value(value, value))
     recorder.operations[found.id].append(create)
     return found.id
 
 
-def _device(found: Machines, ring: KeyRing, link: Link, timeout: float) -> ServerProvider:
+def _device(
+    stack: ExitStack, found: Machines, ring: KeyRing, link: Link, timeout: float
+) -> ServerProvider:
     url = f"http://127.0.0.1:{link.port}"
-    device = ServerProvider(
-        found.brokers[0].api_key, url, "history", trustStore=MemoryTrustStore(), timeout=timeout
-    )
+    device = new_device(stack, found.brokers[0], url=url, timeout=timeout)
     for _ in range(20):
         try:
-            device.logIn(userId=ring.userId, keyRing=ring).result(_PATIENCE)
+            device.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
             break
         except BrokerError.brokerUnavailableError:
             continue

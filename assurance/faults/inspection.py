@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from assurance.faults.crowd import Crowd
 from assurance.faults.ledger import Acknowledged, digest
-from assurance.faults.scenes import PATIENCE, Scene
+from assurance.faults.scenes import Scene
 from assurance.faults.stored import Stored, look, make_old
 from assurance.faults.wholeness import (
     check_acknowledged,
@@ -18,6 +18,7 @@ from assurance.faults.wholeness import (
     check_rows,
     settle,
 )
+from assurance.people import PATIENCE
 from scbroker import BrokerError, ServerProvider
 from scbroker.types import ContainerEvent
 from scbroker.vocabulary import ContainerEventType

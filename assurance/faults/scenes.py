@@ -22,13 +22,12 @@ from assurance.faults.victims import (
     Victims,
     WorkerVictim,
 )
-from scbroker import MemoryTrustStore, ServerProvider
+from assurance.people import PATIENCE, new_device
+from scbroker import ServerProvider
 from scbroker.keys import KeyRing
 from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
 
-PATIENCE = 120.0
-"""Seconds that a request may take with its retries: many times what a restart takes."""
 _LIFE_OF_WORKERS: Final = 3.0
 _FAILOVER: Final = 6.0
 
@@ -48,15 +47,12 @@ class Scene:
     """Seconds from when it serves again to the next kill, at most."""
     _stack: ExitStack = field(default_factory=ExitStack)
 
-    def device(self, ring: KeyRing, name: str, number: int = 0) -> ServerProvider:
+    def device(
+        self, ring: KeyRing, name: str, number: int = 0, timeout: float = PATIENCE
+    ) -> ServerProvider:
         """A program of this user's that has seen nothing yet."""
         url = self.urls[number % len(self.urls)]
-        provider = ServerProvider(
-            self.api_key, url, name, trustStore=MemoryTrustStore(), timeout=PATIENCE
-        )
-        self._stack.enter_context(provider)
-        provider.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
-        return provider
+        return new_device(self._stack, self.first, ring, name, url=url, timeout=timeout)
 
     def await_ready(self) -> None:
         """Waits until the first broker serves again. A proxy before it passes no question of health on."""

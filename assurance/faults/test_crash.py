@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from assurance.faults.inspection import Inspection
 from assurance.faults.scenes import Scene
 from assurance.faults.stored import damage, look
 from assurance.faults.victims import WorkerVictim
-from scbroker import MemoryTrustStore, ServerProvider
+from assurance.people import new_device
 from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
 
@@ -62,10 +63,8 @@ def test_a_worker_that_starts_while_the_database_is_away_waits_and_ends_nobody(
             assert time.monotonic() < deadline, broker.log
             time.sleep(0.05)
         server.start()
-        with ServerProvider(
-            broker.api_key, broker.url, "x", trustStore=MemoryTrustStore(), timeout=30.0
-        ) as device:
-            device.logIn(userId=ring.userId, keyRing=ring).result(60)
+        with ExitStack() as stack:
+            new_device(stack, broker, ring)
         assert "failed to start" not in broker.log
 
 

@@ -16,14 +16,14 @@ import pytest
 from assurance.faults.proxy import Link
 from assurance.faults.stored import look
 from assurance.faults.wholeness import check_numbers, check_rows
-from scbroker import MemoryTrustStore, ServerProvider
+from assurance.people import PATIENCE, new_device
+from scbroker import ServerProvider
 from scbroker.keys import KeyRing
 from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
 
 pytestmark = pytest.mark.long
 
-PATIENCE = 60.0
 LARGE = b"large" * 40_000
 RECORD = b"PUT /v1/containers"
 answered = pytest.mark.parametrize("answered", [False, True], ids=["before", "after"])
@@ -66,11 +66,7 @@ def cables(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
         link_url = f"http://127.0.0.1:{to_broker.port}"
         broker.settings["origins"] = f"{broker.url},{link_url}"
         broker.start()
-        device = ServerProvider(
-            broker.api_key, link_url, "x", trustStore=MemoryTrustStore(), timeout=PATIENCE
-        )
-        stack.enter_context(device)
-        device.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
+        device = new_device(stack, broker, ring, url=link_url)
         yield Cables(device, ring, broker, to_broker, to_database)
 
 

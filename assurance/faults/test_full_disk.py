@@ -16,11 +16,11 @@ import pytest
 from assurance.faults import scenes
 from assurance.faults.stored import look
 from assurance.faults.wholeness import check_numbers, check_objects, check_rows
-from scbroker import BrokerError, MemoryTrustStore, ServerProvider
+from assurance.people import PATIENCE
+from scbroker import BrokerError
 
 pytestmark = pytest.mark.long
 
-PATIENCE = 60.0
 LARGE = bytes(range(256)) * 4000
 
 
@@ -44,18 +44,15 @@ def test_on_a_full_disk_nothing_is_half_there_and_with_room_again_everything_goe
         device = scene.device(ring, "patient")
         kept = device.createContainer(b"kept", {"n": 1}).result(PATIENCE).id
         filler = small_disk / "filler"
-        with ServerProvider(
-            scene.api_key, scene.urls[0], "hasty", trustStore=MemoryTrustStore(), timeout=1.5
-        ) as hasty:
-            hasty.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
-            _fill(filler)
-            for attempt in (
-                hasty.createContainer(LARGE),
-                hasty.updateContainerContent(kept, b"y" * 60_000),
-            ):
-                with pytest.raises(BrokerError.overloadedError) as caught:
-                    attempt.result(PATIENCE)
-                assert caught.value.retryable
+        hasty = scene.device(ring, "hasty", timeout=1.5)
+        _fill(filler)
+        for attempt in (
+            hasty.createContainer(LARGE),
+            hasty.updateContainerContent(kept, b"y" * 60_000),
+        ):
+            with pytest.raises(BrokerError.overloadedError) as caught:
+                attempt.result(PATIENCE)
+            assert caught.value.retryable
         assert device.getContainerContent(kept).result(PATIENCE) == b"kept", "reading goes on"
         waiting = [
             device.createContainer(LARGE),

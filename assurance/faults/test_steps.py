@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,13 @@ from assurance.faults.scenes import Scene
 from assurance.faults.stored import look, make_old
 from assurance.faults.strace import Tampering
 from assurance.faults.wholeness import check_numbers, check_objects, check_rows
-from scbroker import BrokerError, MemoryTrustStore, Promise, ServerProvider
+from assurance.people import PATIENCE, new_device
+from scbroker import BrokerError, Promise, ServerProvider
 from scbroker.types import SecuredContainer
 from tests.kit.brokers import BrokerProcess
 
 pytestmark = pytest.mark.long
 
-PATIENCE = 60.0
 LARGE = bytes(range(256)) * 1000
 """Above what stands in a row: one object."""
 SYNCS = "fsync,fdatasync"
@@ -135,33 +136,25 @@ class _FullLog(BrokerProcess):
 
 def test_a_log_that_cannot_be_written_fails_no_request(tmp_path: Path) -> None:
     """The warning of a disk that fails is lost where the log lies on it; the answer is what it was."""
-    with _FullLog(tmp_path / "data") as broker:
-        ring, store = broker.new_user(), MemoryTrustStore()
-        with ServerProvider(
-            broker.api_key, broker.url, "x", trustStore=store, timeout=1.5
-        ) as device:
-            device.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
-            with Tampering(broker.pid, tmp_path / "strace", "fdatasync:error=EIO"):
-                promise = device.createContainer(b"x")
-                with pytest.raises(BrokerError.overloadedError):
-                    promise.result(PATIENCE)
+    with _FullLog(tmp_path / "data") as broker, ExitStack() as stack:
+        device = new_device(stack, broker, broker.new_user(), timeout=1.5)
+        with Tampering(broker.pid, tmp_path / "strace", "fdatasync:error=EIO"):
+            promise = device.createContainer(b"x")
+            with pytest.raises(BrokerError.overloadedError):
+                promise.result(PATIENCE)
 
 
 def test_whoever_does_not_wait_is_told_that_the_disk_fails_and_may_try_again(
     scene: Scene, tmp_path: Path
 ) -> None:
-    ring = scene.first.new_user()
-    with ServerProvider(
-        scene.api_key, scene.urls[0], "impatient", trustStore=MemoryTrustStore(), timeout=1.0
-    ) as device:
-        device.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
-        container = device.createContainer(b"one").result(PATIENCE).id
-        with Tampering(scene.first.pid, tmp_path / "strace", "fdatasync:error=EIO"):
-            promise: Promise[SecuredContainer] = device.updateContainerHeader(container, {"n": 2})
-            with pytest.raises(BrokerError.overloadedError) as caught:
-                promise.result(PATIENCE)
-        assert caught.value.retryable
-        made = device.updateContainerHeader(container, {"n": 3}).result(PATIENCE)
-        assert made.version in (2, 3), "what failed may have happened, as a whole"
+    device = scene.device(scene.first.new_user(), "impatient", timeout=1.0)
+    container = device.createContainer(b"one").result(PATIENCE).id
+    with Tampering(scene.first.pid, tmp_path / "strace", "fdatasync:error=EIO"):
+        promise: Promise[SecuredContainer] = device.updateContainerHeader(container, {"n": 2})
+        with pytest.raises(BrokerError.overloadedError) as caught:
+            promise.result(PATIENCE)
+    assert caught.value.retryable
+    made = device.updateContainerHeader(container, {"n": 3}).result(PATIENCE)
+    assert made.version in (2, 3), "the update that failed may have happened, as a whole"
     stored = look(scene.database_url)
     assert [*check_rows(stored), *check_numbers(stored)] == []

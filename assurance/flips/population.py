@@ -1,14 +1,14 @@
-"""A populated broker in which any byte can be flipped: of every row of its database, and every object.
+"""A populated broker in which any stored byte can be flipped: in each row of its database, in each object.
 
     with Population(folder) as population:
         for flip in population.flips():
             with population.flipped(flip):
                 population.outcomes(flip)
 
-    python -m tests.hostile_broker.flips [--every 1] [--part 1/2] [--start 0]    all take an hour
+    python -m assurance.flips.population [--every 1] [--part 1/2] [--start 0]    all take an hour
 
-Each read gives exactly what it gave before or raises a `BrokerError`; but for `TOLD`, which is the
-broker's word.
+After a flip, each read gives exactly what it gave before or raises a `BrokerError`. Reads in
+`UNAUTHENTICATED` are exempt: no signature covers what they return.
 """
 
 from __future__ import annotations
@@ -24,43 +24,41 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
+from assurance.people import OWNER, PATIENCE, new_device
 from scbroker import (
     AccessLevel,
     BrokerError,
-    ContainerAccessLevel,
     KeyRing,
-    MemoryTrustStore,
     Promise,
     ServerProvider,
 )
 from scbroker.server.storage.tables import metadata
 from tests.kit.brokers import BrokerProcess
 
-PATIENCE: Final = 30.0
 PASSWORD: Final = "correct Horse 7"
 PASSPHRASE: Final = "battery Staple 8"
-TOLD: Final = {"reminder"}
+UNAUTHENTICATED: Final = {"reminder"}
 OBJECT: Final = "object"
 _CONTENT: Final = bytes(range(256)) * 257
 _INTEGER: Final = 8
 _MOST_MEMORY: Final = 400  # MiB; a few hundred flips take 130 and 120
-# What a broker only counts in, and writes while it is read from.
-_PASSING: Final = {"nonces", "guesses", "accesses"}
+# A broker counts in these tables, and writes to them during reads.
+_COUNTERS: Final = {"nonces", "guesses", "accesses"}
 _MANY: Final = 10**9
-_EVERYTHING: Final = ContainerAccessLevel.DefaultOwnerPermissions
+_PATIENCE: Final = 30.0
 
 Reads = dict[str, Any]
 
 
 class Value(NamedTuple):
-    """A stored value as SQLite calls its kind, and its bytes; eight of an integer, none of NULL."""
+    """A stored value: SQLite's name of its type, and its bytes (8 for an integer, none for NULL)."""
 
     kind: str
     octets: bytes
 
 
 class Flip(NamedTuple):
-    """One byte of one stored value. An object has its path in place of table, column and row."""
+    """One byte of one stored value: in a row of a table, or in the object at a path."""
 
     table: str
     column: str
@@ -70,23 +68,17 @@ class Flip(NamedTuple):
 
 
 class Population:
-    """Alice wrote, Bob reads: on the device that he has had from the first, and on fresh ones."""
+    """Alice wrote, and Bob reads: on a device that has marks of everything, and on fresh ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        # Every flip in a verifier is a wrong guess.
-        self.broker = self._stack.enter_context(
-            BrokerProcess(
-                self._folder,
-                guesses=_MANY,
-                guesses_user=_MANY,
-                guesses_address=_MANY,
-                reminders_address=_MANY,
-            )
-        )
+        # Each flip in a verifier counts as a wrong guess.
+        names = ("guesses", "guesses_user", "guesses_address", "reminders_address")
+        limits: dict[str, Any] = dict.fromkeys(names, _MANY)
+        self.broker = self._stack.enter_context(BrokerProcess(self._folder, **limits))
         self._populate()
         path = self._folder / "broker.sqlite"
         database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
@@ -104,7 +96,7 @@ class Population:
         bob.register(PASSWORD, PASSPHRASE, "what the horse said").result(PATIENCE)
         self._ring = bob.getKeyRing().result(PATIENCE)
         self._alice = alice.getUserId().result(PATIENCE)
-        both = [AccessLevel(user, _EVERYTHING) for user in (self._alice, self._ring.userId)]
+        both = [AccessLevel(user, OWNER) for user in (self._alice, self._ring.userId)]
         small = alice.createContainer(
             b"one", {"name": "first"}, accessLevels=both, type="note"
         ).result(PATIENCE)
@@ -117,31 +109,21 @@ class Population:
         self._wait_for_accesses()
 
     def _wait_for_accesses(self) -> None:
-        """Each update of a part is a fetch of the other one, which is written up to a second later."""
+        """Wait for the Accessed events of the updates: the broker writes them up to a second later."""
         ends = time.monotonic() + PATIENCE
         while not self._known.getEvents("Accessed").result(PATIENCE):
             assert time.monotonic() < ends
             time.sleep(0.05)
 
     def _device(self, stack: ExitStack, ring: KeyRing | None = None) -> ServerProvider:
-        provider = ServerProvider(
-            self.broker.api_key,
-            self.broker.url,
-            "flips",
-            trustStore=MemoryTrustStore(),
-            timeout=PATIENCE,
-        )
-        stack.enter_context(provider)
-        if ring is not None:
-            provider.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
-        return provider
+        return new_device(stack, self.broker, ring, timeout=_PATIENCE)
 
     # What is flipped.
 
     def flips(self) -> Iterator[Flip]:
-        """Every byte of every value that is stored."""
+        """Yield every byte of every stored value."""
         for table in metadata.tables.values():
-            for column in () if table.name in _PASSING else table.columns:
+            for column in () if table.name in _COUNTERS else table.columns:
                 for (row,) in self._run(f"SELECT rowid FROM {table.name}"):
                     size = len(self._stored(table.name, column.name, row).octets)
                     yield from (Flip(table.name, column.name, row, n) for n in range(size))
@@ -152,7 +134,7 @@ class Population:
 
     @contextmanager
     def flipped(self, flip: Flip) -> Iterator[bool]:
-        """Flips a bit of the byte, and back; False where the database does not take the value."""
+        """Flip a bit of the byte, and back at the end; give False if the database refuses the value."""
         if flip.path is not None:
             whole = flip.path.read_bytes()
             flip.path.write_bytes(_flip(whole, flip.byte))
@@ -171,7 +153,7 @@ class Population:
         try:
             yield True
         finally:
-            # The row's number may be the very value.
+            # The flipped value may be the row number itself.
             numbered = flip.column == "row_id"
             row = int.from_bytes(changed.octets, signed=True) if numbered else flip.row
             self._store(flip, row, value)
@@ -197,7 +179,7 @@ class Population:
     # What is read.
 
     def outcomes(self, flip: Flip) -> Counter[str]:
-        """What became of each read; fails where one gave something else than was written."""
+        """Count what became of each read; raise AssertionError if one gave what was never written."""
         found: Counter[str] = Counter()
         for name, result in self._read_all(flip).items():
             if isinstance(result, BrokerError):
@@ -205,11 +187,11 @@ class Population:
             elif result == self._written[name]:
                 found["as written"] += 1
             else:
-                # That a user was deleted is the broker's word where no chain says so: then no key is given.
+                # No chain closes with the broker's mark that a user is deleted: the client returns no keys.
                 marked = (flip.table, flip.column) == ("users", "deleted")
                 no_keys = marked and name.endswith(" keys") and result == []
-                assert name in TOLD or no_keys, f"{flip}: {name} gave {result!r}"
-                found["told"] += 1
+                assert name in UNAUTHENTICATED or no_keys, f"{flip}: {name} gave {result!r}"
+                found["unauthenticated"] += 1
         return found
 
     def _read_all(self, flip: Flip) -> Reads:
@@ -227,7 +209,7 @@ class Population:
         return found
 
     def _reads(self, device: ServerProvider) -> Reads:
-        """Everything that is read of users and containers."""
+        """Read everything of users and containers."""
         return {
             "keys": _result(device.getPublicKeys(self._alice)),
             "small": _result(device.getContainer(self._small)),
@@ -246,7 +228,7 @@ class Population:
 
 
 def _result(promise: Promise[Any]) -> Any:
-    """What an operation gave, or the error that it ended with."""
+    """Return the result of an operation, or its error."""
     try:
         return promise.result(PATIENCE)
     except BrokerError as error:

@@ -1,4 +1,4 @@
-"""One byte is not what it was, anywhere in what a broker keeps: see `flips` for every one of them."""
+"""One flipped byte in each column and in an object; `make flips` flips every stored byte."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from assurance.flips.population import OBJECT, Flip, Population
 from scbroker.server.storage.tables import metadata
-from tests.hostile_broker.flips import OBJECT, Flip, Population
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def population(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Population]
 def test_after_a_flip_in_any_column_or_object_a_read_gives_what_was_written_or_an_error(
     population: Population,
 ) -> None:
-    """One byte of each; fails inside `outcomes` where a read gives anything else."""
+    """`outcomes` raises if a read gives anything else."""
     places: dict[tuple[str, str], list[Flip]] = {}
     for flip in population.flips():
         places.setdefault((flip.table, flip.column), []).append(flip)

@@ -53,9 +53,7 @@ class Campaign(Generic[T]):
     wrong: int = 0
     _began: float = field(default_factory=time.monotonic)
 
-    def add(
-        self, mutation: T, outcome: str, *, silent: bool = False, counts: bool = True
-    ) -> None:
+    def add(self, mutation: T, outcome: str, *, silent: bool = False, counts: bool = True) -> None:
         """Count an outcome, and print it unless it is right and `silent`."""
         right = self.is_right(mutation, outcome)
         self.done += counts
