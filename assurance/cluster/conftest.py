@@ -1,4 +1,4 @@
-"""One cluster for the tests of a run: each leaves it whole, and disturbs nobody's users."""
+"""One cluster for all tests of a run: each leaves it running, and uses users of its own."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.kit.writers import User
 
 @pytest.fixture(scope="session")
 def gateway() -> Iterator[ObjectGateway]:
-    """An S3 of this test process."""
+    """Return an S3 of this test process."""
     with ObjectGateway() as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Three brokers behind HAProxy, on what the run did not leave out."""
+    """Return three brokers behind HAProxy, on the engines that the run has."""
     with Cluster(durable=True, without=request.config.stash[CHOICE].without) as found:
         yield found
 
@@ -35,7 +35,7 @@ Everywhere = Callable[..., list[User]]
 
 @pytest.fixture
 def everywhere(cluster: Cluster) -> Iterator[Everywhere]:
-    """`everywhere()`: one user, new or given, as each of the brokers has them in a session of its own."""
+    """`everywhere()`: one user, new or given, with a session at each of the brokers."""
     with ExitStack() as stack:
 
         def make(ring: KeyRing | None = None) -> list[User]:

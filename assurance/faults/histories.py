@@ -1,9 +1,9 @@
-"""Several clients through several brokers, links cut and brokers killed: is there one order for it all?
+"""Several clients write through several brokers, links are cut and brokers killed: one order must explain it.
 
     python -m assurance.faults.histories --histories 20 [--engine sqlite|postgresql] [--seed N]
 
-Each history is a few containers that everybody reads and writes for some seconds. Clients are impatient:
-some operations end without an answer, and `history.check` has to find a place for each of them, or none.
+In each history everybody reads and writes a few containers for some seconds. Requests have a short timeout,
+so that some operations end without an answer: `history.check` must find a place for each of them, or none.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from typing import Any, Final
 
 from assurance.faults.history import FOREVER, Operation, Value, check
 from assurance.faults.proxy import Link
-from assurance.faults.stored import look
-from assurance.faults.wholeness import check_numbers, check_rows
+from assurance.faults.wholeness import check_stored
 from assurance.people import OWNER, PATIENCE, new_device
 from scbroker import AccessLevel, BrokerError, ServerProvider
 from scbroker.keys import KeyRing
@@ -38,7 +37,7 @@ from tests.kit.nursery import want_it
 CLIENTS: Final = 6
 CONTAINERS: Final = 3
 IMPATIENCE: Final = 1.5
-"""Seconds that a request may take: less than a restart, so that some have no answer."""
+"""Seconds that a request may take: less than a restart, so that some get no answer."""
 _CHANGES: Final = [each for each in ContainerEventType if each is not ContainerEventType.Accessed]
 
 
@@ -52,7 +51,7 @@ class Machines:
 
 @contextmanager
 def machines(engine: str, folder: Path, count: int = 3) -> Iterator[Machines]:
-    """On SQLite there is one broker: two links lead to it all the same."""
+    """Start brokers and links. On SQLite there is one broker, with two links."""
     with ExitStack() as stack:
         url = ""
         if engine == "postgresql":
@@ -73,7 +72,7 @@ def machines(engine: str, folder: Path, count: int = 3) -> Iterator[Machines]:
             stack.enter_context(broker)
         ends = brokers if len(brokers) > 1 else brokers * 2
         links = [stack.enter_context(Link(broker.port)) for broker in ends]
-        # Any client may come over any link, and signs for where it goes.
+        # A client signs for the origin that it uses, which is that of its link.
         origins = ",".join(f"http://127.0.0.1:{port}" for port in _ports(brokers, links))
         for broker in brokers:
             broker.restart(origins=origins)
@@ -86,11 +85,11 @@ def _ports(brokers: Sequence[BrokerProcess], links: Sequence[Link]) -> list[int]
 
 @dataclass
 class Recorder:
-    """What all clients asked and were told, by container."""
+    """The operations of all clients, by container."""
 
     operations: dict[uuid.UUID, list[Operation]] = field(default_factory=lambda: defaultdict(list))
     strange: list[str] = field(default_factory=list)
-    """Errors that are neither a refusal nor a lack of an answer."""
+    """Errors that are neither a refusal nor a missing answer."""
 
     def count(self) -> int:
         return sum(map(len, self.operations.values()))
@@ -115,9 +114,9 @@ class Client:
                 self._write(container, kind, began)
                 return
         except BrokerError.brokerUnavailableError:
-            return  # a read that was not answered says nothing
+            return  # a read without an answer proves nothing
         except BrokerError.conflictError:
-            return  # its content was replaced meanwhile, again and again
+            return  # its content was replaced during each attempt
         except BrokerError as error:
             self.recorder.strange.append(f"{kind}: {type(error).__name__}: {error}")
             return
@@ -147,7 +146,7 @@ class Client:
                 header = {"n": written}
                 made = self.device.updateContainerHeader(container, header, ifVersion=condition)
             else:
-                # Now and then of more than stands in a row.
+                # One in ten is too large for a row.
                 size = 70_000 if self.rng.random() < 0.1 else 20
                 content = b"%d:" % written + b"x" * size
                 made = self.device.updateContainerContent(container, content, ifVersion=condition)
@@ -173,7 +172,7 @@ def _number(content: bytes) -> int:
 
 
 def live(found: Machines, rng: random.Random, seconds: float) -> Recorder:
-    """One history: everybody works while links are cut and brokers die; then all read once more."""
+    """Run one history: clients work while links are cut and brokers die; then one reads everything."""
     recorder, values, over = Recorder(), itertools.count(1), threading.Event()
     with ExitStack() as stack:
         rings = [found.brokers[0].new_user() for _ in range(CLIENTS)]
@@ -189,7 +188,7 @@ def live(found: Machines, rng: random.Random, seconds: float) -> Recorder:
         threads = [threading.Thread(target=_work, args=(client, over)) for client in clients]
         for thread in threads:
             thread.start()
-        _torment(found, rng, seconds)
+        _disturb(found, rng, seconds)
         over.set()
         for thread in threads:
             thread.join(PATIENCE * 2)
@@ -233,8 +232,8 @@ def _device(
     return device
 
 
-def _torment(found: Machines, rng: random.Random, seconds: float) -> None:
-    """Cuts, freezes and kills, one after the other; all is well again at the end."""
+def _disturb(found: Machines, rng: random.Random, seconds: float) -> None:
+    """Cut, freeze and kill, one after the other; at the end everything works."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(rng.uniform(0.3, 1.0))
@@ -263,7 +262,7 @@ class Report:
     conflicts: int = 0
     violations: list[str] = field(default_factory=list)
 
-    def add(self, recorder: Recorder, url: str) -> None:
+    def add(self, recorder: Recorder, broker: BrokerProcess) -> None:
         self.violations += recorder.strange
         for container, operations in recorder.operations.items():
             self.histories += 1
@@ -271,8 +270,7 @@ class Report:
             self.unknown += sum(each.outcome == "unknown" for each in operations)
             self.conflicts += sum(each.outcome == "conflict" for each in operations)
             self.violations += [f"{container}: {what}" for what in check(operations)]
-        stored = look(url)
-        self.violations += [*check_rows(stored), *check_numbers(stored)]
+        self.violations += check_stored(broker)
 
     def __str__(self) -> str:
         return (
@@ -286,7 +284,7 @@ def run(engine: str, count: int, seed: int, folder: Path, seconds: float = 8.0) 
     with machines(engine, folder) as found:
         for _ in range(count):
             recorder = live(found, rng, seconds)
-            report.add(recorder, found.brokers[0].database_url)
+            report.add(recorder, found.brokers[0])
     return report
 
 

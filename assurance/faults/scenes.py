@@ -1,4 +1,4 @@
-"""The machines under test: where clients reach them, where their rows and objects lie, what can die."""
+"""Deployments: where clients reach them, where their rows and objects are, and what can be killed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FAILOVER: Final = 6.0
 
 @dataclass
 class Scene:
-    """One deployment. `urls` are brokers on the same data; clients take them in turn."""
+    """One deployment. `urls` are brokers on the same data, which clients use in turn."""
 
     api_key: uuid.UUID
     urls: Sequence[str]
@@ -42,24 +42,24 @@ class Scene:
     objects: Objects
     victims: Victims
     first: BrokerProcess
-    """Registers users before anything dies."""
+    """Registers users before anything is killed."""
     longest_life: float = 1.2
-    """Seconds from when it serves again to the next kill, at most."""
+    """Seconds until the next kill, at most."""
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def device(
         self, ring: KeyRing, name: str, number: int = 0, timeout: float = PATIENCE
     ) -> ServerProvider:
-        """A program of this user's that has seen nothing yet."""
+        """Return a new program of this user."""
         url = self.urls[number % len(self.urls)]
         return new_device(self._stack, self.first, ring, name, url=url, timeout=timeout)
 
     def await_ready(self) -> None:
-        """Waits until the first broker serves again. A proxy before it passes no question of health on."""
+        """Wait until the first broker serves again. It is asked directly: a proxy hides /health."""
         deadline = time.monotonic() + PATIENCE
         while not self._is_ready():
             if time.monotonic() > deadline:
-                raise TimeoutError("nothing serves any more")
+                raise TimeoutError("the first broker does not serve again")
             time.sleep(0.05)
 
     def _is_ready(self) -> bool:
@@ -76,14 +76,14 @@ class Scene:
 
 @contextmanager
 def sqlite(folder: Path) -> Iterator[Scene]:
-    """One broker on SQLite and a folder, with every fsync real."""
+    """One broker on SQLite and a folder."""
     with BrokerProcess(folder) as broker:
         yield from _scene(broker, [BrokerVictim(broker)])
 
 
 @contextmanager
 def postgresql(folder: Path, rng: random.Random) -> Iterator[Scene]:
-    """One broker of two workers on a PostgreSQL that keeps its promises, and a folder."""
+    """One broker with two workers, on a PostgreSQL with fsync, and a folder."""
     with (
         PostgresServer(durable=True) as server,
         BrokerProcess(folder, server.createdatabase(), workers=2) as broker,

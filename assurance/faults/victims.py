@@ -1,4 +1,4 @@
-"""What can be killed, and how it comes back: all that the harness knows of the machines under test."""
+"""What can be killed, and how it is started again."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.kit.engines import PostgresServer
 
 
 class Victim(Protocol):
-    """Something that dies at once, without a word, and is started again."""
+    """Something that can be killed and started again."""
 
     @property
     def name(self) -> str: ...
 
     def kill(self) -> None:
-        """SIGKILL, or what comes closest: nothing more is written and no answer sent."""
+        """Send SIGKILL, or what comes closest: nothing more is written, and no answer sent."""
         ...
 
     def revive(self) -> None:
-        """Starts it again on the same data and address; returns when it was started."""
+        """Start it again on the same data and address; return once it is started."""
         ...
 
 
@@ -53,15 +53,15 @@ class WorkerVictim:
     name: str = "worker"
 
     def kill(self) -> None:
-        # Beside the workers there is the tracker of Python's own multiprocessing.
-        with suppress(psutil.Error):  # it was about to be replaced itself
+        # The other child is the resource tracker of Python's multiprocessing.
+        with suppress(psutil.Error):  # the supervisor was about to replace it
             children = psutil.Process(self.broker.pid).children()
             workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
             if workers:
                 self.rng.choice(workers).send_signal(signal.SIGKILL)
 
     def revive(self) -> None:
-        """Nothing to do: that is the supervisor's work."""
+        """Do nothing: the supervisor starts another worker."""
 
 
 @dataclass
@@ -80,7 +80,7 @@ class PostgresVictim:
 
 @dataclass
 class OtherVictim:
-    """Anything else that can be killed and started by calling it."""
+    """Anything else, by two functions."""
 
     name: str
     killing: Callable[[], object]
