@@ -1,4 +1,4 @@
-"""Presigned URLs, object names and reported chunks of a broker on an S3: requests by hand, on both databases."""
+"""Presigned URLs, object names and reported chunks of a broker on an S3, on both databases."""
 
 from __future__ import annotations
 
