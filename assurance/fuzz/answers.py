@@ -19,17 +19,11 @@ import pydantic
 import pytest
 from hypothesis import strategies as st
 
+from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import write
 from assurance.fuzz.messages import ID, named
 from assurance.fuzz.served import drive
 from assurance.fuzz.target import Target, kept
-from assurance.fuzz.variations import (
-    bombs_in_json,
-    bombs_in_messagepack,
-    in_json,
-    in_messagepack,
-    in_words,
-)
 from scbroker import errors
 from scbroker.client import events
 from scbroker.client.containers.header import decode_header, encode_header
@@ -101,13 +95,13 @@ def _any_problem() -> st.SearchStrategy[bytes]:
         0, 999
     )
     wait = st.none() | st.sampled_from(("17", "", "-1", "1e3", "99999999", "\u0661")) | st.text()
-    answers = st.tuples(status, in_json(_BODY[:2]) | in_words(_BODY), wait)
-    return answers.map(write) | in_messagepack(_problems())
+    answers = st.tuples(status, v.in_json(_BODY[:2]) | v.in_words(_BODY), wait)
+    return answers.map(write) | v.in_messagepack(_problems())
 
 
 def _problem_bombs() -> Iterator[bytes]:
     body = b'{"type":"about:blank","title":"t","status":429,"code":"throttled","detail":%s}'
-    for bomb in bombs_in_json():
+    for bomb in v.bombs_in_json():
         yield write([429, bomb, None])
         yield write([429, body % bomb, "1" * 1000])
 
@@ -209,7 +203,7 @@ def _any_header() -> st.SearchStrategy[bytes]:
     """Draw a text with faults for its own type, or now and then for another."""
 
     def of(name: str) -> st.SearchStrategy[bytes]:
-        texts = in_json([_TEXTS[name]]) | st.sampled_from(list(_TEXTS.values()))
+        texts = v.in_json([_TEXTS[name]]) | st.sampled_from(list(_TEXTS.values()))
         return texts.map(lambda text: name.encode() + b"\n" + text)
 
     return st.sampled_from(list(HEADERS)).flatmap(of)
@@ -217,7 +211,7 @@ def _any_header() -> st.SearchStrategy[bytes]:
 
 def _header_bombs() -> Iterator[bytes]:
     for number, name in enumerate(HEADERS):
-        for bomb in itertools.islice(bombs_in_json(), number % 5, None, 5):
+        for bomb in itertools.islice(v.bombs_in_json(), number % 5, None, 5):
             yield name.encode() + b"\n" + bomb
 
 
@@ -304,7 +298,7 @@ def _any_pages() -> st.SearchStrategy[bytes]:
     """Draw pages that fit together more or less, some with faults of their own."""
     small = st.sampled_from((0, 1, 2, 3))
     valid = st.builds(_page, small, st.none() | small, small, small, small)
-    pages = st.lists(valid | in_messagepack([_page(1), _page(2, None, 3, 1, 3)]), max_size=2)
+    pages = st.lists(valid | v.in_messagepack([_page(1), _page(2, None, 3, 1, 3)]), max_size=2)
     return st.builds(lambda *answers: write(list(answers)), st.booleans(), pages, pages)
 
 
@@ -319,8 +313,8 @@ def _few_events() -> Iterator[None]:
 def _event_bombs() -> Iterator[bytes]:
     full = [_page(1000, 10**6, 1 + 1000 * n) for n in range(3)]
     yield write([False, full, full])
-    yield from bombs_in_messagepack(write([False, [_page(1)], []]))
-    for bomb in bombs_in_messagepack(_page(1)):
+    yield from v.bombs_in_messagepack(write([False, [_page(1)], []]))
+    for bomb in v.bombs_in_messagepack(_page(1)):
         yield write([False, [bomb], []])
     yield write([False, [_page(1000, 2**53 - 1)] * 3, []])
 

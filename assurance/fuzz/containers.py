@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
+from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import canonical
 from assurance.fuzz.served import (
     HASHES,
     LINKS,
-    NAMES,
     NOW,
     SCENES,
     SIGNATURES,
@@ -21,18 +21,7 @@ from assurance.fuzz.served import (
     scene,
 )
 from assurance.fuzz.stage import fixed_clock, marked_signatures, stage
-from assurance.fuzz.target import Target, kept
-from assurance.fuzz.variations import (
-    ADD,
-    FLIP,
-    SET,
-    SWAP,
-    Program,
-    bombs_in_programs,
-    path_to,
-    program,
-    programs,
-)
+from assurance.fuzz.target import kept
 from scbroker import errors
 from scbroker.client.containers import contents, fetching
 from scbroker.client.containers.fetching import Fetched
@@ -52,7 +41,7 @@ _now = [NOW]
 
 
 def _container(data: bytes) -> None:
-    found = Program.parse(data)
+    found = v.Program.parse(data)
     reader, *_ = SCENES[found.base % len(SCENES)]
     document = found.applied(scene(found.base))
     _now[0] = document["now"] if isinstance(document["now"], int) else NOW
@@ -178,56 +167,52 @@ def _stand_ins() -> Iterator[None]:
 
 def _programs() -> list[bytes]:
     """Return every scene as it is, and what leads to each refusal."""
-    first, mark = scene(0), path_to(scene(4), "mark")
+    first, mark = scene(0), v.path_to(scene(4), "mark")
     signed = HASHES | LINKS | SIGNATURES
     return [
-        *(program(base) for base in range(len(SCENES))),
-        *(program(base, signed) for base in (0, 8)),
-        program(0, 0, (ADD, path_to(first, "now"), -20 * DAY)),
-        program(4, 0, (SET, [*mark, 0], 6)),
-        program(4, 0, (SET, [*mark, 1], bytes(32))),
-        program(0, 0, (SET, path_to(first, "lastGoverning"), None)),
-        program(0, 0, (SWAP, path_to(first, "chains", 0, 2), path_to(first, "chains", 1, 2))),
-        program(0, signed, (ADD, path_to(first, "records", 4, 0, 6), DAY)),
-        program(0, signed, (FLIP, path_to(first, "records", 4, 0, 10, 4), 3)),
-        program(0, 0, (FLIP, path_to(first, "wrap"), 3)),
+        *(v.program(base) for base in range(len(SCENES))),
+        *(v.program(base, signed) for base in (0, 8)),
+        v.program(0, 0, (v.ADD, v.path_to(first, "now"), -20 * DAY)),
+        v.program(4, 0, (v.SET, [*mark, 0], 6)),
+        v.program(4, 0, (v.SET, [*mark, 1], bytes(32))),
+        v.program(0, 0, (v.SET, v.path_to(first, "lastGoverning"), None)),
+        v.program(
+            0, 0, (v.SWAP, v.path_to(first, "chains", 0, 2), v.path_to(first, "chains", 1, 2))
+        ),
+        v.program(0, signed, (v.ADD, v.path_to(first, "records", 4, 0, 6), DAY)),
+        v.program(0, signed, (v.FLIP, v.path_to(first, "records", 4, 0, 10, 4), 3)),
+        v.program(0, 0, (v.FLIP, v.path_to(first, "wrap"), 3)),
     ]
 
 
 def _bombs() -> Iterator[bytes]:
     first = scene(0)
-    yield from bombs_in_programs(
-        first, HASHES | LINKS | SIGNATURES | NAMES,
-        ("records", 0, 0), ("records", 1), ("lists", 0), ("lists", 0, 0, 1), ("governing",),
-        ("governing", 1), ("governing", 0, 2), ("page",), ("skipped",), ("bodies",), ("wrap",),
-        ("type",), ("type", 1), ("header",), ("content",), ("keyChains",), ("keyChains", 0, 0),
-        ("chains",), ("chains", 0, 2), ("chains", 0, 2, 0, 0),
-    )  # fmt: skip
     whole = [{"userId": first["keyChains"][0][0], "sequence": 0}] * 5000
-    yield program(0, 0, (SET, path_to(first, "keyChains"), whole))
-    yield program(0, 0, (SET, path_to(first, "skipped"), [1] * 1000))
+    yield v.program(0, 0, (v.SET, v.path_to(first, "keyChains"), whole))
+    yield v.program(0, 0, (v.SET, v.path_to(first, "skipped"), [1] * 1000))
 
 
+_REFUSALS: Final = (
+    errors.IntegrityError,
+    errors.ClockError,
+    errors.TooLargeError,
+    errors.RollbackError,
+    errors.ForkError,
+    errors.KeySubstitutionError,
+    errors.BrokerFaultError,
+    errors.DecryptionError,
+    errors.DeletedError,
+)
+_SCENES: Final = (scene, len(SCENES), 4)
 TARGETS: Final = (
-    Target(
+    v.program_target(
         "container",
         _container,
-        (
-            errors.IntegrityError,
-            errors.ClockError,
-            errors.TooLargeError,
-            errors.RollbackError,
-            errors.ForkError,
-            errors.KeySubstitutionError,
-            errors.BrokerFaultError,
-            errors.DecryptionError,
-            errors.DeletedError,
-        ),
+        _REFUSALS,
         _programs,
-        lambda: programs(scene, len(SCENES), 4),
+        _SCENES,
         _bombs,
-        _stand_ins,
+        around=_stand_ins,
         seconds=3.0,
-        spare=8 << 20,
     ),
 )

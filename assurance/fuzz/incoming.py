@@ -9,23 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
+from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import canonical, write
 from assurance.fuzz.served import HASHES, row_of, salted
 from assurance.fuzz.stage import PEOPLE, stage
-from assurance.fuzz.target import Target, feed, kept
-from assurance.fuzz.variations import (
-    ADD,
-    FLIP,
-    SET,
-    Document,
-    Program,
-    bombs_in_programs,
-    list_of,
-    path_to,
-    program,
-    programs,
-    tree,
-)
+from assurance.fuzz.target import feed, kept
 from scbroker import errors
 from scbroker.records.access_list import list_hash, wrap_hash
 from scbroker.records.canonical import encode_object
@@ -41,7 +29,7 @@ from tests.vectors.cast import cast
 
 
 @cache
-def sent(base: int) -> Document:
+def sent(base: int) -> v.Document:
     """Return one record of the story as its author sends it, in parts that edits reach."""
     made = stage().story[base % 6]
     text = {1: "note", 3: "story"}.get(made.record.version)
@@ -65,11 +53,11 @@ def sent(base: int) -> Document:
 
 def _incoming(data: bytes) -> None:
     """Fixups: 1 hashes the edited wraps and entries again."""
-    found = Program.parse(data)
+    found = v.Program.parse(data)
     document = found.applied(sent(found.base))
     if found.fixups & HASHES:
         _hash_again(document)
-    sending = write(tree(_message(document)))
+    sending = write(v.tree(_message(document)))
     feed(sending)
     request = decode(RecordRequest, sending)
     call = _call(document)
@@ -81,12 +69,12 @@ def _incoming(data: bytes) -> None:
     _check_incoming(parse_incoming(settings, call, request), _body(document), call, settings)
 
 
-def _entries(document: Document) -> list[list[Any]]:
-    items = list_of(document["entries"])
+def _entries(document: v.Document) -> list[list[Any]]:
+    items = v.list_of(document["entries"])
     return [item for item in items if isinstance(item, list) and len(item) == 3]
 
 
-def _hash_again(document: Document) -> None:
+def _hash_again(document: v.Document) -> None:
     items = _entries(document)
     for item in items:
         if isinstance(item[1], list) and len(item[1]) == 5 and isinstance(item[2], bytes):
@@ -108,19 +96,19 @@ def _hash_again(document: Document) -> None:
             governing[2] = list_hash(ident, version % 2**64, hashes)
 
 
-def _body(document: Document) -> bytes:
+def _body(document: v.Document) -> bytes:
     row = document["row"]
-    return row if isinstance(row, bytes) else b"\x01" + write(tree(row))
+    return row if isinstance(row, bytes) else b"\x01" + write(v.tree(row))
 
 
-def _message(document: Document) -> dict[str, Any]:
+def _message(document: v.Document) -> dict[str, Any]:
     message: dict[str, Any] = {"record": {"body": _body(document), "signature": bytes(3373)}}
     entries, text = document["entries"], document["type"]
     if isinstance(entries, list):
         message["accessList"] = [
             {
                 "salt": salt,
-                "entry": row if isinstance(row, bytes) else write(tree(row)),
+                "entry": row if isinstance(row, bytes) else write(v.tree(row)),
                 "wrap": wrap,
             }
             for salt, row, wrap in _entries(document)
@@ -134,7 +122,7 @@ def _message(document: Document) -> dict[str, Any]:
     return message | {name: value for name, value in given.items() if value is not None}
 
 
-def _call(document: Document) -> Call | None:
+def _call(document: v.Document) -> Call | None:
     container, version, author = (document[name] for name in ("container", "version", "session"))
     if not (isinstance(container, bytes) and len(container) == 16 and isinstance(version, int)):
         return None
@@ -174,37 +162,26 @@ def _check_incoming(found: Incoming, body: bytes, call: Call, settings: Settings
 def _programs() -> list[bytes]:
     first = sent(0)
     return [
-        *(program(base) for base in range(6)),
-        program(0, 0, (ADD, path_to(first, "version"), 1)),
-        program(0, 0, (SET, path_to(first, "session"), bytes(32))),
-        program(0, 0, (SET, path_to(first, "members"), 2)),
-        program(0, HASHES, (FLIP, path_to(first, "entries", 0, 2), 1)),
-        program(0, HASHES, (SET, path_to(first, "type", 1), "é" * 200)),
+        *(v.program(base) for base in range(6)),
+        v.program(0, 0, (v.ADD, v.path_to(first, "version"), 1)),
+        v.program(0, 0, (v.SET, v.path_to(first, "session"), bytes(32))),
+        v.program(0, 0, (v.SET, v.path_to(first, "members"), 2)),
+        v.program(0, HASHES, (v.FLIP, v.path_to(first, "entries", 0, 2), 1)),
+        v.program(0, HASHES, (v.SET, v.path_to(first, "type", 1), "é" * 200)),
     ]
 
 
 def _bombs() -> Iterator[bytes]:
-    first = sent(0)
-    yield from bombs_in_programs(
-        first, HASHES, ("row",), ("row", 8), ("entries",), ("entries", 0), ("entries", 0, 1),
-        ("entries", 1), ("type",), ("header",),
-    )  # fmt: skip
-    yield program(0, HASHES, (SET, path_to(first, "entries"), [[bytes(32), b"", None]] * 1024))
+    many = [[bytes(32), b"", None]] * 1024
+    yield v.program(0, HASHES, (v.SET, v.path_to(sent(0), "entries"), many))
 
 
+_REFUSALS: Final = (
+    errors.RejectedError,
+    errors.InvalidArgumentError,
+    errors.PermissionDeniedError,
+    errors.TooLargeError,
+)
 TARGETS: Final = (
-    Target(
-        "incoming",
-        _incoming,
-        (
-            errors.RejectedError,
-            errors.InvalidArgumentError,
-            errors.PermissionDeniedError,
-            errors.TooLargeError,
-        ),
-        _programs,
-        lambda: programs(sent, 6, 1),
-        _bombs,
-        spare=8 << 20,
-    ),
+    v.program_target("incoming", _incoming, _REFUSALS, _programs, (sent, 6, 1), _bombs),
 )

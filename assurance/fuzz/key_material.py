@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import canonical, write
 from assurance.fuzz.stage import (
     cheap_argon2id,
@@ -18,22 +19,6 @@ from assurance.fuzz.stage import (
     public_key_of,
 )
 from assurance.fuzz.target import Target, feed, kept
-from assurance.fuzz.variations import (
-    ADD,
-    DROP,
-    FLIP,
-    SET,
-    Document,
-    Program,
-    bombs_in_messagepack,
-    bombs_in_programs,
-    in_messagepack,
-    list_of,
-    path_to,
-    program,
-    programs,
-    tree,
-)
 from scbroker import errors, keys
 from scbroker.crypto.seal import pad_secret, seal
 from scbroker.crypto.verify import HASH_SIZE, label, labelled_hash, sha256
@@ -96,7 +81,7 @@ def _key_ring(data: bytes) -> None:
 
 
 @cache
-def _inside(base: int) -> Document:
+def _inside(base: int) -> v.Document:
     secret = PASSWORD.encode()
     padded = [pad_secret(secret), pad_secret(b"x" * 127), secret][base % 3]
     ring = _row_of(_rings()[0])
@@ -105,13 +90,13 @@ def _inside(base: int) -> Document:
 
 def _key_file_inside(data: bytes) -> None:
     """Open a file whose parts are sealed correctly around an edited inside, as any writer could."""
-    found = Program.parse(data)
+    found = v.Program.parse(data)
     document = found.applied(_inside(found.base))
     fingerprint = cast()["alice"].fingerprint
     padded, ring, salt, secret = (document[name] for name in ("padded", "ring", "salt", "secret"))
     if not (isinstance(salt, bytes) and len(salt) == HASH_SIZE and isinstance(secret, bytes)):
         return
-    plaintext = ring if isinstance(ring, bytes) else b"\x01" + write(tree(ring))
+    plaintext = ring if isinstance(ring, bytes) else b"\x01" + write(v.tree(ring))
     key = keys._password_key(secret, salt, fingerprint)
     part = seal(key, label("keyfile-password") + fingerprint + salt, plaintext)
     context = keys._passphrase_context(fingerprint, salt, part)
@@ -128,7 +113,7 @@ def _key_file_inside(data: bytes) -> None:
 
 
 @cache
-def _chain(base: int) -> Document:
+def _chain(base: int) -> v.Document:
     person = cast()[("erin", "alice")[base % 2]]
     rows = [[msgspec.msgpack.decode(item.body[1:]), item.signature] for item in person.records]
     return {
@@ -142,7 +127,7 @@ def _chain(base: int) -> Document:
 
 def _key_chain(data: bytes) -> None:
     """Verify a chain in one and in two steps, against a mark and a KeyRing. Fixups: 1 links, 2 signs."""
-    found = Program.parse(data)
+    found = v.Program.parse(data)
     document = found.applied(_chain(found.base))
     name = ("erin", "alice")[found.base % 2]
     records = _signed(document["records"], name, found.fixups)
@@ -169,7 +154,7 @@ def _key_chain(data: bytes) -> None:
 
 def _signed(items: Any, name: str, fixups: int) -> list[Signed]:
     previous, records = None, []
-    for sequence, item in enumerate(list_of(items)):
+    for sequence, item in enumerate(v.list_of(items)):
         match item:
             case [row, bytes() as signature]:
                 pass
@@ -177,7 +162,7 @@ def _signed(items: Any, name: str, fixups: int) -> list[Signed]:
                 continue
         if fixups & 1 and isinstance(row, list) and len(row) == 8:
             row = [cast()[name].fingerprint, sequence, *row[2:7], previous]
-        body = row if isinstance(row, bytes) else b"\x01" + write(tree(row))
+        body = row if isinstance(row, bytes) else b"\x01" + write(v.tree(row))
         if fixups & 2:
             signature = mark_of(public_key_of(cast()[name], 0), LABEL, body)
         previous = labelled_hash(LABEL, body)
@@ -204,27 +189,20 @@ def _check_chain(chain: KeyChain, records: list[Signed], now: int) -> None:
 
 
 def _key_chains() -> list[bytes]:
-    first, state = _chain(0), path_to(_chain(0), "records", 4, 0, 5)
-    last = path_to(first, "records", 5)
+    first, state = _chain(0), v.path_to(_chain(0), "records", 4, 0, 5)
+    last = v.path_to(first, "records", 5)
     return [
-        program(0), program(1), program(0, 3),
-        program(0, 2, (ADD, path_to(first, "records", 4, 0, 6), DAY)),
-        program(0, 3, (DROP, last, None)),
-        program(0, 3, (SET, state, CLOSED), (DROP, last, None)),
-        program(0, 3, (SET, state, CLOSED)),
-        program(0, 0, (SET, path_to(first, "now"), START)),
-        program(0, 0, (SET, path_to(first, "mark", 0), 9)),
-        program(0, 0, (SET, path_to(first, "mark", 1), bytes(32))),
-        program(1, 0, (SET, path_to(_chain(1), "ring", 0), 2)),
-        program(0, 3, (FLIP, path_to(first, "records", 2, 0, 4), 3)),
+        v.program(0), v.program(1), v.program(0, 3),
+        v.program(0, 2, (v.ADD, v.path_to(first, "records", 4, 0, 6), DAY)),
+        v.program(0, 3, (v.DROP, last, None)),
+        v.program(0, 3, (v.SET, state, CLOSED), (v.DROP, last, None)),
+        v.program(0, 3, (v.SET, state, CLOSED)),
+        v.program(0, 0, (v.SET, v.path_to(first, "now"), START)),
+        v.program(0, 0, (v.SET, v.path_to(first, "mark", 0), 9)),
+        v.program(0, 0, (v.SET, v.path_to(first, "mark", 1), bytes(32))),
+        v.program(1, 0, (v.SET, v.path_to(_chain(1), "ring", 0), 2)),
+        v.program(0, 3, (v.FLIP, v.path_to(first, "records", 2, 0, 4), 3)),
     ]  # fmt: skip
-
-
-def _chain_bombs() -> Iterator[bytes]:
-    yield from bombs_in_programs(
-        _chain(0), 3, ("records",), ("records", 2), ("records", 2, 0), ("records", 2, 0, 4),
-        ("records", 2, 1),
-    )  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -239,8 +217,8 @@ TARGETS: Final = (
         _key_file,
         (errors.IntegrityError, errors.DecryptionError, errors.KeySubstitutionError),
         _key_files,
-        lambda: in_messagepack(_key_files()),
-        lambda: bombs_in_messagepack(_key_files()[0]),
+        lambda: v.in_messagepack(_key_files()),
+        lambda: v.bombs_in_messagepack(_key_files()[0]),
         _cheap,
     ),
     Target(
@@ -248,20 +226,18 @@ TARGETS: Final = (
         _key_ring,
         (errors.DecryptionError,),
         lambda: [_stored(ring) for ring in _rings()],
-        lambda: in_messagepack([_stored(ring) for ring in _rings()]),
-        lambda: bombs_in_messagepack(_stored(_rings()[0])),
+        lambda: v.in_messagepack([_stored(ring) for ring in _rings()]),
+        lambda: v.bombs_in_messagepack(_stored(_rings()[0])),
     ),
-    Target(
+    v.program_target(
         "key-file-inside",
         _key_file_inside,
         (errors.IntegrityError, errors.DecryptionError),
-        lambda: [program(0), program(1), program(2), program(0, 0, (SET, [1], b""))],
-        lambda: programs(_inside, 3, 0),
-        lambda: bombs_in_programs(_inside(0), 0, ("padded",), ("ring",), ("ring", 2), ("secret",)),
-        _cheap,
-        spare=8 << 20,
+        lambda: [v.program(0), v.program(1), v.program(2), v.program(0, 0, (v.SET, [1], b""))],
+        (_inside, 3, 0),
+        around=_cheap,
     ),
-    Target(
+    v.program_target(
         "key-chain",
         _key_chain,
         (
@@ -272,10 +248,8 @@ TARGETS: Final = (
             errors.KeySubstitutionError,
         ),
         _key_chains,
-        lambda: programs(_chain, 2, 2),
-        _chain_bombs,
-        _cheap,
+        (_chain, 2, 2),
+        around=_cheap,
         seconds=3.0,
-        spare=8 << 20,
     ),
 )

@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 
 import scbroker.wire
+from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import canonical, write
 from assurance.fuzz.target import Target, kept
-from assurance.fuzz.variations import bombs_in_messagepack, bombs_in_words, in_messagepack, in_words
 from scbroker.errors import IntegrityError, InvalidArgumentError, TooLargeError
 from scbroker.records.ids import parse_fingerprint, parse_uuid, show_fingerprint
 from scbroker.wire.codec import MAX_MESSAGE, Message, decode, encode
@@ -126,7 +126,7 @@ def _message_bombs() -> Iterator[bytes]:
     yield b"ChallengeRequest\n" + bytes(MAX_MESSAGE + 1)
     for number, seed in enumerate(_full_messages()):
         name = seed.partition(b"\n")[0] + b"\n"
-        for bomb in bombs_in_messagepack(seed, 3, slice(number % 6, None, 6)):
+        for bomb in v.bombs_in_messagepack(seed, 3, slice(number % 6, None, 6)):
             yield bomb if bomb.startswith(name) else name + bomb
 
 
@@ -162,7 +162,7 @@ _QUERIES: Final = (
 def _query_bombs() -> Iterator[bytes]:
     for name in messages():
         if name.endswith("Query"):
-            for bomb in bombs_in_words():
+            for bomb in v.bombs_in_words():
                 yield name.encode() + b"\n" + bomb
 
 
@@ -215,10 +215,10 @@ _ORIGINS: Final = (
 
 def _spelled(name: str, run: Any, *seeds: bytes, **limits: Any) -> Target:
     """A target whose inputs are texts; the seeds are valid ones."""
-    bombs = limits.pop("bombs", bombs_in_words)
+    bombs = limits.pop("bombs", v.bombs_in_words)
     refusals = (InvalidArgumentError,)
     return Target(
-        name, run, refusals, lambda: [*seeds, b"?\n"], lambda: in_words(seeds), bombs, **limits
+        name, run, refusals, lambda: [*seeds, b"?\n"], lambda: v.in_words(seeds), bombs, **limits
     )
 
 
@@ -228,7 +228,7 @@ TARGETS: Final = (
         _message,
         (InvalidArgumentError, TooLargeError, IntegrityError),
         lambda: [*_messages(), b"ChallengeRequest\n" + bytes(MAX_MESSAGE + 1)],
-        lambda: in_messagepack(_full_messages()),
+        lambda: v.in_messagepack(_full_messages()),
         _message_bombs,
     ),
     # urllib takes the most memory for nothing but % signs.
@@ -237,5 +237,5 @@ TARGETS: Final = (
     _spelled("number", _number, b"0", b"9007199254740991"),
     _spelled("fingerprint", _fingerprint, show_fingerprint(bytes(range(32))).encode()),
     # The operator gives the origin, and Python's own IDNA is slow: shorter bombs.
-    _spelled("origin", _origin, *(text.encode() for text in _ORIGINS), bombs=lambda: bombs_in_words(2000)),
+    _spelled("origin", _origin, *(text.encode() for text in _ORIGINS), bombs=lambda: v.bombs_in_words(2000)),
 )  # fmt: skip

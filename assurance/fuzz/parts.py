@@ -9,20 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
-from assurance.fuzz.target import Target, feed, kept
-from assurance.fuzz.variations import (
-    ADD,
-    DOUBLE,
-    FLIP,
-    SET,
-    Document,
-    Program,
-    bombs_in_programs,
-    list_of,
-    path_to,
-    program,
-    programs,
-)
+from assurance.fuzz import variations as v
+from assurance.fuzz.target import feed, kept
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.parts.downloads import open_run
 from scbroker.crypto.seal import seal
@@ -48,7 +36,7 @@ _SHAPES: Final = (
 _CONTAINER_KEY: Final = chosen("fuzz", "container key")
 
 
-def _sealed(given: Document, key: bytes, first: int, pieces: list[bytes]) -> list[bytes]:
+def _sealed(given: v.Document, key: bytes, first: int, pieces: list[bytes]) -> list[bytes]:
     """Seal pieces as the segments from `first` on of the part that the document describes."""
     place = given["container"], given["partId"], Role(given["role"] % 2), given["author"]
     last = segment_count(given["padded"]) - 1
@@ -59,11 +47,11 @@ def _sealed(given: Document, key: bytes, first: int, pieces: list[bytes]) -> lis
 
 
 @cache
-def _part(base: int) -> Document:
+def _part(base: int) -> v.Document:
     role, length, padded = _SHAPES[base % len(_SHAPES)]
     key = chosen("fuzz", base)
     plain = b"\x2a" * length + bytes(padded - length)
-    found: Document = {
+    found: v.Document = {
         "container": chosen("fuzz", "container", size=16),
         "role": role,
         "partId": chosen("fuzz", base, size=16),
@@ -87,7 +75,7 @@ def _octets(value: Any) -> bytes:
 
 def _run(data: bytes) -> None:
     """Fixups: 1 seals the edited part key, 2 seals the edited segments, 4 lists the segments' hashes."""
-    found = Program.parse(data)
+    found = v.Program.parse(data)
     true = _part(found.base)
     given = found.applied(true)
     padded, sizes = given["padded"], {"container": 16, "partId": 16, "author": 32}
@@ -102,9 +90,9 @@ def _run(data: bytes) -> None:
         inner = _octets(given["inner"])
         context = part_key_context(given["container"], given["partId"], role, given["author"])
         given["sealedKey"] = seal(_CONTAINER_KEY, context, inner)
-    sealed = [item for item in list_of(given["sealed"]) if isinstance(item, bytes)]
+    sealed = [item for item in v.list_of(given["sealed"]) if isinstance(item, bytes)]
     if found.fixups & SEGMENTS:
-        plain = [item for item in list_of(given["plain"]) if isinstance(item, bytes)]
+        plain = [item for item in v.list_of(given["plain"]) if isinstance(item, bytes)]
         if len(inner) >= 32:
             sealed = _sealed(given, inner[:32], first, plain)
     hashes = _octets(given["hashes"])
@@ -131,36 +119,23 @@ def _run(data: bytes) -> None:
 def _programs() -> list[bytes]:
     part = _part(2)
     return [
-        *(program(base) for base in range(len(_SHAPES))),
-        *(program(base, KEY | SEGMENTS | HASHES) for base in range(len(_SHAPES))),
-        program(2, 0, (FLIP, path_to(part, "sealed", 0), 1)),
-        program(2, HASHES, (FLIP, path_to(part, "sealed", 0), 1)),
-        program(2, 7, (ADD, path_to(part, "padded"), 1)),
-        program(3, 7, (FLIP, path_to(part, "plain", 0), 1)),
-        program(2, 7, (DOUBLE, path_to(part, "sealed", 0), None)),
+        *(v.program(base) for base in range(len(_SHAPES))),
+        *(v.program(base, KEY | SEGMENTS | HASHES) for base in range(len(_SHAPES))),
+        v.program(2, 0, (v.FLIP, v.path_to(part, "sealed", 0), 1)),
+        v.program(2, HASHES, (v.FLIP, v.path_to(part, "sealed", 0), 1)),
+        v.program(2, 7, (v.ADD, v.path_to(part, "padded"), 1)),
+        v.program(3, 7, (v.FLIP, v.path_to(part, "plain", 0), 1)),
+        v.program(2, 7, (v.DOUBLE, v.path_to(part, "sealed", 0), None)),
     ]
 
 
 def _bombs() -> Iterator[bytes]:
-    part, every = _part(2), KEY | SEGMENTS | HASHES
-    names = (
-        ("plain",), ("plain", 0), ("sealed",), ("sealed", 0), ("hashes",), ("inner",), ("sealedKey",),
-    )  # fmt: skip
-    for fixups in (every, HASHES):
-        yield from bombs_in_programs(part, fixups, *names)
     for padded in (2**40, 2**40 - 1, SEGMENT * 2**19, SEGMENT):
-        for fixups in (every, 0):
-            yield program(2, fixups, (SET, path_to(part, "padded"), padded))
+        for fixups in (KEY | SEGMENTS | HASHES, 0):
+            yield v.program(2, fixups, (v.SET, v.path_to(_part(2), "padded"), padded))
 
 
+_REFUSALS: Final = (IntegrityError, DecryptionError)
 TARGETS: Final = (
-    Target(
-        "part",
-        _run,
-        (IntegrityError, DecryptionError),
-        _programs,
-        lambda: programs(_part, len(_SHAPES), 3),
-        _bombs,
-        spare=8 << 20,
-    ),
+    v.program_target("part", _run, _REFUSALS, _programs, (_part, len(_SHAPES), 3), _bombs),
 )

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
+from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import write
 from assurance.fuzz.stage import PEOPLE, author_of, mark_of, public_key_of, stage
 from assurance.fuzz.target import feed
-from assurance.fuzz.variations import Document, list_of, tree
 from scbroker.client.http.transport import Endpoint, Transport
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import labelled_hash
@@ -59,7 +59,7 @@ def _positions(reader: str, records: Sequence[Made], index: int) -> list[int] | 
 
 
 @cache
-def scene(base: int) -> Document:
+def scene(base: int) -> v.Document:
     """Return what a reader is served at one point of the story."""
     reader, count, marked, complete = SCENES[base % len(SCENES)]
     story = stage().story[:count]
@@ -121,14 +121,14 @@ def _mark(story: Sequence[Made], version: int, *, complete: bool) -> list[Any]:
 # From an edited document to the messages of a broker.
 
 
-def mend(document: Document, fixups: int) -> list[Signed]:
+def mend(document: v.Document, fixups: int) -> list[Signed]:
     """Return the records as bytes, with what the fixups make right again."""
-    items = list_of(document["records"])
+    items = v.list_of(document["records"])
     rows = [item[0] if isinstance(item, list) and item else item for item in items]
     signatures = [item[1] if isinstance(item, list) and len(item) > 1 else b"" for item in items]
     signed: list[Signed] = []
     link: Any = None
-    lists = iter(list_of(document["lists"]))
+    lists = iter(v.list_of(document["lists"]))
     for number, (row, signature) in enumerate(zip(rows, signatures, strict=True)):
         governing = row[8] if isinstance(row, list) and len(row) == 12 else None
         match row:
@@ -143,7 +143,7 @@ def mend(document: Document, fixups: int) -> list[Signed]:
                 governing[2] = list_hash(row[0], governing[0] % 2**64, hashes)
         if fixups & LINKS and isinstance(row, list) and len(row) == 12 and number:
             row[2], row[3], row[7] = number + 1, _hash_of(signed[-1].body), link
-        body = row if isinstance(row, bytes) else b"\x01" + write(tree(row))
+        body = row if isinstance(row, bytes) else b"\x01" + write(v.tree(row))
         if governing is not None and isinstance(row, list):
             link = [row[2], _hash_of(body)]
         author = author_of(row[4]) if isinstance(row, list) and len(row) == 12 else None
@@ -160,21 +160,23 @@ def _hash_of(body: bytes) -> bytes:
 def salted(entries: Any) -> list[SaltedEntry]:
     """Return the well-formed entries of a list as bytes."""
     found = []
-    for item in list_of(entries):
+    for item in v.list_of(entries):
         match item:
             case [bytes() as salt, row]:
-                found.append(SaltedEntry(salt, row if isinstance(row, bytes) else write(tree(row))))
+                found.append(
+                    SaltedEntry(salt, row if isinstance(row, bytes) else write(v.tree(row)))
+                )
     return found
 
 
 class Served(Transport):
     """A transport whose answers come from a document, whatever the client asks for."""
 
-    def __init__(self, document: Document, fixups: int) -> None:
+    def __init__(self, document: v.Document, fixups: int) -> None:
         super().__init__(_ENDPOINT)
         self.document = document
         self.records = mend(document, fixups)
-        self._lists = [salted(item) for item in list_of(document["lists"])]
+        self._lists = [salted(item) for item in v.list_of(document["lists"])]
         self._pages = [document["page"], document["page"]]
 
     async def _send(
@@ -209,10 +211,10 @@ class Served(Transport):
             "skipped": self._bodies("skipped"),
             "type": _pair(given["type"], "salt", "type"),
             "keyChains": [
-                _pair(item, "userId", "sequence") for item in list_of(given["keyChains"])
+                _pair(item, "userId", "sequence") for item in v.list_of(given["keyChains"])
             ],
         }
-        return {name: tree(answers.get(name, given[name])) for name in _VIEW}
+        return {name: v.tree(answers.get(name, given[name])) for name in _VIEW}
 
     def _record(self, number: Any) -> Any:
         if isinstance(number, int) and self.records:
@@ -225,12 +227,14 @@ class Served(Transport):
         if not isinstance(numbers, list):
             return numbers
         return [
-            self._record(n)["body"] if isinstance(n, int) and self.records else tree(n)
+            self._record(n)["body"] if isinstance(n, int) and self.records else v.tree(n)
             for n in numbers
         ]
 
     def _views(self, items: Any) -> Any:
-        return [self._governing(item) for item in items] if isinstance(items, list) else tree(items)
+        return (
+            [self._governing(item) for item in items] if isinstance(items, list) else v.tree(items)
+        )
 
     def _governing(self, item: Any) -> Any:
         match item:
@@ -238,7 +242,7 @@ class Served(Transport):
                 return {"record": self._record(record), "accessList": None}
             case [record, int() as number, positions] if self._lists:
                 entries = self._lists[number % len(self._lists)]
-                shown = range(len(entries)) if positions is None else list_of(positions)
+                shown = range(len(entries)) if positions is None else v.list_of(positions)
                 disclosed = [
                     {"position": n, "salt": entries[n].salt, "entry": entries[n].entry}
                     for n in shown
@@ -247,22 +251,26 @@ class Served(Transport):
                 hashes = b"".join(entry.hash for entry in entries)
                 view = {"entryHashes": hashes, "disclosed": disclosed}
                 return {"record": self._record(record), "accessList": view}
-        return tree(item)
+        return v.tree(item)
 
     def _chain(self, user: str) -> Any:
         """Answer for a user; an edit may have the answer name another one."""
-        chains = list_of(self.document["chains"])
+        chains = v.list_of(self.document["chains"])
         own = [item for item in chains if isinstance(item, list) and item[:1] == [user]]
         match [*own, *chains][:1]:
             case [[name, deleted, list() as records]]:
                 found = [_pair(record, "body", "signature") for record in records]
-                return {"userId": tree(name), "keyRecords": tree(found), "deleted": tree(deleted)}
+                return {
+                    "userId": v.tree(name),
+                    "keyRecords": v.tree(found),
+                    "deleted": v.tree(deleted),
+                }
         return None
 
 
 def _pair(value: Any, *names: str) -> Any:
     """Return a list of two as a message with these fields, and any other value as it is."""
-    return dict(zip(names, value, strict=True)) if len(list_of(value)) == 2 else tree(value)
+    return dict(zip(names, value, strict=True)) if len(v.list_of(value)) == 2 else v.tree(value)
 
 
 def drive(work: Coroutine[Any, Any, Any]) -> Any:

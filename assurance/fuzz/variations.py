@@ -18,6 +18,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from assurance.fuzz.messagepack import Raw, head, other_forms, write
+from assurance.fuzz.target import Target
+from scbroker.errors import BrokerError
 
 Document = dict[str, Any]
 Draws = st.SearchStrategy
@@ -232,6 +234,30 @@ def programs(document_of: Callable[[int], Document], bases: int, fixups: int) ->
     return st.integers(0, bases - 1).flatmap(of)
 
 
+def program_target(
+    name: str,
+    run: Callable[[bytes], object],
+    refusals: Sequence[type[BrokerError]],
+    seeds: Callable[[], Iterable[bytes]],
+    documents: tuple[Callable[[int], Document], int, int],
+    bombs: Callable[[], Iterable[bytes]] = tuple,
+    **more: Any,
+) -> Target:
+    """Return the target of programs over so many documents, with so many bits of fixups.
+
+    A small program may expand to many bytes, so that more memory is spare. `bombs` are further ones.
+    """
+    document_of, _, fixups = documents
+
+    def all_bombs() -> Iterator[bytes]:
+        yield from bombs_in_programs(document_of(0), 2**fixups - 1)
+        yield from bombs()
+
+    return Target(
+        name, run, tuple(refusals), seeds, lambda: programs(*documents), all_bombs, spare=8 << 20, **more
+    )  # fmt: skip
+
+
 def tree(value: Any) -> Any:
     """Return a value that edits have made, with texts for the keys of its dicts."""
     if isinstance(value, dict):
@@ -342,13 +368,14 @@ def bombs_in_messagepack(
             yield prefix + write(edited(document, [Edit(SET, path, filler)])["value"])
 
 
-def bombs_in_programs(document: Document, fixups: int, *places: tuple[Any, ...]) -> Iterator[bytes]:
-    """Yield programs that put much of one thing into each place, and that multiply what is there."""
+def bombs_in_programs(document: Document, fixups: int, places: int = 24) -> Iterator[bytes]:
+    """Yield programs that put much of one thing into places of the document, or multiply what is there."""
     much: tuple[Any, ...] = (
         bytes(1 << 20), "x" * (1 << 20), [None] * 20_000, [[]] * 20_000, [bytes(100)] * 5000,
     )  # fmt: skip
-    for names in places:
-        path = path_to(document, *names)
+    every = [path for path, _ in sorted(_paths(document), key=lambda place: len(place[0]))]
+    shallow = [path for path in every if len(path) < 3]
+    for path in [*shallow, *every[len(shallow) :: max(1, len(every) // places)]]:
         for value in much:
             yield program(0, fixups, (SET, path, value))
         yield program(0, fixups, *[(DOUBLE, path, None)] * _MOST_EDITS)
