@@ -128,8 +128,8 @@ class Inspection:
             found.append(f"user {user}: event ids are not 1 to {len(log)}")
         seen = self.crowd.told.get(user, [])
         # A deletion has emptied some of them meanwhile.
-        was, now = ([(e.id, e.eventType, e.containerId) for e in each] for each in (seen, log))
-        if now[: len(was)] != was:
+        before, now = ([(e.id, e.eventType, e.containerId) for e in each] for each in (seen, log))
+        if now[: len(before)] != before:
             found.append(f"user {user}: the log is not what it was when it was read before")
         told: dict[Any, list[Told]] = defaultdict(list)
         for event in log:

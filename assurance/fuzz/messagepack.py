@@ -24,11 +24,16 @@ def canonical(data: bytes) -> Any:
     """Return the value of bytes that were accepted; raise `BrokenError` unless they are canonical."""
     try:
         value = msgspec.msgpack.decode(data)
-        if write(value) == data:
+        if write(value) == data and not _has_float(value):
             return value
     except (TypeError, ValueError, RecursionError):
         pass
     raise BrokenError("accepted what is not canonical")
+
+
+def _has_float(value: Any) -> bool:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, float) or any(map(_has_float, items))
 
 
 def write(value: Any) -> bytes:
@@ -42,6 +47,8 @@ def write(value: Any) -> bytes:
             return b"\xc3" if value else b"\xc2"
         case int():
             return integer_forms(value)[0]
+        case float():
+            return b"\xcb" + struct.pack(">d", value)
         case str():
             text = value.encode("utf-8", "surrogatepass")
             return head("str", len(text)) + text
