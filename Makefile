@@ -63,7 +63,7 @@ test-long: $(INSTALLED) ## Run the tests that take long: kills, faults, historie
 	$(PYTEST) --long -m long $(TESTS)
 
 coverage: ## Run all tests, and fail under 95 % of branches, or 100 % of crypto and wire (10 min)
-	$(MAKE) test COVER="--cov --cov-report= --cov-fail-under 0"
+	$(MAKE) test EVERYDAY=assurance COVER="--cov --cov-report= --cov-fail-under 0"
 	$(BIN)/coverage report --include '*/scbroker/crypto/*,*/scbroker/wire/*' --fail-under 100
 	$(BIN)/coverage report --fail-under 95
 

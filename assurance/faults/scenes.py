@@ -6,22 +6,16 @@ import http.client
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from assurance.cluster.cluster import Cluster
 from assurance.faults.stored import Bucket, Folder, Objects
-from assurance.faults.victims import (
-    BrokerVictim,
-    OtherVictim,
-    PostgresVictim,
-    Victim,
-    Victims,
-    WorkerVictim,
-)
+from assurance.faults.victims import Victim, all_of, worker_of
 from assurance.people import PATIENCE, new_device
 from scbroker import ServerProvider
 from scbroker.keys import KeyRing
@@ -40,7 +34,7 @@ class Scene:
     urls: Sequence[str]
     database_url: str
     objects: Objects
-    victims: Victims
+    victims: Sequence[Victim]
     first: BrokerProcess
     """Registers users before anything is killed."""
     longest_life: float = 1.2
@@ -78,7 +72,7 @@ class Scene:
 def sqlite(folder: Path) -> Iterator[Scene]:
     """One broker on SQLite and a folder."""
     with BrokerProcess(folder) as broker:
-        yield from _scene(broker, [BrokerVictim(broker)])
+        yield from _scene(broker, [all_of(broker)])
 
 
 @contextmanager
@@ -88,11 +82,8 @@ def postgresql(folder: Path, rng: random.Random) -> Iterator[Scene]:
         PostgresServer(durable=True) as server,
         BrokerProcess(folder, server.createdatabase(), workers=2) as broker,
     ):
-        victims: list[Victim] = [
-            BrokerVictim(broker),
-            WorkerVictim(broker, rng),
-            PostgresVictim(server),
-        ]
+        postgres = Victim("postgresql", server.crash, server.start)
+        victims = [all_of(broker), worker_of(broker, rng), postgres]
         yield from _scene(broker, victims, _LIFE_OF_WORKERS)
 
 
@@ -103,9 +94,9 @@ def cluster() -> Iterator[Scene]:
         gateway = found.deployment.addresses
         url = str(found.brokers[0].settings["object_store_url"])
         objects = Bucket.of(url, gateway.environment)
-        victims: list[Victim] = [BrokerVictim(each) for each in found.brokers]
-        victims.append(OtherVictim("osd", found.crash_osd, found.start_osd))
-        victims.append(OtherVictim("primary", found.kill_primary, _started(found)))
+        victims = [all_of(each) for each in found.brokers]
+        victims.append(Victim("osd", found.crash_osd, found.start_osd))
+        victims.append(Victim("primary", found.kill_primary, partial(_start_member, found)))
         scene = Scene(
             found.api_key,
             [found.url],
@@ -121,15 +112,14 @@ def cluster() -> Iterator[Scene]:
             scene.close()
 
 
-def _started(found: Cluster) -> Callable[[], None]:
-    def revive() -> None:
-        found.patroni.await_primary()
-        found.start_member()
-
-    return revive
+def _start_member(found: Cluster) -> None:
+    found.patroni.await_primary()
+    found.start_member()
 
 
-def _scene(broker: BrokerProcess, victims: Victims, longest_life: float = 1.2) -> Iterator[Scene]:
+def _scene(
+    broker: BrokerProcess, victims: Sequence[Victim], longest_life: float = 1.2
+) -> Iterator[Scene]:
     objects = Folder(broker.directory / "objects")
     scene = Scene(
         broker.api_key, [broker.url], broker.database_url, objects, victims, broker, longest_life

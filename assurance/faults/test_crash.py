@@ -16,8 +16,9 @@ from assurance.faults.crowd import Crowd
 from assurance.faults.inspection import Inspection
 from assurance.faults.scenes import Scene
 from assurance.faults.stored import damage, look
-from assurance.faults.victims import WorkerVictim
+from assurance.faults.victims import worker_of
 from assurance.people import new_device
+from scbroker.server.storage.blobs import new_blob_name
 from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
 
@@ -57,7 +58,7 @@ def test_a_worker_that_starts_while_the_database_is_down_waits_and_the_broker_go
     ):
         ring = broker.new_user()
         server.crash()
-        WorkerVictim(broker, random.Random(1)).kill()
+        worker_of(broker, random.Random(1)).kill()
         deadline = time.monotonic() + 60
         while "waiting for the database" not in broker.log:
             assert time.monotonic() < deadline, broker.log
@@ -170,7 +171,8 @@ def test_the_inspection_finds_objects_that_are_missing_changed_or_unreferenced(
         harm()
         assert inspection.of_everything() != []
         (root / name).write_bytes(data)
-    stray = (root / name).with_name("0" * len(Path(name).name))
+    stray = root / new_blob_name(bytes(16))
+    stray.parent.mkdir(parents=True, exist_ok=True)
     stray.write_bytes(b"")
     assert inspection.of_everything() != []
     stray.unlink()
