@@ -43,14 +43,20 @@ _PYTEST: Final = [
 _HEAD: Final = """\
 # Mutants of the interface's rows
 
-A mutant is one way to break one row of the [conformance page](conformance.md): an operation that ignores
-a parameter, returns another result or another field, does nothing, fails, or misses what its row claims
-beyond that. `make conformance` installs one mutant at a time, each in a process of its own, and runs the
-tests that the row names. They pass without a mutant, and one of them has to fail with it. The run writes
-this page after every mutant was noticed.
+This page shows that the tests of each row notice when the row is broken.
 
-A wrong declared result is not in the table: `tests/conformance/test_types.py` declares all results as
-something else, and a type checker has to notice it for every operation in both styles.
+A mutant is one way to break one row of the [conformance page](conformance.md): an operation that
+
+- ignores a parameter,
+- returns another result or another field,
+- does nothing, or fails,
+- misses what its row claims beyond that.
+
+`make conformance` installs one mutant at a time, each in a process of its own, and runs the tests that the row names.
+They pass without the mutant, and one of them must fail with it. The run writes this page when every mutant was noticed.
+
+The table does not count wrong declared results. For these, `tests/conformance/test_types.py` declares all results as
+something else, and a type checker must notice it for every operation in both styles.
 
 """
 _EQUIVALENT: Final = """\
