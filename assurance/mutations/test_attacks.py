@@ -7,11 +7,17 @@ import pytest
 from assurance.mutations.attacks import MUTATIONS, run
 from assurance.mutations.attacks.edits import Edit, Mutation, never, replace, skip
 from tests.hostile_broker.catalogue import ATTACKS, shown_by
+from tests.hostile_broker.explanations import EXPLANATIONS
 
 
 def test_the_catalogue_is_numbered_without_a_gap() -> None:
     assert sorted(ATTACKS) == list(range(1, 44))
     assert len(set(ATTACKS.values())) == len(ATTACKS)
+
+
+def test_every_attack_is_explained_to_readers_under_a_title_of_its_own() -> None:
+    assert EXPLANATIONS.keys() == ATTACKS.keys()
+    assert len({each.title for each in EXPLANATIONS.values()}) == len(ATTACKS)
 
 
 @pytest.mark.parametrize("number", ATTACKS)

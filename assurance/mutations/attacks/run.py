@@ -14,20 +14,23 @@ from assurance.mutations.attacks import MUTATIONS
 from assurance.mutations.attacks.edits import Mutation
 from assurance.mutations.engine import NOTICED, ROOT, Campaign, arguments, in_a_copy
 from tests.hostile_broker.catalogue import ATTACKS, shown_by
+from tests.hostile_broker.explanations import EXPLANATIONS
 
 PAGE: Final = ROOT / "docs" / "attacks.md"
 _HEAD: Final = """\
 # Attacks
 
-What brokers, users and thieves were shown to do to systems like this one, or could do to it. Each attack
-is mounted for real by the tests in `tests/hostile_broker/`: against the client by a broker that changes,
-replays, withholds, reorders and invents what it serves, with users that work with it; against the real
-broker where the attacker is a user or a thief. A test claims the typed error, that no pin, mark or file
-changed, and that nothing was sent that depends on a key.
+This page lists attacks on systems like this one, and what stops each of them here.
 
-Each defence below was taken out of the program, alone or together with what stands behind it, and the
-tests named for it failed: `make attacks` does so again, and writes this page.
-What is beyond any defence is in [Security](security.md), and shown by a test as well.
+- Each attack was published for a system like this one, or follows from what this one promises.
+- Tests in `tests/hostile_broker/` mount each attack for real. Against the client, a broker changes, replays,
+  withholds, reorders and invents what it serves, together with users of its own. Against the real broker,
+  the attacker is a user or a thief.
+- Each test expects the typed error. It also expects that no pin, mark or file changed, and that nothing was
+  sent that depends on a key.
+- Each defence in the tables was removed from the program, alone or together with what stands behind it. The
+  tests named for it then failed. `make attacks` repeats this and writes this page.
+- A claim that speaks of a limit shows what no defence stops. [Security](security.md) lists these limits.
 """
 
 
@@ -63,9 +66,11 @@ def text() -> str:
 
 def _section(number: int, name: str, tests: list[str]) -> str:
     defences = [item for item in MUTATIONS if item.attack == number]
-    lines = [f"\n## {number}. {name[0].upper()}{name[1:]}\n"]
+    title, attack, defence = EXPLANATIONS[number]
+    lines = [f"\n## {number}. {title}\n", f"*{name[0].upper()}{name[1:]}.* {attack}\n"]
+    lines += [f"**What stops it:** {defence}\n", "What the tests show:\n"]
     lines += [f"- {_claim(test)}" for test in tests]
-    lines += ["\n| without | in |", "|---|---|"]
+    lines += ["\n| defence that was removed | in |", "|---|---|"]
     lines += [f"| {item.defence} | `{item.edits[0].path}` |" for item in defences]
     return "\n".join(lines) + "\n"
 
