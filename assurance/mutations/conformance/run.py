@@ -45,6 +45,8 @@ _HEAD: Final = """\
 
 This page shows that the tests of each row notice when the row is broken.
 
+This page shows that the tests of each row notice when the row is broken.
+
 A mutant is one way to break one row of the [conformance page](conformance.md): an operation that
 
 - ignores a parameter,
@@ -52,11 +54,12 @@ A mutant is one way to break one row of the [conformance page](conformance.md): 
 - does nothing, or fails,
 - misses what its row claims beyond that.
 
-`make conformance` installs one mutant at a time, each in a process of its own, and runs the tests that the row names.
-They pass without the mutant, and one of them must fail with it. The run writes this page when every mutant was noticed.
+`make conformance` installs one mutant at a time, each in a process of its own, and runs the tests that the
+row names. They pass without the mutant, and one of them must fail with it. The run writes this page when
+every mutant was noticed.
 
-The table does not count wrong declared results. For these, `tests/conformance/test_types.py` declares all results as
-something else, and a type checker must notice it for every operation in both styles.
+The table does not count wrong declared results. For these, `tests/conformance/test_types.py` declares all
+results as something else, and a type checker must notice it for every operation in both styles.
 
 """
 _EQUIVALENT: Final = """\
