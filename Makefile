@@ -21,7 +21,7 @@ SUITE ?= tests
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)))
 # What the tests cover is measured where it is asked for, for it takes twice as long: make coverage
 COVER ?=
-# How long all searches take, and which there are: make fuzz SECONDS=60 TARGETS="container openapi"
+# How long all searches take, and which run (after make install-fuzz): make fuzz SECONDS=60 TARGETS="container openapi"
 SECONDS ?= 600
 TARGETS ?=
 # Arguments for the measurements: make bench BENCH="--only small crowd"
@@ -71,7 +71,7 @@ test-cluster: $(INSTALLED) ## Run the tests on PostgreSQL under Patroni, Ceph an
 	$(PYTEST) --engines cluster --without "$(WITHOUT)" $(TESTS) $(SUITE)
 	$(BIN)/pytest --engines cluster --without "$(WITHOUT)" $(TESTS) assurance/cluster
 
-fuzz: install-fuzz ## Search for inputs that break a decoder or the broker, for SECONDS
+fuzz: $(INSTALLED) ## Search for inputs that break a decoder or the broker, for SECONDS
 	$(BIN)/python -m assurance.fuzz.run --seconds $(SECONDS) $(TARGETS)
 
 check: $(INSTALLED) ## Lint, check formatting, types and import contracts
