@@ -27,7 +27,7 @@ from scbroker.records.container_record import (
     record_hash,
 )
 from scbroker.records.ids import user_id_of
-from scbroker.server.containers.stored_lists import StoredList
+from scbroker.server.containers.members import StoredList
 from scbroker.server.storage import tables as t
 from scbroker.vocabulary import ContainerEventType
 
@@ -118,7 +118,7 @@ def _is_of(row: Row[Any], entry: Entry, lists: Mapping[int, bytes], users: list[
         return False
     if row.version not in lists:
         return True
-    found = StoredList.decode(lists[row.version]).access.entries
+    found = StoredList.decode(lists[row.version]).verified().entries
     signed = {user_id_of(name): each.permissions for name, each in found.items()}
     given = entry.values["access"]
     return signed == {users[user]: grant.permissions for user, grant in given.items()}
@@ -189,7 +189,7 @@ def _check_members(
     current = next((row for row in lists if row.access_version == container.access_version), None)
     if current is None:
         return  # which was said already
-    entries = StoredList.decode(current.entries).access.entries
+    entries = StoredList.decode(current.entries).verified().entries
     signed = {user_id_of(name).bytes: entry.permissions for name, entry in entries.items()}
     if {row.user_id: row.permissions for row in members} != signed:
         yield "its members are not those of its list"

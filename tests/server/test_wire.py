@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from scbroker.crypto.seal import random_bytes
-from scbroker.server.app import OPERATIONS
-from scbroker.server.operation import Operation
+from scbroker.server.operations import OPERATIONS, Operation
 from scbroker.wire.codec import MAX_MESSAGE, MESSAGE, OCTETS, PROBLEM
 from scbroker.wire.parts import MAX_CHUNK
 from scbroker.wire.problems import STATUS

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the table of operations and the messages' own types."""
+"""Describe the protocol as an OpenAPI 3.1 document, from the table of operations and the message types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from scbroker.server.operation import Operation
+from scbroker.server.operations import Operation
 from scbroker.wire import codec
 from scbroker.wire.problems import STATUS, Problem
 
@@ -17,6 +17,7 @@ _STATUSES: Final = sorted(set(STATUS.values()))
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    """Return the document that the broker serves at /openapi.json."""
     operations = list(operations)
     kinds: list[Any] = [Problem]
     for operation in operations:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from scbroker.server.capacity import connections
 from scbroker.server.capacity.admission import Gate, Kind
 from scbroker.server.capacity.connections import Connection
-from scbroker.server.large import LargeAnswer
+from scbroker.server.requests import LargeAnswer
 
 PATIENCE = 20.0
 GET = b"GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n"

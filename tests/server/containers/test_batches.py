@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker.records.container_record import SEGMENT, Role
-from scbroker.server.broker import Broker, Call, SessionUser
+from scbroker.server.broker import Broker, Call
 from scbroker.server.containers.batches import append_records
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder
@@ -36,9 +36,8 @@ from scbroker.wire.containers import (
     RecordRequest,
 )
 from scbroker.wire.events import Event
-from scbroker.wire.query import NoQuery
 from tests.kit.brokers import Answer, BrokerProcess, clock
-from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate
+from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate, session_of
 from tests.server.conftest import NewUser, Unchanged
 
 pytestmark = pytest.mark.mostly_on_sqlite
@@ -268,8 +267,7 @@ def test_keys_that_came_since_the_session_was_looked_up_have_the_whole_batch_jud
     alice = new_user()
     newer = rotate(broker.database_url, alice, encryption=1)
     stories, requests = begun(newer, 3)
-    known = SessionUser(newer.ring.userId.bytes, newer.name, 2, bytes(32))
-    call = Call("tests", "", {}, NoQuery(), known)
+    call = Call("tests", "", {}, session_of(newer))
 
     async def work() -> list[RecordOutcome]:
         database = open_database(broker.database_url)

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from scbroker.records.container_record import Role
 from scbroker.records.judge import Known
-from scbroker.server.broker import Broker, SessionUser
+from scbroker.server.broker import Broker
 from scbroker.server.containers import tombstones
 from scbroker.server.containers.appending import append_each
 from scbroker.server.containers.incoming import Incoming
@@ -32,7 +32,7 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.tables import query
-from tests.kit.writers import OWNER, READER, WRITER, Grants, Story, User, delete_user
+from tests.kit.writers import OWNER, READER, WRITER, Grants, Story, User, delete_user, session_of
 from tests.server.conftest import NewUser
 from tests.server.users.test_deletion_in_parts import beside, check
 
@@ -44,7 +44,7 @@ def delete_and_stop(broker: BrokerProcess, user: User, story: Story) -> None:
     """Store the tombstone as a broker that ends before it purges anything."""
     request = story.follow(user, tombstone=True)
     signed = request.record.signed
-    session = SessionUser(user.ring.userId.bytes, user.name, 2, b"")
+    session = session_of(user)
     incoming = Incoming(Known.parse(signed.body), signed, None, request, session, "deleter")
     assert beside(broker, lambda b: append_each(b, [incoming])) == [True]
     story.took(request)
@@ -385,7 +385,7 @@ def telling(
             return write(work_and_wait)
 
         monkeypatch.setattr(found.database, "write", paused)
-        await event_log._tell(found, [((story.id, reader.ring.userId.bytes), "reader")])
+        await event_log._record(found, [((story.id, session_of(reader).id), "reader")])
 
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(beside, broker, tell)

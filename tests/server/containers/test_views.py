@@ -14,7 +14,7 @@ from scbroker.keys import KeyRing
 from scbroker.records.access_list import parse_entry
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import bare_body, parse_bare, parse_record
-from scbroker.server.broker import SessionUser
+from scbroker.server.broker import now
 from scbroker.server.containers import views
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import open_database
@@ -23,7 +23,18 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, GoverningView
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
-from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
+from tests.kit.writers import (
+    MINUTE,
+    OWNER,
+    READER,
+    WRITER,
+    Grant,
+    Grants,
+    Story,
+    User,
+    rotate,
+    session_of,
+)
 from tests.server.conftest import NewUser, Unchanged
 
 pytestmark = pytest.mark.mostly_on_sqlite
@@ -148,7 +159,7 @@ def test_without_view_access_only_own_and_authors_entries_are_disclosed(
     for governing in view.governing:
         assert governing.accessList is not None
         assert len(governing.accessList.entryHashes) == 32 * 5
-        assert not governing.accessList.access.complete
+        assert not governing.accessList.verified().complete
     assert all(len(_names(governing)) == 5 for governing in dora.view(story).governing)
 
 
@@ -427,10 +438,10 @@ def test_a_history_that_is_read_in_bites_shows_the_same_of_each_record(
     assert [len(_names(item)) for item in whole.governing if item.accessList] == [4, 2]
     monkeypatch.setattr(views, "_PAGE_RECORDS", 3)
     monkeypatch.setattr(sql, "_GOVERNING_AT_ONCE", 2)
-    user = SessionUser(bob.ring.userId.bytes, bob.name, 1, b"")
+    user = session_of(bob)
 
     def read(connection: Connection) -> ContainerView:
-        row = views.readable(connection, story.id, user)
+        row = views.readable(connection, story.id, user, now())
         return views.view_of(connection, row, user, None, set())
 
     async def work() -> ContainerView:

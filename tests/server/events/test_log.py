@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from scbroker.records.ids import ContainerId, UserId
 from scbroker.server.broker import Broker
-from scbroker.server.events.log import tell_accesses
+from scbroker.server.events.log import record_accesses
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder
 from scbroker.vocabulary import ContainerAccessLevel as Level
@@ -343,14 +344,15 @@ class _Stuck:
 
 
 def test_what_a_cancelled_write_was_to_tell_of_is_told_by_the_next(tmp_path: Path) -> None:
-    first, second = (b"container 1", b"reader"), (b"container 2", b"reader")
+    reader = UserId(b"reader")
+    first, second = (ContainerId(b"container 1"), reader), (ContainerId(b"container 2"), reader)
 
     async def work() -> None:
         database: Any = _Stuck()
         blobs = Folder(tmp_path / "objects")
         broker = Broker(Settings(), database, blobs, bytes(32), frozenset())
         broker.accesses = {first: "program"}
-        telling = asyncio.ensure_future(tell_accesses(broker))
+        telling = asyncio.ensure_future(record_accesses(broker))
         await asyncio.sleep(0)
         assert broker.accesses == {}, "it is under way"
         broker.accesses[second] = "program"

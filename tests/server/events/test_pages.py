@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import pytest
 from sqlalchemy import Connection, event, select
 
+from scbroker.records.ids import UserId
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import upgrade
 from scbroker.server.storage import statements as sql
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.mostly_on_sqlite
 
 T = TypeVar("T")
 
-USERS: Final = [bytes([n]) * 16 for n in (1, 2)]
+USERS: Final = [UserId(bytes([n]) * 16) for n in (1, 2)]
 KINDS: Final = ["Added", "Updated", "Accessed", "Deleted"]
 TYPES: Final = ["letter", "note", "", None]
 CONTAINERS: Final = [uuid.UUID(int=n) for n in range(3)]

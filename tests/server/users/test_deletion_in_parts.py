@@ -30,7 +30,7 @@ from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.tables import query
-from tests.kit.writers import OWNER, READER, Grant, Story, User, closing, delete_user
+from tests.kit.writers import OWNER, READER, Grant, Story, User, closing, delete_user, session_of
 from tests.kit.writers import deletion as message_of
 from tests.server.conftest import NewUser
 from tests.server.users.test_deletion import _assert_forgotten
@@ -58,13 +58,13 @@ def beside(broker: BrokerProcess, work: Callable[[Broker], Awaitable[T]]) -> T:
 
 def end(broker: BrokerProcess, user: User) -> None:
     """The first part of a deletion, after which whoever was at it is gone."""
-    mine, nonce = user.ring.userId.bytes, random_bytes(16) + bytes(32)
+    mine, nonce = session_of(user).id, random_bytes(16) + bytes(32)
     last = closing(user).signed
     beside(broker, lambda b: b.database.write(lambda c: deletion.end(c, mine, 2, last, nonce, [])))
 
 
 def purge_some(broker: BrokerProcess, user: User) -> bool:
-    mine = user.ring.userId.bytes
+    mine = session_of(user).id
     return beside(broker, lambda b: b.database.write(lambda c: deletion.purge_some(c, mine)))
 
 
@@ -304,7 +304,7 @@ def test_no_part_of_a_deletion_takes_more_rows_than_it_may(
     def purge(connection: Connection) -> bool:
         parts.append({})
         event.listen(connection, "after_cursor_execute", partial(count, parts[-1]))
-        return deletion.purge_some(connection, alice.ring.userId.bytes)
+        return deletion.purge_some(connection, session_of(alice).id)
 
     while beside(broker, lambda b: b.database.write(purge)):
         pass

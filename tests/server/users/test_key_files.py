@@ -22,6 +22,7 @@ from scbroker.crypto.seal import SigningKey, random_bytes
 from scbroker.crypto.verify import keyed_hash, sha256
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
+from scbroker.records.ids import UserId
 from scbroker.records.key_record import RETIRED, KeyChain, Signed
 from scbroker.server.broker import ChainCache
 from scbroker.server.storage import statements as sql
@@ -1211,7 +1212,7 @@ def test_a_chain_that_grows_is_kept_once_and_not_for_each_of_its_lengths(
     ring = _extended(KeyRing.generate(), ENCRYPTION)
     stored, chains = _publish(key_table, ring, NEW), ChainCache()
     lengths = [2, 3, 2]
-    found = [chains.get(key_table, ring.userId.bytes, length) for length in lengths]
+    found = [chains.get(key_table, UserId(ring.userId.bytes), length) for length in lengths]
     assert [list(chain.records) for chain in found] == [list(stored.records[:n]) for n in lengths]
     assert all(one is other for one, other in zip(found[0].records, found[1].records, strict=False))
 
@@ -1225,9 +1226,9 @@ def test_chains_that_are_read_by_two_at_once_leave_room_for_others(
     for _ in range(4):
         ring = KeyRing.generate()
         _publish(key_table, ring)
-        mine = ring.userId.bytes
+        mine = UserId(ring.userId.bytes)
 
-        def interrupted(*asked: Any, mine: bytes = mine) -> list[Signed]:
+        def interrupted(*asked: Any, mine: UserId = mine) -> list[Signed]:
             monkeypatch.setattr(sql, "key_chain", read)
             assert len(chains.get(key_table, mine, 2).records) == 2
             return read(*asked)
@@ -1242,11 +1243,11 @@ def test_a_chain_that_a_write_looked_at_is_not_kept_for_the_write_may_yet_fail(
 ) -> None:
     ring, chains = KeyRing.generate(), ChainCache()
     _publish(key_table, ring)
-    looked = chains.look(key_table, ring.userId.bytes, 2)
-    kept = chains.get(key_table, ring.userId.bytes, 2)
+    looked = chains.read(key_table, UserId(ring.userId.bytes), 2)
+    kept = chains.get(key_table, UserId(ring.userId.bytes), 2)
     assert kept.records == looked.records
     assert kept is not looked
-    assert chains.look(key_table, ring.userId.bytes, 2) is kept
+    assert chains.read(key_table, UserId(ring.userId.bytes), 2) is kept
 
 
 def test_no_member_makes_later_changes_of_access_impossible_by_retiring_their_newest_key(

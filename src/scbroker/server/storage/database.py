@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import queue
 import sqlite3
 import threading
@@ -81,10 +82,11 @@ class Database(Protocol):
         """Runs a reading function on one snapshot; `large` when it may take more than a moment."""
         ...
 
-    async def write(self, work: Work[T]) -> T:
-        """Runs a writing function in a transaction; durable when this returns.
+    async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
+        """Run `work` in a transaction, which is durable when this returns.
 
-        Once more if it adds a row that is there already: it may hope that there is none, and look then.
+        `work` may insert rows without reading first whether they exist. If the transaction fails with an
+        IntegrityError, or may succeed when repeated, `otherwise` runs instead (by default `work` again).
         """
         ...
 
@@ -193,13 +195,13 @@ class SqliteDatabase:
         except DBAPIError as error:
             raise _translated(error) from error
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
         until = time.monotonic() + self._wait
         try:
             try:
                 return await self._queued(work, until)
             except IntegrityError:
-                return await self._queued(work, until)
+                return await self._queued(otherwise or work, until)
         except (DBAPIError, sqlite3.Error) as error:
             raise _translated(error) from error
 
@@ -390,9 +392,14 @@ class PostgresDatabase:
         with _reachable():
             return await _look_once(self._single, work)
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
+        attempts = itertools.chain([work], itertools.repeat(otherwise or work))
         with _reachable(_WRITER_PASSING):
-            return await _RETRYING.copy()(_write_once, self._engine, work)
+
+            async def attempt() -> T:
+                return await _write_once(self._engine, next(attempts))
+
+            return await _RETRYING.copy()(attempt)
 
     async def change(self, work: Work[T]) -> T:
         """Over a connection of its own: an index of a large table takes longer than any statement may."""
