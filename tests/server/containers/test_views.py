@@ -14,7 +14,7 @@ from scbroker.keys import KeyRing
 from scbroker.records.access_list import parse_entry
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import bare_body, parse_bare, parse_record
-from scbroker.server.broker import now
+from scbroker.server.broker import Call
 from scbroker.server.containers import views
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import open_database
@@ -438,11 +438,11 @@ def test_a_history_that_is_read_in_bites_shows_the_same_of_each_record(
     assert [len(_names(item)) for item in whole.governing if item.accessList] == [4, 2]
     monkeypatch.setattr(views, "_PAGE_RECORDS", 3)
     monkeypatch.setattr(sql, "_GOVERNING_AT_ONCE", 2)
-    user = session_of(bob)
+    call = Call("tests", "", {"containerId": story.id}, session_of(bob))
 
     def read(connection: Connection) -> ContainerView:
-        row = views.readable(connection, story.id, user, now())
-        return views.view_of(connection, row, user, None, set())
+        row = views.readable(connection, call)
+        return views.view_of(connection, row, call.session, None, set())
 
     async def work() -> ContainerView:
         database = open_database(broker.database_url)

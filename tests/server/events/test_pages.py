@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import Connection, event, select
 
 from scbroker.records.ids import UserId
+from scbroker.server.containers.tombstones import delete_some
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import upgrade
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import open_database
 from scbroker.server.storage.tables import events
-from scbroker.server.users import deletion
 from scbroker.wire.events import EventQuery
 
 pytestmark = pytest.mark.mostly_on_sqlite
@@ -107,9 +107,8 @@ def test_every_combination_of_criteria_finds_what_matches_in_order(database_url:
 
 
 def test_the_log_of_a_deleted_user_goes_in_parts_of_which_each_is_short(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+    database_url: str,
 ) -> None:
-    monkeypatch.setattr(deletion, "_ROWS", 40)
     removed: list[int] = []
 
     def count(_: object, __: object, statement: str, each: Any, *___: object) -> None:
@@ -120,7 +119,8 @@ def test_the_log_of_a_deleted_user_goes_in_parts_of_which_each_is_short(
         upgrade(connection)
         connection.execute(sql.ADD_EVENTS, _rows())
         event.listen(connection, "after_cursor_execute", count)
-        while deletion._drop_events(connection, USERS[0]):
+        owner = {"user": USERS[0]}
+        while delete_some(connection, sql.EVENTS_OF_USER, sql.DROP_EVENT, owner, "row", 40):
             pass
         return list(connection.execute(select(events.c.user_id)).scalars())
 

@@ -79,8 +79,7 @@ def store(tx: Transaction, incoming: Incoming, container: Row[Any] | None, new: 
     if container is not None and before is not None and before.access.has_expired(tx.moment):
         log.record_expiry(connection, [container], tx.moment)
     # The container's row comes first: of two transactions that insert it, the second waits for the first.
-    _store_record(connection, incoming, container, after, new)
-    _store_author(incoming, container, parent, new)
+    _store_record(connection, incoming, container, parent, after, new)
     members.store_access(connection, incoming, users, tx.moment, new)
     try:
         _store_parts(tx, incoming, parent, new)
@@ -91,7 +90,7 @@ def store(tx: Transaction, incoming: Incoming, container: Row[Any] | None, new: 
         if meanwhile is None:
             raise
         return not _was_stored(tx, incoming, meanwhile)
-    _record_events(tx, incoming, container, before, parent, after, users, new)
+    _record_events(tx, incoming, container, parent, (before, after), users, new)
     if incoming.known.record.tombstone:
         new.write(connection)
         tombstones.empty(connection, incoming.known.record, tx.moment)
@@ -202,10 +201,16 @@ def _store_record(
     connection: Connection,
     incoming: Incoming,
     container: Row[Any] | None,
+    parent: Known | None,
     after: InForce,
     new: NewRows,
 ) -> None:
-    record, message = incoming.known.record, incoming.message
+    """Store record and state of the container, and name the user in `authors`.
+
+    The keys of `authors` are kept as long as the container needs them. The row exists if the user signed the
+    record before; a creator is named by the container's own row.
+    """
+    record, message, user = incoming.known.record, incoming.message, incoming.user
     state: dict[str, object] = {
         "version": record.version,
         "governing_version": after.record.version,
@@ -215,11 +220,12 @@ def _store_record(
     if message.type is not None:
         state |= {"type": message.type.type, "type_salt": message.type.salt}
     if container is None:
-        new.add(
-            sql.ADD_CONTAINER, [{"id": record.containerId, "creator_id": incoming.user.id, **state}]
-        )
+        new.add(sql.ADD_CONTAINER, [{"id": record.containerId, "creator_id": user.id, **state}])
     else:
         connection.execute(sql.SET_CONTAINER, {"container": record.containerId, **state})
+        signed_before = parent is not None and parent.record.author == user.fingerprint
+        if container.creator_id != user.id and not signed_before:
+            new.add(sql.ADD_AUTHOR, [{"container": container.id, "user": user.id}])
     row = {
         "container_id": record.containerId,
         "version": record.version,
@@ -228,19 +234,6 @@ def _store_record(
         "signature": incoming.signed.signature,
     }
     new.add(sql.ADD_RECORD, [row])
-
-
-def _store_author(
-    incoming: Incoming, container: Row[Any] | None, parent: Known | None, new: NewRows
-) -> None:
-    """Add the user to `authors`, so that their keys are kept as long as the container needs them.
-
-    The row exists if they signed the record before; a creator is named by the container's own row.
-    """
-    if container is None or parent is None or container.creator_id == incoming.user.id:
-        return
-    if parent.record.author != incoming.user.fingerprint:
-        new.add(sql.ADD_AUTHOR, [{"container": container.id, "user": incoming.user.id}])
 
 
 def _store_parts(tx: Transaction, incoming: Incoming, parent: Known | None, new: NewRows) -> None:
@@ -302,21 +295,19 @@ def _record_events(
     tx: Transaction,
     incoming: Incoming,
     container: Row[Any] | None,
-    before: InForce | None,
     parent: Known | None,
-    after: InForce,
+    in_force: tuple[InForce | None, InForce],
     users: members.Users,
     new: NewRows,
 ) -> None:
-    record, sent = incoming.known.record, incoming.message.type
-    type_before = None if container is None or record.tombstone else container.type
+    record, sent, (before, after) = incoming.known.record, incoming.message.type, in_force
     stored_type = None if container is None else container.type
     change = log.Change(
         record=record,
         parent=parent.record if parent else None,
         before=before.access if before else None,
         after=after.access,
-        type_before=type_before,
+        type_before=None if record.tombstone else stored_type,
         type_now=stored_type if sent is None else sent.type,
         author=incoming.user.id,
         application=incoming.application,

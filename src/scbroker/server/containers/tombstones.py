@@ -9,7 +9,7 @@ Until then `views` serves no more than what stays.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
@@ -25,8 +25,10 @@ from scbroker.wire.events import details_hash
 _RECORDS: Final = 500
 _EVENTS: Final = 500
 _ACCESSES: Final = 2_000
-_CONTAINERS: Final = 100
+_PENDING: Final = 100
 _SECONDS: Final = 10.0
+Purge = Callable[[Connection, Any], bool]
+"""Deletes some rows of what has this id, and returns whether there may be more."""
 
 
 def empty(connection: Connection, tombstone: ContainerRecord, moment: int) -> None:
@@ -61,37 +63,57 @@ async def purge_at_once(broker: Broker, containers: Iterable[ContainerId]) -> No
     """Purge these containers for some seconds; the background purges what is left."""
     deadline = time.monotonic() + _SECONDS
     for container_id in containers:
-        while time.monotonic() < deadline and await _purge(broker, container_id):
+        while time.monotonic() < deadline and await purge_one(broker, purge_some, container_id):
             pass
 
 
 async def purge_next(broker: Broker) -> bool:
     """Purge some of any deleted container; return whether there may be more."""
-    found = await _waiting(broker, ContainerId(b""))
+    found = await _pending(broker, sql.PURGES, b"")
     if not found:
         return False
-    await _purge(broker, found[0])
+    await purge_one(broker, purge_some, found[0])
     return True
 
 
 async def finish(broker: Broker) -> int:
     """Purge what is left of all deleted containers; return how many there were."""
-    last, count = ContainerId(b""), 0
-    while found := await _waiting(broker, last):
-        for container_id in found:
-            while await _purge(broker, container_id):
+    return await purge_all(broker, sql.PURGES, purge_some)
+
+
+async def purge_all(broker: Broker, pending: Any, purge: Purge) -> int:
+    """Purge everything whose id the statement `pending` finds; return how many ids it found."""
+    last, count = b"", 0
+    while found := await _pending(broker, pending, last):
+        for each in found:
+            while await purge_one(broker, purge, each):
                 pass
         last, count = found[-1], count + len(found)
     return count
 
 
-async def _waiting(broker: Broker, last: ContainerId) -> list[ContainerId]:
-    values = {"last": last, "count": _CONTAINERS}
-    return await broker.database.look(lambda c: list(c.execute(sql.PURGES, values).scalars()))
+async def purge_one(broker: Broker, purge: Purge, pending_id: bytes) -> bool:
+    """Run one short transaction of a purge; return whether there may be more."""
+    return await broker.database.write(lambda c: purge(c, pending_id))
 
 
-async def _purge(broker: Broker, container_id: ContainerId) -> bool:
-    return await broker.database.write(lambda c: purge_some(c, container_id))
+async def _pending(broker: Broker, pending: Any, last: bytes) -> Sequence[bytes]:
+    values = {"last": last, "count": _PENDING}
+    return await broker.database.look(lambda c: c.execute(pending, values).scalars().all())
+
+
+def delete_some(
+    connection: Connection, find: Any, delete: Any, owner: dict[str, Any], column: str, count: int
+) -> bool:
+    """Delete rows that a statement finds by their owner, one by one; return whether there may be more.
+
+    `column` is the parameter of `delete` that takes what `find` returns. A single DELETE of many rows would
+    scan all rows of the owner.
+    """
+    found = connection.execute(find, {**owner, "count": count}).scalars().all()
+    if found:
+        connection.execute(delete, [{**owner, column: each} for each in found])
+    return len(found) == count
 
 
 def purge_some(connection: Connection, container_id: ContainerId) -> bool:
@@ -105,11 +127,12 @@ def purge_some(connection: Connection, container_id: ContainerId) -> bool:
     purge = sql.one(connection, sql.LOCK_PURGE, container=container_id)
     if purge is None:
         return False
-    if (
-        _purge_records(connection, purge)
-        or _purge_accesses(connection, container_id)
-        or _purge_events(connection, purge)
-    ):
+    if _purge_records(connection, purge):
+        return True
+    owner = {"container": container_id}
+    if delete_some(connection, sql.ACCESSES_TO, sql.DROP_ACCESS, owner, "user", _ACCESSES):
+        return True
+    if _purge_events(connection, purge):
         return True
     connection.execute(sql.DROP_PURGE, {"container": container_id})
     return False
@@ -162,16 +185,6 @@ def _release_authors(connection: Connection, container_id: ContainerId, kept: se
 def _keep_entries(connection: Connection, at: dict[str, Any], authors: set[bytes]) -> None:
     stored = members.StoredList.decode(sql.the(connection, sql.FIND_LIST, **at).entries)
     connection.execute(sql.SET_LIST, {**at, "entries": stored.only(authors).encode()})
-
-
-def _purge_accesses(connection: Connection, container_id: ContainerId) -> bool:
-    values = {"container": container_id, "count": _ACCESSES}
-    found = connection.execute(sql.ACCESSES_TO, values).scalars().all()
-    if found:
-        connection.execute(
-            sql.DROP_ACCESS, [{"user": user, "container": container_id} for user in found]
-        )
-    return len(found) == _ACCESSES
 
 
 def _purge_events(connection: Connection, purge: Row[Any]) -> bool:

@@ -20,7 +20,7 @@ from scbroker.records.container_record import (
     parse_bare,
     parse_record,
 )
-from scbroker.records.ids import ContainerId, stored_user_id, user_id_of
+from scbroker.records.ids import stored_user_id, user_id_of
 from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
 from scbroker.server.broker import Broker, Call, SessionUser, check_unexpired
@@ -64,10 +64,10 @@ async def view(broker: Broker, call: Call, query: wire.ViewQuery) -> wire.Contai
     since, wanted = query.since, wanted_parts(header=query.header, content=query.content)
 
     def read(connection: Connection) -> wire.ContainerView:
-        return view_of(connection, _readable(connection, call), call.session, since, wanted)
+        return view_of(connection, readable(connection, call), call.session, since, wanted)
 
     def read_if_few(connection: Connection) -> wire.ContainerView | None:
-        container = _readable(connection, call)
+        container = readable(connection, call)
         if since is None or container.version - since > _FEW_VERSIONS:
             return None
         return view_of(connection, container, call.session, since, wanted)
@@ -143,7 +143,7 @@ async def governing_page(
     """Serve a page of governing records, as they were when `to` was the version of the head."""
 
     def read(connection: Connection) -> wire.GoverningPage:
-        container = _readable(connection, call)
+        container = readable(connection, call)
         if query.to < container.version:
             if container.deleted:
                 raise ConflictError(_DELETED)
@@ -163,7 +163,7 @@ async def bodies(broker: Broker, call: Call, query: wire.BodiesQuery) -> wire.Bo
     """Serve the bodies of consecutive records, for a reader whose mark is many versions old."""
 
     def read(connection: Connection) -> list[bytes]:
-        container = _readable(connection, call)
+        container = readable(connection, call)
         if container.deleted:
             raise ConflictError(_DELETED)
         rows = _bodies(connection, container, query.from_, sql.LATEST, query.count)
@@ -185,16 +185,10 @@ def wanted_parts(*, header: object, content: object) -> set[Role]:
     return {role for role, wanted in asked.items() if wanted}
 
 
-def _readable(connection: Connection, call: Call) -> Row[Any]:
-    return readable(connection, call.container_id, call.session, call.now)
-
-
-def readable(
-    connection: Connection, container_id: ContainerId, user: SessionUser, moment: int
-) -> Row[Any]:
+def readable(connection: Connection, call: Call) -> Row[Any]:
     """Return the row of a container with that of its reader; raise `NotFoundError` without access."""
-    found = sql.one(connection, sql.CONTAINER_AND_MEMBER, container=container_id, user=user.id)
-    return check_unexpired(found, moment)
+    values = {"container": call.container_id, "user": call.session.id}
+    return check_unexpired(sql.one(connection, sql.CONTAINER_AND_MEMBER, **values), call.now)
 
 
 def _first_governing(connection: Connection, container: Row[Any], since: int | None) -> int:

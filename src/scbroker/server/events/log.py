@@ -195,25 +195,20 @@ async def record_accesses(broker: Broker) -> None:
     waiting, broker.accesses = broker.accesses, {}
     try:
         while waiting:
-            await _record_some(broker, waiting)
+            some = sorted(islice(waiting.items(), _ACCESSES_AT_ONCE))
+            try:
+                await _record(broker, some)
+            except OverloadedError:
+                raise
+            except Exception:
+                # A fetch that cannot be written must not keep back the others.
+                await _record_each(broker, waiting, some)
+            else:
+                for access, _ in some:
+                    del waiting[access]
     finally:
         kept = {**waiting, **broker.accesses}
         broker.accesses = dict(islice(kept.items(), _MAX_WAITING))
-
-
-async def _record_some(broker: Broker, waiting: dict[Access, str]) -> None:
-    """Record some of the waiting fetches, and remove them from `waiting`."""
-    some = sorted(islice(waiting.items(), _ACCESSES_AT_ONCE))
-    try:
-        await _record(broker, some)
-    except OverloadedError:
-        raise
-    except Exception:
-        # A fetch that cannot be written must not keep back the others.
-        await _record_each(broker, waiting, some)
-    else:
-        for access, _ in some:
-            del waiting[access]
 
 
 async def _record_each(broker: Broker, waiting: dict[Access, str], some: list[Fetch]) -> None:

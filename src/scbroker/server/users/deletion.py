@@ -34,8 +34,11 @@ from scbroker.wire.users import Order, UserDeletion
 _CONTAINERS: Final = 200
 _RECORDS: Final = 2_000
 _ROWS: Final = 2_000
-_USERS: Final = 100
 _SECONDS: Final = 10.0
+_OWN_ROWS: Final = (
+    (sql.ACCESSES_OF_USER, sql.DROP_ACCESS, "container"),
+    (sql.EVENTS_OF_USER, sql.DROP_EVENT, "row"),
+)
 # The columns of a deleted user; `_NO_KEYS` once no container needs their keys.
 _NOTHING: Final = {
     "registered_at": 0,
@@ -85,7 +88,7 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
         more = True
         while more and time.monotonic() < deadline:
             more = (
-                await _purge(broker, user_id)
+                await tombstones.purge_one(broker, purge_some, user_id)
                 or await tombstones.purge_next(broker)
                 or await sweep_at_once(broker)
             )
@@ -108,22 +111,7 @@ def _check_own(user_id: UserId, order: Order, message: UserDeletion) -> None:
 
 async def finish(broker: Broker) -> int:
     """Delete the rows of all users pending deletion; return how many users these were."""
-    last, count = UserId(b""), 0
-    while found := await _pending_deletion(broker, last):
-        for user_id in found:
-            while await _purge(broker, user_id):
-                pass
-        last, count = found[-1], count + len(found)
-    return count
-
-
-async def _pending_deletion(broker: Broker, last: UserId) -> list[UserId]:
-    values = {"last": last, "count": _USERS}
-    return await broker.database.look(lambda c: list(c.execute(sql.DOOMED_USERS, values).scalars()))
-
-
-async def _purge(broker: Broker, user_id: UserId) -> bool:
-    return await broker.database.write(lambda c: purge_some(c, user_id))
+    return await tombstones.purge_all(broker, sql.DOOMED_USERS, purge_some)
 
 
 def end(
@@ -166,8 +154,10 @@ def purge_some(connection: Connection, user_id: UserId) -> bool:
         if _leave_some(connection, user_id, statement):
             return True
     sql.the(connection, sql.LOCK_USER, id=user_id)
-    if _drop_accesses(connection, user_id) or _drop_events(connection, user_id):
-        return True
+    owner = {"user": user_id}
+    for find, delete, column in _OWN_ROWS:
+        if tombstones.delete_some(connection, find, delete, owner, column, _ROWS):
+            return True
     connection.execute(sql.SET_USER, {"user": user_id, **_NOTHING})
     if sql.one(connection, sql.ANY_CONTAINER_OF_AUTHOR, user=user_id) is None:
         connection.execute(sql.DROP_KEY_RECORDS, {"user": user_id})
@@ -228,19 +218,3 @@ def _first_of(
     """Return the first containers that have at most _RECORDS records in all, but at least one container."""
     sums = list(accumulate(records.get(container, 0) for container in found))
     return found[: max(1, bisect_right(sums, _RECORDS))]
-
-
-def _drop_accesses(connection: Connection, user_id: UserId) -> bool:
-    values = {"user": user_id, "count": _ROWS}
-    found = connection.execute(sql.ACCESSES_OF_USER, values).scalars().all()
-    if found:
-        connection.execute(sql.DROP_ACCESS, [{"user": user_id, "container": id} for id in found])
-    return len(found) == _ROWS
-
-
-def _drop_events(connection: Connection, user_id: UserId) -> bool:
-    values = {"user": user_id, "count": _ROWS}
-    found = connection.execute(sql.EVENTS_OF_USER, values).scalars().all()
-    if found:
-        connection.execute(sql.DROP_EVENT, [{"user": user_id, "row": row} for row in found])
-    return len(found) == _ROWS
