@@ -78,7 +78,7 @@ KEEP: Final[Any] = object()
 
 
 def session_of(user: User) -> SessionUser:
-    """What a broker knows of a request of this user, who has registered and not changed their keys."""
+    """Return the session of this user, as a broker finds it before they change their keys."""
     user_id = UserId(user.ring.userId.bytes)
     return SessionUser(user_id, Fingerprint(user.name), 2, bytes(32))
 

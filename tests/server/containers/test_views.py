@@ -1,4 +1,4 @@
-"""What a reader is served of a container, exactly, by permissions, mark and page (container.md, 4)."""
+"""A view has exactly what the reader's permissions, mark and page allow (container.md, 4)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _bodies(views: list[GoverningView]) -> list[int]:
 
 
 def _names(view: GoverningView) -> set[bytes]:
-    """Whose entries this list discloses."""
+    """Return the users whose entries this list discloses."""
     assert view.accessList is not None
     return {parse_entry(item.entry).fingerprint for item in view.accessList.disclosed}
 
@@ -163,7 +163,7 @@ def test_without_view_access_only_own_and_authors_entries_are_disclosed(
     assert all(len(_names(governing)) == 5 for governing in dora.view(story).governing)
 
 
-def test_who_came_later_sees_earlier_lists_without_themselves(new_user: NewUser) -> None:
+def test_a_later_member_sees_earlier_lists_without_themselves(new_user: NewUser) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created({alice: OWNER, carol: READER})
     story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: READER, bob: VIEWER}))
@@ -173,7 +173,7 @@ def test_who_came_later_sees_earlier_lists_without_themselves(new_user: NewUser)
     ]
 
 
-def test_a_reader_with_a_mark_gets_what_leads_from_it_to_the_head(new_user: NewUser) -> None:
+def test_a_reader_with_a_mark_gets_the_records_from_it_to_the_head(new_user: NewUser) -> None:
     alice = new_user()
     story = Story(alice).created(type="1")
     for version in range(2, 8):  # 3 and 6 are governing
@@ -312,7 +312,7 @@ def test_an_outsider_gets_the_answer_of_an_unknown_container(new_user: NewUser, 
     assert set(known.headers) == set(unknown.headers)
 
 
-def test_who_was_removed_sees_nothing_any_more(new_user: NewUser) -> None:
+def test_a_removed_member_reads_nothing(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     story = Story(alice).created({alice: OWNER, bob: READER})
     bob.view(story)

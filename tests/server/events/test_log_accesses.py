@@ -41,8 +41,8 @@ class Scene:
     noted: dict[Access, str]
     url: str
 
-    def told(self) -> list[tuple[str, str | None]]:
-        """Of which containers and readers the listener was told."""
+    def recorded(self) -> list[tuple[str, str | None]]:
+        """Return container and reader of each fetch in the listener's log."""
         found = self.listener.events(eventType="Accessed")
         return [(event.containerId, event.relatedUserId) for event in found]
 
@@ -77,9 +77,9 @@ def noted(start_broker: StartBroker, new_user: NewUser) -> Scene:
 
 def _check_all(scene: Scene) -> None:
     """Each is told of once, and so it stays when it is noted again."""
-    assert len(scene.told()) == len(scene.noted) == len({*scene.told()})
+    assert len(scene.recorded()) == len(scene.noted) == len({*scene.recorded()})
     scene.run(record_accesses)
-    assert len(scene.told()) == len(scene.noted)
+    assert len(scene.recorded()) == len(scene.noted)
 
 
 def _change(url: str, *statements: str) -> Awaitable[None]:
@@ -93,7 +93,7 @@ def _change(url: str, *statements: str) -> Awaitable[None]:
 
 
 @both_engines
-def test_what_the_database_cannot_write_for_whatever_reason_is_written_when_it_can(
+def test_fetches_that_cannot_be_written_are_recorded_when_the_database_works_again(
     noted: Scene,
 ) -> None:
     async def work(broker: Broker) -> None:
@@ -112,7 +112,7 @@ def test_what_the_database_cannot_write_for_whatever_reason_is_written_when_it_c
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("answered", [False, True], ids=["before", "after"])
-def test_what_a_cut_at_the_commit_left_open_is_told_of_once(noted: Scene, answered: bool) -> None:
+def test_fetches_whose_commit_was_cut_off_are_recorded_once(noted: Scene, answered: bool) -> None:
     port = urlsplit(noted.url).port or 0
 
     async def work(broker: Broker) -> None:
@@ -130,7 +130,7 @@ def test_what_a_cut_at_the_commit_left_open_is_told_of_once(noted: Scene, answer
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_while_postgresql_is_away_fetches_stay_noted_and_are_told_of_when_it_is_back(
+def test_fetches_wait_while_postgresql_is_away_and_are_recorded_when_it_is_back(
     new_user: NewUser, tmp_path: Path
 ) -> None:
     """Its end in order, its end at once, and a name under which it knows no database."""
@@ -193,7 +193,7 @@ def test_one_that_the_database_refuses_is_given_up_and_takes_no_other_with_it(no
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_one_at_which_the_database_fails_stays_noted_and_waits_behind_the_others(
+def test_a_fetch_at_which_the_database_fails_waits_behind_the_others(
     noted: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "_ACCESSES_AT_ONCE", 2)
@@ -223,7 +223,7 @@ def test_one_at_which_the_database_fails_stays_noted_and_waits_behind_the_others
     _check_all(noted)
 
 
-def test_what_stays_noted_is_bounded_and_the_oldest_of_it_is_kept(
+def test_waiting_fetches_are_bounded_and_the_oldest_are_kept(
     noted: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "_MAX_WAITING", 5)

@@ -39,7 +39,7 @@ CRITERIA: Final[dict[str, list[Any]]] = {
 
 
 def _rows() -> list[Row]:
-    """Of two users in turn, each kind with each type and container; the last ten have no number."""
+    """Return events of two users in turn, of each kind, type and container; the last ten have no number."""
     count = itertools.count()
     return [
         {

@@ -149,7 +149,7 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
 
 
 class _Batch:
-    """The records of one transaction. What all of them lock or insert takes one statement where possible."""
+    """The records of one transaction: rows of all of them are locked, and inserted, by one statement each."""
 
     def __init__(
         self,

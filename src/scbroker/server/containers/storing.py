@@ -39,7 +39,7 @@ PART_TAKEN: Final = "The part id is used already: a new part needs a new id."
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What the records of one transaction share. All records have one author."""
+    """State that the records of one transaction share. All records have one author."""
 
     connection: Connection
     chain_length: int
