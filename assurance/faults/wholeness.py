@@ -17,7 +17,7 @@ from assurance.faults.ledger import Acknowledged, Entry, Ledger
 from assurance.faults.stored import Stored
 from scbroker.records.container_record import bare_body, parse_bare
 from scbroker.records.ids import user_id_of
-from scbroker.server.containers.stored_lists import StoredList
+from scbroker.server.containers.members import StoredList
 from scbroker.server.storage import tables as t
 from scbroker.vocabulary import ContainerEventType
 from tests.kit.brokers import BrokerProcess
@@ -94,7 +94,7 @@ def _is_of(row: Row[Any], entry: Entry, lists: Mapping[int, bytes], users: list[
         return False
     if row.version not in lists:
         return True
-    found = StoredList.decode(lists[row.version]).access.entries
+    found = StoredList.decode(lists[row.version]).verified().entries
     signed = {user_id_of(name): each.permissions for name, each in found.items()}
     given = entry.values["access"]
     return signed == {users[user]: grant.permissions for user, grant in given.items()}

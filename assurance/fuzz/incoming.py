@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
@@ -18,13 +17,13 @@ from scbroker import errors
 from scbroker.records.access_list import list_hash, wrap_hash
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import record_hash
+from scbroker.records.ids import Fingerprint, UserId
 from scbroker.server.broker import Call, SessionUser
 from scbroker.server.containers.incoming import Incoming, parse_incoming
 from scbroker.server.settings import Settings
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.codec import decode
 from scbroker.wire.containers import ListView, RecordRequest
-from scbroker.wire.query import NoQuery
 from tests.vectors.cast import cast
 
 
@@ -126,12 +125,9 @@ def _call(document: v.Document) -> Call | None:
     container, version, author = (document[name] for name in ("container", "version", "session"))
     if not (isinstance(container, bytes) and len(container) == 16 and isinstance(version, int)):
         return None
-    user = SessionUser(bytes(16), author if isinstance(author, bytes) else b"", 2, bytes(32))
-    path: dict[str, uuid.UUID | int] = {
-        "containerId": uuid.UUID(bytes=container),
-        "version": version,
-    }
-    return Call("fuzz", "127.0.0.1", path, NoQuery(), user)
+    fingerprint = Fingerprint(author if isinstance(author, bytes) else b"")
+    user = SessionUser(UserId(bytes(16)), fingerprint, 2, bytes(32))
+    return Call("fuzz", "127.0.0.1", {"containerId": container, "version": version}, user)
 
 
 def _check_incoming(found: Incoming, body: bytes, call: Call, settings: Settings) -> None:
@@ -140,9 +136,9 @@ def _check_incoming(found: Incoming, body: bytes, call: Call, settings: Settings
     canonical(body[1:])
     receipt = found.receipt.hash, found.receipt.version
     kept(receipt == (record_hash(body), record.version), "another receipt")
-    container = call.uuid("containerId")
+    container = call.container_id
     kept(record.containerId == container == found.container_id, "another container")
-    kept(record.version == call.number("version"), "another version")
+    kept(record.version == call.version, "another version")
     kept(record.author == call.session.fingerprint, "another author than the session's")
     kept((found.access is not None) == record.changes_access, "a list without a change of access")
     kept(not text or text.type is None or len(text.type.encode()) <= 256, "a type that is too long")
@@ -152,7 +148,7 @@ def _check_incoming(found: Incoming, body: bytes, call: Call, settings: Settings
     items = found.message.accessList or []
     kept(len(found.access.entries) == len(items) <= settings.max_members, "entries went missing")
     view = ListView.of([item.salted for item in items], range(len(items)))
-    kept(view.access == found.access, "the list reads otherwise when it is served")
+    kept(view.verified() == found.access, "the list reads otherwise when it is served")
     for entry, item in zip(found.access.entries.values(), items, strict=True):
         expected = None if item.wrap is None else wrap_hash(item.wrap)
         kept(entry.wrapHash == expected, "another wrap")

@@ -93,7 +93,7 @@ def _message(data: bytes) -> None:
     if isinstance(found, KeyFileStoring):
         kept(len(found.digest) == 32, "a KeyFileStoring that cannot be signed")
     if isinstance(found, ListView):
-        kept(found.access.entryHashes == found.entryHashes, "another list")
+        kept(found.verified().entryHashes == found.entryHashes, "another list")
 
 
 def _is_sent(sent: Any, value: Any) -> bool:

@@ -36,8 +36,7 @@ from assurance.fuzz.openapi import (
     operation_of,
     schema,
 )
-from scbroker.server.app import OPERATIONS
-from scbroker.server.operation import Operation
+from scbroker.server.operations import OPERATIONS, Operation
 from scbroker.wire.codec import (
     API_KEY_HEADER,
     APPLICATION_HEADER,

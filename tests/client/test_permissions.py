@@ -23,7 +23,6 @@ from scbroker import (
     ServerProvider,
 )
 from scbroker.records.container_record import ContainerRecord, Role
-from scbroker.server.containers.stored_lists import StoredList
 from scbroker.types import Metadata
 from scbroker.wire.containers import ContainerView, RecordRequest
 from tests.client.conftest import Users, id_of
@@ -31,7 +30,7 @@ from tests.kit.both_engines import postgresql_when_long
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider
 from tests.kit.tables import added, dump, gone, query
-from tests.kit.writers import Story, User
+from tests.kit.writers import Story, User, stored_list
 
 PATIENCE = 60.0
 Level = ContainerAccessLevel
@@ -275,7 +274,7 @@ def smuggle(broker: BrokerProcess, story: Story, request: RecordRequest) -> None
         statement = "UPDATE containers SET governing_version = ? WHERE id = ?"
         query(url, statement, record.version, story.id)
     if request.accessList is not None:
-        entries = StoredList.whole([item.salted for item in request.accessList]).encode()
+        entries = stored_list(request.accessList)
         statement = (
             "INSERT INTO access_lists (container_id, access_version, entries) VALUES (?, ?, ?)"
         )

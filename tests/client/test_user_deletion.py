@@ -15,7 +15,7 @@ from scbroker import (
     ServerProvider,
 )
 from scbroker.records.ids import user_id_of
-from scbroker.server.containers.stored_lists import StoredList
+from scbroker.server.containers.members import StoredList
 from tests.client.conftest import PASSPHRASE, drop, id_of
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
@@ -230,7 +230,7 @@ def entry_of(broker: BrokerProcess, made: uuid.UUID, user: uuid.UUID) -> tuple[i
         " AND containers.access_version = access_lists.access_version WHERE id = ?"
     )
     [(stored,)] = query(broker.database_url, statement, made.bytes)
-    entries = StoredList.decode(stored).access.entries.values()
+    entries = StoredList.decode(stored).verified().entries.values()
     [entry] = [each for each in entries if user_id_of(each.fingerprint) == user]
     return entry.keyIndex, entry.wrapHash
 

@@ -43,14 +43,13 @@ from scbroker.records.container_record import (
 )
 from scbroker.records.ids import user_id_of
 from scbroker.records.key_record import Signed
-from scbroker.server.containers.stored_lists import StoredList
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView, ListView, RecordRequest
 from scbroker.wire.users import Registration
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.kit.brokers import Answer, Wire, clock
 from tests.kit.tables import query
-from tests.kit.writers import MINUTE, WRITER, Grants, Story, User, chain_of
+from tests.kit.writers import MINUTE, WRITER, Grants, Story, User, chain_of, stored_list
 
 VIEW: Final = "GET /v1/containers/{containerId}"
 KEYS: Final = "POST /v1/key-records"
@@ -253,7 +252,7 @@ def plant(mallory: HostileBroker, story: Story, request: RecordRequest) -> Conta
         run(
             "INSERT OR REPLACE INTO access_lists (container_id, access_version, entries)"
             " VALUES (?, ?, ?)",
-            story.id, version, StoredList.whole([e.salted for e in request.accessList]).encode(),
+            story.id, version, stored_list(request.accessList),
         )  # fmt: skip
     for item in request.accessList or ():
         entry = parse_entry(item.entry)

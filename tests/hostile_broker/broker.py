@@ -30,8 +30,7 @@ from aiohttp import web
 from yarl import URL
 
 from scbroker import KeyRing, MemoryTrustStore, ServerProvider, TrustStore
-from scbroker.server.app import OPERATIONS
-from scbroker.server.operation import Operation
+from scbroker.server.operations import OPERATIONS, Operation
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
 from scbroker.wire.origin import canonical_origin

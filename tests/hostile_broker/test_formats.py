@@ -19,7 +19,7 @@ from scbroker import BrokerError, Promise, ServerProvider
 from scbroker.crypto.verify import labelled_hash
 from scbroker.records import container_record
 from scbroker.records.key_record import LABEL, Signed
-from scbroker.server.app import OPERATIONS
+from scbroker.server.operations import OPERATIONS
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView
 from scbroker.wire.users import Authorization, SessionRequest

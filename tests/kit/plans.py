@@ -35,6 +35,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.visitors import iterate
 
+from scbroker.records.ids import UserId
 from scbroker.server.admin import statements as operators
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import bring_up
@@ -153,7 +154,7 @@ def _pages() -> Iterator[tuple[str, tuple[Executable, dict[str, Any]]]]:
     for count in range(len(criteria) + 1):
         for names in itertools.combinations(criteria, count):
             query = EventQuery(limit=100, **{name: criteria[name] for name in names})
-            yield f"events_page by {', '.join(names) or 'id'}", events_page(_HEAVY, query)
+            yield f"events_page by {', '.join(names) or 'id'}", events_page(UserId(_HEAVY), query)
 
 
 def plans(database_url: str, *works: Callable[[Connection], object]) -> dict[str, Plan]:

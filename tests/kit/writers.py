@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, sleep
@@ -37,7 +37,7 @@ from scbroker.records.container_record import (
     record_hash,
     wrap_info,
 )
-from scbroker.records.ids import container_id_of
+from scbroker.records.ids import ContainerId, Fingerprint, UserId, container_id_of
 from scbroker.records.key_record import (
     ACTIVE,
     CLOSED,
@@ -48,6 +48,8 @@ from scbroker.records.key_record import (
     Signed,
 )
 from scbroker.records.key_record import LABEL as KEY_LABEL
+from scbroker.server.broker import SessionUser
+from scbroker.server.containers.members import StoredList
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
@@ -73,6 +75,18 @@ READER: Final = int(Level.DefaultUserPermissions)
 WRITER: Final = READER | Level.Upload
 MINUTE: Final = 60_000_000
 KEEP: Final[Any] = object()
+
+
+def session_of(user: User) -> SessionUser:
+    """Return the session of this user, as a broker finds it before they change their keys."""
+    user_id = UserId(user.ring.userId.bytes)
+    return SessionUser(user_id, Fingerprint(user.name), 2, bytes(32))
+
+
+def stored_list(items: Sequence[AccessEntry]) -> bytes:
+    """A list with all of its entries, as a broker stores it."""
+    salted = [item.salted for item in items]
+    return StoredList.whole(b"".join(item.hash for item in salted), salted).encode()
 
 
 @dataclass(eq=False)
@@ -129,8 +143,8 @@ class Story:
     )
 
     @property
-    def id(self) -> bytes:
-        return container_id_of(self.creator.name, self.nonce).bytes
+    def id(self) -> ContainerId:
+        return ContainerId(container_id_of(self.creator.name, self.nonce).bytes)
 
     @property
     def path(self) -> str:

@@ -70,7 +70,9 @@ def test_one_user_gives_access_to_so_many_in_an_hour_and_the_count_outlives_the_
     created(alice, *others)[0].expect(413, "too-large")
 
 
-def test_who_adds_nobody_is_never_held_up(start_broker: StartBroker, new_user: NewUser) -> None:
+def test_a_writer_who_adds_nobody_is_never_throttled(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
     """Containers of one's own, what is written to who is in already, and who is taken out."""
     broker = start_broker(max_new_grants=1)
     alice, bob = new_user(at=broker), new_user(at=broker)

@@ -1,4 +1,4 @@
-"""What takes megabytes takes one of its user's few places until it is through, and nobody else's."""
+"""A large request or answer takes one of its user's few large-body slots until it is complete."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ask(stack: ExitStack, broker: BrokerProcess, user: User, path: str) -> socke
     return raw
 
 
-def test_who_does_not_read_their_answers_waits_for_themselves_alone(
+def test_a_client_that_does_not_read_its_answers_delays_only_itself(
     shared: Shared, broker: BrokerProcess
 ) -> None:
     story, alice, bob = shared
@@ -123,7 +123,7 @@ class Reader:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-def test_whoever_does_not_read_other_long_answers_has_few_of_them_and_others_have_theirs(
+def test_a_client_that_does_not_read_long_answers_has_a_quota_and_others_are_served(
     monkeypatch: pytest.MonkeyPatch, fresh_broker: BrokerProcess, new_user: NewUser
 ) -> None:
     monkeypatch.setattr(large_bodies, "_MAX_UNREAD_OF_A_USER", 2**20)

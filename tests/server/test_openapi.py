@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import schemathesis
 
-from scbroker.server.app import OPERATIONS
+from scbroker.server.operations import OPERATIONS
 from tests.kit.brokers import Wire
 
 

@@ -33,9 +33,9 @@ from tests.server.conftest import NewUser
 
 on_one_engine = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 PATIENCE = 30.0
-TURNS = 16
-PLACES = 4
-"""Of a user's."""
+WORKER_SLOTS = 16
+LARGE_BODY_SLOTS = 4
+"""Large-body slots of one user."""
 
 
 class Store:
@@ -103,7 +103,7 @@ def wait_for(broker: BrokerProcess, present: int) -> None:
 
 
 def others_are_served(broker: BrokerProcess, user: User) -> None:
-    """What needs no store is answered: logging in, creating, reading, and what is done in threads."""
+    """Requests that need no object store are answered: logging in, creating, reading, work in threads."""
     with Wire(broker) as wire:
         wire.log_in(user.ring)
         other = User(user.ring, wire)
@@ -121,7 +121,7 @@ def as_user(
         return wire.call(method, path, message)
 
 
-def test_whoever_comes_while_another_sweeps_is_swept_for_and_does_not_wait(
+def test_a_request_during_a_sweep_does_not_wait_and_its_parts_are_swept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     goes_on, rounds = asyncio.Event(), [0]
@@ -165,8 +165,8 @@ def test_readers_of_a_store_that_hangs_hold_up_nobody_else(
     story.tell(alice, story.begin({alice: OWNER, **dict.fromkeys(readers, READER)}, content=part))
     hang(slow, alice, *readers)
     path = path_of(story, part, "segments?first=0&count=1")
-    asks = [partial(as_user, user, slow, "GET", path) for user in readers] * PLACES
-    assert len(asks) > TURNS
+    asks = [partial(as_user, user, slow, "GET", path) for user in readers] * LARGE_BODY_SLOTS
+    assert len(asks) > WORKER_SLOTS
     with asking(store, asks) as sent:
         wait_for(slow, len(asks))
         others_are_served(slow, alice)
@@ -174,7 +174,7 @@ def test_readers_of_a_store_that_hangs_hold_up_nobody_else(
 
 
 @on_one_engine
-def test_who_reports_chunks_to_a_store_that_hangs_holds_up_nobody_else(
+def test_reporting_chunks_to_a_hanging_store_delays_nobody_else(
     slow: BrokerProcess, store: Store, new_user: NewUser
 ) -> None:
     alice, *senders = [new_user(at=slow) for _ in range(6)]
@@ -191,9 +191,11 @@ def test_who_reports_chunks_to_a_store_that_hangs_holds_up_nobody_else(
         ]
         assert len(told) == MAX_TRANSFERS
         path = path_of(story, part, "chunks")
-        asks += [partial(as_user, user, slow, "POST", path, SentChunks(chunks=told))] * (PLACES + 2)
+        asks += [partial(as_user, user, slow, "POST", path, SentChunks(chunks=told))] * (
+            LARGE_BODY_SLOTS + 2
+        )
     with asking(store, asks) as sent:
-        wait_for(slow, len(senders) * PLACES)
+        wait_for(slow, len(senders) * LARGE_BODY_SLOTS)
         others_are_served(slow, alice)
     assert {one.result().expect(503).code for one in sent} == {"overloaded"}
 
@@ -220,12 +222,12 @@ def test_deletions_while_the_store_hangs_hold_up_one_request_and_no_more(
     row = "INSERT INTO doomed_blobs VALUES (?, 0)"
     query(slow.database_url, row, new_blob_name(random_bytes(16)))
     asks = []
-    for ended in [Story(alice).created() for _ in range(TURNS)]:
+    for ended in [Story(alice).created() for _ in range(WORKER_SLOTS)]:
         end = ended.follow(alice, tombstone=True)
         asks.append(partial(as_user, alice, slow, "PUT", f"{ended.path}/records/2", end))
     with asking(store, asks) as sent:
         until = time.monotonic() + PATIENCE
-        while sum(one.done() for one in sent) < TURNS - 1:
+        while sum(one.done() for one in sent) < WORKER_SLOTS - 1:
             assert time.monotonic() < until
             time.sleep(0.02)
         others_are_served(slow, bob)

@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from scbroker.crypto.seal import random_bytes
-from scbroker.server.app import OPERATIONS
-from scbroker.server.operation import Operation
+from scbroker.server.operations import OPERATIONS, Operation
 from scbroker.wire.codec import MAX_MESSAGE, MESSAGE, OCTETS, PROBLEM
 from scbroker.wire.parts import MAX_CHUNK
 from scbroker.wire.problems import STATUS
@@ -28,7 +27,7 @@ ID: Final = "5d1cc6d2-6d5c-8b2b-9e3d-9a0a4f0a3b11"
 
 @pytest.fixture
 def engine() -> str:
-    """What is wrong with a request is found before any database is asked."""
+    """Wrong requests are refused before the database is read: one engine is enough."""
     return "sqlite"
 
 
@@ -94,7 +93,7 @@ def _value(info: Any) -> Any:
 
 
 def _request(operation: Operation, user: User) -> Request:
-    """Of an unknown container and of nobody's user, and well-formed."""
+    """Return a well-formed request that names an unknown container and user."""
     path = operation.path.replace("{index}", "0").replace("{version}", "1")
     for name in ("userId", "containerId", "partId"):
         path = path.replace(f"{{{name}}}", ID)
@@ -195,7 +194,7 @@ def test_a_missing_blank_overlong_or_unprintable_application_name_is_invalid(
 
 
 @every_session
-def test_what_needs_a_session_is_refused_without_one(
+def test_operations_that_need_a_session_are_refused_without_one(
     wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
 ) -> None:
     request = request_of(operation)
@@ -421,7 +420,7 @@ def test_a_body_that_breaks_off_changes_nothing(
 
 
 @pytest.mark.parametrize("garbage", [b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n", b"\0" * 100])
-def test_what_is_not_http_ends_its_connection_and_no_other(
+def test_bytes_that_are_not_http_close_only_their_own_connection(
     wire: Wire, raw: socket.socket, garbage: bytes
 ) -> None:
     raw.sendall(garbage)
@@ -441,7 +440,7 @@ def test_what_is_not_http_ends_its_connection_and_no_other(
         ("POST", "/openapi.json"), ("PUT", f"/v1/containers/{ID}/records/1/"),
     ],
 )  # fmt: skip
-def test_what_the_protocol_does_not_define_is_not_found_and_never_a_redirect(
+def test_undefined_paths_and_methods_are_not_found_and_never_redirected(
     wire: Wire, method: str, path: str
 ) -> None:
     _problem(wire.send(method, path), "not-found")

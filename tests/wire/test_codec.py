@@ -312,14 +312,14 @@ def test_a_list_view_shows_what_it_is_told_to_and_is_checked_when_read() -> None
         for item in load("container_records")["given"]["records"]["create"]["accessList"]
     ]
     view = ListView.of(salted, [0, 2])
-    access = decode(ListView, encode(view)).access
+    access = decode(ListView, encode(view)).verified()
     assert not access.complete
     assert len(access.entries) == 2
-    assert ListView.of(salted, range(4)).access.complete
+    assert ListView.of(salted, range(4)).verified().complete
     for spoiled in (
         ListView(entryHashes=view.entryHashes[32:], disclosed=view.disclosed),
         ListView(entryHashes=view.entryHashes, disclosed=view.disclosed[::-1]),
         ListView(entryHashes=b"", disclosed=[]),
     ):
         with pytest.raises(IntegrityError):
-            _ = spoiled.access
+            spoiled.verified()

@@ -19,6 +19,7 @@ from scbroker.vocabulary import ContainerAccessLevel
 
 MAX_ENTRIES: Final = 1024
 MAX_ENTRY: Final = 128
+_WRONG_SIZE: Final = "An access list has 1 to 1,024 entries."
 
 
 class Entry(Row, frozen=True):
@@ -53,7 +54,7 @@ def wrap_hash(wrap: bytes) -> bytes:
 
 
 def list_hash(container_id: bytes, access_version: int, entry_hashes: bytes) -> bytes:
-    """The hash that a record names; `entry_hashes` are all of the list's, concatenated."""
+    """Return the hash that a record names; `entry_hashes` are those of all entries, concatenated."""
     return labelled_hash(
         "access-list", container_id, access_version.to_bytes(8, "big"), entry_hashes
     )
@@ -61,9 +62,9 @@ def list_hash(container_id: bytes, access_version: int, entry_hashes: bytes) -> 
 
 @dataclass(frozen=True, slots=True)
 class AccessList:
-    """A list as far as it was disclosed: entries by fingerprint, in order.
+    """A verified list: the disclosed entries by fingerprint, in order.
 
-    `complete` is true when every entry was disclosed; else an absent user may be a hidden one.
+    `complete` is true if every entry is disclosed; else an absent user may have a hidden entry.
     """
 
     entries: Mapping[bytes, Entry]
@@ -72,29 +73,29 @@ class AccessList:
 
     @classmethod
     def whole(cls, salted: Sequence[SaltedEntry]) -> AccessList:
-        """A list of which everything is known."""
-        hashes = b"".join(item.hash for item in salted)
-        return cls.disclosed(hashes, list(enumerate(salted)))
+        """Return a list of which every entry is known; its hashes are computed from the entries."""
+        if not 1 <= len(salted) <= MAX_ENTRIES:
+            raise IntegrityError(_WRONG_SIZE)
+        return cls(_entries(salted), b"".join(item.hash for item in salted), complete=True)
 
     @classmethod
     def disclosed(cls, entry_hashes: bytes, shown: Sequence[tuple[int, SaltedEntry]]) -> AccessList:
-        """A list known by all its entries' hashes and some of the entries, by position."""
+        """Return a list known by the hashes of all entries, and by some entries with their positions.
+
+        Raises `IntegrityError` unless each entry has the hash of its position.
+        """
         count, rest = divmod(len(entry_hashes), HASH_SIZE)
         if rest or not 1 <= count <= MAX_ENTRIES:
-            raise IntegrityError("An access list has 1 to 1,024 entries.")
-        entries: dict[bytes, Entry] = {}
-        last_position, last_fingerprint = -1, b""
+            raise IntegrityError(_WRONG_SIZE)
+        last = -1
         for position, salted in shown:
-            if not last_position < position < count or len(salted.salt) != HASH_SIZE:
+            if not last < position < count:
                 raise IntegrityError("An access list's entries are out of order.")
             if salted.hash != entry_hashes[position * HASH_SIZE : (position + 1) * HASH_SIZE]:
                 raise IntegrityError("An access list's entry is not the one that was signed.")
-            entry = parse_entry(salted.entry)
-            if entry.fingerprint <= last_fingerprint:
-                raise IntegrityError("An access list is not in strictly ascending order.")
-            entries[entry.fingerprint] = entry
-            last_position, last_fingerprint = position, entry.fingerprint
-        return cls(MappingProxyType(entries), entry_hashes, complete=len(entries) == count)
+            last = position
+        entries = _entries([salted for _, salted in shown])
+        return cls(entries, entry_hashes, complete=len(entries) == count)
 
     def unexpired(self, time: int) -> dict[bytes, Entry]:
         return {name: entry for name, entry in self.entries.items() if not entry.is_expired(time)}
@@ -103,9 +104,24 @@ class AccessList:
         return any(entry.is_expired(time) for entry in self.entries.values())
 
     def entry_of(self, fingerprint: bytes, time: int) -> Entry | None:
-        """The user's entry, unless there is none, it was not disclosed, or it is expired."""
+        """Return the user's entry; None if it does not exist, is not disclosed, or has expired."""
         entry = self.entries.get(fingerprint)
         return None if entry is None or entry.is_expired(time) else entry
+
+
+def _entries(salted: Sequence[SaltedEntry]) -> Mapping[bytes, Entry]:
+    """Parse entries, which must be in strictly ascending order of their fingerprints."""
+    entries: dict[bytes, Entry] = {}
+    last = b""
+    for item in salted:
+        if len(item.salt) != HASH_SIZE:
+            raise IntegrityError("An access list's entry has a salt of a wrong size.")
+        entry = parse_entry(item.entry)
+        if entry.fingerprint <= last:
+            raise IntegrityError("An access list is not in strictly ascending order.")
+        entries[entry.fingerprint] = entry
+        last = entry.fingerprint
+    return MappingProxyType(entries)
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -113,7 +129,7 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def parse_entry(data: bytes) -> Entry:
-    """An entry that is well-formed and whose combination of permissions is allowed."""
+    """Parse an entry; raise `IntegrityError` unless its combination of permissions is allowed."""
     entry = decode_value(Entry, data, MAX_ENTRY)
     permissions = ContainerAccessLevel(entry.permissions)
     if permissions.missing():

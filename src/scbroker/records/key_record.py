@@ -22,7 +22,7 @@ from scbroker.crypto.verify import (
 )
 from scbroker.errors import ClockError, ForkError, IntegrityError, RollbackError
 from scbroker.records.canonical import Bin32, KeyIndex, Row, Time, Uint, decode_object
-from scbroker.records.ids import fingerprint_of, user_id_of
+from scbroker.records.ids import Fingerprint, fingerprint_of, user_id_of
 from scbroker.vocabulary import KeyType
 
 LABEL: Final = "key-record"
@@ -216,13 +216,13 @@ class KeyChain:
             raise ForkError("Other key records of this user were seen before on this device.")
 
 
-def closing_fingerprint(signed: Signed) -> bytes:
+def closing_fingerprint(signed: Signed) -> Fingerprint:
     """Return the user's fingerprint from a closing record, verified without their chain."""
     record = parse_key_record(signed)
     if record.state != CLOSED or fingerprint_of(record.publicKey) != record.fingerprint:
         raise IntegrityError("A key record does not close the chain of its user (K8).")
     VerifyingKey(record.publicKey).verify(LABEL, signed.body, signed.signature)
-    return record.fingerprint
+    return Fingerprint(record.fingerprint)
 
 
 def parse_key_record(signed: Signed) -> KeyRecord:

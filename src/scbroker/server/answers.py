@@ -1,4 +1,4 @@
-"""What every answer of the broker has: its headers, and the form of a problem."""
+"""Build responses: the headers of every answer, and errors as problems (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ HEADERS: Final = {
 
 
 def answer(body: bytes | memoryview, status: int, media_type: str = codec.MESSAGE) -> Response:
+    """Return a response of this media type, by default a MessagePack message."""
     return Response(body, status, headers={**HEADERS, "Content-Type": media_type})
 
 
 def problem(error: BrokerError) -> Response:
+    """Return the response for an error, with Retry-After if another attempt may succeed."""
     found = problem_of(error)
     headers = {**HEADERS, "Content-Type": codec.PROBLEM}
     if isinstance(error, BrokerUnavailableError):

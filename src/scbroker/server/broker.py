@@ -1,22 +1,23 @@
-"""The broker's parts in one place, and what each request knows of its caller.
+"""Hold what all handlers share (`Broker`), and what they know of one request (`Call`).
 
-Handlers get a `Broker` and a `Call`; they hold no state of their own, so that any number of
-processes can serve one database.
+Handlers keep no state of their own, so that any number of processes can serve one database.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import keyed_hash
+from scbroker.errors import NotFoundError
+from scbroker.records.ids import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
 from scbroker.server.capacity.admission import Gate
 from scbroker.server.capacity.large_bodies import Buffers, LargeBodies
@@ -24,82 +25,111 @@ from scbroker.server.settings import Settings
 from scbroker.server.storage import statements
 from scbroker.server.storage.blobs import Blobs
 from scbroker.server.storage.database import Database
-from scbroker.wire.codec import Message
 from scbroker.wire.parts import MAX_CHUNK
 
 _CACHED_RECORDS: Final = 10_000  # about 8.5 kB each
 _CACHED_SESSIONS: Final = 10_000  # about 1.3 kB each
-M = TypeVar("M", bound=Message)
-Access = tuple[bytes, bytes]
-"""A container, and who fetched of it."""
+Access = tuple[ContainerId, UserId]
+"""A container, and the user who fetched its header or content."""
+
+
+def now() -> int:
+    """Return the time in microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+def not_found(what: str = "container") -> NotFoundError:
+    """Return the one error for what does not exist and for what the user has no access to."""
+    return NotFoundError(f"No {what} of this id exists that you have access to.")
+
+
+def check_unexpired(member: Row[Any] | None, moment: int, what: str = "container") -> Row[Any]:
+    """Return the row of a member; raise `NotFoundError` without one, or if its access has expired."""
+    if member is None or (member.expires_at is not None and member.expires_at <= moment):
+        raise not_found(what)
+    return member
 
 
 @dataclass(frozen=True, slots=True)
 class SessionUser:
-    """The user whose session a request came with."""
+    """The user of the session that a request belongs to."""
 
-    id: bytes
-    fingerprint: bytes
+    id: UserId
+    fingerprint: Fingerprint
     chain_length: int
     token_hash: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a handler knows of a request beside its message. Path and query are parsed already."""
+    """A request without its message."""
 
     application: str
     address: str
-    path: dict[str, uuid.UUID | int]
-    query: Message
+    path: Mapping[str, Any]
+    """The parameters of the path: 16 bytes for an id, else an int. Empty for an item of a batch."""
     user: SessionUser | None
+    now: int = field(default_factory=now)
+    """When the handler started, in microseconds since 1970. Handlers read no other clock."""
 
     @property
     def session(self) -> SessionUser:
-        """The caller's session; only for operations of which the table says that they need one."""
+        """The caller's session; only for operations that need one."""
         return cast(SessionUser, self.user)
 
-    def query_as(self, _kind: type[M]) -> M:
-        """The query, of the kind that the table names for the operation."""
-        return cast(M, self.query)
+    @property
+    def container_id(self) -> ContainerId:
+        return ContainerId(self.path["containerId"])
 
-    def uuid(self, name: str) -> bytes:
-        return cast(uuid.UUID, self.path[name]).bytes
+    @property
+    def part_id(self) -> PartId:
+        return PartId(self.path["partId"])
 
-    def number(self, name: str) -> int:
-        return cast(int, self.path[name])
+    @property
+    def user_id(self) -> UserId:
+        return UserId(self.path["userId"])
+
+    @property
+    def version(self) -> int:
+        return cast(int, self.path["version"])
+
+    @property
+    def chunk(self) -> int:
+        return cast(int, self.path["index"])
 
 
 class ChainCache:
-    """Verified key chains by user, as long as they were last needed; bounded by their records in all."""
+    """Verified key chains by user; the least recently added are dropped beyond a number of records in all."""
 
     def __init__(self) -> None:
-        self._chains: OrderedDict[bytes, KeyChain] = OrderedDict()
+        self._chains: OrderedDict[UserId, KeyChain] = OrderedDict()
         self._records = 0
         self._lock = Lock()
 
-    def held(self, user_id: bytes, length: int) -> KeyChain | None:
-        """The chain of so many records, if it is at hand; else it takes a moment to verify."""
+    def cached(self, user_id: UserId, length: int) -> KeyChain | None:
+        """Return the chain of this length if it is cached; to verify one takes milliseconds."""
         known = self._chains.get(user_id)
         return known if known is not None and len(known.records) == length else None
 
-    def get(self, connection: Connection, user_id: bytes, length: int) -> KeyChain:
-        """The chain of so many records, kept for the next time: for records that were committed."""
-        chain = self.look(connection, user_id, length)
+    def get(self, connection: Connection, user_id: UserId, length: int) -> KeyChain:
+        """Return the chain of this length, and cache it: only for records that are committed."""
+        chain = self.read(connection, user_id, length)
         self._keep(user_id, chain)
         return chain
 
-    def look(self, connection: Connection, user_id: bytes, length: int) -> KeyChain:
-        """The chain of so many records; what is not known of it is read and verified."""
+    def read(self, connection: Connection, user_id: UserId, length: int) -> KeyChain:
+        """Return the chain of this length; records that are not cached are read and verified."""
         known = self._chains.get(user_id)
         have = 0 if known is None else len(known.records)
         if known is not None and have == length:
             return known
-        if known is None or have > length:  # a session that is a little behind
+        if (
+            known is None or have > length
+        ):  # a session that was looked up before the last key record
             return KeyChain.verify(statements.key_chain(connection, user_id, 0, length), now())
         return known.extend(statements.key_chain(connection, user_id, have, length - have), now())
 
-    def _keep(self, user_id: bytes, chain: KeyChain) -> None:
+    def _keep(self, user_id: UserId, chain: KeyChain) -> None:
         with self._lock:
             before = self._chains.get(user_id)
             have = 0 if before is None else len(before.records)
@@ -113,9 +143,9 @@ class ChainCache:
 
 
 class SessionCache:
-    """Sessions by the hash of their token, as they were found since anything was written.
+    """Sessions by the hash of their token, for as long as the database has the same version.
 
-    Whatever is written gives the database another version, and none of them counts any more.
+    Every write changes the version, so that a cached session is never older than the last write.
     """
 
     def __init__(self) -> None:
@@ -126,7 +156,7 @@ class SessionCache:
         return self._rows.get(token_hash) if version == self._version else None
 
     def keep(self, version: int | None, token_hash: bytes, row: Row[Any]) -> None:
-        """As it was at this version, or at a later one."""
+        """Cache a row that was read at this version of the database or later."""
         if version is None:
             return
         if version != self._version or len(self._rows) >= _CACHED_SESSIONS:
@@ -149,23 +179,18 @@ class Broker:
     gate: Gate = field(init=False)
     large_bodies: LargeBodies = field(init=False)
     api_keys: set[bytes] = field(default_factory=set)
-    """Hashes of API keys that were found lately; forgotten every minute."""
+    """Hashes of API keys that are known to be valid; cleared every minute."""
     sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by a request that sweeps."""
+    """Locked by the request that sweeps."""
     unswept: bool = False
-    """Whether there is something to sweep that came since it began."""
+    """Whether another request asked for a sweep since the present one started."""
     accesses: dict[Access, str] = field(default_factory=dict)
-    """Fetches that are still to be told of, with the reader's application."""
+    """Fetches that are not yet in the event log, with the reader's application."""
 
     def __post_init__(self) -> None:
         self.gate = Gate(self.settings.max_requests, self.settings.max_connections)
         self.large_bodies = LargeBodies(self.settings.max_transfers)
 
     def keyed(self, name: str, *parts: bytes) -> bytes:
-        """A hash under the broker's key, which is kept outside the database."""
+        """Return a hash under the broker's key, which is kept outside the database."""
         return keyed_hash(self.key, name, *parts)
-
-
-def now() -> int:
-    """The time in microseconds since 1970."""
-    return time.time_ns() // 1000

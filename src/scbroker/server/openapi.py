@@ -1,14 +1,14 @@
-"""The OpenAPI 3.1 document, made from the table of operations and the messages' own types."""
+"""Describe the protocol as an OpenAPI 3.1 document, from the table of operations and the message types."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
-from scbroker.server.operation import Operation
+from scbroker.server.operations import Operation
 from scbroker.wire import codec
 from scbroker.wire.problems import STATUS, Problem
 
@@ -17,6 +17,7 @@ _STATUSES: Final = sorted(set(STATUS.values()))
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    """Return the document that the broker serves at /openapi.json."""
     operations = list(operations)
     kinds: list[Any] = [Problem]
     for operation in operations:
@@ -52,7 +53,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     found: dict[str, Any] = {
         "summary": operation.summary,
         "operationId": f"{operation.method.lower()}{re.sub(r'[^A-Za-z]+', '-', operation.path)}",
-        "parameters": [*_headers(), *_path(operation), *_query(operation)],
+        "parameters": list(_parameters(operation)),
         "responses": answers,
     }
     if operation.session:
@@ -78,39 +79,25 @@ def _problem(status: int) -> dict[str, Any]:
     return {"description": ", ".join(codes), "content": {codec.PROBLEM: {"schema": schema}}}
 
 
-def _headers() -> list[dict[str, Any]]:
-    kinds = {
+def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+    headers: dict[str, dict[str, Any]] = {
         codec.PROTOCOL_HEADER: {"type": "string", "const": codec.PROTOCOL},
         codec.API_KEY_HEADER: {"type": "string", "format": "uuid"},
         codec.APPLICATION_HEADER: {"type": "string", "minLength": 1, "maxLength": 256},
     }
-    return [
-        {"name": name, "in": "header", "required": True, "schema": schema}
-        for name, schema in kinds.items()
-    ]
-
-
-def _path(operation: Operation) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "schema": {"type": "string", "format": "uuid"}
-            if name.endswith("Id")
-            else {"type": "integer", "minimum": 0},
-        }
-        for name in re.findall(r"{(\w+)}", operation.path)
-    ]
-
-
-def _query(operation: Operation) -> list[dict[str, Any]]:
-    return [
-        {
+    for name, schema in headers.items():
+        yield {"name": name, "in": "header", "required": True, "schema": schema}
+    for name in re.findall(r"{(\w+)}", operation.path):
+        is_id = name.endswith("Id")
+        schema = (
+            {"type": "string", "format": "uuid"} if is_id else {"type": "integer", "minimum": 0}
+        )
+        yield {"name": name, "in": "path", "required": True, "schema": schema}
+    for field in msgspec.structs.fields(operation.query):
+        schema = msgspec.json.schema(field.type)
+        yield {
             "name": field.encode_name,
             "in": "query",
             "required": field.required,
-            "schema": msgspec.json.schema(field.type),
+            "schema": schema,
         }
-        for field in msgspec.structs.fields(operation.query)
-    ]

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from scbroker.crypto.verify import HASH_SIZE
 from scbroker.records.access_list import MAX_ENTRIES, MAX_ENTRY, AccessList, SaltedEntry
 from scbroker.records.container_record import (
     MAX_HEADER,
@@ -71,8 +72,12 @@ class ListView(Message, frozen=True, kw_only=True):
     disclosed: Annotated[list[Disclosed], Meta(max_length=MAX_ENTRIES)]
 
     @property
-    def access(self) -> AccessList:
-        """The list, checked against its entries' hashes."""
+    def discloses_all(self) -> bool:
+        """Whether as many entries are disclosed as the list has; says nothing about their hashes."""
+        return len(self.disclosed) * HASH_SIZE == len(self.entryHashes)
+
+    def verified(self) -> AccessList:
+        """Return the list; raise `IntegrityError` unless each entry has its hash. Hashes every entry."""
         return AccessList.disclosed(
             self.entryHashes,
             [(item.position, SaltedEntry(item.salt, item.entry)) for item in self.disclosed],
@@ -80,7 +85,7 @@ class ListView(Message, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, salted: Sequence[SaltedEntry], shown: Sequence[int]) -> ListView:
-        """A list of which these positions are shown."""
+        """Return a view of a list that discloses these positions."""
         return cls(
             entryHashes=b"".join(item.hash for item in salted),
             disclosed=[

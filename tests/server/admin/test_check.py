@@ -14,7 +14,6 @@ import pytest
 
 from scbroker.records.container_record import SEGMENT, Role
 from scbroker.server import commands
-from scbroker.server.containers.stored_lists import StoredList
 from scbroker.server.settings import Settings
 from tests.kit.both_engines import postgresql_when_long
 from tests.kit.brokers import BrokerProcess, Wire, clock
@@ -30,6 +29,7 @@ from tests.kit.writers import (
     Story,
     User,
     delete_user,
+    stored_list,
 )
 
 LARGE = SEGMENT + 10
@@ -406,7 +406,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
 
 def first_list(story: Story) -> bytes:
     """The list of a first record with all of its entries, as the broker stores it."""
-    return StoredList.whole([item.salted for item in story.requests[0].accessList or ()]).encode()
+    return stored_list(story.requests[0].accessList or ())
 
 
 def content_of(story: Story) -> bytes:

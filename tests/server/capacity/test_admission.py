@@ -19,7 +19,9 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from scbroker.errors import OverloadedError
-from scbroker.server import app
+from scbroker.server import requests
+from scbroker.server.capacity.admission import ADMITTED, Gate, Kind
+from scbroker.server.operations import OPERATIONS
 from scbroker.wire import codec
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import dump
@@ -119,7 +121,7 @@ def test_a_body_that_nobody_asked_for_is_refused_and_not_waited_for(
     small: BrokerProcess, new_user: NewUser, announced: str
 ) -> None:
     alice = new_user(at=small)
-    bodiless = [operation for operation in app.OPERATIONS if operation.message is None]
+    bodiless = [operation for operation in OPERATIONS if operation.message is None]
     assert {operation.method for operation in bodiless} == {"GET", "DELETE"}
     name, _, value = announced.partition(": ")
     for operation in bodiless:
@@ -128,7 +130,7 @@ def test_a_body_that_nobody_asked_for_is_refused_and_not_waited_for(
         path += "?" + "&".join(f"{field.encode_name}=1" for field in needed)
         with Wire(small, token=alice.wire.token) as wire:
             answer = wire.send(operation.method, path, headers={name: value})
-            assert "has no body" in answer.expect(400, "invalid").problem["detail"]
+            assert "takes no body" in answer.expect(400, "invalid").problem["detail"]
     assert not present(small)
     alice.wire.send("DELETE", "/v1/sessions/current", headers={"Content-Length": "0"}).expect(204)
 
@@ -167,16 +169,19 @@ def test_a_write_that_waited_too_long_is_refused_and_not_done(
 def test_a_body_that_comes_too_slowly_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, drip: bytes
 ) -> None:
-    monkeypatch.setattr(app, "_BODY_SECONDS", 0.3)
+    monkeypatch.setattr(requests, "_BODY_SECONDS", 0.3)
 
     async def receive() -> Message:
         await asyncio.sleep(0.05 if drip else PATIENCE)
         return {"type": "http.request", "body": drip, "more_body": True}
 
     async def work() -> None:
-        request = Request({"type": "http", "method": "PUT", "headers": []}, receive)
+        headers = [(b"content-type", codec.OCTETS.encode())]
+        scope = {"type": "http", "method": "PUT", "headers": headers, ADMITTED: Kind.Writing}
+        request = Request({**scope, "state": {"gate": Gate(1, 1)}}, receive)
+        operation = next(operation for operation in OPERATIONS if operation.message is bytes)
         with pytest.raises(OverloadedError, match="too slowly"):
-            async for _ in app._body(request, 1000):
+            async for _ in requests._body(operation, request, codec.OCTETS):
                 pass
 
     asyncio.run(work())

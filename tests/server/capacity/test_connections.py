@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from scbroker.server.capacity import connections
 from scbroker.server.capacity.admission import Gate, Kind
 from scbroker.server.capacity.connections import Connection
-from scbroker.server.large import LargeAnswer
+from scbroker.server.requests import LargeAnswer
 
 PATIENCE = 20.0
 GET = b"GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -333,7 +333,7 @@ def scene(new_user: NewUser) -> Scene:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_what_is_wrong_is_refused_in_its_own_word_and_changes_nothing(
+def test_each_wrong_request_is_refused_with_its_own_code_and_changes_nothing(
     scene: Scene, unchanged: Unchanged, subtests: pytest.Subtests
 ) -> None:
     for case in CASES:
@@ -426,7 +426,7 @@ def test_wraps_go_to_the_latest_key_and_to_no_other(
     story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: READER}))
 
 
-def test_a_retired_key_signs_nothing_new_whatever_its_time_says(
+def test_a_record_signed_with_a_retired_key_is_refused_with_any_date(
     new_user: NewUser, broker: BrokerProcess, unchanged: Unchanged
 ) -> None:
     alice = new_user()
@@ -503,7 +503,7 @@ def _expire(broker: BrokerProcess, story: Story, user: User) -> None:
     )
 
 
-def test_nothing_new_is_sealed_under_a_key_that_somebody_who_is_out_knows(
+def test_new_parts_under_a_key_that_a_former_member_knows_are_refused(
     new_user: NewUser, unchanged: Unchanged
 ) -> None:
     alice, bob = new_user(), new_user()

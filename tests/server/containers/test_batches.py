@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker.records.container_record import SEGMENT, Role
-from scbroker.server.broker import Broker, Call, SessionUser
+from scbroker.server.broker import Broker, Call
 from scbroker.server.containers.batches import append_records
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder
@@ -36,9 +36,8 @@ from scbroker.wire.containers import (
     RecordRequest,
 )
 from scbroker.wire.events import Event
-from scbroker.wire.query import NoQuery
 from tests.kit.brokers import Answer, BrokerProcess, clock
-from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate
+from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate, session_of
 from tests.server.conftest import NewUser, Unchanged
 
 pytestmark = pytest.mark.mostly_on_sqlite
@@ -80,7 +79,7 @@ def begun(user: User, count: int) -> tuple[list[Story], list[RecordRequest]]:
 
 
 def receipt_of(story: Story, request: RecordRequest) -> RecordReceipt:
-    """What the broker says of this very record when it is sent alone, once more."""
+    """Return the broker's answer when this record is sent again, alone."""
     return story.send(story.creator, request).expect(200).message(RecordReceipt)
 
 
@@ -98,7 +97,7 @@ def test_all_records_of_a_batch_are_stored_and_answered_in_their_order(new_user:
     assert told == [str(uuid.UUID(bytes=story.id)) for story in stories]
 
 
-def test_what_is_refused_neither_undoes_nor_hides_the_others(new_user: NewUser) -> None:
+def test_a_refused_record_of_a_batch_does_not_affect_the_others(new_user: NewUser) -> None:
     """For its bytes, for a rule, for its signature, and late, when rows of it had been written."""
     alice, bob = new_user(), new_user()
     taken = Story(alice).created()
@@ -247,7 +246,7 @@ def test_a_batch_needs_a_session(new_user: NewUser) -> None:
     answer.expect(401, "session")
 
 
-def test_what_is_signed_with_a_retired_key_is_refused_beside_what_is_signed_with_the_next(
+def test_records_signed_with_a_retired_key_are_refused_beside_those_of_the_next_key(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:
     alice = new_user()
@@ -261,15 +260,14 @@ def test_what_is_signed_with_a_retired_key_is_refused_beside_what_is_signed_with
     ]
 
 
-def test_keys_that_came_since_the_session_was_looked_up_have_the_whole_batch_judged_anew(
+def test_key_records_added_after_the_session_was_read_cause_the_batch_to_be_verified_again(
     new_user: NewUser, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     """A request that still knows of fewer keys: in this process, on the broker's own database."""
     alice = new_user()
     newer = rotate(broker.database_url, alice, encryption=1)
     stories, requests = begun(newer, 3)
-    known = SessionUser(newer.ring.userId.bytes, newer.name, 2, bytes(32))
-    call = Call("tests", "", {}, NoQuery(), known)
+    call = Call("tests", "", {}, session_of(newer))
 
     async def work() -> list[RecordOutcome]:
         database = open_database(broker.database_url)
@@ -287,7 +285,7 @@ def test_keys_that_came_since_the_session_was_looked_up_have_the_whole_batch_jud
     assert outcomes[2].receipt == receipt_of(stories[2], requests[2])
 
 
-def test_of_two_who_send_the_same_containers_at_once_both_are_answered_alike(
+def test_two_senders_of_the_same_containers_at_once_get_the_same_answers(
     new_user: NewUser,
 ) -> None:
     """In opposite orders: neither waits for ever for the other."""
@@ -364,7 +362,9 @@ def test_the_views_of_a_batch_are_those_that_come_alone(new_user: NewUser) -> No
             assert {each.userId: each.sequence for each in outcome.view.keyChains} == named
 
 
-def test_who_may_not_read_one_is_told_so_and_reads_the_others(new_user: NewUser) -> None:
+def test_a_container_without_access_is_a_problem_beside_the_views_of_the_others(
+    new_user: NewUser,
+) -> None:
     alice, bob = new_user(), new_user()
     mine, shared, buried = (Story(alice).created({alice: OWNER, bob: READER}) for _ in range(3))
     mine.tell(alice, mine.follow(alice, grants={alice: OWNER}))
@@ -397,7 +397,9 @@ def test_a_broker_answers_for_as_many_as_fit_and_for_one_at_least(new_user: NewU
     assert len(sizes) > 1
 
 
-def test_who_asked_to_be_told_is_told_of_what_was_read_in_a_batch(new_user: NewUser) -> None:
+def test_reads_in_a_batch_are_recorded_for_members_with_receive_access_events(
+    new_user: NewUser,
+) -> None:
     alice, bob = new_user(), new_user()
     read, seen = (Story(alice).created({alice: OWNER, bob: READER}) for _ in range(2))
     view(bob, [asked(read), asked(seen, parts=False)])

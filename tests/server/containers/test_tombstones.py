@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from scbroker.records.container_record import Role
 from scbroker.records.judge import Known
-from scbroker.server.broker import Broker, SessionUser
+from scbroker.server.broker import Broker
 from scbroker.server.containers import tombstones
 from scbroker.server.containers.appending import append_each
 from scbroker.server.containers.incoming import Incoming
@@ -32,7 +32,7 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.tables import query
-from tests.kit.writers import OWNER, READER, WRITER, Grants, Story, User, delete_user
+from tests.kit.writers import OWNER, READER, WRITER, Grants, Story, User, delete_user, session_of
 from tests.server.conftest import NewUser
 from tests.server.users.test_deletion_in_parts import beside, check
 
@@ -44,7 +44,7 @@ def delete_and_stop(broker: BrokerProcess, user: User, story: Story) -> None:
     """Store the tombstone as a broker that ends before it purges anything."""
     request = story.follow(user, tombstone=True)
     signed = request.record.signed
-    session = SessionUser(user.ring.userId.bytes, user.name, 2, b"")
+    session = session_of(user)
     incoming = Incoming(Known.parse(signed.body), signed, None, request, session, "deleter")
     assert beside(broker, lambda b: append_each(b, [incoming])) == [True]
     story.took(request)
@@ -97,7 +97,7 @@ def everything(broker: BrokerProcess) -> list[bytes]:
 
 
 def secrets_of(story: Story) -> dict[str, bytes]:
-    """What the records and requests of a container say beside what proves its deletion."""
+    """Return the values in a container's records and requests that do not prove its deletion."""
     found: dict[str, bytes] = {}
     for record, request in zip(story.records, story.requests, strict=True):
         for role in Role:
@@ -122,7 +122,7 @@ def secrets_of(story: Story) -> dict[str, bytes]:
 
 
 @both_engines
-def test_a_purge_that_stops_after_any_part_is_no_damage_serves_what_stays_and_is_finished_by_anybody(
+def test_a_purge_that_stops_after_any_part_does_no_harm_and_is_continued_by_any_broker(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At its end no table has more of the container than what proves its deletion."""
@@ -244,7 +244,7 @@ def plant(broker: BrokerProcess, story: Story, user: User) -> None:
 
 
 @both_engines
-def test_logs_are_numbered_read_and_shortened_while_they_are_emptied_and_stay_what_they_were(
+def test_numbering_reading_and_retention_beside_a_purge_leave_logs_unchanged(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Emptying, numbering and retention lock the log, so that PostgreSQL ends none as a deadlock."""
@@ -293,7 +293,7 @@ def test_logs_are_numbered_read_and_shortened_while_they_are_emptied_and_stay_wh
 
 
 @both_engines
-def test_what_former_members_logs_say_goes_also_where_the_last_member_is_deleted_meanwhile(
+def test_events_of_former_members_are_emptied_even_if_the_last_member_is_deleted_meanwhile(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the last member the container's records go: the purge does not need them any more."""
@@ -319,7 +319,7 @@ def test_what_former_members_logs_say_goes_also_where_the_last_member_is_deleted
 
 
 @both_engines
-def test_what_former_members_logs_say_goes_with_a_container_that_its_last_member_takes_along(
+def test_events_of_former_members_are_emptied_with_the_container_of_a_deleted_user(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
     broker = start_broker()
@@ -385,7 +385,7 @@ def telling(
             return write(work_and_wait)
 
         monkeypatch.setattr(found.database, "write", paused)
-        await event_log._tell(found, [((story.id, reader.ring.userId.bytes), "reader")])
+        await event_log._record(found, [((story.id, session_of(reader).id), "reader")])
 
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(beside, broker, tell)

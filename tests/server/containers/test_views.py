@@ -1,4 +1,4 @@
-"""What a reader is served of a container, exactly, by permissions, mark and page (container.md, 4)."""
+"""A view has exactly what the reader's permissions, mark and page allow (container.md, 4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scbroker.keys import KeyRing
 from scbroker.records.access_list import parse_entry
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import bare_body, parse_bare, parse_record
-from scbroker.server.broker import SessionUser
+from scbroker.server.broker import Call
 from scbroker.server.containers import views
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.engines import open_database
@@ -23,7 +23,18 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, GoverningView
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
-from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
+from tests.kit.writers import (
+    MINUTE,
+    OWNER,
+    READER,
+    WRITER,
+    Grant,
+    Grants,
+    Story,
+    User,
+    rotate,
+    session_of,
+)
 from tests.server.conftest import NewUser, Unchanged
 
 pytestmark = pytest.mark.mostly_on_sqlite
@@ -37,7 +48,7 @@ def _bodies(views: list[GoverningView]) -> list[int]:
 
 
 def _names(view: GoverningView) -> set[bytes]:
-    """Whose entries this list discloses."""
+    """Return the users whose entries this list discloses."""
     assert view.accessList is not None
     return {parse_entry(item.entry).fingerprint for item in view.accessList.disclosed}
 
@@ -148,11 +159,11 @@ def test_without_view_access_only_own_and_authors_entries_are_disclosed(
     for governing in view.governing:
         assert governing.accessList is not None
         assert len(governing.accessList.entryHashes) == 32 * 5
-        assert not governing.accessList.access.complete
+        assert not governing.accessList.verified().complete
     assert all(len(_names(governing)) == 5 for governing in dora.view(story).governing)
 
 
-def test_who_came_later_sees_earlier_lists_without_themselves(new_user: NewUser) -> None:
+def test_a_later_member_sees_earlier_lists_without_themselves(new_user: NewUser) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created({alice: OWNER, carol: READER})
     story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: READER, bob: VIEWER}))
@@ -162,7 +173,7 @@ def test_who_came_later_sees_earlier_lists_without_themselves(new_user: NewUser)
     ]
 
 
-def test_a_reader_with_a_mark_gets_what_leads_from_it_to_the_head(new_user: NewUser) -> None:
+def test_a_reader_with_a_mark_gets_the_records_from_it_to_the_head(new_user: NewUser) -> None:
     alice = new_user()
     story = Story(alice).created(type="1")
     for version in range(2, 8):  # 3 and 6 are governing
@@ -301,7 +312,7 @@ def test_an_outsider_gets_the_answer_of_an_unknown_container(new_user: NewUser, 
     assert set(known.headers) == set(unknown.headers)
 
 
-def test_who_was_removed_sees_nothing_any_more(new_user: NewUser) -> None:
+def test_a_removed_member_reads_nothing(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     story = Story(alice).created({alice: OWNER, bob: READER})
     bob.view(story)
@@ -427,11 +438,11 @@ def test_a_history_that_is_read_in_bites_shows_the_same_of_each_record(
     assert [len(_names(item)) for item in whole.governing if item.accessList] == [4, 2]
     monkeypatch.setattr(views, "_PAGE_RECORDS", 3)
     monkeypatch.setattr(sql, "_GOVERNING_AT_ONCE", 2)
-    user = SessionUser(bob.ring.userId.bytes, bob.name, 1, b"")
+    call = Call("tests", "", {"containerId": story.id}, session_of(bob))
 
     def read(connection: Connection) -> ContainerView:
-        row = views.readable(connection, story.id, user)
-        return views.view_of(connection, row, user, None, set())
+        row = views.readable(connection, call)
+        return views.view_of(connection, row, call.session, None, set())
 
     async def work() -> ContainerView:
         database = open_database(broker.database_url)

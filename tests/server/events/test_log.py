@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from scbroker.records.ids import ContainerId, UserId
 from scbroker.server.broker import Broker
-from scbroker.server.events.log import tell_accesses
+from scbroker.server.events.log import record_accesses
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder
 from scbroker.vocabulary import ContainerAccessLevel as Level
@@ -35,7 +36,7 @@ def _told(events: list[Event]) -> list[tuple[str, int, list[str]]]:
     return [(event.eventType, event.version, list(event.changes)) for event in events]
 
 
-def test_each_member_is_told_once_of_each_record_as_it_concerns_them(new_user: NewUser) -> None:
+def test_each_member_gets_one_event_of_each_record_that_they_can_see(new_user: NewUser) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
     everyone: Grants = {alice: OWNER, bob: OWNER}
     story = Story(alice).created(everyone, header=b"{}", type="a")
@@ -60,7 +61,7 @@ def test_each_member_is_told_once_of_each_record_as_it_concerns_them(new_user: N
 
 
 def test_a_deletion_empties_what_every_log_said_of_the_container(new_user: NewUser) -> None:
-    """Of members, of a former member, of events with a number and without one; others stay as they are."""
+    """In the logs of members and of a former member, numbered or not; events of other containers stay."""
     alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created({alice: OWNER, bob: OWNER}, header=b"{}", type="a")
     other = Story(alice).created(type="a")
@@ -112,7 +113,7 @@ def test_an_event_says_who_acted_when_and_by_which_program(new_user: NewUser) ->
     assert before <= event.date <= clock()
 
 
-def test_without_view_type_neither_the_type_nor_its_changes_are_told(new_user: NewUser) -> None:
+def test_without_view_type_events_show_neither_the_type_nor_its_changes(new_user: NewUser) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
     grants: Grants = {alice: OWNER, bob: MEMBER, carol: MEMBER | Level.ViewType}
     story = Story(alice).created(grants, type="hidden")
@@ -165,7 +166,7 @@ def test_a_container_is_followed_by_its_type_before_a_change_and_by_the_one_afte
         assert [event.version for event in both] == [2, 3, 6]
 
 
-def test_the_type_before_is_told_to_those_alone_who_saw_it_then(new_user: NewUser) -> None:
+def test_the_previous_type_is_only_in_events_of_members_who_could_see_it(new_user: NewUser) -> None:
     alice, gains, loses, comes = (new_user() for _ in range(4))
     seeing = MEMBER | Level.ViewType
     story = Story(alice).created({alice: OWNER, gains: MEMBER, loses: seeing}, type="a")
@@ -195,7 +196,9 @@ def test_a_type_whose_text_stays_is_no_change_of_type(new_user: NewUser) -> None
     assert [event.version for event in alice.events(containerType="a")] == [1, 2]
 
 
-def test_without_view_access_only_changes_of_ones_own_access_are_told(new_user: NewUser) -> None:
+def test_without_view_access_events_show_only_changes_of_the_users_own_access(
+    new_user: NewUser,
+) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created({alice: OWNER, bob: MEMBER})
     story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: MEMBER, carol: READER}))
@@ -284,7 +287,7 @@ def _wait_for(read: Callable[[], list[Event]], count: int) -> list[Event]:
     return found
 
 
-def test_a_fetch_is_told_to_others_who_asked_for_it_and_once_an_hour(
+def test_a_fetch_is_recorded_for_members_with_receive_access_events_and_once_an_hour(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
@@ -323,7 +326,7 @@ def test_only_sealed_bytes_that_were_given_are_a_fetch(new_user: NewUser) -> Non
     assert event.relatedUserId == carol.id
 
 
-def test_fetches_are_told_of_before_the_broker_ends(
+def test_fetches_are_recorded_before_the_broker_stops(
     fresh_broker: BrokerProcess, new_user: NewUser
 ) -> None:
     alice, bob = new_user(at=fresh_broker), new_user(at=fresh_broker)
@@ -342,15 +345,16 @@ class _Stuck:
         await asyncio.Event().wait()
 
 
-def test_what_a_cancelled_write_was_to_tell_of_is_told_by_the_next(tmp_path: Path) -> None:
-    first, second = (b"container 1", b"reader"), (b"container 2", b"reader")
+def test_fetches_of_a_cancelled_write_are_recorded_by_the_next(tmp_path: Path) -> None:
+    reader = UserId(b"reader")
+    first, second = (ContainerId(b"container 1"), reader), (ContainerId(b"container 2"), reader)
 
     async def work() -> None:
         database: Any = _Stuck()
         blobs = Folder(tmp_path / "objects")
         broker = Broker(Settings(), database, blobs, bytes(32), frozenset())
         broker.accesses = {first: "program"}
-        telling = asyncio.ensure_future(tell_accesses(broker))
+        telling = asyncio.ensure_future(record_accesses(broker))
         await asyncio.sleep(0)
         assert broker.accesses == {}, "it is under way"
         broker.accesses[second] = "program"

@@ -14,9 +14,10 @@ from sqlalchemy.exc import DBAPIError
 
 from assurance.faults.proxy import Link
 from scbroker.errors import OverloadedError
+from scbroker.records.ids import ContainerId, UserId
 from scbroker.server.broker import Broker
 from scbroker.server.events import log
-from scbroker.server.events.log import tell_accesses
+from scbroker.server.events.log import record_accesses
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder
 from scbroker.server.storage.database import is_of_database
@@ -27,10 +28,10 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import query
-from tests.kit.writers import OWNER, READER, Story, User
+from tests.kit.writers import OWNER, READER, Story, User, session_of
 from tests.server.conftest import NewUser
 
-Access = tuple[bytes, bytes]
+Access = tuple[ContainerId, UserId]
 
 
 @dataclass
@@ -41,8 +42,8 @@ class Scene:
     noted: dict[Access, str]
     url: str
 
-    def told(self) -> list[tuple[str, str | None]]:
-        """Of which containers and readers the listener was told."""
+    def recorded(self) -> list[tuple[str, str | None]]:
+        """Return container and reader of each fetch in the listener's log."""
         found = self.listener.events(eventType="Accessed")
         return [(event.containerId, event.relatedUserId) for event in found]
 
@@ -65,7 +66,7 @@ def scene(broker: BrokerProcess, new_user: NewUser) -> Scene:
     alice, bob, carol = (new_user(at=broker) for _ in range(3))
     grants = {alice: OWNER | Level.ReceiveAccessEvents, bob: READER, carol: READER}
     stories = [Story(alice).created(grants) for _ in range(2)]
-    readers = [user.ring.userId.bytes for user in (bob, carol)]
+    readers = [session_of(user).id for user in (bob, carol)]
     noted = {(story.id, reader): "program" for story in stories for reader in readers}
     return Scene(alice, noted, broker.database_url)
 
@@ -77,9 +78,9 @@ def noted(start_broker: StartBroker, new_user: NewUser) -> Scene:
 
 def _check_all(scene: Scene) -> None:
     """Each is told of once, and so it stays when it is noted again."""
-    assert len(scene.told()) == len(scene.noted) == len({*scene.told()})
-    scene.run(tell_accesses)
-    assert len(scene.told()) == len(scene.noted)
+    assert len(scene.recorded()) == len(scene.noted) == len({*scene.recorded()})
+    scene.run(record_accesses)
+    assert len(scene.recorded()) == len(scene.noted)
 
 
 def _change(url: str, *statements: str) -> Awaitable[None]:
@@ -93,17 +94,17 @@ def _change(url: str, *statements: str) -> Awaitable[None]:
 
 
 @both_engines
-def test_what_the_database_cannot_write_for_whatever_reason_is_written_when_it_can(
+def test_fetches_that_cannot_be_written_are_recorded_when_the_database_works_again(
     noted: Scene,
 ) -> None:
     async def work(broker: Broker) -> None:
         await _change(noted.url, "ALTER TABLE accesses RENAME TO elsewhere")
         for _ in range(2):
             with pytest.raises(DBAPIError, match="accesses"):
-                await tell_accesses(broker)
+                await record_accesses(broker)
             assert broker.accesses == noted.noted
         await _change(noted.url, "ALTER TABLE elsewhere RENAME TO accesses")
-        await tell_accesses(broker)
+        await record_accesses(broker)
         assert broker.accesses == {}
 
     noted.run(work)
@@ -112,16 +113,16 @@ def test_what_the_database_cannot_write_for_whatever_reason_is_written_when_it_c
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("answered", [False, True], ids=["before", "after"])
-def test_what_a_cut_at_the_commit_left_open_is_told_of_once(noted: Scene, answered: bool) -> None:
+def test_fetches_whose_commit_was_cut_off_are_recorded_once(noted: Scene, answered: bool) -> None:
     port = urlsplit(noted.url).port or 0
 
     async def work(broker: Broker) -> None:
         link.cut_once(b"COMMIT", answered=answered)
         with pytest.raises(OverloadedError):
-            await tell_accesses(broker)
+            await record_accesses(broker)
         assert link.cuts == 1
         assert broker.accesses == noted.noted
-        await tell_accesses(broker)
+        await record_accesses(broker)
         assert broker.accesses == {}
 
     with Link(port) as link:
@@ -130,7 +131,7 @@ def test_what_a_cut_at_the_commit_left_open_is_told_of_once(noted: Scene, answer
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_while_postgresql_is_away_fetches_stay_noted_and_are_told_of_when_it_is_back(
+def test_fetches_wait_while_postgresql_is_away_and_are_recorded_when_it_is_back(
     new_user: NewUser, tmp_path: Path
 ) -> None:
     """Its end in order, its end at once, and a name under which it knows no database."""
@@ -142,7 +143,7 @@ def test_while_postgresql_is_away_fetches_stay_noted_and_are_told_of_when_it_is_
 
         async def fails(broker: Broker) -> None:
             with pytest.raises(Exception, match=r".") as caught:
-                await tell_accesses(broker)
+                await record_accesses(broker)
             assert is_of_database(caught.value)
             assert broker.accesses == found.noted
 
@@ -162,7 +163,7 @@ def test_while_postgresql_is_away_fetches_stay_noted_and_are_told_of_when_it_is_
             for _ in range(2):
                 await fails(broker)
             await _change(other, f"ALTER DATABASE elsewhere RENAME TO {name}")
-            await tell_accesses(broker)
+            await record_accesses(broker)
             assert broker.accesses == {}
 
         found.run(work)
@@ -184,7 +185,7 @@ def test_one_that_the_database_refuses_is_given_up_and_takes_no_other_with_it(no
     noted.noted[first] = "no"
 
     async def work(broker: Broker) -> None:
-        await tell_accesses(broker)
+        await record_accesses(broker)
         assert broker.accesses == {}
 
     noted.run(work)
@@ -193,10 +194,10 @@ def test_one_that_the_database_refuses_is_given_up_and_takes_no_other_with_it(no
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_one_at_which_the_database_fails_stays_noted_and_waits_behind_the_others(
+def test_a_fetch_at_which_the_database_fails_waits_behind_the_others(
     noted: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "_TOLD_AT_ONCE", 2)
+    monkeypatch.setattr(log, "_ACCESSES_AT_ONCE", 2)
     query(
         noted.url,
         "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS "
@@ -213,25 +214,27 @@ def test_one_at_which_the_database_fails_stays_noted_and_waits_behind_the_others
     async def work(broker: Broker) -> None:
         for _ in range(3):
             with pytest.raises(DBAPIError):
-                await tell_accesses(broker)
+                await record_accesses(broker)
             assert first in broker.accesses
         assert broker.accesses == {first: "no"}
         await _change(noted.url, "DROP TRIGGER fail ON events")
-        await tell_accesses(broker)
+        await record_accesses(broker)
 
     noted.run(work)
     _check_all(noted)
 
 
-def test_what_stays_noted_is_bounded_and_the_oldest_of_it_is_kept(
+def test_waiting_fetches_are_bounded_and_the_oldest_are_kept(
     noted: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "_NOTED", 5)
-    newer = {(bytes(16), bytes([number]) * 16): "program" for number in range(4)}
+    monkeypatch.setattr(log, "_MAX_WAITING", 5)
+    newer = {
+        (ContainerId(bytes(16)), UserId(bytes([number]) * 16)): "program" for number in range(4)
+    }
 
     async def work(broker: Broker) -> None:
         await _change(noted.url, "ALTER TABLE accesses RENAME TO elsewhere")
-        telling = asyncio.ensure_future(tell_accesses(broker))
+        telling = asyncio.ensure_future(record_accesses(broker))
         await asyncio.sleep(0)
         assert broker.accesses == {}, "it is under way"
         broker.accesses |= newer

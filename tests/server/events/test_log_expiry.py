@@ -1,4 +1,4 @@
-"""Whose access expires is told so: once, as of that moment, before whatever comes later (protocol.md, 5)."""
+"""A member gets one event of their expiry, dated at that moment, before all later events (protocol.md, 5)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _log(user: User) -> list[Event]:
 
 
 def _told(user: User, *stories: Story) -> list[tuple[str, int]]:
-    """What and of which version the user was told of these containers."""
+    """Return kind and version of the user's events of these containers."""
     wanted = {story.path.rpartition("/")[2] for story in stories}
     return [(e.eventType, e.version) for e in _log(user) if e.containerId in wanted]
 
@@ -78,7 +78,7 @@ def _scene(
 
 
 def _expiry(scene: Scene, **changes: Any) -> Event:
-    """What Bob is to be told, but for the salt."""
+    """Return the expected event of Bob's expiry, without the salt."""
     fields: dict[str, Any] = {
         "id": 2,
         "eventType": "Deleted",
@@ -95,7 +95,7 @@ def _expiry(scene: Scene, **changes: Any) -> Event:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_who_looks_after_their_access_expired_is_told_once_and_as_of_that_moment(
+def test_an_expired_member_gets_one_event_dated_at_the_expiry(
     new_user: NewUser,
 ) -> None:
     scene = _scene(new_user, lasts=LONG)
@@ -125,7 +125,7 @@ def test_an_expiry_is_of_the_version_that_the_container_had(new_user: NewUser) -
     assert found[3] == _expiry(scene, id=4, version=3, containerType="letter")
 
 
-def test_whoever_looks_with_a_filter_is_told_all_the_same(new_user: NewUser) -> None:
+def test_an_expiry_is_recorded_also_for_a_reader_with_a_filter(new_user: NewUser) -> None:
     scene = _scene(new_user)
     _pass(scene.ends)
     answer = scene.bob.wire.call("GET", "/v1/events?eventType=Added&startId=7").expect(200)
@@ -136,7 +136,7 @@ def test_whoever_looks_with_a_filter_is_told_all_the_same(new_user: NewUser) -> 
 
 @dataclass(frozen=True)
 class Case:
-    """What Alice does after Bob's access expired, and what he is told beyond that."""
+    """Alice's acts after Bob's access expired, and the further events that he gets."""
 
     name: str
     changes: Callable[[Scene], dict[str, Any]]
@@ -158,9 +158,7 @@ CASES: Final = (
 
 
 @pytest.mark.parametrize("looks", [True, False], ids=["who looked", "who did not look"])
-def test_whatever_a_writer_does_comes_after_the_expiry_of_one(
-    new_user: NewUser, looks: bool
-) -> None:
+def test_events_of_a_writer_follow_an_earlier_expiry(new_user: NewUser, looks: bool) -> None:
     scenes = [(case, _scene(new_user)) for case in CASES]
     _pass(scenes[-1][1].ends)
     if looks:
@@ -178,7 +176,7 @@ def test_whatever_a_writer_does_comes_after_the_expiry_of_one(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_who_is_in_again_is_told_of_what_comes_and_of_the_next_expiry(new_user: NewUser) -> None:
+def test_a_member_who_is_added_again_gets_new_events_and_the_next_expiry(new_user: NewUser) -> None:
     scene = _scene(new_user)
     _pass(scene.ends)
     again = clock() + LONG
@@ -203,7 +201,7 @@ def test_a_writers_expiry_comes_before_what_another_container_brings(new_user: N
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_several_expiries_are_told_in_their_order(new_user: NewUser) -> None:
+def test_several_expiries_are_recorded_in_order(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     ends = clock() + LONG
     moments = [ends - 3000 * number for number in (1, 3, 0, 2)]
@@ -213,7 +211,7 @@ def test_several_expiries_are_told_in_their_order(new_user: NewUser) -> None:
     assert [event.date for event in _log(bob)[4:]] == sorted(moments)
 
 
-def test_a_great_many_expiries_are_told_once_each_and_in_their_order(
+def test_thousands_of_expiries_are_recorded_once_each_and_in_order(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     """More than one statement takes at once."""
@@ -244,7 +242,7 @@ def test_a_great_many_expiries_are_told_once_each_and_in_their_order(
     assert {event.eventType for event in found} == {"Deleted"}
 
 
-def test_an_expiry_is_told_to_each_whom_it_concerns_and_to_nobody_else(new_user: NewUser) -> None:
+def test_an_expiry_is_recorded_for_the_expired_members_only(new_user: NewUser) -> None:
     alice, bob, carol, dora = (new_user() for _ in range(4))
     ends = clock() + SHORT
     grants: Grants = {
@@ -264,7 +262,7 @@ def test_an_expiry_is_told_to_each_whom_it_concerns_and_to_nobody_else(new_user:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_fetch_is_not_told_to_whose_access_expired(
+def test_a_fetch_is_not_recorded_for_a_member_whose_access_expired(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:
     scene = _scene(new_user, READER | Level.ReceiveAccessEvents, lasts=LONG)
@@ -279,7 +277,7 @@ def test_a_fetch_is_not_told_to_whose_access_expired(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_after_a_tombstone_a_later_expiry_is_not_told(new_user: NewUser) -> None:
+def test_an_expiry_after_a_tombstone_is_not_recorded(new_user: NewUser) -> None:
     scene = _scene(new_user, lasts=LONG)
     scene.write(tombstone=True)
     assert clock() < scene.ends
@@ -288,9 +286,7 @@ def test_after_a_tombstone_a_later_expiry_is_not_told(new_user: NewUser) -> None
 
 
 @pytest.mark.parametrize("looks", [True, False], ids=["who looked", "who did not look"])
-def test_a_writer_whose_clock_is_slow_tells_of_an_expiry_no_second_time(
-    new_user: NewUser, looks: bool
-) -> None:
+def test_a_writer_with_a_slow_clock_records_no_expiry_twice(new_user: NewUser, looks: bool) -> None:
     """By her clock Bob's access lasts still, so that she keeps it as it is."""
     scene = _scene(new_user)
     _pass(scene.ends)
@@ -309,7 +305,7 @@ def test_a_writer_whose_clock_is_slow_tells_of_an_expiry_no_second_time(
 # At the same time
 
 
-def test_looks_and_writes_at_the_moment_of_expiry_tell_of_it_exactly_once(
+def test_reads_and_writes_at_the_moment_of_expiry_record_it_exactly_once(
     new_user: NewUser,
 ) -> None:
     bob = new_user()
@@ -355,7 +351,7 @@ def test_looks_and_writes_at_the_moment_of_expiry_tell_of_it_exactly_once(
     assert sum(counts) > 0, "something was written before"
 
 
-def test_many_who_look_at_once_are_told_of_one_expiry_once(new_user: NewUser) -> None:
+def test_concurrent_readers_of_a_log_record_an_expiry_once(new_user: NewUser) -> None:
     scene = _scene(new_user)
     sessions = [new_user(scene.bob.ring) for _ in range(6)]
     _pass(scene.ends)
@@ -368,7 +364,7 @@ def test_many_who_look_at_once_are_told_of_one_expiry_once(new_user: NewUser) ->
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("looks", [True, False], ids=["who looks", "who does not look"])
 @pytest.mark.parametrize("drops", [True, False], ids=["dropped", "kept"])
-def test_an_expiry_while_a_record_is_being_stored_is_told_once(
+def test_an_expiry_while_a_record_is_stored_is_recorded_once(
     broker: BrokerProcess, new_user: NewUser, looks: bool, drops: bool
 ) -> None:
     scene = _scene(new_user, lasts=LONG)
@@ -390,7 +386,7 @@ def test_an_expiry_while_a_record_is_being_stored_is_told_once(
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("drops", [True, False], ids=["dropped", "kept"])
-def test_an_expiry_while_a_record_is_being_committed_is_told_once_and_last(
+def test_an_expiry_during_a_commit_is_recorded_once_and_last(
     broker: BrokerProcess, new_user: NewUser, drops: bool
 ) -> None:
     scene = _scene(new_user, lasts=LONG)

@@ -11,19 +11,20 @@ from typing import Any, Final, TypeVar
 import pytest
 from sqlalchemy import Connection, event, select
 
+from scbroker.records.ids import UserId
+from scbroker.server.containers.tombstones import delete_some
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.engines import open_database
 from scbroker.server.storage.tables import events
-from scbroker.server.users import deletion
 from scbroker.wire.events import EventQuery
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
 T = TypeVar("T")
 
-USERS: Final = [bytes([n]) * 16 for n in (1, 2)]
+USERS: Final = [UserId(bytes([n]) * 16) for n in (1, 2)]
 KINDS: Final = ["Added", "Updated", "Accessed", "Deleted"]
 TYPES: Final = ["letter", "note", "", None]
 CONTAINERS: Final = [uuid.UUID(int=n) for n in range(3)]
@@ -38,7 +39,7 @@ CRITERIA: Final[dict[str, list[Any]]] = {
 
 
 def _rows() -> list[Row]:
-    """Of two users in turn, each kind with each type and container; the last ten have no number."""
+    """Return events of two users in turn, of each kind, type and container; the last ten have no number."""
     count = itertools.count()
     return [
         {
@@ -106,9 +107,8 @@ def test_every_combination_of_criteria_finds_what_matches_in_order(database_url:
 
 
 def test_the_log_of_a_deleted_user_goes_in_parts_of_which_each_is_short(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+    database_url: str,
 ) -> None:
-    monkeypatch.setattr(deletion, "_ROWS", 40)
     removed: list[int] = []
 
     def count(_: object, __: object, statement: str, each: Any, *___: object) -> None:
@@ -118,7 +118,8 @@ def test_the_log_of_a_deleted_user_goes_in_parts_of_which_each_is_short(
     def purge(connection: Connection) -> list[bytes]:
         connection.execute(sql.ADD_EVENTS, _rows())
         event.listen(connection, "after_cursor_execute", count)
-        while deletion._drop_events(connection, USERS[0]):
+        owner = {"user": USERS[0]}
+        while delete_some(connection, sql.EVENTS_OF_USER, sql.DROP_EVENT, owner, "row", 40):
             pass
         return list(connection.execute(select(events.c.user_id)).scalars())
 

@@ -38,7 +38,7 @@ def grown(user: User, count: int) -> Story:
     return story
 
 
-def test_what_is_old_is_dropped_and_the_log_says_where_it_begins(
+def test_old_events_are_deleted_and_the_log_has_its_first_id(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     alice, bob = new_user(), new_user()
@@ -79,7 +79,7 @@ def test_a_log_that_is_all_old_is_empty_and_its_ids_go_on(
     assert [event.id for event in log_of(alice).events] == [4]
 
 
-def test_events_of_who_has_not_looked_get_their_numbers_and_are_dropped_like_others(
+def test_unnumbered_events_are_numbered_before_retention_deletes_them(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     alice, bob = new_user(), new_user()

@@ -15,6 +15,7 @@ import pytest
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import IncompleteUploadError, OverloadedError, PartGoneError
 from scbroker.records.container_record import SEGMENT
+from scbroker.records.ids import Fingerprint, UserId
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.parts import chunks, presigned, sweeping
@@ -22,12 +23,10 @@ from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Folder, new_blob_name
 from scbroker.server.storage.engines import open_database
-from scbroker.wire.codec import Message
 from scbroker.wire.parts import SegmentsQuery, SentChunk, SentChunks
-from scbroker.wire.query import NoQuery
 from tests.kit.brokers import ENGINES, BrokerProcess, clock
 from tests.kit.tables import query
-from tests.kit.writers import Story
+from tests.kit.writers import Story, session_of
 from tests.server.conftest import NewUser
 
 pytestmark = pytest.mark.mostly_on_sqlite
@@ -71,9 +70,11 @@ class Scene:
 
     def __init__(self, database_url: str, root: Path) -> None:
         self.url, self.root = database_url, root
-        self.user = SessionUser(random_bytes(16), random_bytes(32), 2, random_bytes(32))
-        self.path: dict[str, uuid.UUID | int] = {
-            "containerId": uuid.uuid4(), "partId": uuid.uuid4(), "index": 0
+        self.user = SessionUser(
+            UserId(random_bytes(16)), Fingerprint(random_bytes(32)), 2, random_bytes(32)
+        )
+        self.path: dict[str, bytes | int] = {
+            "containerId": random_bytes(16), "partId": random_bytes(16), "index": 0
         }  # fmt: skip
 
     @asynccontextmanager
@@ -94,10 +95,10 @@ class Scene:
 
     @property
     def part(self) -> bytes:
-        return self.path["partId"].bytes  # type: ignore[union-attr]
+        return self.call().part_id
 
-    def call(self, asked: Message | None = None) -> Call:
-        return Call("test", "", self.path, asked or NoQuery(), self.user)
+    def call(self) -> Call:
+        return Call("test", "", self.path, self.user)
 
     def sent(self, name: str, octets: bytes) -> SentChunks:
         hashes = chunks.hashes_of(memoryview(octets))
@@ -197,7 +198,7 @@ def test_a_chunk_past_the_broker_that_is_swept_between_look_and_row_gets_none(
                 _ahead(monkeypatch, 2 * HOUR)
             blobs.between = lambda: sweeping.sweep(broker)
             add = {
-                "part_id": scene.part, "container_id": scene.call().uuid("containerId"),
+                "part_id": scene.part, "container_id": scene.call().container_id,
                 "user_id": scene.user.id, "touched_at": clock() + HOUR, "committed": False, "received": 0,
             }  # fmt: skip
             await broker.database.write(lambda c: c.execute(sql.ADD_PART, add))
@@ -283,8 +284,8 @@ def test_a_content_that_goes_while_it_is_read_is_gone_and_no_fault(
     part = story.upload(alice, bytes(70_000))
     story.tell(alice, story.begin(content=part))
     scene = Scene(fresh_broker.database_url, fresh_broker.directory / "objects")
-    scene.user = SessionUser(alice.ring.userId.bytes, bytes(32), 1, bytes(32))
-    scene.path = {"containerId": uuid.UUID(bytes=story.id), "partId": uuid.UUID(bytes=part.partId)}
+    scene.user = session_of(alice)
+    scene.path = {"containerId": story.id, "partId": part.partId}
 
     async def read(meddled: bool) -> Any:
         database = open_database(scene.url)
@@ -299,7 +300,7 @@ def test_a_content_that_goes_while_it_is_read_is_gone_and_no_fault(
 
             blobs.between = sweep
         try:
-            return await chunks.segments(broker, scene.call(SegmentsQuery(first=0, count=1)), None)
+            return await chunks.segments(broker, scene.call(), SegmentsQuery(first=0, count=1))
         finally:
             await database.close()
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ import pytest
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import InvalidArgumentError, OverloadedError
+from scbroker.records.ids import Fingerprint, UserId
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.parts import chunks
@@ -32,7 +32,6 @@ from scbroker.server.storage.blobs import (
 )
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.engines import open_database
-from scbroker.wire.query import NoQuery
 
 T = TypeVar("T")
 WROTE, READ = "put parts/00/check", "get parts/00/check"
@@ -92,10 +91,12 @@ def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
         try:
             await bring_up(database)
             broker = Broker(Settings(), database, Folder(root), bytes(32), frozenset())
-            path: dict[str, uuid.UUID | int] = {
-                "containerId": uuid.uuid4(), "partId": uuid.uuid4(), "index": 0
+            path = {
+                "containerId": random_bytes(16), "partId": random_bytes(16), "index": 0
             }  # fmt: skip
-            user = SessionUser(random_bytes(16), random_bytes(32), 2, random_bytes(32))
+            user = SessionUser(
+                UserId(random_bytes(16)), Fingerprint(random_bytes(32)), 2, random_bytes(32)
+            )
             row = {
                 "id": user.id, "fingerprint": user.fingerprint, "chain_length": 2,
                 "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
@@ -103,9 +104,7 @@ def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
             }  # fmt: skip
             await database.write(lambda connection: connection.execute(sql.ADD_USER, row))
             synced.clear()
-            await chunks.receive(
-                broker, Call("test", "", path, NoQuery(), user), memoryview(bytes(1000))
-            )
+            await chunks.receive(broker, Call("test", "", path, user), memoryview(bytes(1000)))
         finally:
             await database.close()
 

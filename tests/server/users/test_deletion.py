@@ -1,6 +1,6 @@
 """The end of a user: what goes, what stays, and that it holds whatever happens at the same time.
 
-Spec: docs/spec/protocol.md, section 5. What is wrong with the order is `test_key_files`' matter.
+Spec: docs/spec/protocol.md, section 5. `test_key_files` tests wrong orders.
 """
 
 from __future__ import annotations
@@ -175,9 +175,9 @@ class World:
     bob: User
     carol: User
     own: Mapping[str, Story]
-    """What goes with Alice."""
+    """The containers that are deleted with Alice."""
     others: Mapping[str, tuple[Story, User]]
-    """What stays, and for whom."""
+    """The containers that stay, and their other members."""
     unfinished: set[bytes]
     """Parts that Alice began to send."""
 
@@ -263,7 +263,7 @@ def _wait_for(holds: Callable[[], bool]) -> None:
         sleep(0.02)
 
 
-def test_after_the_end_of_a_user_nothing_is_left_but_what_others_need(world: World) -> None:
+def test_after_a_users_deletion_only_rows_that_others_need_are_left(world: World) -> None:
     url, alice = world.url, world.alice
     named = {(table, column) for table, column, _ in _traces(url, alice)}
     assert named > LEFT, "the scan sees what it is to look for"
@@ -324,14 +324,14 @@ def test_the_end_of_a_user_changes_no_row_of_others(world: World) -> None:
     assert {(row["container_id"], row["user_id"]) for row in new.pop("authors")} == {
         (story, mine) for story in begun
     }
-    # Of containers that stay, who began it is all that changes.
+    # Only the creator changes in containers that stay.
     were = {row["id"]: row for row in old.pop("containers")}
     for row in new.pop("containers"):
         if row["id"] not in world.purged:
             assert were[row["id"]] == {**row, "creator_id": mine}
             assert row["creator_id"] is None
     assert len(new.pop("nonces")) == 1
-    # Of an expiry that was not told yet.
+    # The event of an expiry that was not recorded before.
     assert {row["user_id"] for row in new.pop("events", [])} <= {world.bob.ring.userId.bytes}
     assert not new
     parts = {row["part_id"] for row in old["parts"]}
@@ -361,7 +361,7 @@ def test_others_are_served_the_same_bytes_after_the_end_of_a_user(world: World) 
         assert _everything(user, story) == (chains, served), name
 
 
-def test_what_went_with_a_user_is_unknown_and_its_id_is_taken_for_ever(
+def test_a_container_deleted_with_its_user_is_unknown_and_its_id_stays_taken(
     world: World, unchanged: Unchanged
 ) -> None:
     delete_user(world.alice).expect(204)
@@ -377,7 +377,7 @@ def test_what_went_with_a_user_is_unknown_and_its_id_is_taken_for_ever(
         given.chunk(bob, part, 0, sealed).expect(404, "not-found")
 
 
-def test_an_expiry_that_was_not_told_yet_is_told_also_when_the_container_went(
+def test_an_unrecorded_expiry_is_recorded_when_the_container_is_deleted(
     world: World,
 ) -> None:
     """Bob's access had run out, he had not looked, and then the container went with Alice."""
@@ -705,10 +705,10 @@ def test_one_deletion_sent_by_many_at_once_happens_once(
     _assert_forgotten(broker.database_url, alice, set())
 
 
-# What others do from then on
+# Later acts of other users
 
 
-def test_no_row_is_written_for_a_deleted_user_by_what_others_change_later(
+def test_later_changes_by_others_write_no_row_for_a_deleted_user(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
@@ -765,7 +765,7 @@ def test_a_container_that_is_left_to_a_deleted_user_alone_is_nobodys(
     bob.wire.call("GET", story.path).expect(404, "not-found")
 
 
-def test_a_fetch_before_the_end_of_a_user_is_told_to_the_others_alone(
+def test_a_fetch_before_the_deletion_of_a_user_is_recorded_for_the_others_only(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     """A fetch is written a little later: then neither a reader nor a listener who is gone is named."""
@@ -806,7 +806,7 @@ def test_the_last_member_takes_a_container_of_a_deleted_user_along(
             assert query(broker.database_url, statement, box.id) == [(0,)], table
 
 
-def test_of_two_members_who_end_at_once_the_second_takes_the_containers_along(
+def test_if_both_members_are_deleted_at_once_the_second_deletion_removes_the_containers(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     for _ in range(4):
@@ -823,7 +823,7 @@ def test_of_two_members_who_end_at_once_the_second_takes_the_containers_along(
             assert query(broker.database_url, statement, story.id) == []
 
 
-# What happens at the same time
+# Concurrent requests
 
 PAGE: Final = "/v1/events"
 
@@ -832,7 +832,7 @@ Work = tuple[Callable[[User], None], User]
 
 
 class _Crowd:
-    """What Alice's sessions and her friends do all the time, and what they are answered."""
+    """Requests of Alice's sessions and of her friends during the deletion, with their answers."""
 
     def __init__(self, alice: User, friends: list[User]) -> None:
         self.alice = alice
@@ -906,7 +906,7 @@ class _Crowd:
         return True
 
 
-def test_whatever_happens_at_the_same_time_nothing_of_a_deleted_user_is_left(
+def test_concurrent_requests_leave_nothing_of_a_deleted_user(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     """Her own sessions begin, send, log in and look; others take her in and out."""
@@ -935,10 +935,10 @@ def test_whatever_happens_at_the_same_time_nothing_of_a_deleted_user_is_left(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_what_waits_for_the_end_of_its_user_finds_them_gone(
+def test_requests_that_wait_for_their_users_deletion_are_refused(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
-    """Whoever held the user before is waited for; whoever comes while they are deleted waits."""
+    """The deletion waits for transactions that locked the user before; later ones wait for the deletion."""
     alice, bob = new_user(), new_user()
     sessions = [new_user(alice.ring) for _ in range(5)]
     new, first, sent = Story(alice), Story(bob), Story(alice)

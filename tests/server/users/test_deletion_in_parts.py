@@ -30,7 +30,7 @@ from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.tables import query
-from tests.kit.writers import OWNER, READER, Grant, Story, User, closing, delete_user
+from tests.kit.writers import OWNER, READER, Grant, Story, User, closing, delete_user, session_of
 from tests.kit.writers import deletion as message_of
 from tests.server.conftest import NewUser
 from tests.server.users.test_deletion import _assert_forgotten
@@ -43,7 +43,7 @@ SHORT: Final = 900_000
 
 
 def beside(broker: BrokerProcess, work: Callable[[Broker], Awaitable[T]]) -> T:
-    """What a further process of this broker does."""
+    """Run some work as a further process of this broker."""
 
     async def run() -> T:
         database = open_database(broker.database_url)
@@ -58,13 +58,13 @@ def beside(broker: BrokerProcess, work: Callable[[Broker], Awaitable[T]]) -> T:
 
 def end(broker: BrokerProcess, user: User) -> None:
     """The first part of a deletion, after which whoever was at it is gone."""
-    mine, nonce = user.ring.userId.bytes, random_bytes(16) + bytes(32)
+    mine, nonce = session_of(user).id, random_bytes(16) + bytes(32)
     last = closing(user).signed
     beside(broker, lambda b: b.database.write(lambda c: deletion.end(c, mine, 2, last, nonce, [])))
 
 
 def purge_some(broker: BrokerProcess, user: User) -> bool:
-    mine = user.ring.userId.bytes
+    mine = session_of(user).id
     return beside(broker, lambda b: b.database.write(lambda c: deletion.purge_some(c, mine)))
 
 
@@ -172,7 +172,7 @@ def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished
 
 
 @postgresql_when_long
-def test_a_user_is_gone_for_everybody_once_a_deletion_has_begun_and_whatever_ends_it(
+def test_a_user_is_deleted_for_everybody_after_the_first_transaction(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
     """The broker is killed in the middle of it, and started again."""
@@ -212,7 +212,7 @@ def test_a_user_is_gone_for_everybody_once_a_deletion_has_begun_and_whatever_end
     _assert_forgotten(broker.database_url, alice, {shared.id})
 
 
-def test_the_order_again_finishes_what_was_interrupted(
+def test_the_same_order_sent_again_continues_an_interrupted_deletion(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
     broker = start_broker()
@@ -227,7 +227,7 @@ def test_the_order_again_finishes_what_was_interrupted(
     _assert_forgotten(broker.database_url, alice, set())
 
 
-def test_a_running_broker_finishes_by_itself_what_another_has_begun(
+def test_a_running_broker_continues_a_deletion_that_another_started(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "_SWEEP", 0.01)
@@ -304,7 +304,7 @@ def test_no_part_of_a_deletion_takes_more_rows_than_it_may(
     def purge(connection: Connection) -> bool:
         parts.append({})
         event.listen(connection, "after_cursor_execute", partial(count, parts[-1]))
-        return deletion.purge_some(connection, alice.ring.userId.bytes)
+        return deletion.purge_some(connection, session_of(alice).id)
 
     while beside(broker, lambda b: b.database.write(purge)):
         pass

@@ -158,7 +158,7 @@ WORTHLESS: dict[str, Callable[[Scene], bytes]] = {
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("case", WORTHLESS)
-def test_a_pass_that_is_not_this_users_is_as_none_and_nobody_is_told(
+def test_a_pass_of_another_user_counts_as_no_pass_and_is_not_reported(
     scene: Scene, case: str
 ) -> None:
     """The answers are those of a request without a pass, and its guesses count as a stranger's."""
@@ -201,7 +201,7 @@ def test_a_pass_of_one_user_does_not_help_with_another(scene: Scene) -> None:
     assert scene.statuses(3, scene.device_pass) == [401] * 3
 
 
-def test_a_pass_is_what_the_specification_says_and_nothing_keeps_it(scene: Scene) -> None:
+def test_a_pass_has_the_form_of_the_specification_and_is_not_stored(scene: Scene) -> None:
     key = (scene.broker.directory / "broker.key").read_bytes()
     passes = {scene.device_pass, *(scene.another_pass() for _ in range(3))}
     assert len(passes) == 4

@@ -22,6 +22,7 @@ from scbroker.crypto.seal import SigningKey, random_bytes
 from scbroker.crypto.verify import keyed_hash, sha256
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
+from scbroker.records.ids import UserId
 from scbroker.records.key_record import RETIRED, KeyChain, Signed
 from scbroker.server.broker import ChainCache
 from scbroker.server.storage import statements as sql
@@ -179,7 +180,7 @@ def test_a_key_file_has_1_to_65536_bytes_and_a_generation_from_1(
 
 @dataclass(frozen=True)
 class Next:
-    """What one storing after another changes, and what comes of it."""
+    """Changes of one storing after the other, and their expected results."""
 
     name: str
     changes: Callable[[KeyFileStoring], dict[str, Any]]
@@ -278,7 +279,7 @@ def test_of_two_rotations_at_once_one_publishes_its_keys_and_the_other_nothing(
     ]
     with ThreadPoolExecutor(len(sessions)) as pool:
         answers = list(pool.map(store, sessions, messages))
-    # Who was late is told so, or that their order is of a key that is retired now.
+    # The later of two gets a conflict, or a challenge error because its key is retired now.
     assert sorted(answer.status for answer in answers)[0] == 204
     assert {answer.code for answer in answers if answer.status != 204} <= {"conflict", "challenge"}
     [winner] = [n for n, answer in enumerate(answers) if answer.status == 204]
@@ -446,7 +447,7 @@ def scene(request: pytest.FixtureRequest, broker: BrokerProcess, new_user: NewUs
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_whatever_is_wrong_with_an_order_is_a_challenge_and_changes_nothing(
+def test_every_fault_in_an_order_is_a_challenge_error_and_changes_nothing(
     scene: Scene, unchanged: Unchanged, subtests: pytest.Subtests
 ) -> None:
     spoiled = {name: make(scene) for name, make in FAULTS.items()}
@@ -496,7 +497,7 @@ def test_an_order_is_for_each_of_the_brokers_origins(start_broker: StartBroker) 
 def test_without_an_order_a_token_stores_and_deletes_nothing(
     new_user: NewUser, unchanged: Unchanged
 ) -> None:
-    """What a stolen token comes to."""
+    """A stolen token alone replaces no KeyFile."""
     alice, thief = new_user(), new_user()
     message = authorized(thief, storing(alice))
     with unchanged():
@@ -531,7 +532,7 @@ def _records(user: User) -> list[SignedObject]:
     return [SignedObject.of(signed) for signed in renewed(user)[1]]
 
 
-# What is sent in place of what was signed for, by field.
+# Values sent in place of the signed ones, by field.
 SWAPPED: Final[Mapping[str, tuple[Callable[[KeyFileStoring], Any], ...]]] = {
     "keyFile": (lambda m: m.keyFile + b"\0", lambda m: m.keyFile[:-1], lambda _: b"\0"),
     "generation": (lambda m: m.generation + 1, lambda m: m.generation - 1, lambda _: 2**53 - 1),
@@ -653,7 +654,7 @@ def test_a_storing_is_not_carried_out_again_once_its_key_file_was_deleted(
         store(alice, first).expect(401, "challenge")
 
 
-def test_what_differs_from_the_stored_in_anything_needs_an_order(
+def test_a_repeated_storing_that_differs_in_anything_needs_an_order(
     new_user: NewUser, unchanged: Unchanged
 ) -> None:
     """Or a token would tell whether a guess at `auth` is right, and change what it pleases."""
@@ -845,7 +846,7 @@ class Keys:
 
     @property
     def one(self) -> Signed:
-        """What would be taken."""
+        """Return a key record that the broker would accept."""
         return self.behind(NEW)[0]
 
     def resigned(self, key: SigningKey, label: str = "key-record") -> list[Signed]:
@@ -1101,7 +1102,7 @@ def test_a_deleted_key_file_goes_with_verifier_and_reminder_and_its_generation_s
     assert _is_in_session(alice)
 
 
-def test_where_no_key_file_is_stored_its_deletion_changes_nothing_whatever_the_order(
+def test_without_a_stored_key_file_its_deletion_changes_nothing_with_any_order(
     new_user: NewUser, unchanged: Unchanged
 ) -> None:
     alice, bob = new_user(), new_user()
@@ -1151,7 +1152,7 @@ def test_of_a_storing_and_a_deletion_at_once_one_comes_first(new_user: NewUser) 
 # Guesses
 
 
-def test_a_wrong_auth_is_throttled_whatever_became_of_the_key_file(
+def test_a_wrong_auth_is_throttled_with_and_without_a_key_file(
     start_broker: StartBroker,
 ) -> None:
     broker = start_broker(guesses=4)
@@ -1174,7 +1175,7 @@ def test_a_wrong_auth_is_throttled_whatever_became_of_the_key_file(
         _open(alice, last.auth).expect(429, "throttled")
 
 
-# What a hostile client could try
+# Attempts of a hostile client
 
 
 @pytest.fixture
@@ -1211,7 +1212,7 @@ def test_a_chain_that_grows_is_kept_once_and_not_for_each_of_its_lengths(
     ring = _extended(KeyRing.generate(), ENCRYPTION)
     stored, chains = _publish(key_table, ring, NEW), ChainCache()
     lengths = [2, 3, 2]
-    found = [chains.get(key_table, ring.userId.bytes, length) for length in lengths]
+    found = [chains.get(key_table, UserId(ring.userId.bytes), length) for length in lengths]
     assert [list(chain.records) for chain in found] == [list(stored.records[:n]) for n in lengths]
     assert all(one is other for one, other in zip(found[0].records, found[1].records, strict=False))
 
@@ -1225,9 +1226,9 @@ def test_chains_that_are_read_by_two_at_once_leave_room_for_others(
     for _ in range(4):
         ring = KeyRing.generate()
         _publish(key_table, ring)
-        mine = ring.userId.bytes
+        mine = UserId(ring.userId.bytes)
 
-        def interrupted(*asked: Any, mine: bytes = mine) -> list[Signed]:
+        def interrupted(*asked: Any, mine: UserId = mine) -> list[Signed]:
             monkeypatch.setattr(sql, "key_chain", read)
             assert len(chains.get(key_table, mine, 2).records) == 2
             return read(*asked)
@@ -1237,16 +1238,16 @@ def test_chains_that_are_read_by_two_at_once_leave_room_for_others(
         assert chains.get(key_table, mine, 2) is chains.get(key_table, mine, 2)
 
 
-def test_a_chain_that_a_write_looked_at_is_not_kept_for_the_write_may_yet_fail(
+def test_a_chain_read_in_a_write_is_not_cached_because_the_write_may_fail(
     key_table: sqlalchemy.Connection,
 ) -> None:
     ring, chains = KeyRing.generate(), ChainCache()
     _publish(key_table, ring)
-    looked = chains.look(key_table, ring.userId.bytes, 2)
-    kept = chains.get(key_table, ring.userId.bytes, 2)
+    looked = chains.read(key_table, UserId(ring.userId.bytes), 2)
+    kept = chains.get(key_table, UserId(ring.userId.bytes), 2)
     assert kept.records == looked.records
     assert kept is not looked
-    assert chains.look(key_table, ring.userId.bytes, 2) is kept
+    assert chains.read(key_table, UserId(ring.userId.bytes), 2) is kept
 
 
 def test_no_member_makes_later_changes_of_access_impossible_by_retiring_their_newest_key(

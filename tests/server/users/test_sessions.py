@@ -176,7 +176,7 @@ def test_a_log_out_ends_this_session_and_no_other(new_user: NewUser) -> None:
     assert _is_in_session(again.wire)
 
 
-def test_what_the_database_keeps_of_a_token_is_no_token(
+def test_the_stored_hash_of_a_token_is_not_a_token(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     alice = new_user()
@@ -212,7 +212,7 @@ def test_a_token_is_its_users_and_nobody_elses(new_user: NewUser) -> None:
     assert both.events() == alice.events()
 
 
-def test_what_has_run_out_is_forgotten_a_minute_later_and_nothing_else(
+def test_only_expired_rows_are_deleted_a_minute_later(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     """Without waiting for the minute: the same statements in a process of the test's own."""

@@ -190,7 +190,7 @@ def _check_disclosed(state: State, reader: bytes, lists: Sequence[ListView | Non
         return
     if not state.own_entry(reader).allows(ContainerAccessLevel.ViewAccess):
         return
-    if any(view is not None and not view.access.complete for view in lists):
+    if any(view is not None and not view.discloses_all for view in lists):
         raise IntegrityError("The broker withholds entries of an access list.")
 
 
@@ -229,7 +229,7 @@ def open_type(state: State, text: TypeText | None, reader: bytes) -> str | None:
 def _access(view: GoverningView, record: ContainerRecord, judged: InForce | None) -> AccessList:
     """The list of a governing record: its own, or the one that a change of type keeps."""
     if view.accessList is not None:
-        access = view.accessList.access
+        access = view.accessList.verified()
     elif judged is not None:
         access = judged.access
     else:

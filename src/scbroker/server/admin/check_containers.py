@@ -18,7 +18,7 @@ from scbroker.records.container_record import (
     check_segment_hashes,
     type_hash,
 )
-from scbroker.records.ids import user_id_of
+from scbroker.records.ids import stored_user_id
 from scbroker.records.judge import (
     InForce,
     Known,
@@ -32,7 +32,7 @@ from scbroker.records.key_record import Signed
 from scbroker.server.admin import statements as own
 from scbroker.server.admin.findings import Findings, named
 from scbroker.server.broker import ChainCache, now
-from scbroker.server.containers.stored_lists import StoredList
+from scbroker.server.containers.members import StoredList
 from scbroker.server.parts.chunks import check_sealed_size
 from scbroker.server.storage import statements as sql
 
@@ -92,7 +92,7 @@ class ContainerCheck:
                 access = self._list_of(known)
                 if access is not None:
                     lists.add(row.version)
-                    self._disclosed |= {user_id_of(name).bytes for name in access.entries}
+                    self._disclosed |= {stored_user_id(name) for name in access.entries}
                 force = self._judged(known, force, access, parent)
             except IntegrityError as error:
                 raise IntegrityError(f"version {row.version}: {error}") from None
@@ -135,7 +135,7 @@ class ContainerCheck:
             raise IntegrityError("It is another container's, or another version.")
         if (record.governing is not None) != row.governing:
             raise IntegrityError("It is listed as what it is not.")
-        author = user_id_of(record.author).bytes
+        author = stored_user_id(record.author)
         self._authors.add(author)
         user = sql.one(self._connection, sql.FIND_USER, id=author)
         if user is None:
@@ -152,7 +152,7 @@ class ContainerCheck:
         )
         if found is None:
             raise IntegrityError("Its access list is missing.")
-        access = StoredList.decode(found.entries).access
+        access = StoredList.decode(found.entries).verified()
         check_list(known.record, access)
         if not self._row.deleted and not access.complete:
             raise IntegrityError("Its access list lacks entries.")
@@ -209,7 +209,7 @@ class ContainerCheck:
         """A row of each living member as the list has it, with the wrap that the list names."""
         rows = {row.user_id: row for row in self._all(sql.MEMBERS)}
         for fingerprint, entry in access.entries.items():
-            user_id = user_id_of(fingerprint).bytes
+            user_id = stored_user_id(fingerprint)
             row = rows.pop(user_id, None)
             if row is None:
                 user = sql.one(self._connection, sql.FIND_USER, id=user_id)

@@ -1,19 +1,13 @@
-"""A request to append a record, parsed: everything is checked that needs no database."""
+"""Parse a request to append a record, and check everything that needs no database."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scbroker.errors import (
-    IntegrityError,
-    InvalidArgumentError,
-    PermissionDeniedError,
-    RejectedError,
-    TooLargeError,
-)
+from scbroker import errors
 from scbroker.records.access_list import AccessList, wrap_hash
 from scbroker.records.container_record import MAX_TYPE, type_hash
-from scbroker.records.ids import container_id_of
+from scbroker.records.ids import ContainerId, container_id_of
 from scbroker.records.judge import Known
 from scbroker.records.key_record import Signed
 from scbroker.server.broker import Call, SessionUser
@@ -23,7 +17,7 @@ from scbroker.wire.containers import RecordReceipt, RecordRequest
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A record on its way in, with what came along. Its signature is not verified yet."""
+    """A parsed record with what was sent with it. Its signature is not verified yet."""
 
     known: Known
     signed: Signed
@@ -33,8 +27,8 @@ class Incoming:
     application: str
 
     @property
-    def container_id(self) -> bytes:
-        return self.known.record.containerId
+    def container_id(self) -> ContainerId:
+        return ContainerId(self.known.record.containerId)
 
     @property
     def is_first(self) -> bool:
@@ -46,7 +40,7 @@ class Incoming:
 
 
 def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> Incoming:
-    """The record of a request; the path names it too, but for that of a batch."""
+    """Parse the record of a request; it must be the one that the path names, if the path names one."""
     signed = message.record.signed
     try:
         known = Known.parse(signed.body)
@@ -54,22 +48,29 @@ def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> In
         access = AccessList.whole([e.salted for e in entries]) if entries is not None else None
         if access is not None:
             _check_wraps(access, message)
-    except IntegrityError as error:
-        raise RejectedError(str(error)) from None
+    except errors.IntegrityError as error:
+        raise errors.RejectedError(str(error)) from None
     record = known.record
-    named = (record.containerId, record.version)
-    if call.path and named != (call.uuid("containerId"), call.number("version")):
-        raise InvalidArgumentError("The record is for another container or version than the path.")
+    if call.path and (record.containerId, record.version) != (call.container_id, call.version):
+        raise errors.InvalidArgumentError(
+            "The record has another container or version than the path."
+        )
     if record.nonce and container_id_of(record.author, record.nonce).bytes != record.containerId:
-        raise RejectedError("A container's id is not its creator's to give (rule 1).")
+        raise errors.RejectedError("The container id is not derived from its creator (rule 1).")
     if record.author != call.session.fingerprint:
-        raise PermissionDeniedError("A record is sent by its author alone.")
+        raise errors.PermissionDeniedError("Only the author of a record can send it.")
     if (access is not None) != record.changes_access:
-        raise InvalidArgumentError("The access list comes exactly with a change of access.")
+        raise errors.InvalidArgumentError(
+            "A record that changes access comes with an access list, any other without."
+        )
     if access is not None and len(access.entries) > settings.max_members:
-        raise TooLargeError(f"More than {settings.max_members} users in one container.")
+        raise errors.TooLargeError(
+            f"This broker takes at most {settings.max_members} users in a container."
+        )
     if record.content is not None and record.content.paddedLength > settings.max_content:
-        raise TooLargeError(f"This broker takes contents of at most {settings.max_content} bytes.")
+        raise errors.TooLargeError(
+            f"This broker takes contents of at most {settings.max_content} bytes."
+        )
     _check_type(message, known)
     return Incoming(known, signed, access, message, call.session, call.application)
 
@@ -78,7 +79,7 @@ def _check_wraps(access: AccessList, message: RecordRequest) -> None:
     wraps = [item.wrap for item in message.accessList or ()]
     for entry, wrap in zip(access.entries.values(), wraps, strict=True):
         if entry.wrapHash != (None if wrap is None else wrap_hash(wrap)):
-            raise IntegrityError("A wrap is not the one that its entry names.")
+            raise errors.IntegrityError("A wrap does not match the hash in its entry.")
 
 
 def _check_type(message: RecordRequest, known: Known) -> None:
@@ -86,7 +87,7 @@ def _check_type(message: RecordRequest, known: Known) -> None:
     if text is None:
         return
     if text.type is not None and len(text.type.encode()) > MAX_TYPE:
-        raise TooLargeError("A container's type has more than 256 bytes.")
+        raise errors.TooLargeError("A container's type has at most 256 bytes of UTF-8.")
     named = governing.type if governing is not None else None
     if named != type_hash(known.record.containerId, text.salt, text.type):
-        raise RejectedError("The type is not the one that the record names.")
+        raise errors.RejectedError("The type does not match the hash in the record.")

@@ -1,139 +1,166 @@
-"""Whom a record concerns: known and living users with their latest keys, and the rows that serve them.
+"""Store access lists and members, and check the users of a record. Spec: docs/spec/container.md, section 10.
 
-Part of appending a record (`containers`). Spec: docs/spec/container.md, section 10.
+The broker keeps every list of a container, because readers judge older records by it. After a deletion
+only the authors' entries stay, which readers need to judge the tombstone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
+import msgspec
 from sqlalchemy import Connection, Row
 
-from scbroker.errors import (
-    NotAuthenticatedError,
-    NotFoundError,
-    RejectedError,
-    StaleKeysError,
-)
-from scbroker.records.access_list import AccessList, SaltedEntry
-from scbroker.records.ids import user_id_of
+from scbroker import errors
+from scbroker.records.access_list import AccessList, SaltedEntry, parse_entry
+from scbroker.records.ids import UserId, stored_user_id, user_id_of
 from scbroker.records.judge import InForce
+from scbroker.server import counters
+from scbroker.server.broker import Broker
 from scbroker.server.containers.incoming import Incoming
-from scbroker.server.containers.stored_lists import StoredList
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows
-from scbroker.vocabulary import ContainerAccessLevel
+from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
+from scbroker.wire.containers import Disclosed, ListView
+
+_HOUR: Final = 3_600_000_000
+Users = Mapping[bytes, Row[Any]]
+"""Rows of users by fingerprint."""
 
 
 class KeysChangedError(Exception):
-    """The author's keys are others than those that their signature was verified with."""
+    """The author's key records changed since the signature was verified; `length` is their number now."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
         self.length = length
 
 
-Users = Mapping[bytes, Row[Any]]
+class StoredList(msgspec.Struct, array_like=True, frozen=True):
+    """An access list as the database keeps it: the hashes of all entries, and entries by position."""
+
+    hashes: bytes
+    entries: list[tuple[int, bytes, bytes]]
+    """(position, salt, entry), ascending."""
+
+    @classmethod
+    def whole(cls, hashes: bytes, salted: Iterable[SaltedEntry]) -> StoredList:
+        return cls(hashes, [(n, item.salt, item.entry) for n, item in enumerate(salted)])
+
+    @classmethod
+    def decode(cls, data: bytes) -> StoredList:
+        return msgspec.msgpack.decode(data, type=StoredList)
+
+    def encode(self) -> bytes:
+        return msgspec.msgpack.encode(self)
+
+    def verified(self) -> AccessList:
+        """Return the list; hashes and parses every entry."""
+        return AccessList.disclosed(
+            self.hashes,
+            [(position, SaltedEntry(salt, entry)) for position, salt, entry in self.entries],
+        )
+
+    def only(self, fingerprints: Collection[bytes]) -> StoredList:
+        """Return the list with the entries of these users alone."""
+        return StoredList(
+            self.hashes,
+            [item for item in self.entries if parse_entry(item[2]).fingerprint in fingerprints],
+        )
+
+    def view(self) -> ListView:
+        """Return the list as the broker serves it."""
+        disclosed = [Disclosed(position=n, salt=s, entry=entry) for n, s, entry in self.entries]
+        return ListView(entryHashes=self.hashes, disclosed=disclosed)
 
 
-def hold_all(connection: Connection, items: Iterable[Incoming]) -> Users:
-    """Everybody who stands in a new list of one of these records, and their author, held."""
-    names = {item.user.fingerprint for item in items}
-    for item in items:
-        names |= item.access.entries.keys() if item.access is not None else set()
+def lock_users(connection: Connection, items: Iterable[Incoming]) -> Users:
+    """Lock the author of these records and all users in their new lists, in one statement.
+
+    So their deletion, or a change of their keys, happens before or after this transaction. Members who are
+    in an old list alone need no lock: whatever deletes them waits for the lock of the container.
+    """
+    names: set[bytes] = {item.user.fingerprint for item in items}
+    names |= {name for item in items if item.access is not None for name in item.access.entries}
     return _rows(connection, sql.SHARE_USERS, names)
 
 
-def hold_users(
+def concerned_users(
     connection: Connection,
     incoming: Incoming,
     before: InForce | None,
     chain_length: int,
-    held: Users | None = None,
+    locked: Users,
 ) -> Users:
-    """Everybody whom the record concerns, by fingerprint; the author living, with these very keys.
+    """Return the author and all users in the old and the new list, as far as the broker knows them.
 
-    Author and newcomers are held: their deletion, or a change of keys, comes before or after this
-    record and not beside it. Whose deletion would touch this container waits for its row anyway. `held`
-    are those of a batch, who were held before.
+    Raises `KeysChangedError` unless the author still has this number of key records.
     """
-    old = before.access.entries.keys() if before else set()
-    new = incoming.access.entries.keys() if incoming.access is not None else set()
-    author = incoming.user.fingerprint
-    wanted = {author} | (new - old)
-    if held is not None:
-        found = {name: held[name] for name in wanted if name in held}
-    else:
-        found = _rows(connection, sql.SHARE_USERS, wanted)
-    if found[author].deleted:
-        raise NotAuthenticatedError("The account was deleted.")
-    if found[author].chain_length != chain_length:
-        raise KeysChangedError(found[author].chain_length)
-    if others := old - wanted:
-        found |= _rows(connection, sql.FIND_USERS, others)
-    return found
+    author = locked[incoming.user.fingerprint]
+    if author.deleted:
+        raise errors.NotAuthenticatedError("The account was deleted.")
+    if author.chain_length != chain_length:
+        raise KeysChangedError(author.chain_length)
+    named = {incoming.user.fingerprint, *(incoming.access.entries if incoming.access else ())}
+    users = {name: locked[name] for name in named if name in locked}
+    if before is not None and (others := before.access.entries.keys() - named):
+        users |= _rows(connection, sql.FIND_USERS, others)
+    return users
 
 
 def _rows(connection: Connection, statement: Any, names: Iterable[bytes]) -> dict[bytes, Row[Any]]:
-    """Rows by fingerprint. An id covers 122 bits of it: what a row has of the rest must agree."""
-    by_id = {user_id_of(fingerprint).bytes: fingerprint for fingerprint in names}
+    """Return rows by fingerprint. A user id covers 122 bits of it; the row's own must match the rest."""
+    by_id: dict[bytes, bytes] = {stored_user_id(fingerprint): fingerprint for fingerprint in names}
     rows = connection.execute(statement, {"ids": list(by_id)})
     return {by_id[row.id]: row for row in rows if row.fingerprint in (None, by_id[row.id])}
 
 
-def living(users: Users) -> set[bytes]:
-    return {fingerprint for fingerprint, user in users.items() if not user.deleted}
-
-
 def check_recipients(access: AccessList, before: InForce | None, users: Users) -> None:
-    """Every user is known, living unless in the list already, and named with their latest key."""
+    """Raise unless every user of a new list is known, has their latest key in it, and is not deleted.
+
+    A deleted user who is in the old list may stay in the new one.
+    """
     known_before = before.access.entries if before else {}
     for fingerprint, entry in access.entries.items():
-        user = users.get(fingerprint)
+        user, user_id = users.get(fingerprint), user_id_of(fingerprint)
         if user is None:
-            raise NotFoundError(f"The broker knows no user {user_id_of(fingerprint)}.")
+            raise errors.NotFoundError(f"The broker knows no user {user_id}.")
         if user.deleted and fingerprint not in known_before:
-            raise NotFoundError(f"User {user_id_of(fingerprint)} was deleted: give them no access.")
+            raise errors.NotFoundError(f"User {user_id} was deleted: give them no access.")
         if user.deleted:
             continue
         if entry.wrapHash is None and entry.allows(ContainerAccessLevel.Decrypt):
-            raise RejectedError(f"User {user_id_of(fingerprint)} may decrypt and gets no wrap.")
+            raise errors.RejectedError(f"User {user_id} may decrypt, but the entry has no wrap.")
         if entry.keyIndex != user.encryption_index:
-            raise StaleKeysError(f"User {user_id_of(fingerprint)} has newer keys: read them again.")
+            raise errors.StaleKeysError(f"User {user_id} has newer keys: read them again.")
 
 
 def store_access(
-    connection: Connection,
-    incoming: Incoming,
-    access: AccessList,
-    users: Users,
-    moment: int,
-    new: NewRows,
+    connection: Connection, incoming: Incoming, users: Users, moment: int, new: NewRows
 ) -> None:
-    """The list as it was sent, for judging; a row of each living member, for serving.
+    """Add the new list, which readers judge by, and a row for each member who is not deleted.
 
-    Whose time was over before `moment`, by a writer's slow clock, was told of it already.
+    A member whose entry has expired at `moment` already has the event of it, if another broker's clock is
+    ahead of this one.
     """
+    access, sent = incoming.access, incoming.message.accessList
+    if access is None or sent is None:
+        return
     container_id = incoming.container_id
-    sent = incoming.message.accessList or []
-    stored = StoredList.whole([SaltedEntry(item.salt, item.entry) for item in sent])
-    new.add(
-        sql.ADD_LIST,
-        [
-            {
-                "container_id": container_id,
-                "access_version": incoming.known.record.version,
-                "entries": stored.encode(),
-            }
-        ],
-    )
+    stored = StoredList.whole(access.entryHashes, (item.salted for item in sent))
+    row = {
+        "container_id": container_id,
+        "access_version": incoming.known.record.version,
+        "entries": stored.encode(),
+    }
+    new.add(sql.ADD_LIST, [row])
     if not incoming.is_first:
         connection.execute(sql.DROP_MEMBERS, {"container": container_id})
     rows = [
         {
             "container_id": container_id,
-            "user_id": user_id_of(fingerprint).bytes,
+            "user_id": stored_user_id(fingerprint),
             "permissions": entry.permissions,
             "expires_at": entry.expiresAt,
             "wrap": item.wrap,
@@ -145,11 +172,33 @@ def store_access(
     new.add(sql.ADD_MEMBERS, rows)
 
 
-def release_keys(connection: Connection, authors: Sequence[bytes]) -> None:
-    """Make the deleted among these users pending: a container needs their keys no longer.
+def count_grants(
+    connection: Connection, broker: Broker, author: UserId, new: NewRows, moment: int
+) -> None:
+    """Count the users who get access by these rows and had none; a refused request counts nothing.
 
-    All are locked until the transaction removes their rows of `authors`. Otherwise one who is deleted
-    meanwhile could still find a row and keep the keys for ever.
+    Each of them gets an event, so that an unlimited author could fill other users' logs. Raises
+    `ThrottledError` above the limit of an hour, and `TooLargeError` if one request alone exceeds it.
+    """
+    events = new.of(sql.ADD_EVENTS)
+    added = [row["user_id"] for row in events if row["event_type"] == ContainerEventType.Added]
+    more, limit = sum(user_id != author for user_id in added), broker.settings.max_new_grants
+    if not more:
+        return
+    if more > limit:
+        raise errors.TooLargeError(
+            f"This broker lets a user give access to at most {limit} others in an hour."
+        )
+    what = f"You gave access to more than {limit} users in an hour"
+    bucket = broker.keyed("grants", author)
+    counters.count(connection, bucket, limit, _HOUR, moment, more=more, what=what)
+
+
+def release_keys(connection: Connection, authors: Sequence[bytes]) -> None:
+    """Mark the deleted users among these as pending deletion: a container no longer needs their keys.
+
+    All are locked until the transaction removes their rows of `authors`. Otherwise the purge of a user who
+    is deleted meanwhile could still find such a row, and keep the keys for ever.
     """
     for user in connection.execute(sql.SHARE_USERS, {"ids": authors}).all():
         if user.deleted:

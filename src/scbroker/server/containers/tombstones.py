@@ -9,16 +9,15 @@ Until then `views` serves no more than what stays.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
 from scbroker.records.container_record import ContainerRecord, bare_body, parse_bare
-from scbroker.records.ids import user_id_of
-from scbroker.server.broker import Broker, now
+from scbroker.records.ids import ContainerId, stored_user_id
+from scbroker.server.broker import Broker
 from scbroker.server.containers import members
-from scbroker.server.containers.stored_lists import StoredList
 from scbroker.server.events.log import event_of
 from scbroker.server.storage import statements as sql
 from scbroker.wire.events import details_hash
@@ -26,25 +25,30 @@ from scbroker.wire.events import details_hash
 _RECORDS: Final = 500
 _EVENTS: Final = 500
 _ACCESSES: Final = 2_000
-_CONTAINERS: Final = 100
+_PENDING: Final = 100
 _SECONDS: Final = 10.0
+Purge = Callable[[Connection, Any], bool]
+"""Deletes some rows of what has this id, and returns whether there may be more."""
 
 
-def empty(connection: Connection, tombstone: ContainerRecord) -> None:
-    """Remove what is few, and note the container for the purge. The container's row must be locked.
+def empty(connection: Connection, tombstone: ContainerRecord, moment: int) -> None:
+    """Remove the few rows at once, and mark the container to be purged. Its row must be locked.
 
     Only the members' ids stay: the broker serves the tombstone to these users.
     """
     at = {"container": tombstone.containerId}
     connection.execute(sql.SET_CONTAINER, {**at, "type": None, "type_salt": None})
-    connection.execute(sql.DROP_EXPIRED_MEMBERS, {**at, "now": now()})
+    connection.execute(sql.DROP_EXPIRED_MEMBERS, {**at, "now": moment})
     connection.execute(sql.EMPTY_MEMBERS, at)
     connection.execute(sql.DROP_CONTAINER_PARTS, at)
-    add_purge(connection, tombstone.containerId, tombstone.version, tombstone.time)
+    container_id = ContainerId(tombstone.containerId)
+    add_purge(connection, container_id, tombstone.version, tombstone.time)
 
 
-def add_purge(connection: Connection, container_id: bytes, version: int, deleted_at: int) -> None:
-    """Note a container for the purge. `version` is the tombstone's, or 0 if the records are gone as well."""
+def add_purge(
+    connection: Connection, container_id: ContainerId, version: int, deleted_at: int
+) -> None:
+    """Mark a container to be purged; `version` is the tombstone's, or 0 if the records are deleted too."""
     purge = {
         "container_id": container_id,
         "version": version,
@@ -55,66 +59,87 @@ def add_purge(connection: Connection, container_id: bytes, version: int, deleted
     connection.execute(sql.ADD_PURGE, purge)
 
 
-async def purge_at_once(broker: Broker, containers: Iterable[bytes]) -> None:
-    """Purge these containers for some seconds. The background purges what is left then."""
+async def purge_at_once(broker: Broker, containers: Iterable[ContainerId]) -> None:
+    """Purge these containers for some seconds; the background purges what is left."""
     deadline = time.monotonic() + _SECONDS
     for container_id in containers:
-        while time.monotonic() < deadline and await _purge(broker, container_id):
+        while time.monotonic() < deadline and await purge_one(broker, purge_some, container_id):
             pass
 
 
 async def purge_next(broker: Broker) -> bool:
     """Purge some of any deleted container; return whether there may be more."""
-    found = await _waiting(broker, b"")
+    found = await _pending(broker, sql.PURGES, b"")
     if not found:
         return False
-    await _purge(broker, found[0])
+    await purge_one(broker, purge_some, found[0])
     return True
 
 
 async def finish(broker: Broker) -> int:
     """Purge what is left of all deleted containers; return how many there were."""
+    return await purge_all(broker, sql.PURGES, purge_some)
+
+
+async def purge_all(broker: Broker, pending: Any, purge: Purge) -> int:
+    """Purge everything whose id the statement `pending` finds; return how many ids it found."""
     last, count = b"", 0
-    while found := await _waiting(broker, last):
-        for container_id in found:
-            while await _purge(broker, container_id):
+    while found := await _pending(broker, pending, last):
+        for each in found:
+            while await purge_one(broker, purge, each):
                 pass
         last, count = found[-1], count + len(found)
     return count
 
 
-async def _waiting(broker: Broker, last: bytes) -> list[bytes]:
-    values = {"last": last, "count": _CONTAINERS}
-    return await broker.database.query(lambda c: list(c.execute(sql.PURGES, values).scalars()))
+async def purge_one(broker: Broker, purge: Purge, pending_id: bytes) -> bool:
+    """Run one short transaction of a purge; return whether there may be more."""
+    return await broker.database.write(lambda c: purge(c, pending_id))
 
 
-async def _purge(broker: Broker, container_id: bytes) -> bool:
-    return await broker.database.write(lambda c: purge_some(c, container_id))
+async def _pending(broker: Broker, pending: Any, last: bytes) -> Sequence[bytes]:
+    values = {"last": last, "count": _PENDING}
+    return await broker.database.query(lambda c: c.execute(pending, values).scalars().all())
 
 
-def purge_some(connection: Connection, container_id: bytes) -> bool:
-    """Remove some of what does not stay; return whether there may be more.
+def delete_some(
+    connection: Connection, find: Any, delete: Any, owner: dict[str, Any], column: str, count: int
+) -> bool:
+    """Delete rows that a statement finds by their owner, one by one; return whether there may be more.
 
-    Lock order, as in every writer: container, user, event log. The container's lock keeps out
-    `events.tell_of_access` and the deletion of the last member. The latter removes the container's records
-    and its row; its events are still to be emptied then, so the purge depends on its own row alone.
+    `column` is the parameter of `delete` that takes what `find` returns. A single DELETE of many rows would
+    scan all rows of the owner.
+    """
+    found = connection.execute(find, {**owner, "count": count}).scalars().all()
+    if found:
+        connection.execute(delete, [{**owner, column: each} for each in found])
+    return len(found) == count
+
+
+def purge_some(connection: Connection, container_id: ContainerId) -> bool:
+    """Remove some rows; return whether there may be more.
+
+    Lock order, as in every writer: container, user, event log. While the container is locked, no event of a
+    fetch is recorded, and its last member is not deleted. The deletion of the last member removes records
+    and container but not the events, so the purge relies on its own row alone.
     """
     sql.one(connection, sql.LOCK_CONTAINER, id=container_id)
     purge = sql.one(connection, sql.LOCK_PURGE, container=container_id)
     if purge is None:
         return False
-    if (
-        _purge_records(connection, purge)
-        or _purge_accesses(connection, container_id)
-        or _purge_events(connection, purge)
-    ):
+    if _purge_records(connection, purge):
+        return True
+    owner = {"container": container_id}
+    if delete_some(connection, sql.ACCESSES_TO, sql.DROP_ACCESS, owner, "user", _ACCESSES):
+        return True
+    if _purge_events(connection, purge):
         return True
     connection.execute(sql.DROP_PURGE, {"container": container_id})
     return False
 
 
 def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
-    """Drop records that do not govern, parts of those that do, and other entries than the authors'."""
+    """Delete records that do not govern, the parts of the others, and all entries but the authors'."""
     at = {"container": purge.container_id}
     some = {"from": purge.past_version + 1, "to": purge.version, "count": _RECORDS}
     rows = connection.execute(sql.BODIES, {**at, **some}).all()
@@ -133,13 +158,13 @@ def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
             _keep_entries(connection, {**at, "number": row.version}, authors)
     last = rows[-1].version
     if last == purge.version - 1:
-        _forget_authors(connection, purge.container_id, authors)
+        _release_authors(connection, purge.container_id, authors)
     connection.execute(sql.SET_PURGE, {**at, "past_version": last})
     return True
 
 
 def _authors(connection: Connection, purge: Row[Any]) -> set[bytes]:
-    """Return the users whose rights a reader looks up in a list to verify the tombstone."""
+    """Return the users whose entries a reader needs to verify the tombstone."""
     at = {"container": purge.container_id, "number": purge.version}
     found = {parse_bare(sql.the(connection, sql.FIND_RECORD, **at).body).author}
     for row in sql.governing(connection, purge.container_id, 1, purge.version):
@@ -147,10 +172,10 @@ def _authors(connection: Connection, purge: Row[Any]) -> set[bytes]:
     return found
 
 
-def _forget_authors(connection: Connection, container_id: bytes, kept: set[bytes]) -> None:
-    """Drop the authors who signed none of the records that stay: no record here needs their keys."""
+def _release_authors(connection: Connection, container_id: ContainerId, kept: set[bytes]) -> None:
+    """Delete the rows of authors who signed no remaining record: the container needs their keys no longer."""
     signed = connection.execute(sql.AUTHORS_IN, {"some": [container_id]}).scalars()
-    gone = sorted(set(signed) - {user_id_of(author).bytes for author in kept})
+    gone = sorted(set(signed) - {stored_user_id(author) for author in kept})
     if gone:
         members.release_keys(connection, gone)
         rows = [{"container": container_id, "user": user} for user in gone]
@@ -158,26 +183,16 @@ def _forget_authors(connection: Connection, container_id: bytes, kept: set[bytes
 
 
 def _keep_entries(connection: Connection, at: dict[str, Any], authors: set[bytes]) -> None:
-    stored = StoredList.decode(sql.the(connection, sql.FIND_LIST, **at).entries)
+    stored = members.StoredList.decode(sql.the(connection, sql.FIND_LIST, **at).entries)
     connection.execute(sql.SET_LIST, {**at, "entries": stored.only(authors).encode()})
 
 
-def _purge_accesses(connection: Connection, container_id: bytes) -> bool:
-    values = {"container": container_id, "count": _ACCESSES}
-    found = connection.execute(sql.ACCESSES_TO, values).scalars().all()
-    if found:
-        connection.execute(
-            sql.DROP_ACCESS, [{"user": user, "container": container_id} for user in found]
-        )
-    return len(found) == _ACCESSES
-
-
 def _purge_events(connection: Connection, purge: Row[Any]) -> bool:
-    """Empty the container's events in one user's log, but for the deletion's own.
+    """Empty the container's events in one user's log, except for the event of the deletion.
 
-    Their ids stay, so that the log has no gap, and so does the hash of what they said, for its digest. A
-    version of 0 marks them as emptied. The log is locked: numbering and retention update the same rows in
-    an order of their own, and PostgreSQL would end one of two as a deadlock.
+    Their ids stay, so that the log has no gap, and the hash of their details stays for its digest. Version 0
+    marks them as emptied. The log is locked first: numbering and retention update the same rows in another
+    order, and PostgreSQL would abort one of two such transactions as a deadlock.
     """
     at = {"container": purge.container_id}
     last = {**at, "last": purge.past_user}

@@ -1,8 +1,8 @@
-"""The event log: one row for each user that an event concerns, numbered when its user looks.
+"""Record events in the users' logs, and list them. Spec: docs/spec/protocol.md, section 5.
 
-Writers insert rows without a number. `list_events` locks only the reader's own counter, numbers
-what is visible, commits, then pages: ids are gapless, and an event that commits later never gets a
-smaller id than one already listed. Spec: docs/spec/protocol.md, section 5.
+An event is one row for each user whom it concerns. Writers insert rows without a number. `list_events` locks
+the log of its user, numbers the rows that are visible, commits, and then reads a page: so ids have no gap,
+and an event that commits later never gets a smaller id than one that was listed.
 """
 
 from __future__ import annotations
@@ -17,135 +17,160 @@ import structlog
 from sqlalchemy import Connection, Row
 
 from scbroker.errors import NotAuthenticatedError, OverloadedError
-from scbroker.records.access_list import Entry
-from scbroker.records.container_record import ContainerRecord
-from scbroker.records.ids import user_id_of
-from scbroker.records.judge import InForce
+from scbroker.records.access_list import AccessList, Entry
+from scbroker.records.container_record import ContainerRecord, Part
+from scbroker.records.ids import ContainerId, UserId, stored_user_id
 from scbroker.server.broker import Access, Broker, Call, now
-from scbroker.server.containers.incoming import Incoming
 from scbroker.server.events.pages import events_page
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows, is_of_database
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
-from scbroker.wire.events import NO_EVENTS, Change, Event, EventQuery, Events
+from scbroker.wire.events import NO_EVENTS, Event, EventQuery, Events
+from scbroker.wire.events import Change as ChangeName
 
 _log: Final = structlog.get_logger("scbroker.server")
-_CHANGES: Final[tuple[Change, ...]] = ("header", "content", "access", "type")
+_CHANGES: Final[tuple[ChangeName, ...]] = ("header", "content", "access", "type")
 _ACCESS: Final = 1 << _CHANGES.index("access")
 _TYPE: Final = 1 << _CHANGES.index("type")
 _NUMBERED_AT_ONCE: Final = 10_000
 _EXPIRIES_AT_ONCE: Final = 500
 _ACCESS_INTERVAL: Final = 3_600_000_000
-_NOTED: Final = 100_000  # about 0.2 kB each
-_TOLD_AT_ONCE: Final = 256
-Noted = tuple[Access, str]
+_MAX_WAITING: Final = 100_000
+"""Fetches that wait for `record_accesses`, of about 0.2 kB each; further ones are not recorded."""
+_ACCESSES_AT_ONCE: Final = 256
+Fetch = tuple[Access, str]
 
 
-@dataclass(frozen=True, slots=True)
-class News:
-    """A record that is being stored, and what was before it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A record that is being stored, and the state before it."""
 
-    incoming: Incoming
-    before: InForce | None
-    after: InForce
+    record: ContainerRecord
     parent: ContainerRecord | None
+    before: AccessList | None
+    after: AccessList
     type_before: str | None
     type_now: str | None
+    author: UserId
+    application: str
 
 
-def tell_of_record(new_rows: NewRows, news: News, *, living: set[bytes], moment: int) -> None:
-    """Adds what a record means to each of the users that it concerns.
+def record_change(new: NewRows, change: Change, living: set[bytes], moment: int) -> None:
+    """Add an event for each of the `living` users to whom the change is visible.
 
-    Whose time was over at `moment` is out, in the list before as in the new one.
+    An entry that has expired at `moment` gives no access, in the old list as in the new one.
     """
-    record = news.incoming.known.record
-    old = news.before.access.unexpired(moment) if news.before else {}
-    new = {} if record.tombstone else news.after.access.unexpired(moment)
-    changes = _changes(news)
+    record = change.record
+    old = change.before.unexpired(moment) if change.before else {}
+    present = {} if record.tombstone else change.after.unexpired(moment)
+    changes = _changes(change)
     rows = []
-    for fingerprint in sorted((old.keys() | new.keys()) & living):
-        was, entry = old.get(fingerprint), new.get(fingerprint)
-        kind, seen = ContainerEventType.Updated, 0
+    for fingerprint in sorted((old.keys() | present.keys()) & living):
+        was, entry = old.get(fingerprint), present.get(fingerprint)
+        kind, visible = ContainerEventType.Updated, 0
         if entry is None:
             kind = ContainerEventType.Deleted
         elif was is None:
             kind = ContainerEventType.Added
         else:
-            seen = _visible(changes, was, entry)
-            if not seen:
+            visible = _visible(changes, was, entry)
+            if not visible:
                 continue
-        # Whoever is out is told of the type that they could see.
-        text = news.type_before if entry is None else news.type_now
-        saw_type = was is not None and was.allows(ContainerAccessLevel.ViewType)
-        previous = news.type_before if seen & _TYPE and saw_type else None
-        row = _row(news.incoming, kind, fingerprint, entry or was, text)
-        rows.append({**row, "changes": seen, "previous_type": previous})
-    new_rows.add(sql.ADD_EVENTS, rows)
+        # A user who lost access gets the type that they could see before.
+        text = change.type_before if entry is None else change.type_now
+        rows.append(
+            _event(
+                stored_user_id(fingerprint), kind, ContainerId(record.containerId),
+                text if _sees_type(entry or was) else None,
+                date=moment, version=record.version, related_user_id=change.author,
+                application=change.application, changes=visible,
+                previous_type=change.type_before if visible & _TYPE and _sees_type(was) else None,
+            )
+        )  # fmt: skip
+    new.add(sql.ADD_EVENTS, rows)
 
 
-def tell_of_expiry(connection: Connection, containers: Sequence[Row[Any]], moment: int) -> None:
-    """Tells the members whose time is over and who were not told yet, in the order of their expiry.
+def record_expiry(connection: Connection, containers: Sequence[Row[Any]], moment: int) -> None:
+    """Add an event for each member whose access has expired and who has none yet, in order of expiry.
 
-    Under the locks of the containers' rows, and ahead of whatever happens to them next.
+    The containers' rows must be locked, and later events of these containers must not be inserted yet.
     """
     found = {container.id: container for container in containers}
     claimed = connection.execute(sql.CLAIM_EXPIRED, {"some": list(found), "now": moment}).all()
-    rows = [
-        _expiry(member, found[member.container_id])
-        for member in sorted(claimed, key=lambda member: int(member.expires_at))
-        if not found[member.container_id].deleted  # of a deletion they were told
-    ]
+    rows = []
+    for member in sorted(claimed, key=lambda member: int(member.expires_at)):
+        container = found[member.container_id]
+        if not container.deleted:  # else they have the event of its deletion
+            kind, text = ContainerEventType.Deleted, _type_for(member, container)
+            rows.append(
+                _event(member.user_id, kind, container.id, text,
+                       date=member.expires_at, version=container.version)
+            )  # fmt: skip
     if rows:
         connection.execute(sql.ADD_EVENTS, rows)
 
 
-def tell_user_of_expiry(connection: Connection, user_id: bytes) -> bool:
-    """The same wherever a user's time is over, before they look; gives whether there may be more."""
-    values = {"user": user_id, "now": now(), "count": _EXPIRIES_AT_ONCE}
-    found = connection.execute(sql.EXPIRED_OF_USER, values).scalars().all()
-    tell_of_expiry_in(connection, found)
-    return len(found) == _EXPIRIES_AT_ONCE
-
-
-def tell_of_expiry_in(connection: Connection, containers: Collection[bytes]) -> None:
-    """The same for these containers, once nobody is writing to them."""
+def record_expiry_in(
+    connection: Connection, containers: Collection[ContainerId], moment: int
+) -> None:
+    """Lock these containers, and record the expiry of their members' access."""
     if containers:
         some = {"some": sorted(containers)}
-        tell_of_expiry(connection, connection.execute(sql.SHARE_CONTAINERS, some).all(), now())
+        record_expiry(connection, connection.execute(sql.SHARE_CONTAINERS, some).all(), moment)
 
 
-def _expiry(member: Row[Any], container: Row[Any]) -> dict[str, Any]:
-    sees_type = member.permissions & ContainerAccessLevel.ViewType
+def _event(
+    user_id: UserId,
+    kind: ContainerEventType,
+    container_id: ContainerId,
+    container_type: str | None,
+    *,
+    date: int,
+    version: int,
+    related_user_id: UserId | None = None,
+    application: str = "",
+    changes: int = 0,
+    previous_type: str | None = None,
+) -> dict[str, Any]:
     return {
-        "user_id": member.user_id,
-        "event_type": ContainerEventType.Deleted.value,
-        "container_id": container.id,
-        "container_type": container.type if sees_type else None,
-        "date": member.expires_at,
-        "version": container.version,
-        "related_user_id": None,
-        "application": "",
-        "changes": 0,
+        "user_id": user_id,
+        "event_type": kind.value,
+        "container_id": container_id,
+        "container_type": container_type,
+        "date": date,
+        "version": version,
+        "related_user_id": related_user_id,
+        "application": application,
+        "changes": changes,
+        "previous_type": previous_type,
     }
 
 
-def _changes(news: News) -> int:
-    record, parent = news.incoming.known.record, news.parent
+def _sees_type(entry: Entry | None) -> bool:
+    return entry is not None and entry.allows(ContainerAccessLevel.ViewType)
+
+
+def _type_for(member: Row[Any], container: Row[Any]) -> str | None:
+    return container.type if member.permissions & ContainerAccessLevel.ViewType else None
+
+
+def _changes(change: Change) -> int:
+    record, parent = change.record, change.parent
     changed = {
         "header": parent is not None and _part_id(record.header) != _part_id(parent.header),
         "content": parent is not None and _part_id(record.content) != _part_id(parent.content),
         "access": record.changes_access,
-        "type": parent is not None and news.type_now != news.type_before,
+        "type": parent is not None and change.type_now != change.type_before,
     }
     return sum(1 << bit for bit, name in enumerate(_CHANGES) if changed[name])
 
 
-def _part_id(part: Any) -> bytes | None:
+def _part_id(part: Part | None) -> bytes | None:
     return None if part is None else part.partId
 
 
 def _visible(changes: int, was: Entry, entry: Entry) -> int:
-    """The changes that a user may know of: one's own access always, others' with ViewAccess."""
+    """Return the changes that a user may know of: their own access always, others' with ViewAccess."""
     own = (was.permissions, was.expiresAt) != (entry.permissions, entry.expiresAt)
     if not own and not entry.allows(ContainerAccessLevel.ViewAccess):
         changes &= ~_ACCESS
@@ -154,177 +179,161 @@ def _visible(changes: int, was: Entry, entry: Entry) -> int:
     return changes
 
 
-def _row(
-    incoming: Incoming,
-    kind: ContainerEventType,
-    fingerprint: bytes,
-    entry: Entry | None,
-    type_now: str | None,
-) -> dict[str, object]:
-    sees_type = entry is not None and entry.allows(ContainerAccessLevel.ViewType)
-    return {
-        "user_id": user_id_of(fingerprint).bytes,
-        "event_type": kind.value,
-        "container_id": incoming.container_id,
-        "container_type": type_now if sees_type else None,
-        "date": now(),
-        "version": incoming.known.record.version,
-        "related_user_id": incoming.user.id,
-        "application": incoming.application,
-    }
+def note_access(broker: Broker, call: Call, container_id: ContainerId) -> None:
+    """Remember a fetch for `record_accesses`, so that no read waits for a write."""
+    if len(broker.accesses) < _MAX_WAITING:
+        broker.accesses[(container_id, call.session.id)] = call.application
 
 
-def tell_of_access(
-    connection: Connection, container: Row[Any], reader_id: bytes, application: str
+async def record_accesses(broker: Broker) -> None:
+    """Record the remembered fetches, some in one transaction, so that other writers get their turn.
+
+    Fetches that cannot be written, because the process stops or the database is not available, wait for the
+    next call. A fetch that was written in spite of an error is not recorded twice: see `_is_due`.
+    """
+    waiting, broker.accesses = broker.accesses, {}
+    try:
+        while waiting:
+            some = sorted(islice(waiting.items(), _ACCESSES_AT_ONCE))
+            try:
+                await _record(broker, some)
+            except OverloadedError:
+                raise
+            except Exception:
+                # A fetch that cannot be written must not keep back the others.
+                await _record_each(broker, waiting, some)
+            else:
+                for access, _ in some:
+                    del waiting[access]
+    finally:
+        kept = {**waiting, **broker.accesses}
+        broker.accesses = dict(islice(kept.items(), _MAX_WAITING))
+
+
+async def _record_each(broker: Broker, waiting: dict[Access, str], some: list[Fetch]) -> None:
+    """Record fetches one by one. One at which the database fails is put at the end, others are dropped."""
+    failed: Exception | None = None
+    for access, application in some:
+        try:
+            await _record(broker, [(access, application)])
+        except OverloadedError:
+            raise
+        except Exception as error:
+            if is_of_database(error):
+                failed, waiting[access] = error, waiting.pop(access)
+                continue
+            _log.warning("a fetch was not recorded", error=repr(error))
+        del waiting[access]
+    if failed is not None:
+        raise failed
+
+
+async def _record(broker: Broker, some: list[Fetch]) -> None:
+    def write(connection: Connection) -> None:
+        fetched = {"some": sorted({container_id for (container_id, _), _ in some})}
+        locked = {row.id: row for row in connection.execute(sql.SHARE_CONTAINERS, fetched)}
+        moment = now()
+        for (container_id, reader_id), application in some:
+            if container_id in locked:
+                container = locked[container_id]
+                record_access(connection, container, reader_id, application, moment)
+
+    await broker.database.write(write)
+
+
+def record_access(
+    connection: Connection, container: Row[Any], reader_id: UserId, application: str, moment: int
 ) -> None:
-    """Record in the logs of those who asked for it that somebody else fetched header or content.
+    """Add an event for each member with ReceiveAccessEvents: another user fetched header or content.
 
     The container's row must be locked: an event written after the container's purge would never be emptied.
     """
     if container.deleted:
         return
-    told = [
+    receivers = [
         member
         for member in connection.execute(sql.MEMBERS, {"container": container.id})
         if member.permissions & ContainerAccessLevel.ReceiveAccessEvents
         and member.user_id != reader_id
-        and (member.expires_at is None or member.expires_at > now())
+        and (member.expires_at is None or member.expires_at > moment)
     ]
-    if not told:
+    if not receivers:
         return
-    # Held, so that nothing is written of a user who is deleted meanwhile.
-    users = [reader_id, *(member.user_id for member in told)]
+    # Locked, so that no event names a user who is deleted meanwhile.
+    users = [reader_id, *(member.user_id for member in receivers)]
     found = connection.execute(sql.SHARE_USERS, {"ids": users})
     living = {user.id for user in found if not user.deleted}
-    if reader_id not in living or not _is_due(connection, container.id, reader_id):
+    if reader_id not in living or not _is_due(connection, container.id, reader_id, moment):
         return
+    kind = ContainerEventType.Accessed
     rows = [
-        {
-            "user_id": member.user_id,
-            "event_type": ContainerEventType.Accessed.value,
-            "container_id": container.id,
-            "container_type": container.type
-            if member.permissions & ContainerAccessLevel.ViewType
-            else None,
-            "date": now(),
-            "version": container.version,
-            "related_user_id": reader_id,
-            "application": application,
-            "changes": 0,
-        }
-        for member in told
+        _event(member.user_id, kind, container.id, _type_for(member, container),
+               date=moment, version=container.version, related_user_id=reader_id,
+               application=application)
+        for member in receivers
         if member.user_id in living
-    ]
+    ]  # fmt: skip
     if rows:
         connection.execute(sql.ADD_EVENTS, rows)
 
 
-def _is_due(connection: Connection, container_id: bytes, reader_id: bytes) -> bool:
-    """Whether a fetch is told of: at most one an hour for a reader and container."""
+def _is_due(
+    connection: Connection, container_id: ContainerId, reader_id: UserId, moment: int
+) -> bool:
+    """Return whether to record a fetch: at most one an hour for each reader and container."""
     values = {"container": container_id, "user": reader_id}
     found = sql.one(connection, sql.FIND_ACCESS, **values)
     if found is None:
-        row = {"container_id": container_id, "user_id": reader_id, "told_at": now()}
+        row = {"container_id": container_id, "user_id": reader_id, "told_at": moment}
         connection.execute(sql.ADD_ACCESS, row)
         return True
-    if found.told_at > now() - _ACCESS_INTERVAL:
+    if found.told_at > moment - _ACCESS_INTERVAL:
         return False
-    connection.execute(sql.SET_ACCESS, {**values, "told_at": now()})
+    connection.execute(sql.SET_ACCESS, {**values, "told_at": moment})
     return True
 
 
-def note_access(broker: Broker, call: Call, container_id: bytes) -> None:
-    """Remembers a fetch; `tell_accesses` writes it soon, so that no read waits for a write."""
-    if len(broker.accesses) < _NOTED:
-        broker.accesses[(container_id, call.session.id)] = call.application
-
-
-async def tell_accesses(broker: Broker) -> None:
-    """Writes the fetches noted since the last time, some in one transaction: others write as well.
-
-    What could not be written, since the broker ends or the database is away, stays noted for the next time;
-    what was written after all is not told again.
-    """
-    noted, broker.accesses = broker.accesses, {}
-    try:
-        while noted:
-            await _tell_some(broker, noted)
-    finally:
-        kept = {**noted, **broker.accesses}
-        broker.accesses = dict(islice(kept.items(), _NOTED))
-
-
-async def _tell_some(broker: Broker, noted: dict[Access, str]) -> None:
-    """Writes some of them, and takes out what is done."""
-    some = sorted(islice(noted.items(), _TOLD_AT_ONCE))
-    try:
-        await _tell(broker, some)
-    except OverloadedError:
-        raise
-    except Exception:
-        # One that cannot be written must not take the others with it.
-        await _tell_each(broker, noted, some)
-    else:
-        for access, _ in some:
-            del noted[access]
-
-
-async def _tell_each(broker: Broker, noted: dict[Access, str], some: list[Noted]) -> None:
-    """The same one by one. What fails with the database goes behind all others, any other is given up."""
-    failed: Exception | None = None
-    for access, application in some:
-        try:
-            await _tell(broker, [(access, application)])
-        except OverloadedError:
-            raise
-        except Exception as error:
-            if is_of_database(error):
-                failed, noted[access] = error, noted.pop(access)
-                continue
-            _log.warning("a fetch was not told of", error=repr(error))
-        del noted[access]
-    if failed is not None:
-        raise failed
-
-
-async def _tell(broker: Broker, some: list[Noted]) -> None:
-    def write(connection: Connection) -> None:
-        fetched = {"some": sorted({container_id for (container_id, _), _ in some})}
-        locked = {row.id: row for row in connection.execute(sql.SHARE_CONTAINERS, fetched)}
-        for (container_id, reader_id), application in some:
-            if container_id in locked:
-                tell_of_access(connection, locked[container_id], reader_id, application)
-
-    await broker.database.write(write)
-
-
-async def list_events(broker: Broker, call: Call, message: None) -> Events:
-    """A page of the user's own log. Numbering comes first, in a transaction of its own."""
-    del message
+async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events:
+    """Return a page of the user's own log. Events are numbered first, in a transaction of their own."""
     user_id = call.session.id
-    query = call.query_as(EventQuery)
-    await number(broker, user_id)
-    return await broker.database.read(lambda c: _page(c, user_id, query), large=True)
+    await number(broker, user_id, call.now)
+
+    def read(connection: Connection) -> Events:
+        ends = sql.the(connection, sql.ENDS_OF_LOG, user=user_id)
+        if ends.deleted:  # after the session was found
+            raise NotAuthenticatedError("The account was deleted.")
+        rows = connection.execute(*events_page(user_id, query))
+        return Events(
+            events=[event_of(row) for row in rows],
+            firstId=ends.first_event,
+            lastId=ends.last_event,
+            droppedDigest=ends.dropped_digest or NO_EVENTS,
+        )
+
+    return await broker.database.read(read, large=True)
 
 
-async def number(broker: Broker, user_id: bytes) -> None:
-    """Gives a number to each event of a user's that is visible and has none."""
-    more = await broker.database.query(lambda c: _has_news(c, user_id))
+async def number(broker: Broker, user_id: UserId, moment: int) -> None:
+    """Number the user's events that are visible and have no number, after recording expired access."""
+    more = await broker.database.query(lambda c: _has_unnumbered(c, user_id, moment))
     while more:
-        more = await broker.database.write(lambda c: _number(c, user_id))
+        more = await broker.database.write(lambda c: _number_some(c, user_id, moment))
 
 
-def _has_news(connection: Connection, user_id: bytes) -> bool:
-    unnumbered = {"user": user_id, "count": 1}
-    if connection.execute(sql.UNNUMBERED, unnumbered).first() is not None:
-        return True
-    expired = {"user": user_id, "now": now(), "count": 1}
-    return connection.execute(sql.EXPIRED_OF_USER, expired).first() is not None
+def _has_unnumbered(connection: Connection, user_id: UserId, moment: int) -> bool:
+    values = {"user": user_id, "now": moment, "count": 1}
+    return any(
+        connection.execute(statement, values).first() is not None
+        for statement in (sql.UNNUMBERED, sql.EXPIRED_OF_USER)
+    )
 
 
-def _number(connection: Connection, user_id: bytes) -> bool:
-    """Numbers what is visible, in order of arrival; gives whether there may be more."""
-    if tell_user_of_expiry(connection, user_id):
+def _number_some(connection: Connection, user_id: UserId, moment: int) -> bool:
+    """Number events in the order in which they were inserted; return whether there may be more."""
+    values = {"user": user_id, "now": moment, "count": _EXPIRIES_AT_ONCE}
+    expired = connection.execute(sql.EXPIRED_OF_USER, values).scalars().all()
+    record_expiry_in(connection, expired, moment)
+    if len(expired) == _EXPIRIES_AT_ONCE:
         return True
     last = sql.the(connection, sql.LOCK_LOG, user=user_id).last_event
     found = connection.execute(sql.UNNUMBERED, {"user": user_id, "count": _NUMBERED_AT_ONCE})
@@ -336,18 +345,6 @@ def _number(connection: Connection, user_id: bytes) -> bool:
         connection.execute(sql.NUMBER_EVENT, numbered)
         connection.execute(sql.SET_USER, {"user": user_id, "last_event": last + len(numbered)})
     return len(numbered) == _NUMBERED_AT_ONCE
-
-
-def _page(connection: Connection, user_id: bytes, query: EventQuery) -> Events:
-    log = sql.the(connection, sql.ENDS_OF_LOG, user=user_id)
-    if log.deleted:  # since the session was found
-        raise NotAuthenticatedError("The account was deleted.")
-    return Events(
-        events=[event_of(row) for row in connection.execute(*events_page(user_id, query))],
-        firstId=log.first_event,
-        lastId=log.last_event,
-        droppedDigest=log.dropped_digest or NO_EVENTS,
-    )
 
 
 def event_of(row: Row[Any]) -> Event:

@@ -1,6 +1,6 @@
-"""The query of a page of events: there is an index for whatever criteria are asked for together.
+"""Build the query of a page of events, so that an index serves every combination of criteria.
 
-Unlike those of `statements` there is one for each combination of criteria, built when it is first asked for.
+There is one statement for each combination, built when it is first used.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from sqlalchemy import (
     union_all,
 )
 
-from scbroker.records.ids import parse_uuid
+from scbroker.records.ids import UserId, parse_uuid
 from scbroker.server.storage.tables import events
 from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.events import EventQuery, EventType
 
 b = bindparam
 _KINDS: Final = sorted(get_args(EventType))
-# The conditions of the indexes. A number says nothing of how common a type is: told of a type and a kind,
-# PostgreSQL's plan for any parameters would read all events of the kind.
+# The conditions of the partial indexes. With `id IS NOT NULL` beside a type and a kind, PostgreSQL's generic
+# plan would read all events of the kind: it does not know how rare the type is.
 _NUMBERED: Final = events.c.id.is_not(None)
 _OF_ANY_TYPE: Final = events.c.id > literal_column("0")
 _CRITERIA: Final[dict[str, ColumnElement[bool]]] = {
@@ -36,7 +36,7 @@ _CRITERIA: Final[dict[str, ColumnElement[bool]]] = {
     "previous_type": events.c.previous_type == b("type"),
     "first": events.c.id >= b("first"),
     "last": events.c.id <= b("last"),
-    # Besides a container: the same texts, and no index of them.
+    # Beside a container: `coalesce` keeps the planner from using the indexes by type and by kind.
     "its_type": or_(
         func.coalesce(events.c.container_type, events.c.container_type) == b("its_type"),
         func.coalesce(events.c.previous_type, events.c.previous_type) == b("its_type"),
@@ -47,12 +47,13 @@ _CRITERIA: Final[dict[str, ColumnElement[bool]]] = {
 }
 
 
-def events_page(user_id: bytes, query: EventQuery) -> tuple[Select[Any], dict[str, Any]]:
-    """Finds the first of a user's numbered events that match all criteria, as an index has them in order.
+def events_page(user_id: UserId, query: EventQuery) -> tuple[Select[Any], dict[str, Any]]:
+    """Return the statement, with its values, for the first of a user's numbered events that match the query.
 
-    A container's events are few, whatever else is asked of them. Else each kind of event is a query of
-    its own: over several kinds an index has no order. So are the updates that changed a type to another one;
-    no event has the same type before and after, so that none is found twice.
+    With a container, its events are read and filtered: they are few. Else each kind of event is a subquery
+    of its own, because an index over several kinds is not in the order of the ids. Updates that changed the
+    type to another one are a further subquery; no event has the same type before and after, so that none is
+    found twice.
     """
     values: dict[str, Any] = {"first": query.startId, "last": query.endId}
     kinds = sorted({*query.eventType})

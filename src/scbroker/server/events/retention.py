@@ -1,17 +1,19 @@
-"""How long events are kept, where the operator set an end to it. Spec: docs/spec/protocol.md, section 5.
+"""Delete events that are older than the operator keeps them. Spec: docs/spec/protocol.md, section 5.
 
-A log loses its oldest events alone, those before the first that is young enough, so that its ids stay
-gapless. Unnumbered events of who has not looked for so long are numbered first. Several brokers may be at
-it at once: a log is one's at a time, and a bite of it one transaction.
+A log loses only its oldest events, those before the first that is young enough, so that its ids have no gap.
+Events without a number are numbered first. Several brokers may do this at once: a log is locked by one of
+them at a time, and some events are deleted in each transaction.
 """
 
 from __future__ import annotations
 
+import functools
 from itertools import takewhile
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
+from scbroker.records.ids import UserId
 from scbroker.server.broker import Broker, now
 from scbroker.server.events.log import event_of, number
 from scbroker.server.storage import statements as sql
@@ -22,33 +24,32 @@ _AT_ONCE: Final = 500
 
 
 async def drop_old(broker: Broker) -> None:
-    """Drops what is older than the operator wants it kept."""
+    """Delete what is older than the setting `event_retention_seconds`; 0 keeps everything."""
     seconds = broker.settings.event_retention_seconds
     if not seconds:
         return
-    before, last = now() - seconds * _SECOND, (-1, -1)
-    # Old ones behind younger ones stay, and are passed by.
-    while found := await _page(broker, before, last):
+    moment = now()
+    before, last = moment - seconds * _SECOND, (-1, -1)
+
+    def page(connection: Connection) -> list[Row[Any]]:
+        values = {"before": before, "date": last[0], "row": last[1], "count": _AT_ONCE}
+        return list(connection.execute(sql.OLD_EVENTS, values))
+
+    # Pages, because old events that follow younger ones in their log stay.
+    while found := await broker.database.read(page, large=True):
         unnumbered = {row.user_id for row in found if row.id is None}
         for user_id in sorted({row.user_id for row in found}):
             if user_id in unnumbered:
-                await number(broker, user_id)
-            await _drop_of(broker, user_id, before)
+                await number(broker, user_id, moment)
+            while await broker.database.write(
+                functools.partial(drop_some, user_id=user_id, before=before)
+            ):
+                pass
         last = (found[-1].date, found[-1].row_id)
 
 
-async def _page(broker: Broker, before: int, last: tuple[int, int]) -> list[Row[Any]]:
-    values = {"before": before, "date": last[0], "row": last[1], "count": _AT_ONCE}
-    return await broker.database.read(lambda c: list(c.execute(sql.OLD_EVENTS, values)), large=True)
-
-
-async def _drop_of(broker: Broker, user_id: bytes, before: int) -> None:
-    while await broker.database.write(lambda c: drop_some(c, user_id, before)):
-        pass
-
-
-def drop_some(connection: Connection, user_id: bytes, before: int) -> bool:
-    """Drops the oldest events of a log as far as they are old; gives whether there may be more."""
+def drop_some(connection: Connection, user_id: UserId, before: int) -> bool:
+    """Delete the oldest events of a log up to a date; return whether there may be more."""
     log = sql.one(connection, sql.LOCK_LOG_IF_FREE, user=user_id)
     if log is None:
         return False

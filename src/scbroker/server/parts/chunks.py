@@ -21,7 +21,6 @@ from scbroker.errors import (
     IntegrityError,
     InvalidArgumentError,
     NotAuthenticatedError,
-    NotFoundError,
     OverloadedError,
     PartGoneError,
     PermissionDeniedError,
@@ -37,7 +36,7 @@ from scbroker.records.container_record import (
     sealed_size,
     segment_count,
 )
-from scbroker.server.broker import Broker, Call, now
+from scbroker.server.broker import Broker, Call, check_unexpired, not_found, now
 from scbroker.server.events import log
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import new_blob_name
@@ -51,12 +50,12 @@ from scbroker.wire.parts import (
     ChunkState,
     SegmentsQuery,
 )
+from scbroker.wire.query import NoQuery
 
 # Longer than storing a chunk may take.
 DOOMED_AFTER: Final = 3_600_000_000
 # A chunk counts as this much at least, so that tiny ones are no way around the quota.
 _LEAST_COUNTED: Final = 65_536
-_UNKNOWN: Final = "There is no such part that you have access to."
 
 
 def check_sealed_size(padded_length: int, sealed: int) -> None:
@@ -73,12 +72,12 @@ async def receive(broker: Broker, call: Call, message: memoryview) -> None:
     Reserve a name, store the bytes, then the row that names them: a crash in between leaves a doomed
     name for the sweeper.
     """
-    check_place(broker, call.number("index"))
+    check_place(broker, call.chunk)
     _check_size(message)
     hashes = await asyncio.to_thread(hashes_of, message)
     upload = Upload.of(call)
     name = new_blob_name(upload.part_id)
-    chunk = Chunk(upload, call.number("index"), hashes, len(message), name, now())
+    chunk = Chunk(upload, call.chunk, hashes, len(message), name, now())
     if await broker.database.write(lambda c: _reserve(c, broker, chunk)):
         return
     await broker.blobs.put(chunk.blob, message)
@@ -103,7 +102,7 @@ class Upload:
 
     @classmethod
     def of(cls, call: Call) -> Upload:
-        return cls(call.uuid("containerId"), call.uuid("partId"), call.session.id)
+        return cls(call.container_id, call.part_id, call.session.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +240,10 @@ def touch(connection: Connection, part_id: bytes, more: int) -> None:
     connection.execute(sql.TOUCH_PART, {"part": part_id, "now": now(), "more": more})
 
 
-async def list_chunks(broker: Broker, call: Call, message: None) -> Chunks:
+async def list_chunks(broker: Broker, call: Call, query: ChunksQuery) -> Chunks:
     """What is there, of some chunks, of a part that the session's user began to send and no record names."""
-    del message
-    part_id, user_id = call.uuid("partId"), call.session.id
-    first = call.query_as(ChunksQuery).first
+    part_id, user_id = call.part_id, call.session.id
+    first = query.first
 
     def read(connection: Connection) -> list[Row[Any]]:
         part = sql.one(connection, sql.FIND_PART, part=part_id)
@@ -258,9 +256,9 @@ async def list_chunks(broker: Broker, call: Call, message: None) -> Chunks:
     return Chunks(chunks=[ChunkState(index=row.chunk, hash=row.chunk_hash) for row in rows])
 
 
-async def segment_hashes(broker: Broker, call: Call, message: None) -> bytes:
+async def segment_hashes(broker: Broker, call: Call, query: NoQuery) -> bytes:
     """The hashes of all segments of a part that the reader may download."""
-    del message
+    del query
 
     def read(connection: Connection) -> bytes:
         part, _ = readable(connection, call)
@@ -269,10 +267,8 @@ async def segment_hashes(broker: Broker, call: Call, message: None) -> bytes:
     return await broker.database.read(read, large=True)
 
 
-async def segments(broker: Broker, call: Call, message: None) -> bytes | memoryview:
+async def segments(broker: Broker, call: Call, query: SegmentsQuery) -> bytes | memoryview:
     """Sealed segments, one after the other."""
-    del message
-    query = call.query_as(SegmentsQuery)
     first, count = query.first, query.count
 
     def read(connection: Connection) -> bytes | list[Row[Any]]:
@@ -285,7 +281,7 @@ async def segments(broker: Broker, call: Call, message: None) -> bytes | memoryv
         return [_chunk_of(connection, part.part_id, number) for number in numbers]
 
     found = await broker.database.read(read)
-    log.note_access(broker, call, call.uuid("containerId"))
+    log.note_access(broker, call, call.container_id)
     if isinstance(found, bytes):
         return found
     try:
@@ -347,9 +343,8 @@ def _check_upload(connection: Connection, container_id: bytes, user_id: bytes) -
     container = sql.one(connection, sql.FIND_CONTAINER, id=container_id)
     if container is None:
         return
-    member = sql.one(connection, sql.FIND_MEMBER, container=container_id, user=user_id)
-    if member is None or (member.expires_at is not None and member.expires_at <= now()):
-        raise NotFoundError("There is no container of this id that you have access to.")
+    found = sql.one(connection, sql.FIND_MEMBER, container=container_id, user=user_id)
+    member = check_unexpired(found, now())
     if container.deleted:
         raise DeletedError()
     if not member.permissions & ContainerAccessLevel.Upload:
@@ -358,12 +353,11 @@ def _check_upload(connection: Connection, container_id: bytes, user_id: bytes) -
 
 def readable(connection: Connection, call: Call) -> tuple[Row[Any], int | None]:
     """The part that the user may download, and when their access ends; raises why they may not."""
-    container_id, part_id = call.uuid("containerId"), call.uuid("partId")
-    found = sql.one(
+    container_id, part_id = call.container_id, call.part_id
+    row = sql.one(
         connection, sql.CONTAINER_AND_MEMBER, container=container_id, user=call.session.id
     )
-    if found is None or (found.expires_at is not None and found.expires_at <= now()):
-        raise NotFoundError(_UNKNOWN)
+    found = check_unexpired(row, call.now, "part")
     if found.deleted:
         raise DeletedError()
     if not found.permissions & ContainerAccessLevel.Download:
@@ -372,5 +366,5 @@ def readable(connection: Connection, call: Call) -> tuple[Row[Any], int | None]:
     if part is None:
         raise PartGoneError()
     if part.container_id != container_id or not part.committed:
-        raise NotFoundError(_UNKNOWN)
+        raise not_found("part")
     return part, found.expires_at

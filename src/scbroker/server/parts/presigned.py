@@ -125,10 +125,8 @@ def _keep(connection: Connection, arrived: list[Chunk]) -> None:
         chunks.keep(connection, chunk, 0)
 
 
-async def to_read(broker: Broker, call: Call, message: None) -> Transfers:
+async def to_read(broker: Broker, call: Call, query: TransfersQuery) -> Transfers:
     """Addresses to get chunks from; none where the broker gives them itself."""
-    del message
-    query = call.query_as(TransfersQuery)
 
     def read(connection: Connection) -> tuple[list[int], list[str], int | None]:
         part, ends = chunks.readable(connection, call)
@@ -148,7 +146,7 @@ async def to_read(broker: Broker, call: Call, message: None) -> Transfers:
         seconds = max(1, min(seconds, (ends - now()) // _SECOND))
     found = await _addresses(broker, "GET", numbers, names, seconds)
     if found.transfers:
-        log.note_access(broker, call, call.uuid("containerId"))
+        log.note_access(broker, call, call.container_id)
     return found
 
 

@@ -1,7 +1,7 @@
-"""Challenges, and what is signed over them: log-ins and orders. Spec: docs/spec/protocol.md, section 3.
+"""Make challenges, and verify what is signed over them: log-ins and orders. Spec: docs/spec/protocol.md, 3.
 
-A nonce proves by itself that this broker made it and when; the database keeps the used ones until
-they have run out. Whatever is wrong with a signed claim is one answer.
+A nonce contains its expiry and a MAC of this broker; the database keeps only those that were used, until
+they expire. Every fault in a signed claim is answered by the same error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row
 from scbroker.crypto.verify import equal, sha256
 from scbroker.errors import ChallengeError, IntegrityError
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.server.broker import Broker, Call, now
+from scbroker.server.broker import Broker, Call
 from scbroker.server.storage import statements as sql
 from scbroker.vocabulary import KeyType
 from scbroker.wire.users import (
@@ -35,17 +35,18 @@ REFUSED: Final = (
 
 
 async def challenge(broker: Broker, call: Call, message: ChallengeRequest) -> Challenge:
-    del call, message
-    fresh = os.urandom(16) + (now() + _NONCE_LIFE).to_bytes(8, "big")
+    """Return a nonce for one log-in or order."""
+    del message
+    fresh = os.urandom(16) + (call.now + _NONCE_LIFE).to_bytes(8, "big")
     return Challenge(nonce=fresh + broker.keyed("nonce", fresh)[:24])
 
 
-def check_fresh(broker: Broker, claim: Statement | Order) -> None:
-    """Raises `ChallengeError` unless it was made for this broker, over a nonce that is still good."""
+def check_fresh(broker: Broker, claim: Statement | Order, moment: int) -> None:
+    """Raise `ChallengeError` unless the claim is for this broker, over an unexpired nonce of its own."""
     fresh, tag = claim.nonce[:24], claim.nonce[24:]
     if (
         not equal(broker.keyed("nonce", fresh)[:24], tag)
-        or int.from_bytes(fresh[16:], "big") <= now()
+        or int.from_bytes(fresh[16:], "big") <= moment
         or claim.origin not in broker.origins
     ):
         raise ChallengeError(REFUSED)
@@ -54,19 +55,19 @@ def check_fresh(broker: Broker, claim: Statement | Order) -> None:
 def check_signed(
     user: Row[Any], chain: KeyChain, claim: Statement | Order, label: str, signed: Signed
 ) -> None:
-    """Raises `ChallengeError` unless the user signed it with their latest active signing key."""
+    """Raise `ChallengeError` unless the user signed the claim with their latest active signing key."""
     key = chain.latest(KeyType.Signing)
     if (user.fingerprint, key.index) != (claim.fingerprint, claim.keyIndex):
         raise ChallengeError(REFUSED)
     try:
-        # A key may be introduced a little ahead of this clock; it is no later for that.
+        # The key's own time, not the broker's: a key may have been introduced by a clock ahead of this one.
         chain.signing_key(key.index, key.introduced).verify(label, *signed)
     except IntegrityError:
         raise ChallengeError(REFUSED) from None
 
 
 def use_nonce(connection: Connection, nonce: bytes) -> None:
-    """Spends a nonce; `ChallengeError` if it was spent before."""
+    """Mark a nonce as used; raise `ChallengeError` if it was used before."""
     expires_at = int.from_bytes(nonce[16:24], "big")
     values = {"nonce_hash": sha256(nonce), "expires_at": expires_at}
     if connection.execute(sql.FIND_NONCE, {"hash": values["nonce_hash"]}).first():
@@ -75,6 +76,7 @@ def use_nonce(connection: Connection, nonce: bytes) -> None:
 
 
 def parse_authorization(message: Authorization) -> tuple[Order, Signed]:
+    """Return the order, whose signature is not verified yet."""
     try:
         return parse_order(message.order), Signed(message.order, message.signature)
     except IntegrityError:
@@ -84,7 +86,7 @@ def parse_authorization(message: Authorization) -> tuple[Order, Signed]:
 def check_ordered(
     user: Row[Any], chain: KeyChain, authorization: Authorization, action: Action, digest: bytes
 ) -> Order:
-    """The order, once it proves to be this user's, for this and nothing else."""
+    """Return the order; raise `ChallengeError` unless the user signed it for this action and digest."""
     order, signed = parse_authorization(authorization)
     if (order.action, order.digest) != (action, digest):
         raise ChallengeError(REFUSED)

@@ -1,11 +1,10 @@
-"""The deletion of a user: everything of theirs goes, and nothing that others need.
+"""Delete a user, and everything of theirs that others do not need. Spec: docs/spec/protocol.md, section 5.
 
-One transaction deletes the user for everybody; their id is then pending deletion until their rows are
-gone as well, some in each transaction, so that others can write in between. If a broker stops, another
-one goes on. Of the user there stays the id, so that nobody registers it again, and what others need to
-verify what the user signed in containers that still exist: these containers' rows and, as long as the
-table `authors` names one of them, the public keys. The last container that goes makes its deleted authors
-pending again, and their keys go as well. Spec: docs/spec/protocol.md, section 5.
+One transaction ends the user for everybody (`end`). Their id is then pending deletion until their rows are
+deleted as well, some in each transaction, so that others can write in between. Any broker continues this.
+The id stays, so that nobody can register it again. Containers with other members stay; so do the user's
+public keys, as long as the table `authors` has a row of them: readers need the keys to verify records. When
+the last such container is purged, its deleted authors are pending deletion again, and their keys are deleted.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 
 from scbroker.errors import BrokerError, ChallengeError, IntegrityError, RejectedError
-from scbroker.records.ids import user_id_of
+from scbroker.records.ids import ContainerId, UserId, stored_user_id
 from scbroker.records.key_record import KeyChain, Signed, closing_fingerprint
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.containers import members, tombstones
@@ -31,13 +30,16 @@ from scbroker.server.users import challenges, throttle
 from scbroker.server.users.key_files import add_key_records, grown_chain
 from scbroker.wire.users import Order, UserDeletion
 
-# In one transaction: containers, with so many records together unless one alone has more, and other rows.
+# Rows in one transaction. Records: of all its containers together, unless one container alone has more.
 _CONTAINERS: Final = 200
 _RECORDS: Final = 2_000
 _ROWS: Final = 2_000
-_USERS: Final = 100
 _SECONDS: Final = 10.0
-# The columns of a deleted user; `_NO_KEYS` as soon as no container needs their keys.
+_OWN_ROWS: Final = (
+    (sql.ACCESSES_OF_USER, sql.DROP_ACCESS, "container"),
+    (sql.EVENTS_OF_USER, sql.DROP_EVENT, "row"),
+)
+# The columns of a deleted user; `_NO_KEYS` once no container needs their keys.
 _NOTHING: Final = {
     "registered_at": 0,
     "last_event": 0,
@@ -49,48 +51,47 @@ _NO_KEYS: Final = {"fingerprint": None, "chain_length": 0, "encryption_index": 0
 
 
 async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None:
-    """Carry out a signed order; an order of a user who was deleted already changes nothing more.
+    """Delete the user who signed the order; the same order sent again changes nothing.
 
-    Rows and objects go at once, for a few seconds; what is left then goes with the next rounds in the
-    background.
+    Rows and objects are deleted for some seconds before the answer, the rest in the background.
     """
     order, _ = challenges.parse_authorization(message.authorization)
     closing = message.keyRecord.signed
-    user_id = call.uuid("userId")
+    user_id = call.user_id
 
     def find(connection: Connection) -> tuple[Row[Any], KeyChain | None]:
-        """The user, and their keys unless they were deleted: then these may be gone."""
+        """Return the user, and their keys unless they are deleted: then the keys may be deleted too."""
         user = sql.one(connection, sql.FIND_USER, id=user_id)
         if user is None:
             raise ChallengeError(challenges.REFUSED)
         if user.deleted:
             return user, None
-        challenges.check_fresh(broker, order)
+        challenges.check_fresh(broker, order, call.now)
         return user, broker.chains.get(connection, user_id, user.chain_length)
 
-    # What anybody can send is verified before it may take the writer's time.
+    # A stranger can send this: it is verified before it may occupy the writer.
     _check_own(user_id, order, message)
     user, chain = await broker.database.read(find, large=True)
     if chain is not None:
         challenges.check_ordered(user, chain, message.authorization, "delete-user", message.digest)
-        if not grown_chain(chain, [closing]).closed:
+        if not grown_chain(chain, [closing], call.now).closed:
             raise RejectedError("The key record does not close the chain (K8).")
         buckets = throttle.buckets_of(broker, user_id)
         await broker.database.write(
             lambda c: end(c, user_id, user.chain_length, closing, order.nonce, buckets)
         )
-    with contextlib.suppress(BrokerError):  # what fails here is done later
+    with contextlib.suppress(BrokerError):  # the background repeats what fails here
         deadline = time.monotonic() + _SECONDS
         more = True
         while more and time.monotonic() < deadline:
             more = (
-                await _purge_some(broker, user_id)
+                await tombstones.purge_one(broker, purge_some, user_id)
                 or await tombstones.purge_next(broker)
                 or await sweep_at_once(broker)
             )
 
 
-def _check_own(user_id: bytes, order: Order, message: UserDeletion) -> None:
+def _check_own(user_id: UserId, order: Order, message: UserDeletion) -> None:
     """Raise `ChallengeError` unless the user's own signing key 0 signed the closing record.
 
     The broker's copy of their keys is not used: it may have none of a deleted user, and the same order
@@ -100,42 +101,25 @@ def _check_own(user_id: bytes, order: Order, message: UserDeletion) -> None:
         fingerprint = closing_fingerprint(message.keyRecord.signed)
     except IntegrityError:
         raise ChallengeError(challenges.REFUSED) from None
-    named = (user_id_of(fingerprint).bytes, fingerprint, "delete-user", message.digest)
+    named = (stored_user_id(fingerprint), fingerprint, "delete-user", message.digest)
     if (user_id, order.fingerprint, order.action, order.digest) != named:
         raise ChallengeError(challenges.REFUSED)
 
 
 async def finish(broker: Broker) -> int:
-    """Remove what is left of deleted users; return how many users had something left."""
-    last, count = b"", 0
-    while found := await _doomed(broker, last):
-        for user_id in found:
-            while await _purge_some(broker, user_id):
-                pass
-        last, count = found[-1], count + len(found)
-    return count
-
-
-async def _doomed(broker: Broker, last: bytes) -> list[bytes]:
-    values = {"last": last, "count": _USERS}
-    return await broker.database.query(
-        lambda c: list(c.execute(sql.PENDING_USERS, values).scalars())
-    )
-
-
-async def _purge_some(broker: Broker, user_id: bytes) -> bool:
-    return await broker.database.write(lambda c: purge_some(c, user_id))
+    """Delete the rows of all users pending deletion; return how many users these were."""
+    return await tombstones.purge_all(broker, sql.PENDING_USERS, purge_some)
 
 
 def end(
     connection: Connection,
-    user_id: bytes,
+    user_id: UserId,
     chain_length: int,
     closing: Signed,
     nonce: bytes,
     buckets: Sequence[bytes],
 ) -> None:
-    """Delete the user for everybody. Every writer locks its user first, so nothing of theirs follows."""
+    """Delete the user for everybody. Every writer locks its user first, so nothing of theirs is added."""
     user = sql.the(connection, sql.LOCK_USER, id=user_id)
     if user.deleted:
         return
@@ -152,8 +136,8 @@ def end(
     connection.execute(sql.ADD_PENDING_USER, {"user": user_id})
 
 
-def purge_some(connection: Connection, user_id: bytes) -> bool:
-    """Remove some rows of a deleted user; return whether there may be more.
+def purge_some(connection: Connection, user_id: UserId) -> bool:
+    """Delete some rows of a deleted user; return whether there may be more.
 
     Only one broker purges a user at a time. Lock order, as in every writer: containers, users, event log.
     """
@@ -167,8 +151,10 @@ def purge_some(connection: Connection, user_id: bytes) -> bool:
         if _leave_some(connection, user_id, statement):
             return True
     sql.the(connection, sql.LOCK_USER, id=user_id)
-    if _drop_accesses(connection, user_id) or _drop_events(connection, user_id):
-        return True
+    owner = {"user": user_id}
+    for find, delete, column in _OWN_ROWS:
+        if tombstones.delete_some(connection, find, delete, owner, column, _ROWS):
+            return True
     connection.execute(sql.SET_USER, {"user": user_id, **_NOTHING})
     if sql.one(connection, sql.ANY_CONTAINER_OF_AUTHOR, user=user_id) is None:
         connection.execute(sql.DROP_KEY_RECORDS, {"user": user_id})
@@ -177,68 +163,55 @@ def purge_some(connection: Connection, user_id: bytes) -> bool:
     return False
 
 
-def _leave_some(connection: Connection, user_id: bytes, statement: Any) -> bool:
-    """Remove the user from some containers, and those containers to which nobody else has access."""
+def _leave_some(connection: Connection, user_id: UserId, statement: Any) -> bool:
+    """Remove the user from some containers; delete those to which nobody else has access."""
     moment = now()
     asked = {"user": user_id, "now": moment, "count": _CONTAINERS}
-    found = connection.execute(statement, asked).scalars().all()
+    found = sorted(connection.execute(statement, asked).scalars())
     if not found:
         return False
-    locked = connection.execute(sql.LOCK_CONTAINERS, {"some": sorted(found)}).all()
-    some = _first_of(sorted(found), {row.id: row.version for row in locked})
+    locked = connection.execute(sql.LOCK_CONTAINERS, {"some": found}).all()
+    some = _first_of(found, {row.id: row.version for row in locked})
     values = {"user": user_id, "now": moment, "some": some}
     shared = set(connection.execute(sql.WITH_OTHER_MEMBERS, values).scalars())
     alone = [row for row in locked if row.id in some and row.id not in shared]
     if alone:
         _purge_containers(connection, user_id, alone, moment)
-    left = [{"user": user_id, "container": id} for id in some]
-    begun = {row.id for row in locked if row.creator_id == user_id} & shared
-    if begun:
-        connection.execute(sql.FORGET_CREATOR, {"some": sorted(begun)})
-        connection.execute(sql.ADD_AUTHOR, [each for each in left if each["container"] in begun])
+    left = [{"user": user_id, "container": container_id} for container_id in some]
+    created = {row.id for row in locked if row.creator_id == user_id} & shared
+    if created:
+        # The creator is named by the container's row, any other author by a row of `authors`.
+        connection.execute(sql.FORGET_CREATOR, {"some": sorted(created)})
+        connection.execute(sql.ADD_AUTHOR, [row for row in left if row["container"] in created])
     connection.execute(sql.DROP_MEMBER, left)
     return len(found) == _CONTAINERS or len(some) < len(found)
 
 
 def _purge_containers(
-    connection: Connection, user_id: bytes, gone: Sequence[Any], moment: int
+    connection: Connection, user_id: UserId, containers: Sequence[Any], moment: int
 ) -> None:
-    """Remove containers, and make their deleted authors pending: the keys may go now.
+    """Delete containers, and mark their deleted authors as pending deletion: their keys may be deleted now.
 
     The row of a container stays while its creator is not deleted: only they could use the id again, which
-    is a hash of their fingerprint. The purge empties what the logs of former
-    members say of these containers.
+    is a hash of their fingerprint. The purge empties the events of these containers in the logs of former
+    members.
     """
-    values = {"some": sorted(row.id for row in gone), "now": moment}
+    values = {"some": sorted(row.id for row in containers), "now": moment}
     expired = connection.execute(sql.EXPIRED_IN, values).scalars()
-    log.tell_of_expiry_in(connection, set(expired))
+    log.record_expiry_in(connection, set(expired), moment)
     members.release_keys(connection, connection.execute(sql.AUTHORS_IN, values).scalars().all())
     logged = connection.execute(sql.IN_OTHER_LOGS, {**values, "user": user_id}).scalars().all()
     for container_id in logged:
         tombstones.add_purge(connection, container_id, 0, moment)
     for purge in sql.PURGE_CONTAINERS:
         connection.execute(purge, values)
-    dead = sorted(row.id for row in gone if row.creator_id in (None, user_id))
-    connection.execute(sql.DROP_CONTAINERS, {"some": dead})
+    unused = sorted(row.id for row in containers if row.creator_id in (None, user_id))
+    connection.execute(sql.DROP_CONTAINERS, {"some": unused})
 
 
-def _first_of(found: Sequence[bytes], records: dict[bytes, int]) -> Sequence[bytes]:
-    """As many containers as have few enough records together, and at least one."""
+def _first_of(
+    found: Sequence[ContainerId], records: dict[ContainerId, int]
+) -> Sequence[ContainerId]:
+    """Return the first containers that have at most _RECORDS records in all, but at least one container."""
     sums = list(accumulate(records.get(container, 0) for container in found))
     return found[: max(1, bisect_right(sums, _RECORDS))]
-
-
-def _drop_accesses(connection: Connection, user_id: bytes) -> bool:
-    values = {"user": user_id, "count": _ROWS}
-    found = connection.execute(sql.ACCESSES_OF_USER, values).scalars().all()
-    if found:
-        connection.execute(sql.DROP_ACCESS, [{"user": user_id, "container": id} for id in found])
-    return len(found) == _ROWS
-
-
-def _drop_events(connection: Connection, user_id: bytes) -> bool:
-    values = {"user": user_id, "count": _ROWS}
-    found = connection.execute(sql.EVENTS_OF_USER, values).scalars().all()
-    if found:
-        connection.execute(sql.DROP_EVENT, [{"user": user_id, "row": row} for row in found])
-    return len(found) == _ROWS

@@ -1,7 +1,7 @@
-"""KeyFiles: given for the passphrase's proof, replaced and removed by signed orders.
+"""Store, open and delete KeyFiles. Spec: docs/spec/protocol.md, section 5; keyfile.md, 3 and 4; ids.md, 4.
 
-Storing one may append key records: both or neither. Spec: docs/spec/protocol.md, section 5;
-keyfile.md, 3 and 4; ids.md, 4.
+A KeyFile is opened by a proof of the passphrase; it is replaced and deleted by signed orders. Storing one may
+append key records: both are stored, or neither.
 """
 
 from __future__ import annotations
@@ -11,74 +11,53 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
+from scbroker import errors
 from scbroker.crypto.verify import equal, sha256
-from scbroker.errors import (
-    ClockError,
-    ConflictError,
-    CredentialsError,
-    IntegrityError,
-    NotAuthenticatedError,
-    RejectedError,
-    TooLargeError,
-)
-from scbroker.records.key_record import (
-    ACTIVE,
-    CLOCK_TOLERANCE,
-    RETIREMENT_AHEAD,
-    RETIREMENT_TOLERANCE,
-    KeyChain,
-    Signed,
-    parse_key_record,
-)
-from scbroker.server.broker import Broker, Call, now
+from scbroker.records import key_record
+from scbroker.records.ids import UserId
+from scbroker.records.key_record import KeyChain, Signed, parse_key_record
+from scbroker.server.broker import Broker, Call
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.vocabulary import KeyType
-from scbroker.wire.users import (
-    MAX_REMINDER,
-    NO_DIGEST,
-    KeyFileAnswer,
-    KeyFileDeletion,
-    KeyFileOpening,
-    KeyFileState,
-    KeyFileStoring,
-)
+from scbroker.wire import users as wire
+from scbroker.wire.query import NoQuery
 
 _WRONG: Final = "Wrong passphrase, unknown user, or no KeyFile on this broker."
 _CHANGED: Final = "The KeyFile was replaced meanwhile, on another device: log in again."
 
 
-async def open_key_file(broker: Broker, call: Call, message: KeyFileOpening) -> KeyFileAnswer:
+async def open_key_file(
+    broker: Broker, call: Call, message: wire.KeyFileOpening
+) -> wire.KeyFileAnswer:
     """Return the KeyFile to a request that proves the passphrase; guesses are counted before."""
-    user_id = call.uuid("userId")
+    user_id = call.user_id
     buckets = await throttle.count_guess(broker, call, user_id, message.devicePass)
     row = await broker.database.read(lambda c: sql.one(c, sql.FIND_KEY_FILE, user_id=user_id))
     verifier = verifier_of(broker, user_id, message.auth)
     stored = row.verifier if row is not None else bytes(32)
     if not equal(verifier, stored) or row is None:
-        raise CredentialsError(_WRONG)
+        raise errors.CredentialsError(_WRONG)
     await throttle.forgive_guess(broker, buckets)
-    return KeyFileAnswer(keyFile=row.key_file)
+    return wire.KeyFileAnswer(keyFile=row.key_file)
 
 
-async def state(broker: Broker, call: Call, message: None) -> KeyFileState:
-    """The hash of the stored KeyFile and the generation of the last one; for knowing what comes next."""
-    del message
+async def state(broker: Broker, call: Call, query: NoQuery) -> wire.KeyFileState:
+    """Return the hash of the stored KeyFile, and the generation of the last one."""
+    del query
     user_id = call.session.id
 
-    def read(connection: Connection) -> KeyFileState:
+    def read(connection: Connection) -> wire.KeyFileState:
         user = sql.the(connection, sql.FIND_USER, id=user_id)
         stored = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
-        return KeyFileState(
-            hash=None if stored is None else stored.key_file_hash,
-            generation=user.key_file_generation,
-        )
+        key_file_hash = None if stored is None else stored.key_file_hash
+        return wire.KeyFileState(hash=key_file_hash, generation=user.key_file_generation)
 
     return await broker.database.read(read)
 
 
-async def store(broker: Broker, call: Call, message: KeyFileStoring) -> None:
-    """Store a KeyFile in place of the one that it names, and append its key records.
+async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> None:
+    """Replace the KeyFile that the message names, and append its key records.
 
     Without a reminder the stored one stays; an empty one removes it.
     """
@@ -86,38 +65,34 @@ async def store(broker: Broker, call: Call, message: KeyFileStoring) -> None:
     records = [item.signed for item in message.keyRecords]
     user_id = call.session.id
     verifier = verifier_of(broker, user_id, message.auth)
-    await _verify_chain(broker, call)
+    await _cache_chain(broker, call)
 
     def write(connection: Connection) -> None:
-        user = _lock_living(connection, user_id)
+        user = _lock_user(connection, user_id)
         stored = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
         kept = "" if stored is None else stored.reminder
         reminder = kept if message.reminder is None else message.reminder
         row = key_file_row(user_id, message.keyFile, verifier, reminder)
-        chain = broker.chains.look(connection, user_id, user.chain_length)
+        chain = broker.chains.read(connection, user_id, user.chain_length)
         if _is_stored(user, stored, chain, message, row):
             return
-        order, _ = challenges.parse_authorization(message.authorization)
-        challenges.check_fresh(broker, order)
-        challenges.check_ordered(
-            user, chain, message.authorization, "store-key-file", message.digest
-        )
+        authorization, digest = message.authorization, message.digest
+        order = _check_order(broker, call, user, chain, authorization, "store-key-file", digest)
         _check_next(user, stored, message, row)
-        grown = grown_chain(chain, records)
+        grown = grown_chain(chain, records, call.now)
         if grown.closed:
-            raise RejectedError("A key record closes a chain with the user's deletion alone (K8).")
+            raise errors.RejectedError(
+                "Only the user's deletion closes a chain: this key record would (K8)."
+            )
         challenges.use_nonce(connection, order.nonce)
         if records:
             add_key_records(connection, user_id, records, len(chain.records))
-        connection.execute(
-            sql.SET_USER,
-            {
-                "user": user_id,
-                "chain_length": len(grown.records),
-                "encryption_index": grown.latest(KeyType.Encryption).index,
-                "key_file_generation": message.generation,
-            },
-        )
+        state = {
+            "chain_length": len(grown.records),
+            "encryption_index": grown.latest(KeyType.Encryption).index,
+            "key_file_generation": message.generation,
+        }
+        connection.execute(sql.SET_USER, {"user": user_id, **state})
         connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
         connection.execute(sql.ADD_KEY_FILE, row)
         if message.endOtherSessions:
@@ -127,45 +102,63 @@ async def store(broker: Broker, call: Call, message: KeyFileStoring) -> None:
     await broker.database.write(write)
 
 
-async def delete(broker: Broker, call: Call, message: KeyFileDeletion) -> None:
-    """Removes KeyFile, verifier and reminder. The generation stays, and so do the clients' marks."""
+async def delete(broker: Broker, call: Call, message: wire.KeyFileDeletion) -> None:
+    """Delete KeyFile, verifier and reminder. The generation stays: a later KeyFile has a higher one."""
     user_id = call.session.id
-    await _verify_chain(broker, call)
+    await _cache_chain(broker, call)
 
     def write(connection: Connection) -> None:
-        user = _lock_living(connection, user_id)
+        user = _lock_user(connection, user_id)
         if sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id) is None:
             return
-        chain = broker.chains.look(connection, user_id, user.chain_length)
-        order, _ = challenges.parse_authorization(message.authorization)
-        challenges.check_fresh(broker, order)
-        challenges.check_ordered(user, chain, message.authorization, "delete-key-file", NO_DIGEST)
+        chain = broker.chains.read(connection, user_id, user.chain_length)
+        authorization, digest = message.authorization, wire.NO_DIGEST
+        order = _check_order(broker, call, user, chain, authorization, "delete-key-file", digest)
         challenges.use_nonce(connection, order.nonce)
         connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
 
     await broker.database.write(write)
 
 
-async def _verify_chain(broker: Broker, call: Call) -> None:
-    """Has the caller's key chain at hand before a writer asks for it: a long one takes a moment."""
+def _check_order(
+    broker: Broker,
+    call: Call,
+    user: Row[Any],
+    chain: KeyChain,
+    authorization: wire.Authorization,
+    action: wire.Action,
+    digest: bytes,
+) -> wire.Order:
+    """Return the order; raise `ChallengeError` unless it is fresh and the user's own."""
+    order, _ = challenges.parse_authorization(authorization)
+    challenges.check_fresh(broker, order, call.now)
+    return challenges.check_ordered(user, chain, authorization, action, digest)
+
+
+async def _cache_chain(broker: Broker, call: Call) -> None:
+    """Verify the caller's key chain before the write needs it: a long one would occupy the writer."""
     session = call.session
-    if broker.chains.held(session.id, session.chain_length) is None:
+    if broker.chains.cached(session.id, session.chain_length) is None:
         await broker.database.read(
             lambda c: broker.chains.get(c, session.id, session.chain_length), large=True
         )
 
 
 def check_reminder(reminder: str | None) -> None:
-    if reminder is not None and len(reminder.encode()) > MAX_REMINDER:
-        raise TooLargeError(f"A reminder has at most {MAX_REMINDER} bytes of UTF-8.")
+    """Raise `TooLargeError` for a reminder that is too long."""
+    if reminder is not None and len(reminder.encode()) > wire.MAX_REMINDER:
+        raise errors.TooLargeError(f"A reminder has at most {wire.MAX_REMINDER} bytes of UTF-8.")
 
 
-def verifier_of(broker: Broker, user_id: bytes, auth: bytes) -> bytes:
-    """What is kept of a passphrase's proof; worth nothing without the broker's key."""
+def verifier_of(broker: Broker, user_id: UserId, auth: bytes) -> bytes:
+    """Return what is stored of a passphrase's proof: useless without the broker's key."""
     return broker.keyed("verifier", user_id, auth)
 
 
-def key_file_row(user_id: bytes, key_file: bytes, verifier: bytes, reminder: str) -> dict[str, Any]:
+def key_file_row(
+    user_id: UserId, key_file: bytes, verifier: bytes, reminder: str
+) -> dict[str, Any]:
+    """Return the row of a KeyFile."""
     return {
         "user_id": user_id,
         "key_file": key_file,
@@ -176,26 +169,25 @@ def key_file_row(user_id: bytes, key_file: bytes, verifier: bytes, reminder: str
 
 
 def add_key_records(
-    connection: Connection, user_id: bytes, records: list[Signed], first: int
+    connection: Connection, user_id: UserId, records: Sequence[Signed], first: int
 ) -> None:
-    connection.execute(
-        sql.ADD_KEY_RECORDS,
-        [
-            {
-                "user_id": user_id,
-                "sequence": first + number,
-                "body": signed.body,
-                "signature": signed.signature,
-            }
-            for number, signed in enumerate(records)
-        ],
-    )
+    """Insert key records; `first` is the sequence of the first one."""
+    rows = [
+        {
+            "user_id": user_id,
+            "sequence": first + number,
+            "body": signed.body,
+            "signature": signed.signature,
+        }
+        for number, signed in enumerate(records)
+    ]
+    connection.execute(sql.ADD_KEY_RECORDS, rows)
 
 
-def _lock_living(connection: Connection, user_id: bytes) -> Row[Any]:
+def _lock_user(connection: Connection, user_id: UserId) -> Row[Any]:
     user = sql.the(connection, sql.LOCK_USER, id=user_id)
     if user.deleted:
-        raise NotAuthenticatedError("The account was deleted.")
+        raise errors.NotAuthenticatedError("The account was deleted.")
     return user
 
 
@@ -203,10 +195,10 @@ def _is_stored(
     user: Row[Any],
     stored: Row[Any] | None,
     chain: KeyChain,
-    message: KeyFileStoring,
+    message: wire.KeyFileStoring,
     row: dict[str, Any],
 ) -> bool:
-    """Whether this very request was carried out before, as after an answer that got lost."""
+    """Return whether this very request was stored before, and is repeated because its answer was lost."""
     records = tuple(item.signed for item in message.keyRecords)
     return (
         stored is not None
@@ -218,31 +210,33 @@ def _is_stored(
 
 
 def _check_next(
-    user: Row[Any], stored: Row[Any] | None, message: KeyFileStoring, row: dict[str, Any]
+    user: Row[Any], stored: Row[Any] | None, message: wire.KeyFileStoring, row: dict[str, Any]
 ) -> None:
+    """Raise `ConflictError` unless the message replaces the stored KeyFile by one of a later generation."""
     if (None if stored is None else stored.key_file_hash) != message.replaces:
-        raise ConflictError(_CHANGED)
+        raise errors.ConflictError(_CHANGED)
     same = stored is None or stored.key_file_hash == row["key_file_hash"]
     if message.generation < user.key_file_generation + (not same):
-        raise ConflictError("The KeyFile is of an older generation than the one stored last.")
-
-
-def grown_chain(chain: KeyChain, records: Sequence[Signed]) -> KeyChain:
-    """The chain with these records behind it, each dated as a broker has to have it (ids.md, 4)."""
-    try:
-        grown = chain.extend(records, now())
-        parsed = [parse_key_record(signed) for signed in records]
-    except IntegrityError as error:
-        raise RejectedError(str(error)) from None
-    for record in parsed:
-        ahead, tolerance = (
-            (0, CLOCK_TOLERANCE)
-            if record.state == ACTIVE
-            else (RETIREMENT_AHEAD, RETIREMENT_TOLERANCE)
+        raise errors.ConflictError(
+            f"The KeyFile has generation {message.generation}, but a later one was stored before."
         )
-        if abs(record.time - now() - ahead) > tolerance:
+
+
+def grown_chain(chain: KeyChain, records: Sequence[Signed], moment: int) -> KeyChain:
+    """Return the chain with these records appended; each must have the date that ids.md, 4 requires."""
+    try:
+        grown = chain.extend(records, moment)
+        parsed = [parse_key_record(signed) for signed in records]
+    except errors.IntegrityError as error:
+        raise errors.RejectedError(str(error)) from None
+    for record in parsed:
+        expected, tolerance = moment, key_record.CLOCK_TOLERANCE
+        if record.state != key_record.ACTIVE:
+            expected += key_record.RETIREMENT_AHEAD
+            tolerance = key_record.RETIREMENT_TOLERANCE
+        if abs(record.time - expected) > tolerance:
             minutes = tolerance / 60_000_000
-            raise ClockError(
+            raise errors.ClockError(
                 f"The key records are more than {minutes:g} minutes off: set the clock right."
             )
     return grown

@@ -1,4 +1,4 @@
-"""Log-in and session tokens. Spec: docs/spec/protocol.md, sections 2 and 3."""
+"""Log in, log out, and find the session of a token. Spec: docs/spec/protocol.md, sections 2 and 3."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import ChallengeError, IntegrityError, NotAuthenticatedError
-from scbroker.records.ids import user_id_of
+from scbroker.records.ids import stored_user_id
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.broker import Broker, Call, SessionUser, now
 from scbroker.server.storage import statements as sql
-from scbroker.server.users import challenges, device_passes
+from scbroker.server.users import challenges, throttle
+from scbroker.wire.query import NoQuery
 from scbroker.wire.users import SESSION_LABEL, Session, SessionRequest, parse_statement
 
 _SECOND: Final = 1_000_000
-_WAIT: Final = 60 * _SECOND
+_NONCE_GRACE: Final = 60 * _SECOND
 
 
 async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session:
-    """A session for whoever signed a fresh statement made for this broker."""
-    del call
+    """Start a session for the user who signed a fresh statement for this broker."""
     signed = Signed(message.statement, message.signature)
     try:
         statement = parse_statement(signed.body)
     except IntegrityError:
         raise ChallengeError(challenges.REFUSED) from None
-    challenges.check_fresh(broker, statement)
+    challenges.check_fresh(broker, statement, call.now)
     token = base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
-    expires_at = now() + broker.settings.session_seconds * _SECOND
-    user_id = user_id_of(statement.fingerprint).bytes
+    expires_at = call.now + broker.settings.session_seconds * _SECOND
+    user_id = stored_user_id(statement.fingerprint)
 
     def find(connection: Connection) -> tuple[Row[Any], KeyChain]:
         user = sql.one(connection, sql.FIND_USER, id=user_id)
@@ -40,13 +40,13 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
             raise ChallengeError(challenges.REFUSED)
         return user, broker.chains.get(connection, user_id, user.chain_length)
 
-    # What anybody can send is verified before it may take the writer's time.
+    # A stranger can send this: it is verified before it may occupy the writer.
     user, chain = await broker.database.read(find, large=True)
     challenges.check_signed(user, chain, statement, SESSION_LABEL, signed)
 
     def store(connection: Connection) -> None:
-        held = sql.the(connection, sql.SHARE_USERS, ids=[user_id])
-        if held.deleted or held.chain_length != user.chain_length:
+        locked = sql.the(connection, sql.SHARE_USERS, ids=[user_id])
+        if locked.deleted or locked.chain_length != user.chain_length:
             raise ChallengeError(challenges.REFUSED)
         challenges.use_nonce(connection, statement.nonce)
         connection.execute(
@@ -55,18 +55,19 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
         )
 
     await broker.database.write(store)
-    device_pass = device_passes.new_pass(broker, user_id)
+    device_pass = throttle.new_pass(broker, user_id)
     return Session(token=token, expiresAt=expires_at, devicePass=device_pass)
 
 
-async def log_out(broker: Broker, call: Call, message: None) -> None:
-    del message
-    token_hash = call.session.token_hash
-    await broker.database.write(lambda c: _end(c, token_hash))
+async def log_out(broker: Broker, call: Call, query: NoQuery) -> None:
+    """End the caller's session."""
+    del query
+    values = {"hash": call.session.token_hash}
+    await broker.database.write(lambda c: c.execute(sql.END_SESSION, values))
 
 
 async def find_session(broker: Broker, token: str) -> SessionUser:
-    """The user of a token; `NotAuthenticatedError` for an unknown, ended or expired one."""
+    """Return the user of a token; raise `NotAuthenticatedError` if it is unknown, ended or expired."""
     token_hash = sha256(token.encode())
     version = broker.database.version()
     row = broker.sessions.get(version, token_hash)
@@ -81,15 +82,12 @@ async def find_session(broker: Broker, token: str) -> SessionUser:
     return SessionUser(row.id, row.fingerprint, row.chain_length, token_hash)
 
 
-def forget_old(connection: Connection) -> None:
-    """Drops what has run out: sessions, counts of guesses, and a minute later nonces.
+def delete_expired(connection: Connection) -> None:
+    """Delete expired sessions and counters, and nonces that expired a minute ago.
 
-    A request whose nonce was still good when it came may wait for its turn to spend it.
+    A request may wait for up to a minute between the check that its nonce is unexpired and its use.
     """
+    moment = now()
     for statement in (sql.END_OLD_SESSIONS, sql.FORGET_GUESSES):
-        connection.execute(statement, {"now": now()})
-    connection.execute(sql.FORGET_NONCES, {"now": now() - _WAIT})
-
-
-def _end(connection: Connection, token_hash: bytes) -> None:
-    connection.execute(sql.END_SESSION, {"hash": token_hash})
+        connection.execute(statement, {"now": moment})
+    connection.execute(sql.FORGET_NONCES, {"now": moment - _NONCE_GRACE})

@@ -1,0 +1,101 @@
+"""List the broker's operations: method, path, messages and handler of each. Spec: docs/spec/protocol.md, 5.
+
+The routes, the OpenAPI document and the tests of the wire are made from `OPERATIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scbroker.server.broker import Broker, Call
+from scbroker.server.containers import appending, batches, views
+from scbroker.server.events import log
+from scbroker.server.parts import chunks, presigned
+from scbroker.server.users import challenges, deletion, key_files, registration, sessions
+from scbroker.wire import batches as b
+from scbroker.wire import codec
+from scbroker.wire import containers as c
+from scbroker.wire import events as e
+from scbroker.wire import parts as p
+from scbroker.wire import users as u
+from scbroker.wire.query import NoQuery
+
+_USER: Final = "/v1/users/{userId}"
+_CONTAINER: Final = "/v1/containers/{containerId}"
+_PART: Final = _CONTAINER + "/parts/{partId}"
+Handler = Callable[[Broker, Call, Any], Awaitable[Any]]
+"""Takes the message, or the query of an operation without one; returns the message to answer with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of the protocol."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    message: type[codec.Message] | type[bytes] | None = None
+    answer: type[codec.Message] | type[bytes] | None = None
+    query: type[codec.Message] = NoQuery
+    session: bool = True
+    status: int = 200
+    limit: int = codec.MAX_SMALL_MESSAGE
+    """The size of the largest message, in bytes."""
+    large: bool = False
+    """Whether a small request may cause an answer, or work, of megabytes."""
+
+
+OPERATIONS: Final = (
+    Operation("POST", "/v1/users", registration.register, "Register a user",
+              u.Registration, u.Registered, session=False, status=201),
+    Operation("POST", "/v1/session-challenges", challenges.challenge, "Ask for a nonce",
+              u.ChallengeRequest, u.Challenge, session=False),
+    Operation("POST", "/v1/sessions", sessions.log_in, "Begin a session",
+              u.SessionRequest, u.Session, session=False, status=201),
+    Operation("DELETE", "/v1/sessions/current", sessions.log_out, "End the session", status=204),
+    Operation("POST", _USER + "/deletion", deletion.delete_user, "Delete a user for ever",
+              u.UserDeletion, session=False, status=204),
+    Operation("POST", _USER + "/key-file/open", key_files.open_key_file, "Get a KeyFile",
+              u.KeyFileOpening, u.KeyFileAnswer, session=False),
+    Operation("GET", "/v1/key-file", key_files.state, "Ask which KeyFile is stored",
+              None, u.KeyFileState),
+    Operation("PUT", "/v1/key-file", key_files.store, "Store a KeyFile, and key records with it",
+              u.KeyFileStoring, status=204),
+    Operation("POST", "/v1/key-file/deletion", key_files.delete, "Remove the KeyFile",
+              u.KeyFileDeletion, status=204),
+    Operation("GET", _USER + "/reminder", registration.reminder, "Get a user's reminder",
+              None, u.ReminderAnswer, session=False),
+    Operation("GET", "/v1/reminder", registration.own_reminder, "Get the session's own reminder",
+              None, u.ReminderAnswer),
+    Operation("POST", "/v1/key-records", registration.read_key_records, "Read users' key records",
+              u.KeyRecordsRequest, u.KeyRecords),
+    Operation("PUT", _CONTAINER + "/records/{version}", appending.append, "Append a record",
+              c.RecordRequest, c.RecordReceipt, status=201, limit=codec.MAX_MESSAGE),
+    Operation("GET", _CONTAINER, views.view, "Read a container", None, c.ContainerView, c.ViewQuery),
+    Operation("GET", _CONTAINER + "/governing", views.governing_page, "Read governing records",
+              None, c.GoverningPage, c.GoverningQuery),
+    Operation("GET", _CONTAINER + "/records", views.bodies, "Read records' bodies",
+              None, c.Bodies, c.BodiesQuery),
+    Operation("PUT", _PART + "/chunks/{index}", chunks.receive, "Send a chunk of a content",
+              bytes, status=204, limit=p.MAX_CHUNK),
+    Operation("GET", _PART + "/chunks", chunks.list_chunks, "List the chunks that have arrived",
+              None, p.Chunks, p.ChunksQuery),
+    Operation("POST", _PART + "/transfers", presigned.to_send, "Get addresses to put chunks to",
+              p.TransfersRequest, p.Transfers),
+    Operation("GET", _PART + "/transfers", presigned.to_read, "Get addresses to get chunks from",
+              None, p.Transfers, p.TransfersQuery),
+    Operation("POST", _PART + "/chunks", presigned.sent, "Say which chunks were put there",
+              p.SentChunks, status=204, large=True),
+    Operation("GET", _PART + "/hashes", chunks.segment_hashes, "Read the segments' hashes",
+              None, bytes),
+    Operation("GET", _PART + "/segments", chunks.segments, "Read sealed segments",
+              None, bytes, p.SegmentsQuery),
+    Operation("POST", "/v1/batches/records", batches.append_records, "Append several records",
+              b.RecordsRequest, b.RecordsAnswer, limit=codec.MAX_MESSAGE),
+    Operation("POST", "/v1/batches/views", batches.read_views, "Read several containers",
+              b.ViewsRequest, b.ViewsAnswer, large=True),
+    Operation("GET", "/v1/events", log.list_events, "List events", None, e.Events, e.EventQuery),
+)  # fmt: skip

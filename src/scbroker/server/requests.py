@@ -1,0 +1,237 @@
+"""Handle one request around its handler: version, API key, session, parsing, limits, errors, large answers.
+
+Spec: docs/spec/protocol.md, sections 1 to 4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import time
+import urllib.parse
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import structlog
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from scbroker import errors
+from scbroker.crypto.verify import sha256
+from scbroker.records.ids import parse_uuid
+from scbroker.server import metrics
+from scbroker.server.answers import HEADERS, answer, problem
+from scbroker.server.broker import Broker, Call, SessionUser, now
+from scbroker.server.capacity.admission import ADMITTED, Gate
+from scbroker.server.capacity.large_bodies import Release
+from scbroker.server.operations import Operation
+from scbroker.server.storage import statements as sql
+from scbroker.server.users import sessions
+from scbroker.wire import codec
+from scbroker.wire.query import parse_number, parse_query
+
+_log: Final = structlog.get_logger("scbroker.server")
+_APPLICATIONS: Final = 256
+_PIECE: Final = 262_144
+"""Bytes of a large answer that are sent at once."""
+_BODY_SECONDS: Final = 30.0
+_SLOWEST: Final = 16_384
+"""Bytes a second, in addition to `_BODY_SECONDS`: a slower body is refused."""
+
+
+class LargeAnswer(Response):
+    """An answer that is sent piece by piece, and keeps its quota until the client has read it all.
+
+    The connection is closed by `capacity.connections` if the client stops reading.
+    """
+
+    def __init__(self, answer: Response, release: Release) -> None:
+        super().__init__(answer.body, answer.status_code, dict(answer.headers))
+        self._release = release
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        start = {"type": "http.response.start", "status": self.status_code}
+        try:
+            await send({**start, "headers": self.raw_headers})
+            for at in range(0, len(self.body), _PIECE):
+                piece = self.body[at : at + _PIECE]
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._release()
+
+
+def route(operation: Operation) -> Route:
+    """Return the route of an operation: it answers every `BrokerError` as a problem, and counts requests."""
+
+    async def endpoint(request: Request) -> Response:
+        started, status = time.perf_counter(), 500
+        try:
+            response = await _perform(operation, request)
+            status = response.status_code
+        except errors.BrokerError as error:
+            response = problem(error)
+            status = response.status_code
+            if status >= 500:
+                cause = repr(error.__cause__) if error.__cause__ else None
+                _log.warning("unavailable", path=operation.path, error=str(error), cause=cause)
+        finally:
+            metrics.observe(operation.method, operation.path, status, time.perf_counter() - started)
+        return response
+
+    return Route(operation.path, endpoint, methods=[operation.method])
+
+
+async def _perform(operation: Operation, request: Request) -> Response:
+    broker: Broker = request.app.state.broker
+    _check_version(request)
+    user = await _identify(broker, operation, request)
+    call = _call(request, user)
+    if not _may_be_large(operation, request):
+        found = await _answered(broker, call, operation, request)
+        if len(found.body) <= _PIECE:
+            return found
+        user_id = b"" if user is None else user.id
+        return LargeAnswer(found, broker.large_bodies.count_unread(user_id, len(found.body)))
+    with broker.gate.waiting_for_client(request.scope[ADMITTED]):
+        release = await broker.large_bodies.acquire(call.session.id)
+    try:
+        return LargeAnswer(await _answered(broker, call, operation, request), release)
+    except BaseException:
+        release()
+        raise
+
+
+def _may_be_large(operation: Operation, request: Request) -> bool:
+    """Return whether the request or its answer may be large, so that it needs a large-body slot."""
+    if not operation.session:
+        return False
+    if operation.large or operation.message is bytes or operation.answer is bytes:
+        return True
+    if operation.limit <= codec.MAX_SMALL_MESSAGE:
+        return False
+    length = request.headers.get("Content-Length", "")
+    return not (length.isdecimal() and len(length) < 9 and int(length) <= codec.MAX_SMALL_MESSAGE)
+
+
+async def _answered(broker: Broker, call: Call, operation: Operation, request: Request) -> Response:
+    query = parse_query(operation.query, request.query_params.multi_items())
+    if operation.message is bytes:
+        with broker.buffers.receiving() as received:
+            async for piece in _body(operation, request, codec.OCTETS):
+                received.add(piece)
+            return await _handle(broker, call, operation, received.octets)
+    if operation.message is None:
+        _check_bodiless(request.headers)
+        message: Any = query
+    else:
+        body = bytearray()
+        async for piece in _body(operation, request, codec.MESSAGE):
+            body += piece
+        message = codec.decode(operation.message, bytes(body), operation.limit)
+    return await _handle(broker, call, operation, message)
+
+
+async def _handle(broker: Broker, call: Call, operation: Operation, message: Any) -> Response:
+    """Run the handler. Its time is taken here, because a client can send its body slowly."""
+    found = await operation.handler(broker, dataclasses.replace(call, now=now()), message)
+    if isinstance(found, Response):
+        return found
+    if found is None:
+        return Response(status_code=operation.status, headers=HEADERS)
+    if isinstance(found, bytes | memoryview):
+        return answer(found, operation.status, codec.OCTETS)
+    return answer(codec.encode(found), operation.status)
+
+
+def _check_version(request: Request) -> None:
+    if request.headers.getlist(codec.PROTOCOL_HEADER) != [codec.PROTOCOL]:
+        raise errors.UnsupportedVersionError(
+            f"This broker speaks protocol version {codec.PROTOCOL}: send the header "
+            f"{codec.PROTOCOL_HEADER}: {codec.PROTOCOL}, or update the client."
+        )
+
+
+async def _identify(broker: Broker, operation: Operation, request: Request) -> SessionUser | None:
+    """Check API key and application name, and return the session's user if the operation needs one."""
+    try:
+        key = parse_uuid(request.headers.get(codec.API_KEY_HEADER, ""))
+    except errors.InvalidArgumentError:
+        raise errors.ApiKeyError() from None
+    key_hash = sha256(key.bytes)
+    if key_hash not in broker.api_keys:
+        found = await broker.database.query(lambda c: sql.one(c, sql.FIND_API_KEY, hash=key_hash))
+        if found is None:
+            raise errors.ApiKeyError()
+        broker.api_keys.add(key_hash)
+    if not 0 < len(request.headers.get(codec.APPLICATION_HEADER, "")) <= codec.MAX_APPLICATION:
+        raise errors.InvalidArgumentError(
+            f"The header {codec.APPLICATION_HEADER} is missing or too long."
+        )
+    if not operation.session:
+        return None
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme != "Bearer" or len(token) != 43:
+        raise errors.NotAuthenticatedError("This needs a session: log in first.")
+    return await sessions.find_session(broker, token)
+
+
+def _call(request: Request, user: SessionUser | None) -> Call:
+    path = {
+        name: parse_uuid(text).bytes if name.endswith("Id") else parse_number(text)
+        for name, text in request.path_params.items()
+    }
+    application = _application(request.headers[codec.APPLICATION_HEADER])
+    return Call(application, request.client.host if request.client else "", path, user)
+
+
+@functools.lru_cache(_APPLICATIONS)
+def _application(quoted: str) -> str:
+    try:
+        name = urllib.parse.unquote(quoted, errors="strict")
+    except UnicodeDecodeError:
+        raise errors.InvalidArgumentError(
+            f"The header {codec.APPLICATION_HEADER} must be percent-encoded UTF-8."
+        ) from None
+    codec.check_application(name)
+    return name
+
+
+def _check_bodiless(headers: Headers) -> None:
+    """Refuse a body that the operation does not take, so that the broker does not wait for it."""
+    announced = "Content-Length" in headers and headers["Content-Length"] != "0"
+    if announced or "Transfer-Encoding" in headers:
+        raise errors.InvalidArgumentError("This operation takes no body: send none.")
+
+
+async def _body(operation: Operation, request: Request, media_type: str) -> AsyncIterator[bytes]:
+    """Yield the body as it arrives; refuse a wrong media type, too many bytes, and a slow client."""
+    if request.headers.get("Content-Type") != media_type:
+        raise errors.InvalidArgumentError(f"The content type must be {media_type}.")
+    gate: Gate = request.scope["state"]["gate"]
+    with gate.waiting_for_client(request.scope[ADMITTED]):
+        size, pieces = 0, aiter(request.stream())
+        until = asyncio.get_running_loop().time() + _BODY_SECONDS
+        try:
+            while True:
+                async with asyncio.timeout_at(until + size / _SLOWEST):
+                    piece = await anext(pieces)
+                size += len(piece)
+                if size > operation.limit:
+                    raise errors.TooLargeError(
+                        f"This operation takes at most {operation.limit} bytes."
+                    )
+                yield piece
+        except StopAsyncIteration:
+            pass
+        except ClientDisconnect:
+            raise errors.InvalidArgumentError("The request broke off.") from None
+        except TimeoutError:
+            raise errors.OverloadedError(
+                "The request arrived too slowly: send it again.", retryAfter=1
+            ) from None
