@@ -151,7 +151,7 @@ def test_a_store_gives_ranges_of_what_was_put_until_it_is_removed(tmp_path: Path
         listed = [stored async for page in store.pages() for stored in page]
         assert {(stored.name, stored.size) for stored in listed} == {(name, 10), (other, 5)}
         assert all(stored.name.count(stored.part_id.hex()) == 1 for stored in listed)
-        assert await store.addresses("PUT", [name], 60) == []
+        assert await store.presigned_urls("PUT", [name], 60) == []
         await store.remove([new_blob_name(random_bytes(16)), name, name])
         assert (await store.size(name), await store.whole(name)) == (None, None)
         assert [s.name async for page in store.pages() for s in page] == [other]
@@ -304,7 +304,7 @@ def test_an_s3_that_is_not_there_is_overloaded_after_bounded_tries(
             with pytest.raises(OverloadedError):
                 await action
         assert not any((await store.remove(["parts/00/x", "parts/00/y"])).values())
-        [url] = await store.addresses("GET", ["parts/00/x"], 60)
+        [url] = await store.presigned_urls("GET", ["parts/00/x"], 60)
         assert url.startswith(f"http://127.0.0.1:{port}/bucket/prefix/parts/00/x?")
         assert "X-Amz-Expires=60" in url
 

@@ -159,7 +159,7 @@ async def _addresses(
 ) -> Transfers:
     if not broker.settings.direct_transfer or not names:
         return _NONE
-    urls = await broker.blobs.addresses(method, names, seconds)
+    urls = await broker.blobs.presigned_urls(method, names, seconds)
     if not urls:
         return _NONE
     transfers = [

@@ -1,11 +1,12 @@
-"""Chunks of large contents in an object store: a folder by default, S3 and the like by URL.
+"""The object store for chunks of large contents: a folder by default, or S3 and others by URL.
 
-A chunk is stored before the row that names it and removed after it, so that a row never names
-what is not there. A name stands among the doomed ones from before its bytes are stored until a row
-names it, and again once that row is gone: whatever a crash leaves over is swept.
+A chunk is stored before the row that references it and deleted after that row, so that no row references
+a missing object. Its name is recorded as pending deletion before the chunk is stored, until a row references
+it, and again when that row is deleted: whatever a crash leaves behind is swept. No name is used twice, so
+the order of concurrent writes does not matter.
 
-Where an S3 is and its keys stand in the environment, as AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID,
-AWS_SECRET_ACCESS_KEY and so on. No name is given twice, so that nothing depends on who writes first there.
+The environment configures access to S3: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY and so on.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ OWNER: Final = "parts/00/owner"
 """The object that says which database a store belongs to."""
 _CHECK_SECONDS: Final = 10.0
 _SAME_ANSWER: Final = 1.0
-# Seconds for which a store that took something is believed to take more.
-_TAKES: Final = 60.0
+# Seconds after a successful put in which `check` does not write.
+_WRITABLE_SECONDS: Final = 60.0
 _CONNECT: Final = timedelta(seconds=5)
-# Of one try, and from the first on until no other is begun: a client waits for two minutes.
-_TRY: Final = timedelta(seconds=30)
-_TRIES: Final[RetryConfig] = {
+# One attempt, and the time after which no further one starts: in all less than the client's two minutes.
+_ATTEMPT: Final = timedelta(seconds=30)
+_RETRIES: Final[RetryConfig] = {
     "max_retries": 4,
     "retry_timeout": timedelta(seconds=15),
     "backoff": {
@@ -58,14 +59,14 @@ _TRIES: Final[RetryConfig] = {
         "base": 2,
     },
 }
-# The local store writes a name that is new under this one, and renames it when all is there.
+# The local store writes a new object under its name with this suffix, and renames it when it is complete.
 _STAGED: Final = "#1"
-# Seconds after which a store that fails to remove one thing is asked to remove no other.
+# Seconds after which a failure ends a round of deletions.
 _REMOVING: Final = 20.0
 
 
 class Stored(NamedTuple):
-    """An object of a chunk, as the store lists it."""
+    """A chunk's object in the store's listing."""
 
     name: str
     size: int
@@ -77,9 +78,10 @@ class Stored(NamedTuple):
 
 
 def new_blob_name(part_id: bytes, good_until: int | None = None) -> str:
-    """A name that was never used: what is stored under a name never changes.
+    """Return a name that was never used before.
 
-    Unless it was handed out, with an address to put to that is good until then: microseconds since 1970.
+    `good_until` is the end of a presigned URL for it, in microseconds since 1970: until then its holder may
+    store and replace the object. Without it the object never changes.
     """
     name = part_id.hex()
     ending = "" if good_until is None else f"-{good_until}"
@@ -87,48 +89,57 @@ def new_blob_name(part_id: bytes, good_until: int | None = None) -> str:
 
 
 def is_name_of(name: str, part_id: bytes) -> bool:
-    """Whether a name is one that could have been given for this part."""
+    """Return whether `new_blob_name` can have made the name for this part."""
     match = _NAME.match(name)
     return match is not None and match[2] == part_id.hex()
 
 
 def good_until(name: str) -> int:
-    """How long somebody else may put something there; 0 for never."""
+    """Return when the presigned URL for this name ends; 0 if there was none."""
     endings = name.split("-")[2:]
     return int(endings[0]) if endings else 0
 
 
 def path_of(url: str) -> Path:
-    """The folder of a file:///… URL, in which a space is %20."""
+    """Return the folder of a percent-encoded file:/// URL."""
     return Path(unquote(url.removeprefix("file://")))
 
 
-def open_blobs(url: str, patience: timedelta = _TRY) -> Blobs:
-    """The object store of a URL, of which an answer is waited for so long.
+def open_blobs(url: str, timeout: timedelta = _ATTEMPT) -> Blobs:
+    """Open the object store of a URL; each attempt of a request ends after `timeout`.
 
-    `InvalidArgumentError` if there is none for it.
+    Raises `InvalidArgumentError` if the URL cannot be used.
     """
     if url.startswith("file:///"):
         return Folder(path_of(url))
     try:
-        store = _opened(url, patience)
+        store = _opened(url, timeout)
     except Exception as error:
         why = str(error).partition("\n")[0]
         raise InvalidArgumentError(f"object_store_url cannot be used: {why}") from None
     return Bucket(store) if isinstance(store, S3Store) else Blobs(store)
 
 
-def _opened(url: str, patience: timedelta) -> ObjectStore:
+def _opened(url: str, timeout: timedelta) -> ObjectStore:
     if url.partition(":")[0] not in _REMOTE:
         return from_url(url)
-    options: Any = {"connect_timeout": _CONNECT, "timeout": patience, "allow_http": _allows_http()}
-    tries: Any = _TRIES | {"retry_timeout": min(patience, _TRIES["retry_timeout"])}
-    return from_url(url, client_options=options, retry_config=tries)
+    # obstore ignores this variable as soon as any option is given.
+    allow_http = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
+    options: Any = {"connect_timeout": _CONNECT, "timeout": timeout, "allow_http": allow_http}
+    retries: Any = _RETRIES | {"retry_timeout": min(timeout, _RETRIES["retry_timeout"])}
+    return from_url(url, client_options=options, retry_config=retries)
 
 
-def _allows_http() -> bool:
-    """The environment's word for it counts no more as soon as any option is set here."""
-    return os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
+@contextlib.contextmanager
+def _translating(action: str, *kept: type[Exception]) -> Iterator[None]:
+    """Raise every failure as `OverloadedError`, except of these classes."""
+    try:
+        yield
+    except kept:
+        raise
+    except Exception as error:
+        text = f"The broker's object store failed ({action}): try again later."
+        raise OverloadedError(text, retryAfter=1) from error
 
 
 class Blobs:
@@ -137,32 +148,36 @@ class Blobs:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._checking = asyncio.Lock()
-        self._checked_until = self._takes_until = -math.inf
+        self._checked_until = self._writable_until = -math.inf
         self._failure: Exception | None = None
 
     async def put(self, name: str, data: bytes | memoryview) -> None:
+        """Store an object; it is durable when this returns."""
         try:
-            # In one request: what is begun in several, a kill leaves where no listing shows it.
-            await obstore.put_async(self._store, name, data, use_multipart=False)
-            self._takes_until = time.monotonic() + _TAKES
-        except Exception as error:
-            self._takes_until = -math.inf
-            raise OverloadedError("The broker's object store did not take it.", 1) from error
+            with _translating("storing a chunk"):
+                await self._put(name, data)
+        except OverloadedError:
+            self._writable_until = -math.inf
+            raise
+        self._writable_until = time.monotonic() + _WRITABLE_SECONDS
+
+    async def _put(self, name: str, data: bytes | memoryview) -> None:
+        # No multipart upload: no listing shows the parts that an interrupted one leaves behind.
+        await obstore.put_async(self._store, name, data, use_multipart=False)
 
     async def get(self, name: str, start: int, end: int) -> memoryview:
-        """The bytes from start to end (exclusive)."""
+        """Return the bytes from start to end (exclusive)."""
         try:
-            found = await obstore.get_range_async(self._store, name, start=start, end=end)
+            with _translating("reading a chunk", FileNotFoundError):
+                found = await obstore.get_range_async(self._store, name, start=start, end=end)
         except FileNotFoundError as error:
-            raise LookupError(f"The object {name} is missing, and a row names it.") from error
-        except Exception as error:
-            raise OverloadedError("The broker's object store did not give it.", 1) from error
+            raise LookupError(f"The object {name} is missing, but a row references it.") from error
         return memoryview(found)
 
     async def remove(self, names: list[str]) -> dict[str, bool]:
-        """Removes what is there of these; gives of each that was tried whether it is gone.
+        """Delete objects; return for each attempted name whether no object is left.
 
-        One that cannot be removed keeps none of the others; a store that is away is not asked for long.
+        A failure does not keep the others from being deleted, but ends the round after `_REMOVING` seconds.
         """
         tried: dict[str, bool] = {}
         until = time.monotonic() + _REMOVING
@@ -173,7 +188,7 @@ class Blobs:
             except FileNotFoundError:
                 tried[name] = True
             except Exception as error:
-                # The error itself may have an address in it.
+                # Not the error itself: it may contain a URL.
                 _log.warning("object not removed", name=name, cause=type(error).__name__)
                 tried[name] = False
                 if time.monotonic() > until:
@@ -181,32 +196,31 @@ class Blobs:
         return tried
 
     async def size(self, name: str) -> int | None:
-        """Bytes of what is stored under a name; None if nothing is. Threads are few, and a store may hang."""
+        """Return the size of an object in bytes, or None if there is none."""
         try:
-            return int((await obstore.head_async(self._store, name))["size"])
+            with _translating("asking for a size", FileNotFoundError):
+                return int((await obstore.head_async(self._store, name))["size"])
         except FileNotFoundError:
             return None
-        except Exception as error:
-            raise OverloadedError("The broker's object store did not answer.", 1) from error
 
     async def sizes(self, names: Sequence[str]) -> list[int | None]:
-        """The same of several, a few at once."""
+        """Return the sizes of several objects, a few requests at a time."""
         found: list[int | None] = []
         for at in range(0, len(names), _HEADS):
             some = names[at : at + _HEADS]
             found += await asyncio.gather(*(self.size(name) for name in some))
         return found
 
-    async def addresses(
+    async def presigned_urls(
         self, method: Literal["GET", "PUT"], names: Sequence[str], seconds: int
     ) -> Sequence[str]:
-        """A URL for each name, by which whoever has it may get or put so long; none if the store has none."""
+        """Return a URL for each name that is valid for so many seconds; empty if the store has no such URLs."""
         del method, names, seconds
         return []
 
     async def pages(self) -> AsyncIterator[list[Stored]]:
-        """All objects of chunks, some hundred at a time, in no order; what else lies there is left out."""
-        # In threads: what obstore does on the loop aborts a process that ends soon after.
+        """Yield the objects of all chunks, some hundred at a time and in no order; skip other objects."""
+        # In threads: a process that ends soon after obstore listed on the event loop aborts.
         listing = partial(obstore.list, self._store, _PREFIX, chunk_size=_PAGE)
         pages = iter(await self._asked(listing))
         while (page := await self._asked(next, pages, None)) is not None:
@@ -214,7 +228,7 @@ class Blobs:
             yield [stored for stored in found if _NAME.fullmatch(stored.name)]
 
     async def whole(self, name: str) -> memoryview | None:
-        """All bytes of an object, or None where there is none."""
+        """Return all bytes of an object, or None if there is none."""
         try:
             found = await self._asked(obstore.get, self._store, name)
             return memoryview(await self._asked(found.bytes))
@@ -222,18 +236,14 @@ class Blobs:
             return None
 
     async def _asked(self, ask: Callable[..., Any], *arguments: Any) -> Any:
-        try:
+        with _translating("listing or reading objects", FileNotFoundError):
             return await asyncio.to_thread(ask, *arguments)
-        except FileNotFoundError:
-            raise
-        except Exception as error:
-            raise OverloadedError("The broker's object store did not answer.", 1) from error
 
     async def check(self) -> None:
-        """Raises `OverloadedError` while nothing can be stored or read.
+        """Raise `OverloadedError` while objects cannot be stored or read.
 
-        Who asks within a second of another has the same answer. It is written where nothing was stored for
-        a minute, or the last try failed: a proxy asks twice a second, and some stores keep every version.
+        The result is reused for a second. An object is written only if nothing was stored for a minute or
+        the last attempt failed: a proxy checks twice a second, and some stores keep every version.
         """
         async with self._checking:
             if time.monotonic() >= self._checked_until:
@@ -241,12 +251,12 @@ class Blobs:
                 self._checked_until = time.monotonic() + _SAME_ANSWER
             failure = self._failure
         if failure is not None:
-            raise OverloadedError("The broker's object store does not answer.", 1) from failure
+            raise OverloadedError("The broker's object store is not available.", 1) from failure
 
     async def _failing(self) -> Exception | None:
         try:
             async with asyncio.timeout(_CHECK_SECONDS):
-                if time.monotonic() >= self._takes_until:
+                if time.monotonic() >= self._writable_until:
                     await self.put(_CHECK, b"scbroker")
                 await self._read_or_write_check()
         except (OverloadedError, TimeoutError) as error:
@@ -256,37 +266,38 @@ class Blobs:
     async def _read_or_write_check(self) -> None:
         try:
             await self.get(_CHECK, 0, 1)
-        except LookupError:  # of a store that is new, or was put back
+        except LookupError:  # the store is new, or was restored
             await self.put(_CHECK, b"scbroker")
 
 
 class Bucket(Blobs):
-    """A bucket of an S3. What it acknowledged is durable."""
+    """An S3 bucket. What it has acknowledged is durable."""
 
     def __init__(self, store: S3Store) -> None:
         super().__init__(store)
         self._bucket = store
 
     async def remove(self, names: list[str]) -> dict[str, bool]:
-        """In one request for a thousand names; if that fails for one of them, one after the other."""
+        """Delete up to a thousand objects in one request; if that fails, one after the other."""
         try:
             await obstore.delete_async(self._bucket, names)
         except Exception:
             return await super().remove(names)
         return dict.fromkeys(names, True)
 
-    async def addresses(
+    async def presigned_urls(
         self, method: Literal["GET", "PUT"], names: Sequence[str], seconds: int
     ) -> Sequence[str]:
-        try:
+        with _translating("signing URLs"):
             return await obstore.sign_async(self._bucket, method, names, timedelta(seconds=seconds))
-        except Exception as error:
-            raise OverloadedError("The broker's object store gave no address.", 1) from error
 
 
 class Folder(Blobs):
-    """A local folder. The store renames into place without syncing: here file and folder are
-    synced before the row commits, or an acknowledged create would die with the power."""
+    """A local folder.
+
+    obstore renames a complete file without fsync. `put` syncs file and folder before a row references them:
+    otherwise a power cut could lose an acknowledged chunk.
+    """
 
     def __init__(self, root: Path) -> None:
         for number in range(256):
@@ -298,12 +309,12 @@ class Folder(Blobs):
 
     @contextlib.contextmanager
     def keeping(self) -> Iterator[None]:
-        """Nothing is removed meanwhile, by whatever process; the system ends it with this one."""
+        """Keep all processes from deleting objects; the system releases the lock if this process ends."""
         with self._locked(fcntl.LOCK_EX):
             yield
 
     async def remove(self, names: list[str]) -> dict[str, bool]:
-        """Removes these, and what a broker that was killed had written of them under another name."""
+        """Delete objects, and the incomplete files that a killed broker left of them."""
         staged = [self._root / f"{name}{_STAGED}" for name in names]
         try:
             with self._locked(fcntl.LOCK_SH | fcntl.LOCK_NB):
@@ -312,10 +323,10 @@ class Folder(Blobs):
                 return tried
         except BlockingIOError:
             raise OverloadedError(
-                "A backup is being taken: nothing is removed until it is through.", retryAfter=60
+                "A backup is running: objects are deleted when it is complete.", retryAfter=60
             ) from None
         except OSError as error:
-            raise OverloadedError("The broker's disk did not remove it.", 1) from error
+            raise OverloadedError("The broker's disk failed (deleting objects).", 1) from error
 
     @contextlib.contextmanager
     def _locked(self, operation: int) -> Iterator[None]:
@@ -326,14 +337,10 @@ class Folder(Blobs):
         finally:
             os.close(descriptor)
 
-    async def put(self, name: str, data: bytes | memoryview) -> None:
-        await super().put(name, data)
+    async def _put(self, name: str, data: bytes | memoryview) -> None:
+        await super()._put(name, data)
         path = self._root / name
-        try:
-            await asyncio.to_thread(sync, path, path.parent)
-        except OSError as error:
-            self._takes_until = -math.inf
-            raise OverloadedError("The broker's disk did not take it.", retryAfter=1) from error
+        await asyncio.to_thread(sync, path, path.parent)
 
 
 def _unlink(paths: list[Path]) -> None:
@@ -342,7 +349,7 @@ def _unlink(paths: list[Path]) -> None:
 
 
 def sync(*paths: Path) -> None:
-    """What is in these files or folders survives a power cut."""
+    """Sync files or folders, so that their contents survive a power cut."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:

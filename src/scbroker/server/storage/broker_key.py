@@ -1,8 +1,8 @@
-"""The broker's key: what verifiers, nonces and throttles are keyed with, kept outside the database.
+"""The broker's key, which keys verifiers, nonces and throttles. It is kept outside the database.
 
-From the settings, or from a file in the data folder. The database keeps a check of it, so that a broker
-with a lost or foreign key does not start: every passphrase would be wrong, and what it stored meanwhile
-would be wrong once the right key is back.
+It comes from the settings or from a file in the data folder. The database stores a hash of it, so that a
+broker with a lost or wrong key does not start: no passphrase would match, and verifiers stored with the
+wrong key would fail once the right one is back.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from scbroker.crypto.verify import equal, keyed_hash
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.blobs import sync
 
 _SIZE: Final = 32
 _CHECK: Final = "broker-key"
 
 
 def provision_key(connection: Connection, settings: Settings) -> None:
-    """Makes the key where this is a new broker's database; else the key has to be the one it knows."""
+    """Create the key of a new database, or check that the key is the one of this database."""
     if sql.one(connection, sql.FIND_CHECK, check=_CHECK) is None:
         key = _from_settings(settings) or _from_file(settings) or _make(_path(settings))
         row = {"name": _CHECK, "value": keyed_hash(key, "key-check")}
@@ -33,16 +34,15 @@ def provision_key(connection: Connection, settings: Settings) -> None:
 
 
 def find_key(connection: Connection, settings: Settings) -> bytes:
-    """The key; `InvalidArgumentError` where it is missing or not the one that the database knows."""
+    """Return the key; raise `InvalidArgumentError` if it is missing or not the one of this database."""
     key = _from_settings(settings) or _from_file(settings)
     if key is None:
         raise InvalidArgumentError(
             f"The broker's key is missing: restore {_path(settings)}, or set SCBROKER_BROKER_KEY as on "
             "this broker's other machines. Without it no passphrase can be checked."
         )
-    if not equal(
-        keyed_hash(key, "key-check"), sql.the(connection, sql.FIND_CHECK, check=_CHECK).value
-    ):
+    stored = sql.the(connection, sql.FIND_CHECK, check=_CHECK).value
+    if not equal(keyed_hash(key, "key-check"), stored):
         raise InvalidArgumentError(
             "The broker's key is not the one that this database was used with: restore broker.key, or "
             "set SCBROKER_BROKER_KEY to the right one."
@@ -58,7 +58,7 @@ def _from_settings(settings: Settings) -> bytes | None:
     except ValueError:
         key = b""
     if len(key) != _SIZE:
-        raise InvalidArgumentError("SCBROKER_BROKER_KEY is 64 hexadecimal digits.")
+        raise InvalidArgumentError("SCBROKER_BROKER_KEY must be 64 hexadecimal digits.")
     return key
 
 
@@ -79,7 +79,7 @@ def _from_file(settings: Settings) -> bytes | None:
 
 
 def _make(path: Path) -> bytes:
-    """A new key in a new file, both synced; whoever was first wins."""
+    """Store a new key durably and return it; if another process was first, return its key."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -89,9 +89,5 @@ def _make(path: Path) -> bytes:
     with contextlib.suppress(FileExistsError):
         os.link(temporary, path)
     temporary.unlink()
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(path.parent)
     return path.read_bytes()
