@@ -351,7 +351,7 @@ def too_many_guesses(scene: Scene) -> Iterator[Attempt]:
     yield lambda **style: alice.getKeyFile(WRONG, **style)
 
 
-@case(e.OverloadedError, "overloaded", "object store did not take it", retryable=True)
+@case(e.OverloadedError, "overloaded", "object store failed", retryable=True)
 def a_broker_whose_disk_takes_nothing(scene: Scene) -> Iterator[Attempt]:
     broker = scene.broker("narrow")
     alice = scene.new_provider(broker.new_user(), at=broker)

@@ -1,4 +1,4 @@
-"""A large body takes one of its user's few slots until it is through, and no slot of other users."""
+"""Large-body slots are limited for a process and for each user; buffers are allocated late and reused."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class Blobs:
     async def presigned_urls(
         self, method: Literal["GET", "PUT"], names: Sequence[str], seconds: int
     ) -> Sequence[str]:
-        """Return a URL for each name that is valid for so many seconds; empty if the store has no such URLs."""
+        """Return a URL for each name, valid for so many seconds; none if the store cannot sign URLs."""
         del method, names, seconds
         return []
 

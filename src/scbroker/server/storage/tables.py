@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from functools import partial
 from secrets import token_bytes
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Index,
     Integer,
     LargeBinary,
@@ -45,6 +46,11 @@ def _bytes(name: str, *, nullable: bool = False) -> Column[bytes]:
 
 def _number(name: str, *, nullable: bool = False) -> Column[int]:
     return Column(name, BigInteger, nullable=nullable)
+
+
+def _partial(name: str, condition: ColumnElement[bool], *columns: Column[Any]) -> None:
+    """Add an index of the rows that meet a condition."""
+    Index(name, *columns, sqlite_where=condition, postgresql_where=condition)
 
 
 api_keys: Final = Table(
@@ -156,7 +162,9 @@ Index(
     "records_governing",
     records.c.container_id,
     records.c.version,
-    sqlite_where=text("governing = 1"),  # as SQLAlchemy writes it on SQLite
+    sqlite_where=text(
+        "governing = 1"
+    ),  # as in queries: SQLAlchemy would write a lone column without = 1
     postgresql_where=text("governing"),
 )
 
@@ -191,12 +199,11 @@ members: Final = Table(
     Column("expiry_told", Boolean, nullable=False),
     Index("members_of_user", "user_id"),
 )
-Index(
+_partial(
     "members_expiring",
+    members.c.expires_at.is_not(None) & ~members.c.expiry_told,
     members.c.user_id,
     members.c.expires_at,
-    sqlite_where=text("expires_at IS NOT NULL AND expiry_told = 0"),
-    postgresql_where=text("expires_at IS NOT NULL AND NOT expiry_told"),
 )
 
 parts: Final = Table(
@@ -214,25 +221,14 @@ parts: Final = Table(
     Index("parts_of_container", "container_id"),
     Index("parts_replaced", "replaced_at"),
 )
-Index(
+_partial(
     "parts_in_force",
+    parts.c.committed & parts.c.replaced_at.is_(None),
     parts.c.container_id,
     parts.c.part_id,
-    sqlite_where=text("committed = 1 AND replaced_at IS NULL"),
-    postgresql_where=text("committed AND replaced_at IS NULL"),
 )
-Index(
-    "parts_pending",
-    parts.c.user_id,
-    sqlite_where=text("committed = 0"),
-    postgresql_where=text("NOT committed"),
-)
-Index(
-    "parts_begun",
-    parts.c.touched_at,
-    sqlite_where=text("committed = 0"),
-    postgresql_where=text("NOT committed"),
-)
+_partial("parts_pending", ~parts.c.committed, parts.c.user_id)
+_partial("parts_begun", ~parts.c.committed, parts.c.touched_at)
 
 chunks: Final = Table(
     "chunks",
@@ -282,34 +278,21 @@ events: Final = Table(
 )
 Index("events_of_user", events.c.user_id, events.c.id, unique=True)
 Index("events_by_date", events.c.date, events.c.row_id)
-Index(
-    "events_unnumbered",
-    events.c.user_id,
-    events.c.row_id,
-    sqlite_where=text("id IS NULL"),
-    postgresql_where=text("id IS NULL"),
-)
+_partial("events_unnumbered", events.c.id.is_(None), events.c.user_id, events.c.row_id)
 # For pages of one container's events, and for emptying them in all logs, whether numbered or not.
 Index("events_of_container", events.c.container_id, events.c.user_id, events.c.id)
 # For the other criteria of a page, in its order. Each condition repeats one of the query's: otherwise
 # PostgreSQL's generic plan would search a rare type among all events of a kind.
-for _name, _columns, _numbered in (
-    ("events_of_type", [events.c.container_type, events.c.event_type], "id IS NOT NULL"),
-    (
-        "events_of_previous_type",
-        [events.c.previous_type],
-        "previous_type IS NOT NULL AND id IS NOT NULL",
-    ),
-    ("events_of_kind", [events.c.event_type], "id > 0"),
-):
-    Index(
-        _name,
-        events.c.user_id,
-        *_columns,
-        events.c.id,
-        sqlite_where=text(_numbered),
-        postgresql_where=text(_numbered),
-    )
+_numbered: Final = events.c.id.is_not(None)
+_partial(
+    "events_of_type", _numbered,
+    events.c.user_id, events.c.container_type, events.c.event_type, events.c.id,
+)  # fmt: skip
+_partial(
+    "events_of_previous_type", events.c.previous_type.is_not(None) & _numbered,
+    events.c.user_id, events.c.previous_type, events.c.id,
+)  # fmt: skip
+_partial("events_of_kind", events.c.id > 0, events.c.user_id, events.c.event_type, events.c.id)
 
 accesses: Final = Table(
     "accesses",
