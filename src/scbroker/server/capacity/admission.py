@@ -63,7 +63,7 @@ class Gate:
         self.connections: set[Connected] = set()
         self._max_requests, self._max_writing = max_requests, max(1, max_requests * 3 // 4)
         self._present = [0] * len(Kind)
-        self.waiting = 0
+        self.waiting: int = 0
         """Requests that wait on client I/O."""
 
     @property
