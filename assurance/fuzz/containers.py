@@ -23,14 +23,14 @@ from assurance.fuzz.served import (
 from assurance.fuzz.stage import fixed_clock, marked_signatures, stage
 from assurance.fuzz.target import kept
 from scbroker import errors
-from scbroker.client.containers import contents, fetching
-from scbroker.client.containers.fetching import Fetched
-from scbroker.client.core.judging import Mark, State, judge_view
+from scbroker.client.containers import contents, fetching, opening
+from scbroker.client.containers.opening import Fetched, Opened
+from scbroker.client.core.judging import Evidence, Mark, State
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.records.access_list import list_hash
 from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import record_hash
+from scbroker.records.container_record import Role, record_hash
 from scbroker.records.ids import user_id_of
 from scbroker.records.judge import Known, governing_of
 from scbroker.vocabulary import ContainerAccessLevel as Level
@@ -59,11 +59,14 @@ def _container(data: bytes) -> None:
     stored = marks.get(fetching.KIND, container_id.bytes)
     kept(stored == fetched.state.mark.encode(), "another mark was kept")
     kept(stored is not None and Mark.decode(stored) == fetched.state.mark, "another mark is read")
-    opened = fetching.open_fetched(session, fetched)
-    shown = fetching.metadata(session, opened)
+    opened = opening.open_fetched(session, fetched)
+    shown = opening.metadata(session, opened)
     creator = cast()["alice"].fingerprint if mark is None else mark.createdBy
     kept(shown.createdBy == user_id_of(creator), "another creator")
-    header, content = fetching.read_header(session, opened), _read_content(session, opened)
+    header, content = (
+        opening.read_part(session, opened, Role.Header),
+        _read_content(session, opened),
+    )
     if not found.fixups & SIGNATURES:
         _check_untouched(fetched.state)
         version = fetched.state.record.version
@@ -76,7 +79,7 @@ def _container(data: bytes) -> None:
     _check_again(session, fetched, container_id.bytes)
 
 
-def _read_content(session: Session, opened: fetching.Opened) -> bytes | None:
+def _read_content(session: Session, opened: Opened) -> bytes | None:
     part = opened.state.record.content
     reading = contents.read(session, opened, lambda *_: None)
     if part is None or part.paddedLength <= MAX_INLINE:
@@ -153,9 +156,9 @@ def _check_again(session: Session, fetched: Fetched, container_id: bytes) -> Non
     again = GoverningView(record=own[0].record, accessList=lists[0])
     head = None if fetched.view.head is None else fetched.view.head.signed
     chains = {chain.fingerprint: chain for chain in session.directory._chains.values()}
-    judged = judge_view(
+    judged = Evidence(
         container_id, session.fingerprint, [again], head, None, chains, state.mark, _now[0]
-    )
+    ).judge()
     kept(judged.mark == state.mark, "another mark at the second reading")
 
 

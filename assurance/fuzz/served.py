@@ -17,7 +17,8 @@ from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import write
 from assurance.fuzz.stage import PEOPLE, author_of, mark_of, public_key_of, stage
 from assurance.fuzz.target import feed
-from scbroker.client.http.transport import Endpoint, Transport
+from scbroker.client.http.endpoint import Endpoint
+from scbroker.client.http.transport import Transport
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import labelled_hash
 from scbroker.records.access_list import SaltedEntry, list_hash

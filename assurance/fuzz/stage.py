@@ -18,7 +18,7 @@ import pytest
 from assurance.fuzz.target import BrokenError
 from scbroker import keys
 from scbroker.client.calls.io_thread import IOThread
-from scbroker.client.containers import evidence
+from scbroker.client.containers import fetching
 from scbroker.client.users import directory
 from scbroker.crypto import verify
 from scbroker.crypto.verify import SIGNATURE_SIZE, SIGNING_KEY_SIZE, VerifyingKey
@@ -103,7 +103,7 @@ def fixed_clock(now: Callable[[], int]) -> Iterator[None]:
         return work(*arguments)
 
     with pytest.MonkeyPatch.context() as patched:
-        for module in (directory, evidence):
+        for module in (directory, fetching):
             patched.setattr(module, "now", now)
         patched.setattr(IOThread, "in_pool", inline)
         yield

@@ -264,7 +264,7 @@ def test_newer_keys_are_read_and_the_others_are_not_made_twice(
     with lying(refusing(0, "rejected"), (RecordsAnswer,)):
         made = create(alice, notes(1))
     assert isinstance(made[0], BrokerError.rejectedError)
-    assert len(network.those("POST", RECORDS)) == 2 + 3 + 1
+    assert len(network.those("POST", RECORDS)) == 2 + 4 + 1
 
 
 def test_a_device_whose_user_has_new_keys_meanwhile_says_so_of_the_whole(

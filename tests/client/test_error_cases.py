@@ -326,7 +326,7 @@ def a_broker_that_lost_its_files(scene: Scene) -> Iterator[Attempt]:
 @case(
     e.BrokerFaultError,
     "internal",
-    "not of the protocol",
+    "does not follow the protocol",
     retryable=True,
     needs="a broker that answers nonsense",
 )
@@ -376,7 +376,10 @@ def a_record_that_was_changed_on_its_way(scene: Scene) -> Iterator[Attempt]:
 
 
 @case(
-    e.RollbackError, "rollback", "seen before on this device", needs="a broker that serves what was"
+    e.RollbackError,
+    "rollback",
+    "newer version of this container",
+    needs="a broker that serves what was",
 )
 def a_container_as_it_was(scene: Scene) -> Iterator[Attempt]:
     alice = scene.new_provider(True)

@@ -15,8 +15,7 @@ from scbroker import (
     SecuredContainer,
     ServerProvider,
 )
-from scbroker.client.users import session as sessions
-from scbroker.client.users.session import Session
+from scbroker.client.http.transport import Transport
 from scbroker.wire.batches import RecordsAnswer, ViewOutcome, ViewsAnswer
 from scbroker.wire.containers import RecordReceipt
 from scbroker.wire.problems import ItemProblem
@@ -75,9 +74,9 @@ def test_an_author_whom_the_broker_hides_is_missed_in_their_own_containers_alone
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
     hers, his = ids(alice, notes(2, alice, carol)), ids(bob, notes(2, bob, carol))
-    honest = Session.call
+    honest = Transport.call
 
-    async def call(self: Session, method: str, path: str, answer: Any, **options: Any) -> Any:
+    async def call(self: Transport, method: str, path: str, answer: Any, **options: Any) -> Any:
         users = getattr(options.get("message"), "users", ())
         if answer is KeyRecords and str(bob_id) in {each.userId for each in users}:
             raise BrokerError.notFoundError("The broker knows no such user.")
@@ -85,7 +84,7 @@ def test_an_author_whom_the_broker_hides_is_missed_in_their_own_containers_alone
 
     bob_id = id_of(bob)
     with MemoryDevice(carol) as fresh, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sessions.Session, "call", call)
+        patched.setattr(Transport, "call", call)
         assert contents(get(fresh, [hers[0], his[0], hers[1], his[1]])) == [
             b"0", BrokerError.integrityError, b"1", BrokerError.integrityError,
         ]  # fmt: skip

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from scbroker.client.core.judging import State, judge_view, open_container_key, open_type
+from scbroker.client.core.judging import Evidence, State, open_container_key, open_type
 from scbroker.client.core.sealing import OpenPart
 from scbroker.crypto import seal
 from scbroker.crypto.seal import DecryptionKey
@@ -51,7 +51,9 @@ def read(story: Story, count: int, reader: Writer) -> State:
     views = [_view(one) for one, governing in zip(told, governs, strict=True) if governing]
     head = None if governs[-1] else theirs.Signed(*_both(told[-1].signed))
     chains = {user.fingerprint: chain(user) for user in (story.alice, story.bob)}
-    return judge_view(story.container_id, reader.fingerprint, views, head, None, chains, None, NOW)
+    return Evidence(
+        story.container_id, reader.fingerprint, views, head, None, chains, None, NOW
+    ).judge()
 
 
 def test_key_chains_of_our_making_are_valid(story: Story) -> None:

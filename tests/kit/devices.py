@@ -96,7 +96,7 @@ class Post:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Transport, "_once", once)
             be_impatient(patch)
-            patch.setattr(transport._RETRYING, "wait", lambda _: self.pause)
+            patch.setattr(transport, "pause_before_retry", lambda *_: self.pause)
             yield self
 
     def history(self, head: bytes) -> list[bytes]:

@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 
 from scbroker import errors
 from scbroker.client import arguments
-from scbroker.client.containers import contents, fetching, reading_many, writing, writing_many
+from scbroker.client.containers import (
+    contents,
+    fetching,
+    opening,
+    reading_many,
+    writing,
+    writing_many,
+)
 from scbroker.client.containers.change import OWNER, Change, no_progress
 from scbroker.client.containers.content_reader import ContentReader
 from scbroker.client.containers.header import decode_header, encode_header
@@ -23,6 +30,7 @@ from scbroker.client.parts.content import Progress, checked_content
 from scbroker.client.provider import BrokerProvider
 from scbroker.client.users.session import Session
 from scbroker.keys import KeyRing
+from scbroker.records.container_record import Role
 from scbroker.types import Container, ContentSource, Header, NewContainer, SecuredContainer
 from scbroker.vocabulary import AccessLevel
 
@@ -142,11 +150,11 @@ class BaseProvider(BrokerProvider):
         *,
         progress: Progress | None = None,
     ) -> Work[Container[Any]]:
-        async def use(session: Session, opened: fetching.Opened) -> Container[Any]:
-            header = _header(fetching.read_header(session, opened), headerType)
+        async def use(session: Session, opened: opening.Opened) -> Container[Any]:
+            header = _header(opening.read_part(session, opened, Role.Header), headerType)
             content = await contents.read(session, opened, progress or no_progress)
-            shown = fetching.metadata(session, opened)
-            return fetching.container(opened.state, shown, content, header)
+            shown = opening.metadata(session, opened)
+            return opening.container(opened.state, shown, content, header)
 
         return self._read(containerId, use, header=True, content=True)
 
@@ -165,15 +173,15 @@ class BaseProvider(BrokerProvider):
     def _getContainerHeader(
         self, containerId: uuid.UUID, headerType: builtins.type[Any] | None = None
     ) -> Work[Header[Any] | None]:
-        async def use(session: Session, opened: fetching.Opened) -> Header[Any] | None:
-            return _header(fetching.read_header(session, opened), headerType)
+        async def use(session: Session, opened: opening.Opened) -> Header[Any] | None:
+            return _header(opening.read_part(session, opened, Role.Header), headerType)
 
         return self._read(containerId, use, header=True)
 
     def _getContainerContent(
         self, containerId: uuid.UUID, *, progress: Progress | None = None
     ) -> Work[bytes | None]:
-        async def use(session: Session, opened: fetching.Opened) -> bytes | None:
+        async def use(session: Session, opened: opening.Opened) -> bytes | None:
             return await contents.read(session, opened, progress or no_progress)
 
         return self._read(containerId, use, content=True)
@@ -187,7 +195,7 @@ class BaseProvider(BrokerProvider):
     ) -> Work[int | None]:
         target = saving.checked_target(path)
 
-        async def use(session: Session, opened: fetching.Opened) -> int | None:
+        async def use(session: Session, opened: opening.Opened) -> int | None:
             return await contents.save(session, opened, target, progress or no_progress)
 
         return self._read(containerId, use, content=True)
@@ -196,16 +204,16 @@ class BaseProvider(BrokerProvider):
         return self._read(containerId, contents.reader, content=True)
 
     def _getContainerMetadata(self, containerId: uuid.UUID) -> Work[Container[Any]]:
-        async def use(session: Session, opened: fetching.Opened) -> Container[Any]:
-            shown = fetching.metadata(session, opened)
-            return fetching.container(opened.state, shown, None, None, asked=False)
+        async def use(session: Session, opened: opening.Opened) -> Container[Any]:
+            shown = opening.metadata(session, opened)
+            return opening.container(opened.state, shown, None, None, asked=False)
 
         return self._read(containerId, use)
 
     def _read(
         self,
         containerId: uuid.UUID,
-        use: Callable[[Session, fetching.Opened], Work[T]],
+        use: Callable[[Session, opening.Opened], Work[T]],
         *,
         header: bool = False,
         content: bool = False,
@@ -215,7 +223,7 @@ class BaseProvider(BrokerProvider):
 
         async def work() -> T:
             fetched = await fetching.fetch(session, containerId, header=header, content=content)
-            return await use(session, fetching.open_fetched(session, fetched))
+            return await use(session, opening.open_fetched(session, fetched))
 
         return session.hold(work())
 

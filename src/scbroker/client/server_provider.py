@@ -23,8 +23,9 @@ from scbroker.client.base_provider import BaseProvider
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.operation import Handlers, operation
 from scbroker.client.calls.promise import Promise
-from scbroker.client.containers import fetching
-from scbroker.client.http.transport import Transport, checked_endpoint
+from scbroker.client.containers import fetching, opening
+from scbroker.client.http.endpoint import checked_endpoint
+from scbroker.client.http.transport import Transport
 from scbroker.client.users import accounts, credentials, key_files
 from scbroker.client.users.credentials import Validator, validate_secret
 from scbroker.client.users.session import Session
@@ -294,7 +295,7 @@ class ServerProvider(BaseProvider):
 
         async def work() -> SecuredContainer:
             fetched = await fetching.fetch(session, containerId, header=True, content=True)
-            return await fetching.secured(session, fetched)
+            return await opening.secured(session, fetched)
 
         return session.hold(work())
 

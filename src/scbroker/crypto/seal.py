@@ -1,7 +1,7 @@
-"""Everything that touches a secret: sealing, wrapping, signing, deriving from passwords.
+"""Seal, wrap, sign and derive keys from passwords: everything that needs a secret.
 
-Only clients import it. Bytes in, bytes out: no clock, no I/O, nothing to choose, for the format
-version fixes every algorithm (docs/spec/ids.md, section 2). Every failure to open reads alike.
+Only clients import it. Without I/O and without a clock. The format version fixes every algorithm and
+parameter (docs/spec/ids.md, section 2). Every failure to open has the same message, so that it tells nothing.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ _CANNOT_OPEN: Final = "It cannot be opened: a wrong secret, or damaged data."
 
 
 def random_bytes(size: int) -> bytes:
-    """Bytes from the operating system's generator."""
+    """Return bytes from the operating system's generator."""
     return os.urandom(size)
 
 
 def seal(key: bytes, context: bytes, plaintext: Octets) -> bytes:
-    """One Cobblestone-256 message; it opens under the same key and context only."""
+    """Return one Cobblestone-256 message, which opens under the same key and context only."""
     encryptor = Cobblestone256Encryptor(key, context)
     return encryptor.update(plaintext) + encryptor.finalize()
 
 
 def unseal(key: bytes, context: bytes, sealed: Octets) -> bytes:
-    """The plaintext, once the whole message has proved right; else `DecryptionError`."""
+    """Return the plaintext once the whole message verified; raise `DecryptionError` otherwise."""
     decryptor = Cobblestone256Decryptor(key, context)
     try:
         return decryptor.update(sealed) + decryptor.finalize()
@@ -73,7 +73,7 @@ def unseal(key: bytes, context: bytes, sealed: Octets) -> bytes:
 
 
 def seal_into(target: memoryview, key: bytes, context: bytes, plaintext: Octets) -> int:
-    """`seal` into a buffer that is there already; gives the size. Fresh memory costs more than sealing."""
+    """Seal into a buffer and return the size; allocating new memory costs more than sealing."""
     encryptor = Cobblestone256Encryptor(key, context)
     size = encryptor.update_into(plaintext, target)
     rest = encryptor.finalize()
@@ -82,7 +82,7 @@ def seal_into(target: memoryview, key: bytes, context: bytes, plaintext: Octets)
 
 
 def unseal_into(target: memoryview, key: bytes, context: bytes, sealed: Octets) -> int:
-    """`unseal` into a buffer; gives the size. After a `DecryptionError` nothing of it may be used."""
+    """Unseal into a buffer and return the size. After a `DecryptionError` the buffer must not be used."""
     decryptor = Cobblestone256Decryptor(key, context)
     try:
         size = decryptor.update_into(sealed, target)
@@ -94,24 +94,26 @@ def unseal_into(target: memoryview, key: bytes, context: bytes, sealed: Octets) 
 
 
 def checksum(key: bytes, number: int, data: Octets) -> bytes:
-    """A MAC of 16 bytes at the speed of sealing: AES-256-GCM's tag of data that stays as it is.
+    """Return a MAC of 16 bytes: the tag of AES-256-GCM over data that is not encrypted, which is fast.
 
-    GMAC, NIST SP 800-38D: under one key no number may stand for two different data.
+    GMAC, NIST SP 800-38D: one number must not be used for two different data under one key.
     """
     return AESGCM(key).encrypt(number.to_bytes(_GCM_NONCE, "big"), b"", data)
 
 
 def wrap_key(public_key: bytes, info: bytes, key: bytes) -> bytes:
-    """A 32-byte key for the holder of a public encryption key: 1,168 bytes, bound to `info`."""
+    """Wrap a 32-byte key to a public encryption key: 1,168 bytes, bound to `info`."""
     try:
         return _SUITE.encrypt(key, _recipient(public_key), info=info)
     except ValueError:
-        raise IntegrityError("A public encryption key cannot be wrapped to.") from None
+        raise IntegrityError(
+            "A key could not be wrapped to a public encryption key: its ML-KEM half is invalid."
+        ) from None
 
 
 @functools.lru_cache(_RECIPIENTS)
 def _recipient(public_key: bytes) -> MLKEM768X25519PublicKey:
-    """A public encryption key, checked and loaded; loading takes as long as wrapping."""
+    """Check and load a public encryption key. Cached, since loading takes as long as wrapping."""
     check_encryption_key(public_key)
     return MLKEM768X25519PublicKey(
         MLKEM768PublicKey.from_public_bytes(public_key[:MLKEM_KEY_SIZE]),
@@ -122,8 +124,8 @@ def _recipient(public_key: bytes) -> MLKEM768X25519PublicKey:
 class _PrivateKey:
     """Base of both kinds of private keys. They are equal if their public keys are: no secret is compared.
 
-    The seeds are overwritten when the key is freed. Python returns freed memory as it is: otherwise they
-    stay readable in the process until something else happens to take the same place.
+    The seeds are overwritten when the key is freed: Python does not clear freed memory, in which they would
+    stay readable until it is reused.
     """
 
     __slots__ = ("_first", "_seeds", "public")
@@ -131,17 +133,19 @@ class _PrivateKey:
     def __init__(self, public: bytes, seeds: tuple[Octets, Octets]) -> None:
         self.public: bytes = public
         self._first = len(seeds[0])
-        self._seeds = bytearray(sum(map(len, seeds)))  # filled in place: no copy is left behind
+        self._seeds = bytearray(
+            sum(map(len, seeds))
+        )  # filled in place, so that no copy stays in memory
         self._seeds[: self._first], self._seeds[self._first :] = seeds
 
     @property
     def seeds(self) -> tuple[memoryview, memoryview]:
-        """Both seeds where they lie, in the order of the constructor's arguments."""
+        """Return both seeds without copying them, in the order of the constructor's arguments."""
         both = memoryview(self._seeds).toreadonly()
         return both[: self._first], both[self._first :]
 
     def __del__(self) -> None:
-        if hasattr(self, "_seeds"):  # not so where the constructor refused a seed
+        if hasattr(self, "_seeds"):  # not set if the constructor refused a seed
             self._seeds[:] = bytes(len(self._seeds))
 
     def __eq__(self, other: object) -> bool:
@@ -156,7 +160,7 @@ class _PrivateKey:
         return f"{type(self).__name__}(…)"
 
     def __reduce__(self) -> str:
-        raise TypeError("A private key is not pickled: keep the KeyFile.")
+        raise TypeError("A private key cannot be pickled: keep the KeyFile.")
 
 
 class SigningKey(_PrivateKey):
@@ -178,12 +182,12 @@ class SigningKey(_PrivateKey):
         return cls(random_bytes(KEY_SIZE), random_bytes(KEY_SIZE))
 
     def sign(self, name: str, signed: bytes) -> bytes:
-        """Both signatures over L(name) || signed: 3,373 bytes."""
+        """Return both signatures over L(name) || signed: 3,373 bytes."""
         message = label(name) + signed
         return self._ed25519.sign(message) + self._mldsa.sign(message)
 
     def derive(self, name: str) -> bytes:
-        """A 32-byte secret of this key's own for a purpose."""
+        """Return a 32-byte secret for a purpose, derived from this key."""
         return _hkdf(self._seeds, label(name))
 
 
@@ -206,7 +210,7 @@ class DecryptionKey(_PrivateKey):
         return cls(random_bytes(MLKEM_SEED_SIZE), random_bytes(KEY_SIZE))
 
     def unwrap(self, wrap: bytes, info: bytes) -> bytes:
-        """The wrapped 32-byte key; `DecryptionError` unless key, wrap and info belong together."""
+        """Return the wrapped key; raise `DecryptionError` unless key, wrap and info belong together."""
         try:
             if len(wrap) == WRAP_SIZE:
                 return _SUITE.decrypt(wrap, self._key, info=info)
@@ -216,14 +220,14 @@ class DecryptionKey(_PrivateKey):
 
 
 def secret_bytes(secret: str) -> bytes:
-    """A password or passphrase as bytes: NFKC, UTF-8 (docs/spec/keyfile.md, 2.1)."""
+    """Return a password or passphrase as bytes: NFKC, UTF-8 (docs/spec/keyfile.md, 2.1)."""
     return unicodedata.normalize("NFKC", secret).encode("utf-8")
 
 
 def stretch(secret: bytes, salt: bytes) -> bytes:
-    """Argon2id, 64 MiB, 3 passes, 4 lanes: 32 bytes, about 0.15 s; one after the other in a process.
+    """Return 32 bytes of Argon2id with 64 MiB, 3 passes and 4 lanes, in about 0.15 s.
 
-    Two at once may wait for ever: OpenSSL gives each some of its threads, and neither all that it needs.
+    A lock serializes calls: two at a time can deadlock, each with some of OpenSSL's threads and too few.
     """
     with _stretching:
         return Argon2id(
@@ -232,17 +236,17 @@ def stretch(secret: bytes, salt: bytes) -> bytes:
 
 
 def derive_key(root: bytes, name: str, binding: bytes) -> bytes:
-    """A 32-byte key from a root and L(name) || binding."""
+    """Return a 32-byte key derived from a root and L(name) || binding."""
     return _hkdf(root, label(name) + binding)
 
 
 def pad_secret(secret: bytes) -> bytes:
-    """Hides the length of a short secret: 80 00 00 … to a multiple of 128 bytes."""
+    """Pad a secret with 80 00 00 … to a multiple of 128 bytes, which hides its length."""
     return secret + b"\x80" + bytes(-(len(secret) + 1) % _SECRET_BLOCK)
 
 
 def unpad_secret(padded: bytes) -> bytes:
-    """Undoes `pad_secret`; `DecryptionError` for padding of any other form."""
+    """Undo `pad_secret`; raise `DecryptionError` for any other padding."""
     secret = padded.rstrip(b"\0")[:-1]
     if not 1 <= len(secret) <= MAX_SECRET_SIZE or pad_secret(secret) != padded:
         raise DecryptionError(_CANNOT_OPEN)
@@ -254,7 +258,7 @@ def _hkdf(root: Octets, info: bytes) -> bytes:
 
 
 def _after_fork() -> None:
-    """In the child: whoever held the lock is not there."""
+    """Replace the lock in the child: the thread that may hold it exists in the parent alone."""
     global _stretching
     _stretching = threading.Lock()
 

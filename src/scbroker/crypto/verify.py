@@ -1,7 +1,7 @@
-"""Hashes, signatures and the checks of public keys: everything that needs no secret.
+"""Hash, verify signatures and check public keys: everything that needs no secret.
 
-Both ends use it; the broker uses nothing else of this package. Bytes in, bytes out: no clock, no
-I/O. Spec: docs/spec/ids.md, sections 1 and 2.
+Both ends use it; the broker uses nothing else of this package. Without I/O and without a clock.
+Spec: docs/spec/ids.md, sections 1 and 2.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _X25519_SMALL_ORDER_U: Final = frozenset(
 
 
 def label(name: str) -> bytes:
-    """L(name): what every hash, signature and context starts with (ids.md, 1.4)."""
+    """Return L(name), with which every hash, signature and context starts (ids.md, 1.4)."""
     return b"scbroker/1/" + name.encode("ascii") + b"\0"
 
 
 def labelled_hash(name: str, *parts: bytes | memoryview) -> bytes:
-    """H(name, parts one after the other): 32 bytes (ids.md, 1.4)."""
+    """Return H(name, the parts concatenated): 32 bytes (ids.md, 1.4)."""
     state = hashlib.sha256(label(name))
     for part in parts:
         state.update(part)
@@ -63,29 +63,31 @@ def labelled_hash(name: str, *parts: bytes | memoryview) -> bytes:
 
 
 def sha256(data: bytes | bytearray | memoryview) -> bytes:
-    """Plain SHA-256, for sealed segments and stored files."""
+    """Return the plain SHA-256 of sealed segments and stored files."""
     return hashlib.sha256(data).digest()
 
 
 def equal(left: bytes, right: bytes) -> bool:
-    """Compares in constant time."""
+    """Compare in constant time."""
     return hmac.compare_digest(left, right)
 
 
 def keyed_hash(key: bytes, name: str, *parts: bytes) -> bytes:
-    """HMAC-SHA256 of L(name) and the parts under a key: 32 bytes."""
+    """Return the HMAC-SHA256 of L(name) and the parts under a key: 32 bytes."""
     return hmac.digest(key, label(name) + b"".join(parts), "sha256")
 
 
 class VerifyingKey:
-    """A public signing key: Ed25519 and ML-DSA-65, both of which must agree (ids.md, 2.1, 2.2)."""
+    """A public signing key: Ed25519 and ML-DSA-65, both of which must verify (ids.md, 2.1, 2.2)."""
 
     __slots__ = ("_ed25519", "_mldsa", "raw")
 
     def __init__(self, raw: bytes) -> None:
-        """Loads 1,984 bytes; `IntegrityError` unless both halves are keys one may trust."""
+        """Load 1,984 bytes; raise `IntegrityError` for a weak or malformed key in either half."""
         if len(raw) != SIGNING_KEY_SIZE:
-            raise IntegrityError("A public signing key has another size than 1,984 bytes.")
+            raise IntegrityError(
+                f"A public signing key must have {SIGNING_KEY_SIZE} bytes, not {len(raw)}."
+            )
         y = int.from_bytes(raw[:ED25519_KEY_SIZE], "little") & (2**255 - 1)
         if y >= _P or y in _ED25519_SMALL_ORDER_Y:
             raise IntegrityError("A public signing key is of small order or not canonical.")
@@ -97,7 +99,7 @@ class VerifyingKey:
         self.raw: bytes = raw
 
     def verify(self, name: str, signed: bytes, signature: bytes) -> None:
-        """Raises `IntegrityError` unless both halves of the signature hold for L(name) || signed."""
+        """Raise `IntegrityError` unless both halves of the signature verify for L(name) || signed."""
         if len(signature) == SIGNATURE_SIZE:
             message = label(name) + signed
             try:
@@ -111,9 +113,11 @@ class VerifyingKey:
 
 
 def check_encryption_key(raw: bytes) -> None:
-    """Raises `IntegrityError` unless the 1,216 bytes are a key one may wrap to (ids.md, 2.4)."""
+    """Raise `IntegrityError` for a weak or malformed public encryption key (ids.md, 2.4)."""
     if len(raw) != ENCRYPTION_KEY_SIZE:
-        raise IntegrityError("A public encryption key has another size than 1,216 bytes.")
+        raise IntegrityError(
+            f"A public encryption key must have {ENCRYPTION_KEY_SIZE} bytes, not {len(raw)}."
+        )
     u = int.from_bytes(raw[MLKEM_KEY_SIZE:], "little")
     if u >= _P or u in _X25519_SMALL_ORDER_U:
         raise IntegrityError("A public encryption key is of small order or not canonical.")

@@ -1,7 +1,7 @@
-"""Stored objects as bytes: a version byte and one canonical MessagePack value.
+"""Encode and decode stored objects: a version byte and one canonical MessagePack value.
 
-Spec: docs/spec/ids.md, 1.1 and 1.2. A reader keeps the stored bytes; the Structs here are for
-looking at them only.
+Signatures cover the stored bytes, so a reader keeps these and never encodes the Structs again.
+Spec: docs/spec/ids.md, 1.1 and 1.2.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A structure of the grammar: an array of fixed length."""
+    """A structure of the grammar, encoded as an array of fixed length."""
 
 
 @cache
@@ -37,12 +37,12 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 def encode_value(value: Any) -> bytes:
-    """Canonical MessagePack without a version byte."""
+    """Return canonical MessagePack without a version byte."""
     return _encode(value)
 
 
 def decode_value(kind: type[T], data: bytes, limit: int) -> T:
-    """Strictly one canonical value of this kind in at most `limit` bytes; else `IntegrityError`."""
+    """Decode exactly one canonical value of at most `limit` bytes; raise `IntegrityError` otherwise."""
     if len(data) <= limit:
         try:
             value: T = _decoder(cast(Any, kind)).decode(data)
@@ -55,7 +55,7 @@ def decode_value(kind: type[T], data: bytes, limit: int) -> T:
 
 
 def encode_object(value: Row) -> bytes:
-    """A stored object: version byte and value."""
+    """Return a stored object: version byte and value."""
     return VERSION + _encode(value)
 
 
@@ -64,7 +64,7 @@ def _shown(kind: type[object]) -> str:
 
 
 def decode_object(kind: type[T], data: bytes, limit: int) -> T:
-    """Strictly one stored object of format version 1; else `IntegrityError`."""
+    """Decode exactly one stored object of format version 1; raise `IntegrityError` otherwise."""
     if data[:1] != VERSION:
         raise IntegrityError(f"A {_shown(kind)} of an unknown version: update scbroker.")
     return decode_value(kind, data[1:], limit - 1)

@@ -1,6 +1,6 @@
-"""Container records as bytes: grammar, contexts and hashes. Spec: docs/spec/container.md, 1 to 6.
+"""The grammar of container records, with the contexts and hashes that bind their parts.
 
-Whether a record is valid among others is `judge`'s matter.
+`judge` decides whether a record is valid after others. Spec: docs/spec/container.md, 1 to 6.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from scbroker.records.canonical import (
 LABEL: Final = "container-record"
 MAX_RECORD: Final = 2048
 _PARSED: Final = 512
-"""Records that are not parsed again: each is looked at several times on its way."""
+"""Records in each cache: an operation reads the same record several times."""
 _PARTS: Final = (9, 10)
 """The positions of header and content in the array."""
 MAX_TYPE: Final = 256
@@ -42,21 +42,21 @@ Version = Annotated[int, Meta(ge=1, le=2**53 - 1)]
 
 
 class Role(enum.IntEnum):
-    """Which of a container's two parts."""
+    """One of a container's two parts."""
 
     Header = 0
     Content = 1
 
 
 class Link(Row, frozen=True):
-    """The last governing record before this one."""
+    """A reference to the last governing record before this one."""
 
     version: Version
     hash: Bin32
 
 
 class Governing(Row, frozen=True):
-    """Who may do what from this record on, and the commitment to the container key."""
+    """The access list in force from this record on, and the commitment to the container key."""
 
     accessVersion: Version
     accessAuthor: Bin32
@@ -66,7 +66,7 @@ class Governing(Row, frozen=True):
 
 
 class Part(Row, frozen=True):
-    """A header or content: where its segments are named and its key is sealed."""
+    """A header or content: the hash of its segments, and its sealed key."""
 
     partId: Bin16
     author: Bin32
@@ -99,19 +99,21 @@ class ContainerRecord(Row, frozen=True):
 
 @functools.lru_cache(_PARSED)
 def parse_record(body: bytes) -> ContainerRecord:
-    """A record that is well-formed by itself; `IntegrityError` for any other.
-
-    Each side meets a record several times on its way, and parses it once.
-    """
+    """Parse a record that is well-formed by itself; raise `IntegrityError` for any other."""
     record = decode_object(ContainerRecord, body, MAX_RECORD)
     first = record.version == 1
     if any((field is None) != first for field in (record.parent, record.link)):
-        raise IntegrityError("A record has a parent and a link exactly from version 2 on.")
+        raise IntegrityError(
+            f"A record of version {record.version} has a wrong parent or link: version 1 has neither, "
+            "any other both."
+        )
     if (record.nonce is not None) != first:
-        raise IntegrityError("A record has a nonce exactly in version 1.")
+        raise IntegrityError(
+            f"A record of version {record.version} has a wrong nonce: version 1 alone has one."
+        )
     parts = {part.partId for part in (record.header, record.content) if part is not None}
     if record.header is not None and record.content is not None and len(parts) == 1:
-        raise IntegrityError("Header and content have one part id.")
+        raise IntegrityError("Header and content of a record have the same part id.")
     if record.header is not None and record.header.paddedLength > MAX_HEADER:
         raise IntegrityError("A header is larger than 262,144 bytes.")
     return record
@@ -162,7 +164,7 @@ def type_hash(container_id: bytes, salt: bytes, text: str | None) -> bytes:
 
 
 def wrap_info(container_id: bytes, governing: Governing, recipient: bytes, key_index: int) -> bytes:
-    """What a wrap of the container key is bound to (section 3)."""
+    """Return what a wrap of the container key is bound to (section 3)."""
     return (
         label("wrap")
         + container_id
@@ -174,14 +176,14 @@ def wrap_info(container_id: bytes, governing: Governing, recipient: bytes, key_i
 
 
 def part_key_context(container_id: bytes, part_id: bytes, role: Role, author: bytes) -> bytes:
-    """What a sealed part key is bound to (section 3)."""
+    """Return what a sealed part key is bound to (section 3)."""
     return label("part-key") + container_id + part_id + bytes([role]) + author
 
 
 def segment_context(
     container_id: bytes, part_id: bytes, role: Role, author: bytes, index: int, last: bool
 ) -> bytes:
-    """What a sealed segment is bound to (section 6)."""
+    """Return what a sealed segment is bound to (section 6)."""
     return (
         label("segment")
         + container_id
@@ -194,12 +196,12 @@ def segment_context(
 
 
 def segments_hash(padded_length: int, hashes: bytes) -> bytes:
-    """The hash that a part names; `hashes` are those of all sealed segments, concatenated."""
+    """Return the hash that a part names; `hashes` are those of all sealed segments, concatenated."""
     return labelled_hash("segments", padded_length.to_bytes(8, "big"), hashes)
 
 
 def sealed_size(plaintext: int) -> int:
-    """The size of so many bytes once they are sealed (docs/spec/ids.md, section 2)."""
+    """Return the sealed size of so many bytes (docs/spec/ids.md, section 2)."""
     return plaintext + 56 + 16 * (plaintext // 16_384 + 1)
 
 
@@ -208,9 +210,9 @@ def segment_count(padded_length: int) -> int:
 
 
 def check_segment_hashes(part: Part, hashes: bytes) -> None:
-    """Raises `IntegrityError` unless these are the hashes that the part's author signed for."""
+    """Raise `IntegrityError` unless these are the hashes that the part's author signed."""
     if (
         len(hashes) != HASH_SIZE * segment_count(part.paddedLength)
         or segments_hash(part.paddedLength, hashes) != part.segments
     ):
-        raise IntegrityError("The list of segments is not the one that was signed.")
+        raise IntegrityError("The list of segment hashes is not the one that was signed.")

@@ -1,8 +1,8 @@
-"""Whether a record is valid after others: rules 1 to 5. Spec: docs/spec/container.md, section 7.
+"""Decide whether a record is valid after others, by rules 1 to 5 of docs/spec/container.md, section 7.
 
-Both ends judge by this: the broker before it stores, the client before it believes. It is fed
-parsed, hash-checked objects and a time; it fetches nothing. "At hand" is the spec's word for a
-parent that the judge has.
+Both ends judge by this: the broker before it stores a record, the client before it believes one. The inputs
+are parsed objects whose hashes were checked, and a time. "At hand" is the specification's word for a parent
+that the judge has.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from scbroker.errors import ClockError, IntegrityError
 from scbroker.records.access_list import AccessList, Entry, list_hash
@@ -34,7 +36,7 @@ _FOREVER: Final = float("inf")
 
 
 class Rights(Protocol):
-    """A user's permissions and their end, in an entry of a list or in a grant that becomes one."""
+    """A user's permissions and their expiry, in an entry of a list or in a grant that becomes one."""
 
     @property
     def permissions(self) -> int: ...
@@ -45,7 +47,7 @@ class Rights(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A record with its hash: judged, or proved by the hash that a judged one names."""
+    """A record with its hash. It was judged, or a judged record names its hash."""
 
     record: ContainerRecord
     hash: bytes
@@ -79,39 +81,41 @@ class InForce:
         return self.access.entry_of(fingerprint, time)
 
     def needs_renewal(self, time: int) -> bool:
-        """Whether somebody who is out still knows the container key (rule 5)."""
+        """Whether a user without access knows the container key, so that a writer must renew it (rule 5)."""
         author = self.entry_of(self.governing.accessAuthor, time)
         return (
             author is None
             or not author.allows(ContainerAccessLevel.Decrypt)
-            or any(entry.is_expired(time) for entry in self.access.entries.values())
+            or self.access.has_expired(time)
         )
 
 
 def governing_of(record: ContainerRecord) -> Governing:
-    """The governing field; `IntegrityError` for a record without one."""
+    """Return the governing field; raise `IntegrityError` for a record without one."""
     if record.governing is None:
-        raise IntegrityError("A record was served as governing that is not.")
+        raise IntegrityError("A record without a governing field was served as a governing record.")
     return record.governing
 
 
 def verify_author(signed: Signed, record: ContainerRecord, chain: KeyChain) -> None:
-    """The author's key was in force at the record's time, and both signatures hold."""
+    """Verify that the author's key was in force at the record's time, and both signatures (rule 2, *key*)."""
     if chain.fingerprint != record.author:
-        raise IntegrityError("A record is judged by another user's keys.")
+        raise IntegrityError("A record was served with another user's keys than its author's.")
     key = chain.signing_key(record.keyIndex, record.time)
     key.verify(LABEL, bare_body(signed.body), signed.signature)
 
 
 def judge_first(known: Known, access: AccessList, now: int) -> InForce:
-    """Rule 1, for a record whose signature was verified."""
+    """Judge a first record by rules 1, 3 and 4, once its signature was verified."""
     record = known.record
     if record.version != 1 or record.nonce is None:
-        raise IntegrityError("A container does not begin with its first record (rule 1).")
+        raise IntegrityError("The first served record is not a container's first (rule 1).")
     if container_id_of(record.author, record.nonce).bytes != record.containerId:
-        raise IntegrityError("A container's id is not its creator's to give (rule 1).")
+        raise IntegrityError("A container's id is not the one of its creator and nonce (rule 1).")
     if record.tombstone or not record.changes_access:
-        raise IntegrityError("A first record says who has access (rule 1).")
+        raise IntegrityError(
+            "A first record is a tombstone or has no access list of its own (rule 1)."
+        )
     own = [part for part in (record.header, record.content) if part is not None]
     if any(part.author != record.author for part in own):
         raise IntegrityError("A new part is not its author's own (rule 1).")
@@ -125,29 +129,29 @@ def judge_first(known: Known, access: AccessList, now: int) -> InForce:
 def judge_next(
     known: Known, governing: InForce, access: AccessList | None, parent: Known | None, now: int
 ) -> InForce:
-    """Rules 2 to 5, for a record whose signature was verified; gives what is in force after it.
+    """Judge a later record by rules 2 to 5, once its signature was verified; return what it puts in force.
 
-    `access` is the new list when the record changes access, else None; `parent` where at hand.
+    `access` is the new list if the record changes access, else None; `parent` is None if it is not at hand.
     """
     record = known.record
     _check_chain(record, governing, parent)
     _check_time(record, governing.record, parent.record if parent else None, now)
     author = governing.entry_of(record.author, record.time)
     if author is None:
-        raise IntegrityError("A record's author had no access (rule 2).")
+        raise IntegrityError("A record's author had no access at its time (rule 2).")
     renewal = record.changes_access and not author.allows(ContainerAccessLevel.ModifyAccess)
     needed = needed_permissions(record, governing)
     if renewal:
         needed &= ~ContainerAccessLevel.ModifyAccess
     if not author.allows(needed):
-        raise IntegrityError("A record's author had no right to it (rule 2).")
+        raise IntegrityError("A record's author lacked the permissions for it (rule 2).")
     _check_governing(record, governing)
     if parent is not None:
         _check_parts(record, parent.record)
     if not record.changes_access:
         return governing if record.governing is None else InForce(known, governing.access)
     if access is None:
-        raise IntegrityError("A change of access without its list (rule 4).")
+        raise IntegrityError("A change of access came without its list (rule 4).")
     _check_new_list(record, access)
     _check_key_indices(record.author, governing.access, access)
     if renewal:
@@ -159,7 +163,7 @@ def judge_next(
 
 
 def check_skipped(known: Known, governing: Known, parent: Known, now: int) -> None:
-    """What a reader with a mark checks of a body that it need not judge: structure and time."""
+    """Check structure and time of a body between a mark and the head (rules 2 and 3; section 8)."""
     _check_link(known.record, governing)
     _check_parent(known.record, parent, governing)
     _check_time(known.record, governing.record, parent.record, now)
@@ -167,7 +171,7 @@ def check_skipped(known: Known, governing: Known, parent: Known, now: int) -> No
 
 
 def needed_permissions(record: ContainerRecord, governing: InForce) -> ContainerAccessLevel:
-    """The permissions that a record's author needs in the list in force (rule 2)."""
+    """Return the permissions that a record's author needs in the list in force (rule 2)."""
     if record.tombstone:
         return ContainerAccessLevel.Delete
     needed = ContainerAccessLevel.Upload
@@ -181,7 +185,7 @@ def needed_permissions(record: ContainerRecord, governing: InForce) -> Container
 
 def _check_chain(record: ContainerRecord, governing: InForce, parent: Known | None) -> None:
     if record.version < 2:
-        raise IntegrityError("A first record after others (rule 2).")
+        raise IntegrityError("A first record follows others (rule 2).")
     _check_link(record, governing.known)
     if parent is not None:
         _check_parent(record, parent, governing.known)
@@ -208,7 +212,7 @@ def _check_parent(record: ContainerRecord, parent: Known, governing: Known) -> N
     ):
         raise IntegrityError("A record's parent is not the record before it (rule 2).")
     if parent.record.tombstone:
-        raise IntegrityError("A record after the tombstone (rule 2).")
+        raise IntegrityError("A record follows the tombstone (rule 2).")
     if parent.record.governing is not None:
         if parent.hash != governing.hash:
             raise IntegrityError("A record does not link to the governing record (rule 2).")
@@ -226,8 +230,7 @@ def _check_time(
         raise IntegrityError("A record is older than the one before it (rule 3).")
     if record.time > now + READER_TOLERANCE:
         raise ClockError(
-            "A record is dated far ahead (rule 3): its author's clock is wrong, "
-            "or the one that judges it."
+            "A record's time is more than 15 minutes ahead (rule 3): check this machine's clock."
         )
 
 
@@ -235,19 +238,20 @@ def _check_governing(record: ContainerRecord, governing: InForce) -> None:
     before, after = governing.governing, record.governing
     if record.tombstone:
         if after is not None or record.header is not None or record.content is not None:
-            raise IntegrityError("A tombstone holds nothing else (rule 2).")
+            raise IntegrityError(
+                "A tombstone has a governing field, a header or a content (rule 2)."
+            )
     elif after is None:
         return
     elif after.accessVersion == record.version:
         if after.accessAuthor != record.author or after.keyCommitment == before.keyCommitment:
-            raise IntegrityError("A change of access makes a key of its own (rule 2).")
-    elif after.type == before.type or (
-        after.accessVersion,
-        after.accessAuthor,
-        after.accessList,
-        after.keyCommitment,
-    ) != (before.accessVersion, before.accessAuthor, before.accessList, before.keyCommitment):
-        raise IntegrityError("A change of type changes the type and no access (rule 2).")
+            raise IntegrityError(
+                "A change of access names another author, or keeps the container key (rule 2)."
+            )
+    elif after.type == before.type or replace(after, type=before.type) != before:
+        raise IntegrityError(
+            "A governing record that keeps the access keeps the type, or changes more than it (rule 2)."
+        )
 
 
 def _check_parts(record: ContainerRecord, parent: ContainerRecord) -> None:
@@ -278,14 +282,14 @@ def _check_carried(part: Part, before: Part, *, resealed: bool) -> None:
 
 def _check_new_list(record: ContainerRecord, access: AccessList) -> None:
     if governing_of(record).accessAuthor != record.author:
-        raise IntegrityError("A change of access under another author's name (rule 2).")
+        raise IntegrityError("A change of access names another author than the record (rule 2).")
     check_list(record, access)
     if any(entry.is_expired(record.time) for entry in access.entries.values()):
         raise IntegrityError("A new access list holds an expired entry (rule 4).")
 
 
 def check_list(record: ContainerRecord, access: AccessList) -> None:
-    """Raises `IntegrityError` unless this is the access list that the record names."""
+    """Raise `IntegrityError` unless this is the access list that the record names (rule 2)."""
     governing = governing_of(record)
     if governing.accessList != list_hash(
         record.containerId, governing.accessVersion, access.entryHashes
@@ -294,24 +298,24 @@ def check_list(record: ContainerRecord, access: AccessList) -> None:
 
 
 def _check_key_indices(author: bytes, before: AccessList, after: AccessList) -> None:
-    """Only an author knows better than the list which keys there are, and only their own."""
+    """Refuse a lower key index than before, except the author's own (rule 4)."""
     for fingerprint, entry in after.entries.items():
         old = before.entries.get(fingerprint)
         if old is not None and entry.keyIndex < old.keyIndex and fingerprint != author:
-            raise IntegrityError("A user's key index falls (rule 4).")
+            raise IntegrityError("A change of access lowers another user's key index (rule 4).")
 
 
 def check_delegation(
     author: Entry, before: Mapping[K, Rights], after: Mapping[K, Rights], *, complete: bool
 ) -> None:
-    """Rule 4: nobody gives, takes or prolongs what they do not hold themselves.
+    """Refuse to give, take or prolong what the author does not hold (rule 4).
 
     `before` and `after` have the same kind of keys; `complete` says whether `after` has every entry.
     """
     for user in before.keys() | after.keys():
         old, new = before.get(user), after.get(user)
         if new is None and not complete:
-            continue  # may be there, and hidden from this reader
+            continue  # may exist, and be hidden from this reader
         old_bits = old.permissions if old else 0
         new_bits = new.permissions if new else 0
         changed = old_bits ^ new_bits
@@ -327,7 +331,7 @@ def check_delegation(
 
 
 def _check_renewal(record: ContainerRecord, governing: InForce, after: AccessList) -> None:
-    """Rule 5: the same users with the same rights, under a key that nobody else knows."""
+    """Check that a renewal keeps all users with their rights, and that it was due (rule 5)."""
     allowed = {
         name: (entry.permissions, entry.expiresAt)
         for name, entry in governing.access.unexpired(record.time).items()
@@ -338,7 +342,9 @@ def _check_renewal(record: ContainerRecord, governing: InForce, after: AccessLis
     if given != allowed or governing_of(record).type != governing.governing.type:
         raise IntegrityError("A renewal changes somebody's access (rule 5).")
     if governing.access.complete and not governing.needs_renewal(record.time):
-        raise IntegrityError("A change of access by somebody without the right to (rule 5).")
+        raise IntegrityError(
+            "A change of access by an author without ModifyAccess, and no renewal is due (rule 5)."
+        )
 
 
 def _end(rights: Rights) -> float:

@@ -1,6 +1,6 @@
-"""The chain of a user's public keys: parse, verify, extend. Spec: docs/spec/ids.md, section 4.
+"""Parse, verify and extend the chain of a user's public keys.
 
-Fed bytes and a time, it decides; it fetches nothing. The rule numbers are the spec's.
+Rules K1 to K8 are those of docs/spec/ids.md, section 4.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from scbroker.vocabulary import KeyType
 LABEL: Final = "key-record"
 MAX_KEY_RECORD: Final = 4096
 MAX_KEYS: Final = 256
-"""Of a type (K7): more have no `KeyIndex`."""
+"""Keys of a type (K7), as many as there are values of `KeyIndex`."""
 CLOCK_TOLERANCE: Final = 300_000_000
-"""A broker's, in microseconds: what it takes is at most five minutes off its clock."""
+"""Microseconds: a broker accepts records that are at most five minutes off its clock."""
 READER_TOLERANCE: Final = 900_000_000
-"""Everybody else's, so that what a broker took is not refused by slow clocks."""
+"""Microseconds: a reader's, larger so that a slow clock does not refuse what a broker accepted."""
 RETIREMENT_AHEAD: Final = 450_000_000
-"""How far a retirement is dated ahead, so that nothing that was accepted before it falls behind it."""
+"""Microseconds that a retirement is dated ahead: no record that was accepted before it is later than it."""
 RETIREMENT_TOLERANCE: Final = 150_000_000
-"""How much earlier or later than that a broker takes it."""
+"""Microseconds by which a broker accepts a retirement earlier or later than that."""
 _CHAIN_TOLERANCE: Final = 1_200_000_000
 ACTIVE: Final = 0
 RETIRED: Final = 1
@@ -44,7 +44,7 @@ CLOSED: Final = 2
 
 
 class Signed(NamedTuple):
-    """A stored object and its signature, as they came."""
+    """A stored object and its signature, as they were received."""
 
     body: bytes
     signature: bytes
@@ -80,7 +80,7 @@ KeyTable = MappingProxyType[tuple[int, int], KnownKey]
 
 @dataclass(frozen=True, slots=True)
 class KeyChain:
-    """A user's verified key records and what they amount to. Immutable: `extend` gives another."""
+    """A user's verified key records, and the keys that result. Immutable: `extend` returns another."""
 
     fingerprint: bytes
     records: tuple[Signed, ...]
@@ -92,9 +92,9 @@ class KeyChain:
 
     @classmethod
     def verify(cls, records: Sequence[Signed], now: int) -> KeyChain:
-        """A chain from its first record on; `IntegrityError` at the first that breaks a rule."""
+        """Return the chain of all records of a user; raise `IntegrityError` at the first invalid one."""
         if not records:
-            raise IntegrityError("A user without key records.")
+            raise IntegrityError("A user was served without key records (K1).")
         first = parse_key_record(records[0])
         if first.keyType != KeyType.Signing or first.sequence != 0:
             raise IntegrityError("Key records begin with signing key 0 (K1).")
@@ -105,12 +105,12 @@ class KeyChain:
         return empty.extend(records, now)
 
     def extend(self, records: Sequence[Signed], now: int) -> KeyChain:
-        """This chain with more records behind it, each verified."""
+        """Return this chain with more records, each verified."""
         chain = self
         for signed in records:
             chain = chain._append(signed, now)
         if len(chain.records) < 2:
-            raise IntegrityError("A user without an encryption key (K1).")
+            raise IntegrityError("A user was served without an encryption key (K1).")
         return chain
 
     def _append(self, signed: Signed, now: int) -> KeyChain:
@@ -126,7 +126,9 @@ class KeyChain:
         if self.closed:
             raise IntegrityError("A key record follows the one that closed the chain (K8).")
         if record.time > now + _CHAIN_TOLERANCE:
-            raise ClockError("A key record is dated in the future: set this machine's clock.")
+            raise ClockError(
+                "A key record's time is more than 20 minutes ahead: set this machine's clock."
+            )
         return replace(
             self,
             records=(*self.records, signed),
@@ -147,7 +149,9 @@ class KeyChain:
             if index == len(of_kind) - 1:
                 raise IntegrityError("The newest key of a type cannot be retired (K5).")
             if of_kind[index].public != record.publicKey:
-                raise IntegrityError("A key record retires a key under another's name (K5).")
+                raise IntegrityError(
+                    "A key record retires a key and names another public key (K5)."
+                )
             if record.time < of_kind[index].introduced:
                 raise IntegrityError("A key record retires a key before it was introduced (K5).")
             return {(kind, index): replace(of_kind[index], retired=record.time)}
@@ -182,38 +186,38 @@ class KeyChain:
 
     @property
     def sequence(self) -> int:
-        """The sequence of the last record."""
+        """Return the sequence of the last record."""
         return len(self.records) - 1
 
     def of_type(self, kind: KeyType) -> list[KnownKey]:
-        """All keys of a type, by index."""
+        """Return all keys of a type, by index."""
         return [key for (found, _), key in sorted(self.keys.items()) if found == kind]
 
     def latest(self, kind: KeyType) -> KnownKey:
-        """The latest active key of a type, which is the newest; a closed chain has none."""
+        """Return the newest key of a type, which is always active; a closed chain has none."""
         if self.closed:
-            raise IntegrityError("This user has no active key: they were deleted.")
+            raise IntegrityError("This user was deleted and has no active key: leave them out.")
         return self.of_type(kind)[-1]
 
     def signing_key(self, index: int, time: int) -> VerifyingKey:
-        """The signing key of this index; `IntegrityError` unless it is good at that time."""
+        """Return the signing key of this index; raise `IntegrityError` unless it was in force then."""
         key = self.keys.get((KeyType.Signing, index))
         if key is None or not key.is_good_at(time):
             raise IntegrityError("Signed with a key that was not in force at the record's time.")
         return self._root if index == 0 else VerifyingKey(key.public)
 
     def check_active(self, index: int) -> None:
-        """Raises `IntegrityError` once the signing key was retired, whatever the time says."""
+        """Raise `IntegrityError` if the signing key was retired, at any time."""
         key = self.keys.get((KeyType.Signing, index))
         if key is None or key.retired is not None:
             raise IntegrityError("Signed with a key that was retired.")
 
     def check_mark(self, sequence: int, digest: bytes) -> None:
-        """Refuses a chain that does not lead through what this device saw."""
+        """Raise unless the chain contains the record that this device has verified before."""
         if self.sequence < sequence:
-            raise RollbackError("Newer key records of this user were seen before on this device.")
+            raise RollbackError("This device has verified newer key records of this user before.")
         if self.hashes[sequence] != digest:
-            raise ForkError("Other key records of this user were seen before on this device.")
+            raise ForkError("This device has verified other key records of this user before.")
 
 
 def closing_fingerprint(signed: Signed) -> Fingerprint:

@@ -1,6 +1,6 @@
-"""Many records, and many views, in one request. Spec: docs/spec/protocol.md, section 5.
+"""Messages with many records or many views. Spec: docs/spec/protocol.md, section 5.
 
-An item's answer is what the single operation gives, or the problem that it would be refused with.
+Each item is answered as the single operation would be, or with the problem that it would fail with.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scbroker.wire.problems import ItemProblem
 
 MAX_BATCH: Final = 64
 MAX_BATCH_ENTRIES: Final = MAX_ENTRIES
-"""Entries of access lists in all records of a batch: as many as one record may have."""
+"""Access entries in all records of a batch: as many as one record may have."""
 
 
 class RecordsRequest(Message, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class RecordsRequest(Message, frozen=True, kw_only=True):
 
 
 class RecordOutcome(Message, frozen=True, kw_only=True):
-    """Exactly one of the two."""
+    """A receipt or a problem, never both."""
 
     receipt: RecordReceipt | None
     problem: ItemProblem | None
@@ -46,13 +46,13 @@ class ViewsRequest(Message, frozen=True, kw_only=True):
 
 
 class ViewOutcome(Message, frozen=True, kw_only=True):
-    """Exactly one of the two."""
+    """A view or a problem, never both."""
 
     view: ContainerView | None
     problem: ItemProblem | None
 
 
 class ViewsAnswer(Message, frozen=True, kw_only=True):
-    """The first of what was asked for, at least one; the rest is to be asked for again."""
+    """At least the first of the requested views; the client requests the others again."""
 
     views: Annotated[list[ViewOutcome], Meta(min_length=1, max_length=MAX_BATCH)]

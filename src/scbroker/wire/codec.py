@@ -1,7 +1,7 @@
-"""Messages as bytes, strictly. Spec: docs/spec/protocol.md, section 1.
+"""Encode and strictly decode messages. Spec: docs/spec/protocol.md, section 1.
 
-One way in: `decode(Type, body)`. It refuses what msgspec alone would let pass: doubled fields,
-integers in a longer form than needed, bytes behind the end, depth.
+`decode` also refuses what msgspec accepts: doubled fields, integers in a longer form than needed, and bytes
+after the end.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Id = Annotated[str, Meta(pattern=UUID_PATTERN, min_length=36, max_length=36)]
 Uint = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 Time = Annotated[int, Meta(ge=0, le=MAX_TIME)]
 Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
-"""Text without NUL, which no database keeps."""
+"""Text without NUL, which PostgreSQL cannot store."""
 Hash = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Wrap = Annotated[bytes, Meta(min_length=WRAP_SIZE, max_length=WRAP_SIZE)]
 
 # Controls (C0, DEL, C1), Unicode's Bidi_Control, line and paragraph separators, halves of surrogate pairs:
-# in a log or a terminal they forge lines and turn text around.
+# in a log or a terminal they could forge lines and reverse text.
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -50,11 +50,11 @@ _any: Final = msgspec.msgpack.Decoder()
 
 
 class Message(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A map from field names to values. Fields with a default may be left out."""
+    """A message: a map from field names to values. Fields with a default may be left out."""
 
 
 class SignedObject(Message, frozen=True, kw_only=True):
-    """A stored object and its signature."""
+    """A stored object with its signature."""
 
     body: Annotated[bytes, Meta(max_length=4096)]
     signature: Annotated[bytes, Meta(min_length=SIGNATURE_SIZE, max_length=SIGNATURE_SIZE)]
@@ -89,9 +89,9 @@ def encode(message: Message) -> bytes:
 
 
 def decode(kind: type[T], body: bytes, limit: int = MAX_MESSAGE) -> T:
-    """Strictly one message; `InvalidArgumentError` says what is wrong, `TooLargeError` how much."""
+    """Decode exactly one message; raise `InvalidArgumentError` or `TooLargeError` for any other bytes."""
     if len(body) > limit:
-        raise TooLargeError(f"The message has more than {limit} bytes.")
+        raise TooLargeError(f"The message has {len(body)} bytes: at most {limit} are allowed.")
     try:
         message: T = _decoder(cast(Any, kind)).decode(body)
         same = _encoder.encode(_any.decode(body)) == body

@@ -1,4 +1,4 @@
-"""Records, views and parts. Spec: docs/spec/protocol.md, section 5, and docs/spec/container.md."""
+"""Messages about records and views. Spec: docs/spec/protocol.md, section 5, and docs/spec/container.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event log on the wire. Spec: docs/spec/protocol.md, section 5."""
+"""Messages about the event log, and its digest. Spec: docs/spec/protocol.md, section 5."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EventType = Literal["Added", "Updated", "Accessed", "Deleted"]
 
 
 class EventQuery(Message, frozen=True, kw_only=True):
-    """The criteria; None is any. Both ids are inclusive."""
+    """Criteria for events; None matches any. Both ids are inclusive."""
 
     eventType: list[EventType] = []
     containerId: Id | None = None
@@ -57,13 +57,13 @@ class Events(Message, frozen=True, kw_only=True):
     firstId: Uint
     lastId: Uint
     droppedDigest: Hash = NO_EVENTS
-    """Of the events 1 to firstId - 1, which are not kept any more."""
+    """The digest of the events 1 to firstId - 1, which the broker has dropped."""
 
 
 def details_hash(event: Event) -> bytes:
-    """Return the hash of what an event says beside its kind and container.
+    """Return the hash of an event's fields beside its kind and container.
 
-    Without the salt nobody can find the text by hashing guesses.
+    The salt keeps anybody without it from finding the fields by hashing guesses.
     """
     if event.detailsHash is not None:
         return event.detailsHash
@@ -80,7 +80,7 @@ def details_hash(event: Event) -> bytes:
 def digest_with(digest: bytes, event: Event) -> bytes:
     """Return the digest of a run of events, from the digest before its last event, and that event.
 
-    Client and broker keep it. It does not change when the deletion of a container empties events.
+    It stays the same when the deletion of a container empties events.
     """
     kept = [event.id, event.eventType, event.containerId, details_hash(event)]
     return labelled_hash("event", digest + encode_value(kept))

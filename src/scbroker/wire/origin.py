@@ -1,4 +1,4 @@
-"""The one spelling of a broker's address. Spec: docs/spec/protocol.md, section 2."""
+"""The canonical spelling of a broker's address. Spec: docs/spec/protocol.md, section 2."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PORTS: Final = {"http": 80, "https": 443}
 _LOOPBACK: Final = "localhost"
 _BRACKETED: Final = re.compile(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\](:[0-9]*)?\Z")
 _NAME: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\Z")
-# A name that ends in a number is an address in a spelling that resolvers read in their own ways.
+# Resolvers differ in how they read a name that ends in a number as an address.
 _NUMBER: Final = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)\Z")
 
 
 def canonical_origin(url: str) -> str:
-    """`scheme://host:port`; `InvalidArgumentError` unless it is https, or http to a loopback."""
+    """Return `scheme://host:port`; raise `InvalidArgumentError` unless it is https, or http to a loopback."""
     try:
         if any(char <= " " for char in url):  # urlsplit would drop some of these
             raise ValueError(url)
@@ -27,20 +27,24 @@ def canonical_origin(url: str) -> str:
             raise ValueError(parts.netloc)
         host, port = _canonical_host(parts.hostname or ""), parts.port
     except ValueError:
-        raise InvalidArgumentError("The broker's address is not a URL.") from None
+        raise InvalidArgumentError(
+            "The broker's address is not a URL: use one as https://broker.example."
+        ) from None
     if parts.scheme not in _PORTS or not host:
-        raise InvalidArgumentError("The broker's address begins with https:// or http://.")
+        raise InvalidArgumentError(
+            "The broker's address must begin with https:// or http:// and a host."
+        )
     if parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc:
-        raise InvalidArgumentError("The broker's address is scheme, host and port alone.")
+        raise InvalidArgumentError("The broker's address must be scheme, host and port alone.")
     if parts.scheme == "http" and host != _LOOPBACK:
         raise InvalidArgumentError(
-            "Keys and tokens travel over https only; http is for a broker on this machine."
+            "The broker's address must be https: http is allowed on this machine only."
         )
     return f"{parts.scheme}://{host}:{_PORTS[parts.scheme] if port is None else port}"
 
 
 def _canonical_host(host: str) -> str:
-    """The host in its one spelling; empty for none, `ValueError` for what is none."""
+    """Return the host in its canonical spelling; raise `ValueError` for an invalid one."""
     if host and ":" not in host:
         host = host.encode("idna").decode("ascii").lower().rstrip(".")
     if not _is_ip(host):
@@ -49,7 +53,7 @@ def _canonical_host(host: str) -> str:
         return _LOOPBACK if host == _LOOPBACK or host.endswith(".localhost") else host
     address = ipaddress.ip_address(host)
     if isinstance(address, ipaddress.IPv6Address):
-        # Versions of Python differ in how they write such an address, and in what is loopback.
+        # Versions of Python differ in how they write such an address, and whether it is loopback.
         address = address.ipv4_mapped or address
     if address.is_loopback:
         return _LOOPBACK

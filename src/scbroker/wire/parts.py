@@ -6,10 +6,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from scbroker.records.container_record import (
-    MAX_SEGMENTS,
-    SEALED_SEGMENT,
-)
+from scbroker.crypto.verify import HASH_SIZE
+from scbroker.records.container_record import MAX_SEGMENTS, SEALED_SEGMENT
 from scbroker.wire.codec import Hash, Message, Text, Uint
 
 CHUNK_SEGMENTS: Final = 8
@@ -17,7 +15,11 @@ MAX_CHUNK: Final = CHUNK_SEGMENTS * SEALED_SEGMENT
 MAX_CHUNKS: Final = MAX_SEGMENTS // CHUNK_SEGMENTS
 MAX_LISTED: Final = 4096
 MAX_TRANSFERS: Final = 64
-_HASH: Final = 32
+
+ChunkNumber = Annotated[int, Meta(ge=0, lt=MAX_CHUNKS)]
+ObjectName = Annotated[Text, Meta(min_length=1, max_length=128)]
+Address = Annotated[str, Meta(min_length=1, max_length=8192)]
+SegmentHashes = Annotated[bytes, Meta(min_length=HASH_SIZE, max_length=HASH_SIZE * CHUNK_SEGMENTS)]
 
 
 class SegmentsQuery(Message, frozen=True, kw_only=True):
@@ -32,18 +34,6 @@ class ChunkState(Message, frozen=True, kw_only=True):
 
 class Chunks(Message, frozen=True, kw_only=True):
     chunks: Annotated[list[ChunkState], Meta(max_length=MAX_LISTED)]
-
-
-ChunkNumber = Annotated[int, Meta(ge=0, lt=MAX_CHUNKS)]
-
-
-ObjectName = Annotated[Text, Meta(min_length=1, max_length=128)]
-
-
-Address = Annotated[str, Meta(min_length=1, max_length=8192)]
-
-
-SegmentHashes = Annotated[bytes, Meta(min_length=_HASH, max_length=_HASH * CHUNK_SEGMENTS)]
 
 
 class ChunksQuery(Message, frozen=True, kw_only=True):
@@ -65,7 +55,7 @@ class Transfer(Message, frozen=True, kw_only=True):
     url: Address
 
     def __repr__(self) -> str:
-        return f"Transfer(index={self.index})"  # who has the address may use it
+        return f"Transfer(index={self.index})"  # the URL alone gives access
 
 
 class Transfers(Message, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Errors on the wire: `application/problem+json` (RFC 9457). Spec: docs/spec/protocol.md, section 1."""
+"""Turn errors into `application/problem+json` and back (RFC 9457). Spec: docs/spec/protocol.md, section 1."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LONGEST_WAIT: Final = 99_999
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of an error. `code` decides, `detail` is for people."""
+    """The body of an error answer. Programs read `code`, people `detail`."""
 
     type: str = "about:blank"
     title: str
@@ -50,7 +50,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemProblem(Message, frozen=True, kw_only=True):
-    """The same for one item of a batch."""
+    """The error of one item of a batch."""
 
     code: Annotated[Text, Meta(max_length=64)]
     detail: Annotated[Text, Meta(max_length=_MAX_DETAIL)]
@@ -58,14 +58,14 @@ class ItemProblem(Message, frozen=True, kw_only=True):
 
 
 def problem_of(error: BrokerError) -> Problem:
-    """The answer for an error; one that has no place on the wire is an internal fault."""
+    """Return the answer for an error; one without a status in `STATUS` becomes an internal fault."""
     kind = type(error) if type(error) in STATUS else errors.BrokerFaultError
     detail = str(error) if kind is type(error) else "The broker failed. Its log says why."
     return Problem(title=kind.code, status=STATUS[kind], detail=detail, code=kind.code)
 
 
 def error_of(status: int, body: bytes, retry_after: str | None) -> BrokerError:
-    """The error that an answer stands for. What the answer says is the broker's word."""
+    """Return the error of an answer. Its detail is the broker's word and is cleaned of control characters."""
     try:
         problem = msgspec.json.decode(body[:MAX_PROBLEM], type=Problem)
         kind = _BY_CODE[problem.code]
@@ -75,7 +75,7 @@ def error_of(status: int, body: bytes, retry_after: str | None) -> BrokerError:
 
 
 def item_problem_of(error: BrokerError) -> ItemProblem:
-    """The answer for an item of a batch that failed by itself."""
+    """Return the answer for an item of a batch that failed alone."""
     problem = problem_of(error)
     wait = error.retryAfter if isinstance(error, BrokerUnavailableError) else None
     return ItemProblem(
@@ -86,10 +86,12 @@ def item_problem_of(error: BrokerError) -> ItemProblem:
 
 
 def error_of_item(problem: ItemProblem) -> BrokerError:
-    """The error that an item's problem stands for."""
+    """Return the error of an item's problem."""
     kind = _BY_CODE.get(problem.code)
     if kind is None:
-        return errors.BrokerFaultError("The broker answered with an error that nobody knows.")
+        return errors.BrokerFaultError(
+            f"The broker answered with the unknown error code {problem.code!r:.40}: update scbroker."
+        )
     wait = None if problem.retryAfter is None else float(min(problem.retryAfter, _LONGEST_WAIT))
     return _error(kind, problem.detail, wait)
 
@@ -106,10 +108,10 @@ def _error_without_code(status: int, retry_after: str | None) -> BrokerError:
         return errors.OverloadedError(retryAfter=_seconds(retry_after))
     if status in (502, 504):
         return errors.UnreachableError(
-            f"A proxy in front of the broker answered {status}: the broker is not reachable behind it."
+            f"A proxy in front of the broker answered {status}: check whether the broker runs."
         )
     return errors.BrokerFaultError(
-        f"The broker answered with status {status} and no error that the protocol knows."
+        f"The broker answered with status {status} and without an error code of the protocol."
     )
 
 

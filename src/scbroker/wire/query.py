@@ -1,4 +1,4 @@
-"""Paths and query strings, as strictly as messages. Spec: docs/spec/protocol.md, sections 1 and 5."""
+"""Parse numbers in paths, and query strings, as strictly as messages. Spec: docs/spec/protocol.md, 1, 5."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ _DECIMAL: Final = re.compile(r"(0|[1-9][0-9]{0,15})\Z", re.ASCII)
 
 
 class NoQuery(Message, frozen=True, kw_only=True):
-    """No query parameter at all."""
+    """A query without parameters."""
 
 
 def parse_number(text: str) -> int:
-    """A decimal number without sign, leading zeros or other spellings."""
+    """Parse a decimal number without sign, leading zeros or other spellings."""
     if not _DECIMAL.match(text):
-        raise InvalidArgumentError("A number is written in decimal digits without leading zeros.")
+        raise InvalidArgumentError(
+            f"{text[:40]!r} is not a decimal number of up to 16 digits without leading zeros."
+        )
     return int(text)
 
 
 def parse_query(kind: type[M], items: Iterable[tuple[str, str]]) -> M:
-    """Query parameters as a message: none unknown, none doubled but for lists."""
+    """Return query parameters as a message; refuse unknown ones, and repeated ones that are not lists."""
     kinds, values = _kinds(kind), dict[str, Any]()
     for name, text in items:
         if name not in kinds:
-            raise InvalidArgumentError(f"There is no query parameter {name[:40]!r} here.")
+            raise InvalidArgumentError(f"{name[:40]!r} is not a query parameter of this operation.")
         if kinds[name] is list:
             values.setdefault(name, []).append(text)
         elif name in values:
-            raise InvalidArgumentError(f"The query parameter {name} stands twice.")
+            raise InvalidArgumentError(f"The query parameter {name} is given twice: give it once.")
         else:
             values[name] = parse_number(text) if kinds[name] is int else text
     try:
@@ -47,7 +49,7 @@ def parse_query(kind: type[M], items: Iterable[tuple[str, str]]) -> M:
 
 @functools.cache
 def _kinds(kind: type[Message]) -> dict[str, type]:
-    """Each parameter, and whether it is a list, a number or text."""
+    """Return the kind of each parameter: list, int or str."""
     return {
         field.encode_name: next((each for each in (list, int) if _holds(field.type, each)), str)
         for field in msgspec.structs.fields(kind)
@@ -55,7 +57,7 @@ def _kinds(kind: type[Message]) -> dict[str, type]:
 
 
 def _holds(annotation: Any, kind: type) -> bool:
-    """Whether a field's type is this one, under Annotated and beside None."""
+    """Return whether a field's type is this one, also inside Annotated or an optional."""
     if annotation is kind or get_origin(annotation) is kind:
         return True
     inner = get_args(annotation)

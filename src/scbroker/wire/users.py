@@ -25,7 +25,7 @@ MAX_KEY_USERS: Final = 64
 MAX_KEY_RECORDS: Final = 256
 MAX_KEY_RECORDS_STORED: Final = 8
 NO_DIGEST: Final = bytes(HASH_SIZE)
-"""The digest in an order whose action says everything."""
+"""The digest in an order whose action needs no more data."""
 _MAX_STATEMENT: Final = 1024
 _MAX_ORDER: Final = 1024
 
@@ -57,7 +57,7 @@ class Challenge(Message, frozen=True, kw_only=True):
 
 
 class Statement(Row, frozen=True):
-    """What a log-in signs; built by the client alone (section 3)."""
+    """What a log-in signs. The client builds it, and never signs bytes from a broker (section 3)."""
 
     origin: Origin
     fingerprint: Bin32
@@ -123,7 +123,7 @@ def parse_statement(data: bytes) -> Statement:
 
 
 class Order(Row, frozen=True):
-    """What is to be done, once, at which broker; built by the client alone."""
+    """A signed order for one action, once, at one broker; the client alone builds it."""
 
     origin: Origin
     fingerprint: Bin32
@@ -150,7 +150,7 @@ class KeyFileStoring(Message, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> bytes:
-        """What the order has to name: everything but the order itself."""
+        """Return the digest that the order names, over everything but the order itself."""
         reminder, replaces = self.reminder, self.replaces
         return labelled_hash(
             "order-digest",
@@ -177,7 +177,7 @@ class UserDeletion(Message, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> bytes:
-        """Return the hash of the closing record, which the order has to name."""
+        """Return the digest that the order names: the hash of the closing record."""
         return labelled_hash(KEY_RECORD_LABEL, self.keyRecord.body)
 
 

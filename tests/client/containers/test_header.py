@@ -39,6 +39,10 @@ class Struct(msgspec.Struct):
     count: int
 
 
+class Outer(msgspec.Struct):
+    inner: Struct
+
+
 class Typed(TypedDict):
     name: str
     count: int
@@ -124,8 +128,14 @@ def test_no_kind_of_mismatch_quotes_the_header(header: Any, kind: Any) -> None:
 
 
 def test_the_error_says_what_was_expected_and_where() -> None:
-    with pytest.raises(BrokerError.invalidArgumentError, match=r"Expected `int`.*`\$\.count`"):
+    with pytest.raises(
+        BrokerError.invalidArgumentError, match=r"header\.count must be int, not str"
+    ):
         decode_header(b'{"name":"x","count":"y"}', Struct)
+    with pytest.raises(BrokerError.invalidArgumentError, match=r"header\.inner\.count must be int"):
+        decode_header(b'{"inner":{"name":"x","count":"y"}}', Outer)
+    with pytest.raises(BrokerError.invalidArgumentError, match=r"header\.count is missing"):
+        decode_header(b'{"name":"x"}', Struct)
 
 
 def test_what_is_no_json_is_an_error_that_does_not_quote_it() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, KeyRing, ServerProvider
-from scbroker.client.containers import writing
 from scbroker.client.core import sealing
 from scbroker.client.users.session import Session
 from scbroker.crypto.verify import WRAP_SIZE
@@ -41,14 +40,14 @@ def spoiled(
     return container_id
 
 
-def test_who_was_wrapped_rubbish_sees_that_it_does_not_open(
+def test_a_reader_whose_wrap_is_invalid_gets_an_untrusted_error(
     alice: ServerProvider, spoiled: uuid.UUID
 ) -> None:
     with pytest.raises(BrokerError.untrustedError):
         alice.getContainerContent(spoiled).result(PATIENCE)
 
 
-def test_who_was_wrapped_rubbish_is_told_that_what_does_not_open_cannot_be_carried_over(
+def test_a_writer_whose_wrap_is_invalid_cannot_carry_parts_over(
     alice: ServerProvider, spoiled: uuid.UUID
 ) -> None:
     with pytest.raises(BrokerError.decryptionError, match="replace it with updateContainer"):
@@ -57,7 +56,7 @@ def test_who_was_wrapped_rubbish_is_told_that_what_does_not_open_cannot_be_carri
         alice.updateContainerContent(spoiled, b"new").result(PATIENCE)
 
 
-def test_who_was_wrapped_rubbish_can_take_the_author_out_and_replace_everything(
+def test_a_writer_whose_wrap_is_invalid_can_remove_its_author_and_replace_everything(
     alice: ServerProvider, bob: ServerProvider, spoiled: uuid.UUID
 ) -> None:
     alice.updateContainer(
@@ -68,7 +67,7 @@ def test_who_was_wrapped_rubbish_can_take_the_author_out_and_replace_everything(
         bob.getContainer(spoiled).result(PATIENCE)
 
 
-def test_who_was_wrapped_rubbish_can_still_delete(
+def test_a_writer_whose_wrap_is_invalid_can_delete_the_container(
     alice: ServerProvider, spoiled: uuid.UUID
 ) -> None:
     alice.deleteContainer(spoiled).result(PATIENCE)
@@ -76,26 +75,38 @@ def test_who_was_wrapped_rubbish_can_still_delete(
         alice.getContainer(spoiled).result(PATIENCE)
 
 
+def before_each_record(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[Session], Awaitable[None]]
+) -> None:
+    honest = Session.call
+
+    async def call(self: Session, method: str, path: str, *rest: Any, **options: Any) -> Any:
+        if method == "PUT" and "/records/" in path:
+            await act(self)
+        return await honest(self, method, path, *rest, **options)
+
+    monkeypatch.setattr(Session, "call", call)
+
+
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int], list[int]]:
-    """Has the first so many commits fail as if the broker had answered with this error."""
+    """Has the first so many records fail as if the broker had answered with this error."""
 
     def fail(error: Exception, times: int) -> list[int]:
-        honest, left = writing._commit, [times]
+        left = [times]
 
-        async def commit(*arguments: Any) -> Any:
+        async def refuse(_: Session) -> None:
             if left[0]:
                 left[0] -= 1
                 raise error
-            return await honest(*arguments)
 
-        monkeypatch.setattr(writing, "_commit", commit)
+        before_each_record(monkeypatch, refuse)
         return left
 
     return fail
 
 
-def test_a_create_and_a_change_of_access_meet_newer_keys_by_reading_them_again(
+def test_a_creation_and_a_change_of_access_are_retried_with_newer_keys(
     alice: ServerProvider, bob: ServerProvider, failing: Callable[[Exception, int], list[int]]
 ) -> None:
     failing(StaleKeysError(), 1)
@@ -117,7 +128,7 @@ def test_keys_that_are_stale_every_time_are_an_error_and_change_nothing(
     assert alice.getContainerMetadata(made.id).result(PATIENCE).version == 1
 
 
-def test_somebody_who_is_faster_every_time_is_a_conflict_after_three_more_attempts(
+def test_a_change_that_another_member_overtakes_each_time_is_a_conflict_after_four_attempts(
     alice: ServerProvider, failing: Callable[[Exception, int], list[int]]
 ) -> None:
     made = alice.createContainer(b"x").result(PATIENCE)
@@ -136,17 +147,15 @@ def test_a_change_of_access_is_never_tried_again_over_another_change_of_access(
     made = alice.createContainer(
         b"x", accessLevels=shared(alice, bob, carol)
     ).result(PATIENCE)  # fmt: skip
-    honest, alices = writing._commit, id_of(alice)
-    without_carol, meanwhile = shared(alice, bob), list[bool]()
+    alices, without_carol, meanwhile = id_of(alice), shared(alice, bob), list[bool]()
 
-    async def commit(session: Session, *arguments: Any) -> Any:
+    async def remove_carol(session: Session) -> None:
         if session.userId == alices and not meanwhile:
             meanwhile.append(True)
             await bob.updateContainerAccessLevels(made.id, without_carol)
             raise StaleKeysError
-        return await honest(session, *arguments)
 
-    monkeypatch.setattr(writing, "_commit", commit)
+    before_each_record(monkeypatch, remove_carol)
     with pytest.raises(BrokerError.conflictError, match="changed the access"):
         alice.updateContainerAccessLevels(made.id, shared(alice, bob, carol)).result(PATIENCE)
     with pytest.raises(BrokerError.notFoundError):

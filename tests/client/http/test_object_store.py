@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scbroker import BrokerError, ServerProvider
-from scbroker.client.http.object_store import allowed, checked_origins
+from scbroker.client.http.endpoint import allowed, checked_origins
 from scbroker.wire.parts import Transfer
 
 KEY = uuid.UUID(int=1)

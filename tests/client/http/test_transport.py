@@ -15,7 +15,7 @@ import pytest
 
 from scbroker import BrokerError, MemoryTrustStore, ServerProvider
 from scbroker.client.http import transport
-from scbroker.client.http.transport import checked_endpoint
+from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.wire import codec
 from scbroker.wire.problems import MAX_PROBLEM
 from scbroker.wire.users import ReminderAnswer
@@ -118,7 +118,7 @@ def test_a_proxys_answer_is_an_unreachable_broker_and_tried_four_times(status: i
     assert caught.value.retryable
 
 
-def test_a_broker_that_has_answered_is_waited_for_until_it_is_back(
+def test_a_broker_that_has_answered_before_is_retried_for_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A restart takes longer than four attempts do; the same bytes are sent again and again."""
@@ -141,7 +141,7 @@ def test_a_broker_that_never_answered_is_given_up_after_four_attempts(
         assert len(broker.requests) == 4
 
 
-def test_whoever_waited_to_the_end_is_told_what_went_wrong_the_last_time(
+def test_after_the_timeout_the_last_failure_is_raised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A disk that stays full is no broker that does not answer."""
@@ -209,7 +209,7 @@ def endless(connection: socket.socket) -> None:
 
 
 def test_an_answer_larger_than_the_limit_is_cut_short() -> None:
-    with pytest.raises(BrokerError.tooLargeError, match="larger than the protocol allows"):
+    with pytest.raises(BrokerError.tooLargeError, match="bytes that are allowed"):
         ask(endless)
     with pytest.raises(BrokerError.tooLargeError):
         ask(http(400, b"x" * (MAX_PROBLEM + 1), PROTOCOL))
@@ -221,7 +221,7 @@ def test_an_answer_larger_than_the_limit_is_cut_short() -> None:
     ids=range(6),
 )
 def test_an_answer_that_is_not_of_the_protocol_is_the_brokers_fault(body: bytes) -> None:
-    with pytest.raises(BrokerError.brokerFaultError, match="not of the protocol"):
+    with pytest.raises(BrokerError.brokerFaultError, match="does not follow the protocol"):
         ask(http(200, body, PROTOCOL))
 
 

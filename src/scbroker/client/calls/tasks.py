@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from scbroker.client.calls.io_thread import io_thread
@@ -63,6 +63,17 @@ class Shared:
 def shown(outcome: T | BrokerError) -> T | BrokerError:
     """Return the outcome of an item for the caller: an error without frames."""
     return outcome.fresh() if isinstance(outcome, BrokerError) else outcome
+
+
+@contextlib.contextmanager
+def alone(keep: Callable[[BrokerError], object]) -> Iterator[None]:
+    """Pass one item's error to `keep`; raise an error that would fail every other item as well."""
+    try:
+        yield
+    except EVERYTHING:
+        raise
+    except BrokerError as error:
+        keep(error)
 
 
 async def a_few_at_once(works: Iterable[Coroutine[Any, Any, None]]) -> None:

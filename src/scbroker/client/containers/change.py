@@ -1,7 +1,7 @@
-"""What a writer wants to change, and what of it is sealed already.
+"""A change that a caller asks for, and the parts of it that are sealed already.
 
-Sealing needs no container key: new parts are sealed, and large ones sent, before the record is drafted, so
-that the record is young when it is sent and a second attempt sends nothing large again.
+Sealing needs no container key. New parts are sealed, and large ones uploaded, before the record is drafted:
+the record's time is then recent when it is sent, and a second attempt uploads nothing again.
 """
 
 from __future__ import annotations
@@ -29,38 +29,39 @@ from scbroker.wire.containers import MAX_INLINE
 
 
 class Keep(enum.Enum):
-    """A field that a change leaves as it is."""
+    """The type of `KEEP`."""
 
     KEEP = enum.auto()
 
 
 KEEP: Final = Keep.KEEP
+"""In place of a field's new value: leave the field as it is."""
 OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
 Grants = Mapping[uuid.UUID, Grant]
 Verify = Callable[[], Awaitable[object]]
-"""Verify the recipients' keys. Awaited before any of a large content is sent."""
+"""Verify the recipients' keys. Awaited before any of a large content is uploaded."""
 
 
 def no_progress(done: int, total: int | None) -> None:
-    """Nobody wants to know."""
+    """Ignore the progress: the caller did not ask for it."""
 
 
 @dataclass(slots=True)
 class Change:
-    """What is to change; what is sealed of it already is kept for a second attempt."""
+    """The new values of a container's fields, with parts that were sealed by an earlier attempt."""
 
     header: bytes | Keep | None = KEEP
     content: Content | Keep | None = KEEP
     type: str | Keep | None = KEEP
     grants: Grants | Keep = KEEP
-    """Empty: the container's creator alone, with owner permissions."""
+    """If empty, the container's creator alone gets access, with owner permissions."""
     delete: bool = False
     progress: Progress = no_progress
     upload: Upload | None = None
     sealed: dict[Role, SealedPart] = field(default_factory=dict)
 
     def keeps(self, role: Role) -> bool:
-        """Whether the container's part of this role stays."""
+        """Return whether the container's part of this role stays as it is."""
         return (self.header if role is Role.Header else self.content) is KEEP
 
     def carries(self, role: Role) -> bool:
@@ -68,24 +69,27 @@ class Change:
         return self.keeps(role) and not all(self.keeps(each) for each in Role)
 
     async def begin_upload(self, session: Session, container_id: bytes | None) -> None:
-        """Goes on where the same file was cut off before, if it was."""
+        """Prepare the upload of a large file, or resume one of the same file that was interrupted."""
         content = self.content
         if isinstance(content, Content) and content.identity and (content.total or 0) > MAX_INLINE:
             self.upload = await begin(session, content, container_id)
 
     def end_upload(self) -> None:
-        """A record that names what was sealed is sent now."""
+        """Drop the resume journal: from here on this part must not be reused.
+
+        Called before a record that names the part is sent (docs/spec/container.md, section 9).
+        """
         if self.upload is not None:
             self.upload.end()
             self.upload = None
 
     def close(self) -> None:
-        """What was not ended can go on another time."""
+        """Close the resume journal if it was not dropped, so that the upload can resume later."""
         if self.upload is not None:
             self.upload.close()
 
     def needed(self) -> ContainerAccessLevel:
-        """The permissions that its author needs."""
+        """Return the permissions that the author of this change needs."""
         if self.delete:
             return ContainerAccessLevel.Delete
         needed = ContainerAccessLevel.Upload
@@ -98,19 +102,21 @@ class Change:
 
 @dataclass(slots=True)
 class SealedPart:
-    """A new part, sealed and, when large, sent ahead of its record.
+    """A new part, sealed; a large one is uploaded before its record.
 
-    Once a record that names it was sent, it belongs to the container key of `sent_under` (the key's
-    commitment): whoever was removed since may hold that key (docs/spec/container.md, section 9).
+    `sent_under` is the commitment of the container key under which a record that names the part was sent.
+    From then on the part belongs to that key: a removed member may hold it (docs/spec/container.md, 9).
     """
 
     part: NewPart
     length: int
     hashes: bytes
     inline: bytes | None
+    """The sealed bytes if they go with the record, else None."""
     sent_under: bytes | None = None
 
     def finish(self, container_key: bytes, commitment: bytes) -> Part:
+        """Return the part as a record names it, its key sealed under the container key."""
         if self.sent_under not in (None, commitment):
             raise ConflictError("Access was changed meanwhile: read the container again.")
         return self.part.finish(container_key, self.length, self.hashes)
@@ -123,40 +129,26 @@ async def seal_parts(
     commitment: bytes | None,
     verify_recipients: Verify,
 ) -> None:
-    """Seals what is new; seals again what was sent under a container key that is not used any more.
+    """Seal the change's new parts, and again those sent under a container key that was replaced since.
 
-    Nothing is sent before the keys of those who are to receive it were verified.
+    `commitment` is that of the key in use, None if the record brings a new key. Nothing is uploaded before
+    the recipients' keys were verified.
     """
-    for role, wanted in ((Role.Header, change.header), (Role.Content, change.content)):
-        if wanted is None or wanted is KEEP:
-            continue
-        old = change.sealed.get(role)
-        if old is not None and old.sent_under in (None, commitment):
-            continue
-        if old is not None and isinstance(wanted, Content) and not wanted.repeatable:
-            raise ConflictError(
-                "Access was changed meanwhile, and this content can be read only once: give it again."
-            )
-        if isinstance(wanted, bytes):
-            part = NewPart.begin(container_id, role, session.fingerprint)
-            change.sealed[role] = _seal_small(part, wanted)
-        else:
-            change.sealed[role] = await _seal_content(
-                session, change, wanted, container_id, verify_recipients
-            )
-
-
-def seal_small(change: Change, container_id: bytes, author: bytes) -> None:
-    """Seals, of what is new and not sealed yet, what goes with the record and is at hand."""
-    header, content = change.header, change.content
-    small = {
-        Role.Header: header if isinstance(header, bytes) else None,
-        Role.Content: content.small if isinstance(content, Content) else None,
-    }
-    for role, plaintext in small.items():
-        if plaintext is not None and role not in change.sealed:
-            part = NewPart.begin(container_id, role, author)
-            change.sealed[role] = _seal_small(part, plaintext)
+    for role, old in list(change.sealed.items()):
+        if old.sent_under not in (None, commitment):
+            content = change.content
+            if role is Role.Content and isinstance(content, Content) and not content.repeatable:
+                raise ConflictError(
+                    "Access was changed meanwhile, and this content can be read only once: pass it again."
+                )
+            del change.sealed[role]
+    if isinstance(change.header, bytes) and Role.Header not in change.sealed:
+        new = NewPart.begin(container_id, Role.Header, session.fingerprint)
+        change.sealed[Role.Header] = _seal_small(new, change.header)
+    if isinstance(change.content, Content) and Role.Content not in change.sealed:
+        change.sealed[Role.Content] = await _seal_content(
+            session, change, change.content, container_id, verify_recipients
+        )
 
 
 async def keys_of(
@@ -190,32 +182,25 @@ async def _seal_content(
     container_id: bytes,
     verify_recipients: Verify,
 ) -> SealedPart:
-    """Small content goes with the record; large content is sent in chunks before it."""
+    """Seal a small content to go with the record; seal and upload a large one in chunks."""
     upload = change.upload or Upload(
         NewPart.begin(container_id, Role.Content, session.fingerprint), b""
     )
+    if content.small is not None:
+        change.progress(len(content.small), content.total)
+        return _seal_small(upload.part, content.small)
     segments = content.segments()
-    try:
-        return await _seal_segments(session, change, content, upload, segments, verify_recipients)
-    finally:
-        with contextlib.suppress(ValueError):  # a thread may still be in it: it is the last, then
-            segments.close()
-
-
-async def _seal_segments(
-    session: Session,
-    change: Change,
-    content: Content,
-    upload: Upload,
-    segments: Iterator[Segment],
-    verify_recipients: Verify,
-) -> SealedPart:
     run = io_thread.in_own_thread if content.waits else io_thread.in_pool
-    first: Segment = await run(next, segments)
-    if len(first[0]) <= MAX_INLINE:
-        change.progress(len(first[0]), content.total)
-        return _seal_small(upload.part, first[0])
-    await verify_recipients()
-    whole = itertools.chain([first], segments)
-    length, hashes = await send(session, upload, content, whole, change.progress)
-    return SealedPart(upload.part, length, hashes, None)
+    try:
+        first: Segment = await run(next, segments)
+        if len(first[0]) <= MAX_INLINE:
+            change.progress(len(first[0]), content.total)
+            return _seal_small(upload.part, first[0])
+        await verify_recipients()
+        whole: Iterator[Segment] = itertools.chain([first], segments)
+        length, hashes = await send(session, upload, content, whole, change.progress)
+        return SealedPart(upload.part, length, hashes, None)
+    finally:
+        # After a cancellation a thread may still be running the generator, which then cannot be closed.
+        with contextlib.suppress(ValueError):
+            segments.close()

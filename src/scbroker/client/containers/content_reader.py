@@ -1,4 +1,4 @@
-"""A container's content as a file to read and to seek in, of which no more is fetched than is read."""
+"""Read a container's content like a file: seek, and download only the segments that are read."""
 
 from __future__ import annotations
 
@@ -6,30 +6,26 @@ import io
 import uuid
 from typing import Any, Final
 
+from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.promise import Promise
-from scbroker.client.containers.fetching import prove_deletion
+from scbroker.client.containers.fetching import deletion_proved
 from scbroker.client.parts.downloads import Download
 from scbroker.client.users.session import Session
-from scbroker.errors import (
-    DeletedError,
-    InvalidArgumentError,
-    NotAuthenticatedError,
-    TooLargeError,
-)
 from scbroker.records.container_record import SEGMENT
 from scbroker.wire.parts import CHUNK_SEGMENTS
 
-_KEPT: Final = 2
+_CACHED: Final = 2
+"""Segments."""
 
 
 class ContentReader(io.RawIOBase):
-    """A content as it was when `openContainerContent` opened it, to be read by whoever reads files.
+    """A content as it was when `openContainerContent` opened it, as a seekable binary file.
 
-    Reading fetches the segments of 1 MiB that it touches, and checks each against what was signed for;
-    the last ones are kept, so that small reads in a row fetch none twice. `read`, `readinto` and `seek`
-    wait for the network: in an event loop, await `readRange`. Errors are those of `getContainerContent`.
-    Usable as `with`; `close` forgets the content's key. After `logout` nothing more is read.
+    Reading downloads the segments of 1 MiB that it touches, and verifies each against the signed hashes. The
+    last two are cached, so that small reads in a row download none twice. `read` and `readinto` block on the
+    network: in an event loop, await `readRange`. Errors are those of `getContainerContent`.
+    Usable with `with`; `close` forgets the content's key. After `logout` nothing more can be read.
     """
 
     def __init__(
@@ -37,22 +33,26 @@ class ContentReader(io.RawIOBase):
     ) -> None:
         self.containerId: uuid.UUID = containerId
         self.version: int = version
-        """The container's version that was opened: later ones do not show here."""
+        """The container's version that was opened; later changes are not visible here."""
         self.size: int = len(source) if isinstance(source, bytes) else source.length
-        """Bytes of content."""
+        """The content's length in bytes."""
         self._session = session
         self._source: Download | bytes = source
         self._segments: dict[int, bytes] = {}
         self._position = 0
 
     def readRange(self, offset: int, length: int) -> Promise[bytes]:
-        """The bytes from an offset on, fewer only at the end; independent of the position.
+        """Return `length` bytes from `offset` on, fewer only at the content's end.
 
-        Raises `invalidArgumentError` for numbers below 0."""
+        The position stays as it is. Raises `invalidArgumentError` for numbers below 0.
+        """
         self._check_open()
-        for number in (offset, length):
-            if not _is_size(number):
-                raise InvalidArgumentError("offset and length are numbers of bytes, 0 or more.")
+        numbers: dict[str, object] = {"offset": offset, "length": length}
+        for name, number in numbers.items():
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise errors.InvalidArgumentError(
+                    f"{name} must be an int of 0 or more, not {number!r:.40}"
+                )
         work = self._session.hold(self._range(self._source, offset, length))
         return Promise("readRange", io_thread.submit("readRange", work, self))
 
@@ -70,7 +70,10 @@ class ContentReader(io.RawIOBase):
         self._check_open()
         starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}
         if whence not in starts or starts[whence] + offset < 0:
-            raise InvalidArgumentError("A position is 0 or more, from start, position or end.")
+            raise errors.InvalidArgumentError(
+                f"seek({offset}, {whence}) does not lead to a position of 0 or more: whence must be "
+                "SEEK_SET, SEEK_CUR or SEEK_END"
+            )
         self._position = starts[whence] + offset
         return self._position
 
@@ -98,7 +101,7 @@ class ContentReader(io.RawIOBase):
         if self.closed:
             raise ValueError("The reader was closed.")
         if self._session.keys.is_forgotten:
-            raise NotAuthenticatedError("The session was logged out meanwhile.")
+            raise errors.NotAuthenticatedError("The session was logged out meanwhile.")
 
     async def _range(self, source: Download | bytes, offset: int, length: int) -> bytes:
         end = min(offset + length, self.size)
@@ -107,7 +110,9 @@ class ContentReader(io.RawIOBase):
         try:
             return await self._joined(source, offset, end)
         except MemoryError:
-            raise TooLargeError("The range does not fit into memory: read less at once.") from None
+            raise errors.TooLargeError(
+                f"A range of {length} bytes does not fit into memory: read less at once."
+            ) from None
 
     async def _joined(self, source: Download, offset: int, end: int) -> bytes:
         pieces = []
@@ -117,28 +122,19 @@ class ContentReader(io.RawIOBase):
                 found, count = segment, 1
             else:
                 count = min(CHUNK_SEGMENTS, last - index + 1)
-                found = await self._fetched(source, index, count)
+                async with deletion_proved(self._session, self.containerId):
+                    found = await source.segments(index, count)
                 self._keep(index, found)
             start = index * SEGMENT
             pieces.append(found[max(0, offset - start) : end - start])
             index += count
         return b"".join(pieces)
 
-    async def _fetched(self, source: Download, index: int, count: int) -> bytes:
-        try:
-            return await source.segments(index, count)
-        except DeletedError:
-            await prove_deletion(self._session, self.containerId)
-
     def _keep(self, index: int, found: bytes) -> None:
-        """The last segment of what was read: the next read may begin in it."""
+        """Cache the last segment that was read, in which the next read may begin."""
         if self.closed:
             return
         last = (len(found) - 1) // SEGMENT
         self._segments[index + last] = found[last * SEGMENT :]
-        while len(self._segments) > _KEPT:
+        while len(self._segments) > _CACHED:
             del self._segments[next(iter(self._segments))]
-
-
-def _is_size(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and number >= 0

@@ -1,128 +1,134 @@
-"""Reading a container: it is fetched until it is as of now, judged, opened, and its mark is kept.
+"""Fetch a container, judge it by `judging`, and keep its mark.
 
-The decisions are `reading`'s, and what they need is `evidence`'s to fetch.
+A view leaves further pages, record bodies and authors' keys to be fetched. Their number is bounded: a broker
+could answer at once and without end.
+Spec: docs/spec/container.md, section 8.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
+import dataclasses
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Final
 
+from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.containers.evidence import MANY_VIEWS, collect, since_of
-from scbroker.client.core.judging import (
-    Mark,
-    State,
-    open_container_key,
-    open_type,
-)
-from scbroker.client.core.sealing import OpenPart
+from scbroker.client.clock import now
+from scbroker.client.containers.opening import Fetched
+from scbroker.client.core.judging import Evidence, Mark, State, Walk
 from scbroker.client.users.session import Session
-from scbroker.crypto.verify import sha256
-from scbroker.errors import (
-    ConflictError,
-    DecryptionError,
-    DeletedError,
-    ForkError,
-    IntegrityError,
-)
-from scbroker.records.container_record import (
-    Role,
-    check_segment_hashes,
-)
+from scbroker.records.container_record import parse_bare
 from scbroker.records.ids import user_id_of
-from scbroker.records.judge import verify_author
-from scbroker.types import Container, Header, Metadata, SecuredContainer
-from scbroker.vocabulary import AccessLevel, Availability, ContainerAccessLevel
-from scbroker.wire.containers import MAX_INLINE, ContainerView
+from scbroker.records.key_record import KeyChain
+from scbroker.wire.containers import (
+    MAX_SKIPPED,
+    Bodies,
+    ContainerView,
+    GoverningPage,
+    GoverningView,
+)
 
 KIND: Final = "container"
+NO_TOMBSTONE: Final = (
+    "The broker reports a container as deleted without the tombstone that would prove it."
+)
+_MANY_VIEWS: Final = 32
+"""More governing records than this are judged in the pool."""
+_MAX_GOVERNING: Final = 256 * 1_048_576
+"""Bytes of governing records and access lists."""
+_MAX_WALK: Final = 1_000_000
+"""Versions from the mark to the head (section 8)."""
 _ROUNDS: Final = 5
-NO_TOMBSTONE: Final = "The broker says that a container was deleted, and shows no tombstone."
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A verified state and the answer that it came with."""
-
-    state: State
-    view: ContainerView
-
-    @property
-    def container_id(self) -> uuid.UUID:
-        return uuid.UUID(bytes=self.state.container_id)
 
 
 async def fetch(
     session: Session, container_id: uuid.UUID, *, header: bool = False, content: bool = False
 ) -> Fetched:
-    """The container as of now, verified against the rules and against this device's mark."""
+    """Return the container as of now, verified against the rules and against this device's mark."""
     for _ in range(_ROUNDS):
         stored = session.marks.get(KIND, container_id.bytes)
         mark = None if stored is None else Mark.decode(stored)
         try:
             fetched = await _fetch_once(session, container_id, mark, header=header, content=content)
-        except ConflictError:  # changed or deleted between two pages of its records
+        except errors.ConflictError:  # changed or deleted between two pages of its records
             continue
         if keep_mark(session, stored, fetched.state):
             fetched.state.check_not_deleted()
             return fetched
-    raise ConflictError("The container is changed faster than it can be read: try again.")
+    raise errors.ConflictError("The container is changed faster than it can be read: try again.")
 
 
-async def prove_deletion(session: Session, container_id: uuid.UUID) -> NoReturn:
-    """After a broker said that a container was deleted: its tombstone proves it, or nothing does."""
-    await fetch(session, container_id)
-    raise IntegrityError(NO_TOMBSTONE)
+@contextlib.asynccontextmanager
+async def deletion_proved(session: Session, container_id: uuid.UUID) -> AsyncIterator[None]:
+    """Pass on a broker's `DeletedError` only if it serves the tombstone; else raise `IntegrityError`."""
+    try:
+        yield
+    except errors.DeletedError:
+        await fetch(session, container_id)
+        raise errors.IntegrityError(NO_TOMBSTONE) from None
 
 
 def keep_mark(session: Session, stored: bytes | None, state: State) -> bool:
-    """Raises the mark to a verified state; False where it was moved since `stored` was read."""
+    """Raise the mark to a verified state; return False if it was changed since `stored` was read."""
     new = state.mark.encode()
     return new == stored or session.marks.swap(KIND, state.container_id, stored, new)
 
 
 async def keep_own(session: Session, before: State | None, own: State) -> None:
-    """Raises the mark to a record of one's own that was stored after `before`.
+    """Raise the mark to a record of one's own, which the broker stored after `before`.
 
-    What was seen meanwhile, by whoever shares the marks, has to follow from that record. Raises
-    `ConflictError` where that cannot be told, although the record is stored.
+    Other operations and programs may share the marks and have read the container meanwhile:
+
+    | the mark by now                       | what follows                                             |
+    |---------------------------------------|----------------------------------------------------------|
+    | none, or the record before            | Raise it to the own record; if it moved, begin again.    |
+    | the own record                        | Done.                                                    |
+    | another record of no later version    | `ForkError`: the broker showed another history.          |
+    | a record of a later version           | Fetch the head twice: it must follow from the own record |
+    |                                       | and from the mark. `ForkError` if the two heads differ;  |
+    |                                       | if the head moved in between, begin again.               |
+
+    Raises `ConflictError` if others change the container faster than this can be told. The change is stored
+    in every case.
     """
-    old = None if before is None else before.mark.encode()
+    container_id = uuid.UUID(bytes=own.container_id)
     for _ in range(_ROUNDS):
         stored = session.marks.get(KIND, own.container_id)
-        if stored is None or stored == old:
-            if keep_mark(session, stored, own):
-                return
-            continue
-        seen = Mark.decode(stored)
-        if seen.version > own.record.version:
-            container_id = uuid.UUID(bytes=own.container_id)
-            now_there = await _fetch_once(
-                session, container_id, own.mark, header=False, content=False
-            )
-            if now_there.state.record.version > seen.version:
-                with contextlib.suppress(ConflictError, DeletedError):  # it goes on, or ended there
-                    await fetch(session, container_id)  # and from what was seen to the same head
-                continue
-            same = now_there.state.head.hash == seen.hash
+        mark = None if stored is None else Mark.decode(stored)
+        if mark is None or (before is not None and mark.hash == before.head.hash):
+            is_done = keep_mark(session, stored, own)
+        elif mark.version <= own.record.version:
+            if mark.hash != own.head.hash:
+                raise _fork()
+            is_done = True
         else:
-            expected = own if seen.version == own.record.version else before
-            same = expected is not None and seen.hash == expected.head.hash
-            if same and expected is before and not keep_mark(session, stored, own):
-                continue
-        if not same:
-            raise ForkError("The broker showed another history than that of the change it stored.")
-        return
-    raise ConflictError("The change is stored; what followed comes faster than it can be read.")
+            ours = (await _fetch_once(session, container_id, own.mark)).state
+            theirs = (await _fetch_once(session, container_id, mark)).state
+            is_done = ours.record.version == theirs.record.version
+            if is_done and ours.head.hash != theirs.head.hash:
+                raise _fork()
+        if is_done:
+            return
+    raise errors.ConflictError(
+        "The change is stored, but others change the container faster than it can be read: read it again."
+    )
+
+
+def _fork() -> errors.ForkError:
+    return errors.ForkError(
+        "The broker served another history than the one of the change that it stored."
+    )
 
 
 async def _fetch_once(
-    session: Session, container_id: uuid.UUID, mark: Mark | None, *, header: bool, content: bool
+    session: Session,
+    container_id: uuid.UUID,
+    mark: Mark | None,
+    *,
+    header: bool = False,
+    content: bool = False,
 ) -> Fetched:
     query = {name: "1" for name, wanted in (("header", header), ("content", content)) if wanted}
     if (since := since_of(mark)) is not None:
@@ -130,194 +136,141 @@ async def _fetch_once(
     path = f"/v1/containers/{container_id}"
     try:
         view = await session.call("GET", path, ContainerView, query=query)
-    except DeletedError:
-        raise IntegrityError(NO_TOMBSTONE) from None
-    judged = await collect(session, container_id, mark, view)
-    if len(judged.views) > MANY_VIEWS:
-        return Fetched(await io_thread.in_pool(judged.state), view)
-    return Fetched(judged.state(), view)
+    except errors.DeletedError:
+        raise errors.IntegrityError(NO_TOMBSTONE) from None
+    evidence = await collect(session, container_id, mark, view)
+    state = await _judged(evidence, evidence.judge)
+    return Fetched(state, view, evidence.now)
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A fetched container with its key, where the reader has one."""
-
-    fetched: Fetched
-    container_key: bytes | None
-
-    @property
-    def state(self) -> State:
-        return self.fetched.state
-
-    def part(self, role: Role) -> OpenPart | None:
-        """A part with its key; None where there is none, or no key for this reader."""
-        part = self.state.record.part(role)
-        if part is None or self.container_key is None:
-            return None
-        return OpenPart.open(self.state.container_id, role, part, self.container_key)
+async def _judged(evidence: Evidence, judge: Callable[[], State]) -> State:
+    """Judge in the pool if there are many records: each takes a signature's verification."""
+    return await io_thread.in_pool(judge) if len(evidence.views) > _MANY_VIEWS else judge()
 
 
-def open_fetched(session: Session, fetched: Fetched) -> Opened:
-    wrap = fetched.view.wrap
-    key = open_container_key(fetched.state, wrap, session.fingerprint, session.keys.unwrap)
-    return Opened(fetched, key)
+def since_of(mark: Mark | None) -> int | None:
+    """Return the version from which on a reader with this mark needs records; None for all of them."""
+    return mark.version if mark is not None and mark.complete else None
 
 
-def read_header(session: Session, opened: Opened) -> bytes | None:
-    return read_part(session, opened, Role.Header)
-
-
-def read_part(session: Session, opened: Opened, role: Role) -> bytes | None:
-    """A part that came along; None where there is none, or none for this reader, and for a large one."""
-    part = opened.part(role)
-    sealed = sealed_part(session, opened.fetched, role)
-    if part is None or sealed is None:
-        return None
-    return part.open_segment(0, sealed, sha256(sealed))
-
-
-def sealed_part(session: Session, fetched: Fetched, role: Role) -> bytes | None:
-    """A part as it came with the view, once it is what was signed for; None for who may not have it.
-
-    A part that did not come without Download is rightly hidden; else it is withheld. A large content
-    comes by itself.
-    """
-    part = fetched.state.record.part(role)
-    if part is None or (role is Role.Content and part.paddedLength > MAX_INLINE):
-        return None
-    sealed = fetched.view.header if role is Role.Header else fetched.view.content
-    if sealed is not None:
-        check_segment_hashes(part, sha256(sealed))
-    elif fetched.state.own_entry(session.fingerprint).allows(ContainerAccessLevel.Download):
-        raise IntegrityError(f"The broker withholds the container's {role.name.lower()}.")
-    return sealed
-
-
-def metadata(session: Session, opened: Opened) -> Metadata:
-    """What a container shows beside content and header."""
-    return metadata_of(
-        session,
-        opened.state,
-        opened.container_key,
-        open_type(opened.state, opened.fetched.view.type, session.fingerprint),
+async def collect(
+    session: Session, container_id: uuid.UUID, mark: Mark | None, view: ContainerView
+) -> Evidence:
+    """Fetch what a view leaves to be fetched: further pages, and the keys of authors."""
+    views = await _all_governing(session, container_id, view)
+    head = view.head.signed if view.head is not None else None
+    chains = await _chains(session, authors_of(view, views, mark))
+    found = Evidence(
+        container_id.bytes, session.fingerprint, views, head, None, chains, mark, now()
     )
+    return dataclasses.replace(found, walk=await _walk(session, found, view.skipped))
 
 
-def metadata_of(
-    session: Session, state: State, container_key: bytes | None, text: str | None
-) -> Metadata:
-    record = state.record
-    length = None
-    if record.content is not None and container_key is not None:
-        # Whoever wrote rubbish keeps nobody from the rest.
-        with contextlib.suppress(DecryptionError):
-            part = OpenPart.open(state.container_id, Role.Content, record.content, container_key)
-            length = part.length
-    own = state.governing.access.entries.get(session.fingerprint)
-    sees_type = own is not None and own.allows(ContainerAccessLevel.ViewType)
-    return Metadata(
-        id=uuid.UUID(bytes=state.container_id),
-        type=text if sees_type else None,
-        access=_access(session, state),
-        version=record.version,
-        length=length,
-        createdAt=moment(state.createdAt),
-        createdBy=user_id_of(state.createdBy),
-        modifiedAt=moment(record.time),
-        modifiedBy=user_id_of(record.author),
-    )
-
-
-def _access(session: Session, state: State) -> tuple[AccessLevel, ...] | None:
-    access = state.governing.access
-    own = access.entries.get(session.fingerprint)
-    if own is None or not own.allows(ContainerAccessLevel.ViewAccess) or not access.complete:
-        return None
-    return tuple(
-        AccessLevel(
-            user_id_of(entry.fingerprint),
-            ContainerAccessLevel(entry.permissions),
-            None if entry.expiresAt is None else moment(entry.expiresAt),
+async def _all_governing(
+    session: Session, container_id: uuid.UUID, view: ContainerView
+) -> list[GoverningView]:
+    views = list(view.governing)
+    to = view.lastGoverning if view.head is None else parse_bare(view.head.body).version
+    size = 0
+    while (last := _version(views[-1])) < view.lastGoverning:
+        page = await session.call(
+            "GET",
+            f"/v1/containers/{container_id}/governing",
+            GoverningPage,
+            query={"from": str(last + 1), "to": str(to)},
         )
-        for entry in access.entries.values()
-    )
+        if not page.governing or _version(page.governing[-1]) <= last:
+            raise errors.IntegrityError("The broker withholds governing records.")
+        views += page.governing
+        size += sum(_size(item) for item in page.governing)
+        if size > _MAX_GOVERNING:
+            raise errors.TooLargeError(
+                "The container's access was changed too often to be judged: have a member create it anew."
+            )
+    return views
 
 
-async def secured(session: Session, fetched: Fetched) -> SecuredContainer:
-    """The container as it is kept, without opening content or header.
+def _size(view: GoverningView) -> int:
+    listed = view.accessList
+    lists = 0 if listed is None else len(listed.entryHashes) + 256 * len(listed.disclosed)
+    return len(view.record.body) + len(view.record.signature) + lists
 
-    What is handed out unopened is verified here: the sealed parts, and the signature once more, since
-    a head that a mark proves may have come with any.
+
+def _version(view: GoverningView) -> int:
+    return parse_bare(view.record.body).version
+
+
+async def _walk(session: Session, found: Evidence, skipped: Sequence[bytes]) -> Walk | None:
+    """Verify every body from the mark's record to the head, from the view and from further pages.
+
+    None without a mark, if the head is not newer than the mark, or if the head is a tombstone: the broker
+    then keeps only the bodies of governing records.
     """
-    author = user_id_of(fetched.state.record.author)
-    chains = await session.directory.at_least({author: 0})
-    verify_author(fetched.state.signed, fetched.state.record, chains[author])
-    return secured_of(
-        session,
-        fetched.state,
-        open_fetched(session, fetched).container_key,
-        open_type(fetched.state, fetched.view.type, session.fingerprint),
-        fetched.view.wrap,
-        {role: sealed_part(session, fetched, role) for role in Role},
+    mark, last = found.mark, parse_bare(found.last)
+    head = last.version
+    if mark is None or head <= mark.version or last.tombstone:
+        return None
+    bodies = [item.record.body for item in found.views] + [*skipped, found.last]
+    served = {parse_bare(body).version: body for body in bodies}
+    walk = Walk(mark, found.views, head, found.now)
+    is_checked = False
+    while walk.next_version <= head:
+        if walk.next_version in served:
+            walk.step(served[walk.next_version])
+            continue
+        # Only after all signatures verified: otherwise a broker alone could make a client fetch for ever.
+        if not is_checked:
+            await _check_far(found, head - mark.version)
+            is_checked = True
+        for body in await _page(session, found.container_id, walk.next_version, head):
+            walk.step(body)
+    return walk
+
+
+async def _check_far(found: Evidence, distance: int) -> None:
+    """Raise unless members signed the head, and it is no further from the mark than is fetched."""
+    await _judged(found, found.judge_signed)
+    if distance > _MAX_WALK:
+        raise errors.TooLargeError(
+            f"The container was changed more than {_MAX_WALK} times since this device read it, and "
+            "so many records are not fetched: read it on a device that never read it."
+        )
+
+
+async def _page(session: Session, container_id: bytes, first: int, head: int) -> Sequence[bytes]:
+    """Fetch the bodies from `first` on, up to the one before the head, which the view has."""
+    count = min(MAX_SKIPPED, head - first)
+    page = await session.call(
+        "GET",
+        f"/v1/containers/{uuid.UUID(bytes=container_id)}/records",
+        Bodies,
+        query={"from": str(first), "count": str(count)},
     )
+    if len(page.bodies) != count or parse_bare(page.bodies[0]).version != first:
+        raise errors.ForkError(
+            "The broker withholds the records between the version seen before and this one."
+        )
+    return page.bodies
 
 
-def secured_of(
-    session: Session,
-    state: State,
-    container_key: bytes | None,
-    text: str | None,
-    wrap: bytes | None,
-    sealed: Mapping[Role, bytes | None],
-) -> SecuredContainer:
-    """Return the container as it is stored, without what the reader's entry does not allow."""
-    own = state.governing.access.entries.get(session.fingerprint)
-    may_download = own is not None and own.allows(ContainerAccessLevel.Download)
-    header, content = (
-        sealed.get(role) if may_download else None for role in (Role.Header, Role.Content)
-    )
-    return SecuredContainer(
-        **_fields(metadata_of(session, state, container_key, text)),
-        headerAvailability=_availability(state, Role.Header, header, hidden=not may_download),
-        contentAvailability=_availability(state, Role.Content, content, hidden=not may_download),
-        record=state.signed.body,
-        signature=state.signed.signature,
-        wrap=wrap,
-        sealedHeader=header,
-        sealedContent=content,
-    )
+def authors_of(
+    view: ContainerView, views: Sequence[GoverningView], mark: Mark | None
+) -> dict[uuid.UUID, int]:
+    """Return the authors whose records are judged, with the sequence that the broker names for their keys."""
+    has_resumed = since_of(mark) is not None
+    judged = [parse_bare(item.record.body) for item in views[1 if has_resumed else 0 :]]
+    if view.head is not None:
+        judged.append(parse_bare(view.head.body))
+    known = {item.userId: item.sequence for item in view.keyChains}
+    authors = {user_id_of(record.author) for record in judged}
+    return {user: known.get(str(user), 0) for user in authors}
 
 
-def container(
-    state: State,
-    shown: Metadata,
-    content: bytes | None,
-    header: Header[Any] | None,
-    *,
-    asked: bool = True,
-) -> Container[Any]:
-    """Return the opened container; `asked` is False if content and header were not asked for."""
-    return Container(
-        **_fields(shown),
-        headerAvailability=_availability(state, Role.Header, header, hidden=asked),
-        contentAvailability=_availability(state, Role.Content, content, hidden=asked),
-        content=content,
-        header=header,
-    )
-
-
-def _availability(state: State, role: Role, shown: object, *, hidden: bool) -> Availability:
-    """Return whether a result holds a part; `hidden` says that permissions are why it does not."""
-    if state.record.part(role) is None:
-        return Availability.Absent
-    if shown is not None:
-        return Availability.Available
-    return Availability.Hidden if hidden else Availability.NotIncluded
-
-
-def _fields(shown: Metadata) -> dict[str, Any]:
-    return {name: getattr(shown, name) for name in Metadata.__dataclass_fields__}
-
-
-def moment(microseconds: int) -> dt.datetime:
-    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=microseconds)
+async def _chains(session: Session, authors: Mapping[uuid.UUID, int]) -> dict[bytes, KeyChain]:
+    try:
+        chains = await session.directory.at_least(authors)
+    except errors.NotFoundError:
+        raise errors.IntegrityError(
+            "The broker serves a record and does not know the record's author."
+        ) from None
+    return {chain.fingerprint: chain for chain in chains.values()}

@@ -1,13 +1,13 @@
-"""Headers as JSON, from and to whatever types the caller has.
+"""Encode headers as JSON, and decode them to the type that the caller asks for.
 
-Anything that msgspec encodes: dict, dataclass, attrs, Struct, TypedDict; and pydantic models, known
-by their own methods, so that pydantic is not needed.
+msgspec handles dicts, dataclasses, attrs classes, Structs and TypedDicts. pydantic models are recognized by
+their own methods, so that pydantic is not a dependency.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -17,7 +17,7 @@ from scbroker.vocabulary import AccessLevel
 
 
 def encode_header(header: object) -> bytes | None:
-    """The header's JSON; None for none. `InvalidArgumentError` for what JSON cannot hold."""
+    """Return the header's JSON; None for None. Raises `InvalidArgumentError` for what JSON cannot hold."""
     if header is None:
         return None
     levels = header if isinstance(header, (list, tuple)) else [header]
@@ -34,43 +34,61 @@ def encode_header(header: object) -> bytes | None:
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"The header cannot be written as JSON: {error}") from None
     if len(data) > MAX_HEADER:
-        raise InvalidArgumentError(f"The header has {len(data)} bytes; {MAX_HEADER} are allowed.")
+        raise InvalidArgumentError(f"The header has {len(data)} bytes: use at most {MAX_HEADER}.")
     return data
 
 
 def decode_header(data: bytes, header_type: Any) -> Any:
-    """The header as the type that the caller asks for; `InvalidArgumentError` if it is none of it."""
+    """Return the header as an object of a type; `InvalidArgumentError` if it does not fit.
+
+    The message names fields of the type and kinds of JSON values, never the header's own text.
+    """
     try:
         _check_strict(data)
-        if hasattr(header_type, "model_validate_json"):
-            found = header_type.model_validate_json(data)
-        else:
-            found = msgspec.json.decode(data, type=header_type)
-    except (TypeError, ValueError, RecursionError) as error:
-        name = getattr(header_type, "__name__", str(header_type))
-        raise InvalidArgumentError(f"The header is not a {name}: {_fault(error)}") from None
-    return found
+    except (ValueError, RecursionError) as error:
+        why = f"it is not strict JSON ({type(error).__name__})"
+    else:
+        try:
+            if hasattr(header_type, "model_validate_json"):
+                return header_type.model_validate_json(data)
+            return msgspec.json.decode(data, type=header_type)
+        except msgspec.ValidationError:
+            why = _misfit(msgspec.json.decode(data), header_type, "header")
+        except (TypeError, ValueError, RecursionError) as error:
+            why = type(error).__name__
+    raise InvalidArgumentError(f"The header is not a {_name(header_type)}: {why}")
 
 
 def _check_strict(data: bytes) -> None:
-    """`ValueError` for what some programs read in one way and some in another, or not at all.
+    """Raise `ValueError` for JSON that programs read in different ways, or not at all.
 
-    NaN, numbers that no double holds, and names that stand twice in one object: pydantic takes all three.
-    What comes out of msgspec as it went in has none of them; all else is looked at more closely.
+    That is NaN, numbers beyond a double, and doubled names in one object; pydantic accepts all three. JSON
+    that msgspec would write the same way has none of them; any other is parsed again.
     """
     if msgspec.json.encode(msgspec.json.decode(data)) != data:
-        json.loads(data, object_pairs_hook=_named_once, parse_int=str, parse_float=str)
+        json.loads(data, object_pairs_hook=_refuse_doubled, parse_int=str, parse_float=str)
 
 
-def _named_once(pairs: list[tuple[str, object]]) -> None:
+def _refuse_doubled(pairs: list[tuple[str, object]]) -> None:
     if len({name for name, _ in pairs}) < len(pairs):
         raise ValueError("a name stands twice in one object")
 
 
-def _fault(error: Exception) -> str:
-    """What does not fit, without the header's own text, which stands in some messages of msgspec."""
-    if not isinstance(error, msgspec.ValidationError):
-        return type(error).__name__
-    if str(error).startswith(("Expected `", "Object missing required field `")):
-        return str(error)
-    return "it has a value or a field that the type does not know"
+def _misfit(value: object, kind: Any, path: str) -> str:
+    """Say which field of a type the header lacks, or fills with a value of another type."""
+    if isinstance(value, dict) and isinstance(kind, type):
+        hints = get_type_hints(kind, include_extras=True)
+        for field in getattr(msgspec.inspect.type_info(kind), "fields", ()):
+            inner, hint = f"{path}.{field.encode_name}", hints[field.name]
+            if field.encode_name in value:
+                try:
+                    msgspec.convert(value[field.encode_name], hint)
+                except msgspec.ValidationError:
+                    return _misfit(value[field.encode_name], hint, inner)
+            elif field.required:
+                return f"{inner} is missing"
+    return f"{path} must be {_name(kind)}, not {type(value).__name__}"
+
+
+def _name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)[:100]

@@ -1,6 +1,6 @@
-"""Reading many containers in one round trip: as `fetching.fetch`, for each of them.
+"""Read many containers with a few requests: each is judged and opened as it would be alone.
 
-The views come together, and the keys of all their authors; each view is judged by its own mark.
+Spec: docs/spec/protocol.md, section 5.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from scbroker.client.calls.tasks import (
@@ -15,14 +16,14 @@ from scbroker.client.calls.tasks import (
     MISCOUNTED,
     NEITHER,
     a_few_at_once,
+    alone,
     each_in_pool,
     shown,
 )
-from scbroker.client.containers import contents, fetching
+from scbroker.client.containers import contents, fetching, opening
 from scbroker.client.containers.change import no_progress
-from scbroker.client.containers.evidence import Evidence, authors_of, collect, since_of
-from scbroker.client.containers.fetching import KIND, NO_TOMBSTONE, Fetched, Opened
-from scbroker.client.core.judging import Mark
+from scbroker.client.containers.opening import Fetched, Opened
+from scbroker.client.core.judging import Evidence, Mark
 from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError, BrokerFaultError, DeletedError, IntegrityError
 from scbroker.records.container_record import Role
@@ -39,7 +40,7 @@ Marks = Mapping[uuid.UUID, Mark | None]
 async def get_each(
     session: Session, ids: Sequence[uuid.UUID], open_header: OpenHeader
 ) -> list[Container[Any] | BrokerError]:
-    """Containers with header and content, or why one could not be read, in the order of the ids."""
+    """Return containers with header and content, or why one was not read, in the order of the ids."""
     found: Found = {}
     once = list(dict.fromkeys(ids))
     groups = (once[at : at + MAX_BATCH] for at in range(0, len(once), MAX_BATCH))
@@ -52,61 +53,49 @@ async def _get_some(
 ) -> None:
     fetched = await _fetch_some(session, ids, found)
 
-    def opened(each: Fetched) -> tuple[Opened, Metadata, Header[Any] | None, bytes | None]:
-        opened = fetching.open_fetched(session, each)
-        header = open_header(fetching.read_header(session, opened))
-        content = fetching.read_part(session, opened, Role.Content)
-        return opened, fetching.metadata(session, opened), header, content
+    def open_one(each: Fetched) -> tuple[Opened, Metadata, Header[Any] | None, bytes | None]:
+        opened = opening.open_fetched(session, each)
+        header = open_header(opening.read_part(session, opened, Role.Header))
+        content = opening.read_part(session, opened, Role.Content)
+        return opened, opening.metadata(session, opened), header, content
 
-    for each, outcome in zip(fetched, await each_in_pool(opened, fetched), strict=True):
+    for each, outcome in zip(fetched, await each_in_pool(open_one, fetched), strict=True):
         if isinstance(outcome, BrokerError):
             found[each.container_id] = outcome
             continue
-        part, shown, header, content = outcome
-        try:
-            if content is None:  # a large one comes by itself
-                content = await contents.read(session, part, no_progress)
-            found[each.container_id] = fetching.container(each.state, shown, content, header)
-        except EVERYTHING:
-            raise
-        except BrokerError as error:
-            found[each.container_id] = error
+        opened, known, header, content = outcome
+        with alone(partial(found.__setitem__, each.container_id)):
+            if content is None:  # absent, or large
+                content = await contents.read(session, opened, no_progress)
+            found[each.container_id] = opening.container(each.state, known, content, header)
 
 
 async def _fetch_some(session: Session, ids: list[uuid.UUID], found: Found) -> list[Fetched]:
-    """What could be verified; what could not has its error in `found`."""
-    stored = {each: session.marks.get(KIND, each.bytes) for each in ids}
+    """Return the containers that verify; put the errors of the others into `found`."""
+    stored = {each: session.marks.get(fetching.KIND, each.bytes) for each in ids}
     marks = {each: None if data is None else Mark.decode(data) for each, data in stored.items()}
     views = await _views(session, marks, found)
-    await _look_at_authors(session, views, marks)
+    await _prefetch_authors(session, views, marks)
     evidence: dict[uuid.UUID, Evidence] = {}
     for each, view in views.items():
-        try:
-            evidence[each] = await collect(session, each, marks[each], view)
-        except EVERYTHING:
-            raise
-        except BrokerError as error:
-            found[each] = error
-    states = await each_in_pool(Evidence.state, list(evidence.values()))
+        with alone(partial(found.__setitem__, each)):
+            evidence[each] = await fetching.collect(session, each, marks[each], view)
     fetched: list[Fetched] = []
-    for each, state in zip(evidence, states, strict=True):
-        try:
-            if isinstance(state, BrokerError):
-                raise state
-            if fetching.keep_mark(session, stored[each], state):
-                state.check_not_deleted()
-                fetched.append(Fetched(state, views[each]))
-            else:  # somebody else who keeps these marks was quicker
+    judged = await each_in_pool(Evidence.judge, list(evidence.values()))
+    for each, outcome in zip(evidence, judged, strict=True):
+        with alone(partial(found.__setitem__, each)):
+            if isinstance(outcome, BrokerError):
+                raise outcome
+            if fetching.keep_mark(session, stored[each], outcome):
+                outcome.check_not_deleted()
+                fetched.append(Fetched(outcome, views[each], evidence[each].now))
+            else:  # another operation moved the mark meanwhile
                 fetched.append(await fetching.fetch(session, each, header=True, content=True))
-        except EVERYTHING:
-            raise
-        except BrokerError as error:
-            found[each] = error
     return fetched
 
 
 async def _views(session: Session, marks: Marks, found: Found) -> dict[uuid.UUID, ContainerView]:
-    """As many requests as it takes: a broker answers for as many as fit."""
+    """Request views until the broker has answered for each: an answer holds as many as fit."""
     asked = list(marks)
     views: dict[uuid.UUID, ContainerView] = {}
     while asked:
@@ -124,7 +113,7 @@ async def _views(session: Session, marks: Marks, found: Found) -> dict[uuid.UUID
 
 
 def _request(container_id: uuid.UUID, mark: Mark | None) -> ViewRequest:
-    since = since_of(mark)
+    since = fetching.since_of(mark)
     return ViewRequest(containerId=str(container_id), since=since, header=True, content=True)
 
 
@@ -134,18 +123,20 @@ def _view(outcome: ViewOutcome) -> ContainerView:
             return view
         case ViewOutcome(view=None, problem=ItemProblem() as problem):
             error = error_of_item(problem)
-            raise IntegrityError(NO_TOMBSTONE) if isinstance(error, DeletedError) else error
+            raise (
+                IntegrityError(fetching.NO_TOMBSTONE) if isinstance(error, DeletedError) else error
+            )
     raise BrokerFaultError(NEITHER)
 
 
-async def _look_at_authors(
+async def _prefetch_authors(
     session: Session, views: Mapping[uuid.UUID, ContainerView], marks: Marks
 ) -> None:
-    """Has the keys of all authors at hand in one question; what fails here, fails where it is needed."""
+    """Fetch the keys of all authors by one request. A failure is repeated where the key is needed."""
     authors: dict[uuid.UUID, int] = {}
     for each, view in views.items():
         with contextlib.suppress(BrokerError):
-            for user, sequence in authors_of(view, view.governing, marks[each]).items():
+            for user, sequence in fetching.authors_of(view, view.governing, marks[each]).items():
                 authors[user] = max(sequence, authors.get(user, 0))
     try:
         await session.directory.at_least(authors)

@@ -1,412 +1,361 @@
-"""Changing a container: from what is verified and what is to change to a signed record on the broker.
+"""Create and change containers: seal, draft, sign, judge as a reader would, send, keep the mark.
 
-Spec: docs/spec/container.md, section 9. The order is always the same: read, decide, seal, sign, judge
-one's own record as a reader would, send, mark.
+One container and a batch take the same way; they differ in the request that carries the records.
+Spec: docs/spec/container.md, section 9; docs/spec/protocol.md, section 5.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from scbroker.client.calls.io_thread import io_thread
+from scbroker import errors
+from scbroker.client.calls.tasks import EVERYTHING, alone, each_in_pool
 from scbroker.client.clock import now
-from scbroker.client.containers.change import KEEP, OWNER, Change, Grants, keys_of, seal_parts
-from scbroker.client.containers.fetching import (
+from scbroker.client.containers import drafting
+from scbroker.client.containers.change import (
+    KEEP,
+    OWNER,
+    Change,
+    Grants,
+    keys_of,
+    seal_parts,
+)
+from scbroker.client.containers.drafting import Draft
+from scbroker.client.containers.fetching import deletion_proved, fetch, keep_own
+from scbroker.client.containers.opening import (
     Fetched,
     Opened,
-    fetch,
     open_fetched,
-    prove_deletion,
+    sealed_part,
+    secured_of,
 )
-from scbroker.client.containers.sending import Draft, Prepared, finish, prepare, stored
-from scbroker.client.core.judging import State, open_type
-from scbroker.client.core.sealing import Grant, NewAccess, make_access, make_type
+from scbroker.client.core.judging import State
 from scbroker.client.users.session import Session
-from scbroker.crypto.seal import KEY_SIZE, random_bytes
+from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE
-from scbroker.errors import (
-    BrokerError,
-    ConflictError,
-    DecryptionError,
-    DeletedError,
-    IntegrityError,
-    InvalidArgumentError,
-    NotFoundError,
-    PermissionDeniedError,
-    RejectedError,
-    StaleKeysError,
-)
-from scbroker.records.access_list import Entry
-from scbroker.records.container_record import (
-    ContainerRecord,
-    Governing,
-    Link,
-    Part,
-    Role,
-)
-from scbroker.records.ids import container_id_of, user_id_of
-from scbroker.records.judge import check_delegation
-from scbroker.records.key_record import KeyChain, KnownKey
+from scbroker.errors import BrokerError
+from scbroker.records.access_list import AccessList
+from scbroker.records.canonical import encode_object
+from scbroker.records.container_record import LABEL, Part, Role, bare_body
+from scbroker.records.ids import container_id_of
+from scbroker.records.judge import Known, judge_first, judge_next
+from scbroker.records.key_record import KeyChain, Signed
 from scbroker.types import SecuredContainer
-from scbroker.vocabulary import ContainerAccessLevel, KeyType
-from scbroker.wire.containers import RecordReceipt
+from scbroker.vocabulary import KeyType
+from scbroker.wire.codec import SignedObject
+from scbroker.wire.containers import RecordReceipt, RecordRequest
 
-RETRIES: Final = 3
-_MANY_WRAPS: Final = 8
+_ATTEMPTS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A signed record, judged as a reader will judge it, and the request that appends it."""
+
+    draft: Draft
+    signed: Signed
+    state: State
+    request: RecordRequest
+    fetched: Fetched | None
+    sealed: Mapping[Role, bytes | None]
+    """The parts as a view would have them, new or carried over."""
+
+
+@dataclass(slots=True, eq=False)
+class Writing:
+    """A change on its way to the broker. A nonce says that it creates the container."""
+
+    change: Change
+    container_id: bytes
+    nonce: bytes | None = None
+    if_version: int | None = None
+    first_read: Fetched | None = None
+    prepared: Prepared = field(init=False)
+    """Set once the record is signed."""
+    is_stored: bool = False
+    error: BrokerError | None = None
+    is_refused: bool = False
+    """Whether the error is the broker's refusal of the record."""
+
+    @classmethod
+    def creating(cls, session: Session, change: Change) -> Writing:
+        """Take one nonce for all attempts: a lost answer then creates no second container."""
+        nonce = change.upload.nonce if change.upload is not None else random_bytes(HASH_SIZE)
+        return cls(change, container_id_of(session.fingerprint, nonce).bytes, nonce)
+
+    def grants(self, session: Session) -> Grants:
+        """Return who gets access to a container that is created."""
+        return {session.userId: OWNER} if self.change.grants is KEEP else self.change.grants
+
+    def fail(self, error: BrokerError) -> None:
+        """End with an error, kept without its traceback, which would keep the content in memory."""
+        self.error = error.fresh()
+
+    def refuse(self, error: BrokerError) -> None:
+        """End with the broker's refusal of the record, unless another attempt is made."""
+        self.fail(error)
+        self.is_refused = True
+
+    def is_outdated(self, session: Session) -> bool:
+        """Whether the broker refused the record for what it was drafted from, which is outdated by now."""
+        match self.error if self.is_refused else None:
+            case errors.StaleKeysError():
+                return True
+            case errors.RejectedError():
+                latest = session.directory.own.latest(KeyType.Signing).index
+                return self.prepared.draft.record.keyIndex != latest
+            case errors.ConflictError():
+                is_replayable = self.change.grants is KEEP and self.if_version is None
+                return self.nonce is None and is_replayable
+        return False
+
+    def check_stored(self) -> None:
+        """Raise the error, if the change was not stored."""
+        if self.error is not None:
+            raise self.error.fresh()
+
+    def result(self, session: Session) -> SecuredContainer:
+        """Return the container as its author would be served it after this record."""
+        self.check_stored()
+        state, request, fetched = self.prepared.state, self.prepared.request, self.prepared.fetched
+        entry = state.governing.access.entries.get(session.fingerprint)
+        may_decrypt = entry is not None and entry.wrapHash is not None
+        wrap = fetched.view.wrap if fetched is not None else None
+        if request.accessList is not None:
+            entries = zip(state.governing.access.entries, request.accessList, strict=True)
+            wrap = next((item.wrap for name, item in entries if name == session.fingerprint), None)
+        draft = self.prepared.draft
+        key = draft.container_key if may_decrypt else None
+        return secured_of(session, state, key, draft.text, wrap, self.prepared.sealed)
+
+
+Send = Callable[[Session, list[Writing]], Awaitable[None]]
 
 
 async def create(session: Session, change: Change) -> SecuredContainer:
-    """Begins a container. The same nonce on every attempt: a lost answer makes no second one."""
+    """Create a container."""
     await change.begin_upload(session, None)
     try:
-        return await _create(session, change)
+        item = Writing.creating(session, change)
+        await until_stored(session, [item], partial(attempt_creation, send=_send_one))
+        return item.result(session)
     finally:
         change.close()
-
-
-async def _create(session: Session, change: Change) -> SecuredContainer:
-    nonce = change.upload.nonce if change.upload is not None else random_bytes(HASH_SIZE)
-    container_id = container_id_of(session.fingerprint, nonce).bytes
-    grants = grants_of(session, change)
-    for attempt in range(RETRIES):
-        await seal_parts(session, change, container_id, None, partial(keys_of, session, grants))
-        first = (session, change, container_id, nonce, await keys_of(session, grants))
-        signing_key = await session.signing_key()
-        if len(grants) > _MANY_WRAPS:
-            draft = await io_thread.in_pool(draft_first, *first, signing_key)
-        else:
-            draft = draft_first(*first, signing_key)
-        try:
-            sent = await _commit(session, change, draft, None)
-        except (StaleKeysError, RejectedError) as error:
-            if attempt == RETRIES - 1 or not await _is_outdated(session, draft, error):
-                raise
-        else:
-            prepared, receipt = sent
-            await finish(session, prepared, receipt)
-            return stored(session, prepared)
-    raise AssertionError("unreachable")
 
 
 async def update(
     session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
 ) -> SecuredContainer:
     """Append a change; return the container as its author is served it afterwards."""
-    return stored(session, await append(session, container_id, change, if_version))
+    return (await append(session, container_id, change, if_version)).result(session)
 
 
 async def append(
     session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
-) -> Prepared:
-    """Append a change; if another field was changed meanwhile, on top of that change."""
+) -> Writing:
+    """Append a change, on top of what others changed of other fields meanwhile."""
     await change.begin_upload(session, container_id.bytes)
     try:
-        return await _append(session, container_id, change, if_version)
-    except DeletedError:
-        await prove_deletion(session, container_id)
+        item = Writing(change, container_id.bytes, if_version=if_version)
+        async with deletion_proved(session, container_id):
+            await until_stored(session, [item], _attempt_change)
+            item.check_stored()
+            return item
     finally:
         change.close()
 
 
-async def _append(
-    session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
-) -> Prepared:
-    seen: Fetched | None = None
-    for attempt in range(RETRIES + 1):
-        fetched = await fetch(
-            session,
-            container_id,
-            header=change.carries(Role.Header),
-            content=change.carries(Role.Content),
-        )
-        if seen is not None:
-            _check_no_conflict(seen.state, fetched.state, change)
-        seen = seen or fetched
-        if if_version is not None and fetched.state.record.version != if_version:
-            raise ConflictError(
-                f"The container is at version {fetched.state.record.version}, not {if_version}."
-            )
-        _check_allowed(session, fetched.state, change)
-        if change.grants is not KEEP and not change.grants:
-            await _check_creator(session, fetched.state)
-        recipients = _grants(fetched.state, change, now()) or ()
-        commitment = None if recipients else fetched.state.governing.governing.keyCommitment
-        verify = partial(keys_of, session, recipients, _members(fetched.state))
-        await seal_parts(session, change, container_id.bytes, commitment, verify)
-        draft = await _draft_next(session, change, open_or_without(session, fetched))
+async def until_stored(
+    session: Session,
+    items: Sequence[Writing],
+    attempt: Callable[[Session, Sequence[Writing]], Awaitable[None]],
+) -> None:
+    """Attempt what is not stored, four times at most: again only if keys or the head were outdated."""
+    for _ in range(_ATTEMPTS):
+        for item in items:
+            item.error, item.is_refused = None, False
+        await attempt(session, items)
+        if any(isinstance(item.error, errors.RejectedError) and item.is_refused for item in items):
+            # A rejected signature: read which key of one's own is the latest, after a change of keys ended.
+            async with session.changing_keys():
+                await session.directory.latest_own()
+        items = [item for item in items if item.is_outdated(session)]
+        if not items:
+            return
+
+
+async def attempt_creation(session: Session, items: Sequence[Writing], send: Send) -> None:
+    """Seal, draft, sign and send the first records of containers."""
+    for item in items:
+        verify = partial(keys_of, session, item.grants(session))
         try:
-            sent = await _commit(session, change, draft, fetched)
-        except (StaleKeysError, RejectedError) as error:
-            if attempt == RETRIES or not await _is_outdated(session, draft, error):
-                raise
-        except ConflictError:
-            if attempt == RETRIES or change.grants is not KEEP or if_version is not None:
-                raise
-        else:  # it is stored: what fails from here on is not tried again
-            prepared, receipt = sent
-            await finish(session, prepared, receipt)
-            return prepared
-    raise AssertionError("unreachable")
+            await seal_parts(session, item.change, item.container_id, None, verify)
+        except EVERYTHING:
+            raise
+        except BrokerError as error:
+            item.fail(error)
+    chains = await _recipients(session, _open(items))
+    key, time = await session.signing_key(), now()
+
+    def make_ready(item: Writing) -> None:
+        try:
+            change, nonce = item.change, item.nonce or b""
+            draft = drafting.draft_first(
+                session, change, item.container_id, nonce, item.grants(session), chains, key, time
+            )
+            item.prepared = _prepare(session, change, draft, None, time)
+        except BrokerError as error:
+            item.fail(error)
+
+    left = _open(items)
+    if len(left) == 1 and len(left[0].grants(session)) <= drafting.MANY_WRAPS:
+        make_ready(left[0])  # handing it to the pool would take longer than it saves
+    else:
+        await each_in_pool(make_ready, left)
+    await send(session, _open(left))
 
 
-async def _is_outdated(session: Session, draft: Draft, error: BrokerError) -> bool:
-    """Whether a record was refused for keys that are others by now: a recipient's, or one's own."""
-    if isinstance(error, StaleKeysError):
-        return True
-    await look_at_own_keys(session)
-    return has_old_key(session, draft)
+async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
+    """Read a container; seal, draft, sign and send a change of it."""
+    [item] = items
+    change = item.change
+    fetched = await fetch(
+        session,
+        uuid.UUID(bytes=item.container_id),
+        header=change.carries(Role.Header),
+        content=change.carries(Role.Content),
+    )
+    state = fetched.state
+    if item.first_read is not None:
+        _check_no_conflict(item.first_read.state, state, change)
+    item.first_read = item.first_read or fetched
+    if item.if_version is not None and state.record.version != item.if_version:
+        raise errors.ConflictError(
+            f"The container is at version {state.record.version}, not {item.if_version}."
+        )
+    await drafting.check_allowed(session, state, change, fetched.time)
+    recipients = drafting.new_grants(state, change, fetched.time) or ()
+    commitment = None if recipients else state.governing.governing.keyCommitment
+    verify = partial(keys_of, session, recipients, drafting.members_of(state))
+    await seal_parts(session, change, item.container_id, commitment, verify)
+    time = now()  # after an upload, which may have taken hours
+    draft = await drafting.draft_next(session, change, _open_or_without(session, fetched), time)
+    item.prepared = _prepare(session, change, draft, fetched, time)
+    await _send_one(session, items)
 
 
-async def look_at_own_keys(session: Session) -> None:
-    async with session.changing_keys():  # a change that is under way has an answer first
-        await session.directory.latest_own()
-
-
-def has_old_key(session: Session, draft: Draft) -> bool:
-    """Whether a draft is for another key than the latest that is known."""
-    return draft.record.keyIndex != session.directory.own.latest(KeyType.Signing).index
-
-
-def open_or_without(session: Session, fetched: Fetched) -> Opened:
-    """The container with its key, or without one: whoever cannot open can still take away or replace."""
+def _open_or_without(session: Session, fetched: Fetched) -> Opened:
+    """Open the container; without its key a member can still remove or replace its parts."""
     try:
         return open_fetched(session, fetched)
-    except (DecryptionError, IntegrityError):
+    except (errors.DecryptionError, errors.IntegrityError):
         return Opened(fetched, None)
 
 
-def _check_allowed(session: Session, state: State, change: Change) -> None:
-    """Raises `PermissionDeniedError` for what the author's entry, or rule 4, does not allow."""
-    moment = now()
-    entry = state.governing.entry_of(session.fingerprint, moment)
-    if entry is None:
-        raise PermissionDeniedError("Your access to this container has expired.")
-    missing = ContainerAccessLevel(change.needed() & ~entry.permissions)
-    if missing:
-        raise PermissionDeniedError(f"Your access to this container lacks {missing.name}.")
-    if change.grants is KEEP:
-        return
-    unexpired = state.governing.access.unexpired(moment).values()
-    before = {user_id_of(each.fingerprint): each for each in unexpired}
-    try:
-        check_delegation(entry, before, _named(state, change.grants), complete=True)
-    except IntegrityError as error:
-        raise PermissionDeniedError(f"This change is beyond your own access: {error}") from None
-
-
-async def _check_creator(session: Session, state: State) -> None:
-    """Raise `InvalidArgumentError` if the creator, who gets access by default, was deleted."""
-    creator = user_id_of(state.createdBy)
-    try:
-        await keys_of(session, [creator])
-    except NotFoundError:
-        raise InvalidArgumentError(
-            "accessLevels must name users: by default they name the container's creator, "
-            f"user {creator}, who was deleted"
-        ) from None
-
-
-def _named(state: State, grants: Grants) -> Grants:
-    """Return the grants asked for; if there are none, the creator's (docs/guide/sharing.md)."""
-    return grants or {user_id_of(state.createdBy): OWNER}
-
-
-def _check_no_conflict(seen: State, found: State, change: Change) -> None:
-    """Raises `ConflictError` where the same field was changed by both."""
-    before, after = seen.governing.governing, found.governing.governing
-    if change.grants is not KEEP and seen.governing.known.hash != found.governing.known.hash:
-        raise ConflictError("Somebody else changed the access meanwhile: read it again.")
-    old, new = seen.record, found.record
-    both = {
-        "header": change.header is not KEEP and _id(old.header) != _id(new.header),
-        "content": change.content is not KEEP and _id(old.content) != _id(new.content),
+def _check_no_conflict(first: State, latest: State, change: Change) -> None:
+    """Raise `ConflictError` if another member changed a field that this change changes too."""
+    before, after = first.governing.governing, latest.governing.governing
+    fields = {
+        "access": change.grants is not KEEP
+        and first.governing.known.hash != latest.governing.known.hash,
+        "header": change.header is not KEEP
+        and _id(first.record.header) != _id(latest.record.header),
+        "content": change.content is not KEEP
+        and _id(first.record.content) != _id(latest.record.content),
         "type": change.type is not KEEP and before.type != after.type,
     }
-    fields = " and ".join(name for name, changed in both.items() if changed)
-    if fields:
-        raise ConflictError(f"Somebody else changed the {fields} meanwhile: read it again.")
+    if changed := " and ".join(name for name, is_changed in fields.items() if is_changed):
+        raise errors.ConflictError(f"Somebody else changed the {changed} meanwhile: read it again.")
 
 
 def _id(part: Part | None) -> bytes | None:
     return None if part is None else part.partId
 
 
-def grants_of(session: Session, change: Change) -> Grants:
-    """Who is to have access to what begins."""
-    return {session.userId: OWNER} if change.grants is KEEP else change.grants
-
-
-def draft_first(
-    session: Session,
-    change: Change,
-    container_id: bytes,
-    nonce: bytes,
-    chains: Mapping[uuid.UUID, KeyChain],
-    key: KnownKey,
-) -> Draft:
-    """The first record, for recipients with these keys, to be signed with one's own."""
-    grants = grants_of(session, change)
-    container_key = random_bytes(KEY_SIZE)
-    text = None if change.type is KEEP else change.type
-    salted, digest = make_type(container_id, text)
-    access = make_access(
-        container_id, 1, session.fingerprint, digest, container_key, grants, chains, {}
-    )
-    commitment = access.governing.keyCommitment
-    parts = {
-        role: sealed.finish(container_key, commitment) for role, sealed in change.sealed.items()
-    }
-    record = ContainerRecord(
-        containerId=container_id,
-        nonce=nonce,
-        version=1,
-        parent=None,
-        author=session.fingerprint,
-        keyIndex=key.index,
-        time=max(now(), key.introduced),
-        link=None,
-        governing=access.governing,
-        header=parts.get(Role.Header),
-        content=parts.get(Role.Content),
-        tombstone=False,
-    )
-    return Draft(record, access, salted, container_key, text)
-
-
-async def _draft_next(session: Session, change: Change, opened: Opened) -> Draft:
-    state = opened.state
-    version = state.record.version + 1
-    before = state.governing.governing
-    shown = opened.fetched.view.type
-    text = open_type(state, shown, session.fingerprint)
-    salted, digest = None, before.type
-    if change.type is not KEEP and (shown is None or change.type != text):
-        text = change.type
-        salted, digest = make_type(state.container_id, text)
-    key = await session.signing_key()
-    moment = max(now(), key.introduced, state.record.time, state.governing.record.time)
-    grants = _grants(state, change, moment)
-    access, container_key, governing = None, opened.container_key, None
-    if grants is not None:
-        container_key = random_bytes(KEY_SIZE)
-        access = await _access(session, state, version, digest, container_key, grants)
-        governing = access.governing
-    elif digest != before.type:
-        governing = Governing(
-            before.accessVersion,
-            before.accessAuthor,
-            before.accessList,
-            before.keyCommitment,
-            digest,
-        )
-    commitment = (governing or before).keyCommitment
-    parts = {
-        role: _part(
-            change, role, opened, container_key, commitment, changes_access=access is not None
-        )
+def _prepare(
+    session: Session, change: Change, draft: Draft, fetched: Fetched | None, time: int
+) -> Prepared:
+    """Sign a draft, and judge it at this time as a reader would."""
+    record, body = draft.record, encode_object(draft.record)
+    signed = Signed(body, session.keys.ring.signing[record.keyIndex].sign(LABEL, bare_body(body)))
+    state = _judge_own(draft, signed, fetched, time)
+    for sealed in change.sealed.values():
+        sealed.sent_under = state.governing.governing.keyCommitment
+    inline = {role: sealed.inline for role, sealed in change.sealed.items()}
+    carried = {
+        role: sealed_part(session, fetched, role)
         for role in Role
+        if fetched is not None and change.carries(role)
     }
-    record = ContainerRecord(
-        containerId=state.container_id,
-        nonce=None,
-        version=version,
-        parent=state.head.hash,
-        author=session.fingerprint,
-        keyIndex=key.index,
-        time=moment,
-        link=Link(state.governing.record.version, state.governing.known.hash),
-        governing=governing,
-        header=parts[Role.Header],
-        content=parts[Role.Content],
-        tombstone=change.delete,
+    request = RecordRequest(
+        record=SignedObject.of(signed),
+        accessList=list(draft.access.entries) if draft.access is not None else None,
+        type=draft.type,
+        header=inline.get(Role.Header),
+        content=inline.get(Role.Content),
     )
-    return Draft(record, access, salted, container_key, text)
+    return Prepared(draft, signed, state, request, fetched, {**carried, **inline})
 
 
-def _grants(state: State, change: Change, moment: int) -> Grants | None:
-    """Who is to have access, if the record changes that: as asked, or renewed (rule 5)."""
-    if change.delete:
-        return None
-    if change.grants is not KEEP:
-        return _named(state, change.grants)
-    if change.keeps(Role.Header) and change.keeps(Role.Content):
-        return None  # nothing new is sealed, and a renewal goes with no other type
-    if not state.governing.needs_renewal(moment):
-        return None
-    return {
-        user_id_of(entry.fingerprint): Grant(entry.permissions, entry.expiresAt)
-        for entry in state.governing.access.unexpired(moment).values()
-    }
+def _judge_own(draft: Draft, signed: Signed, fetched: Fetched | None, time: int) -> State:
+    known = Known(draft.record, Known.parse(signed.body).hash)
+    access = AccessList.whole(draft.access.salted) if draft.access is not None else None
+    try:
+        if fetched is None:
+            after = judge_first(known, access or AccessList.whole([]), time)
+            return State(known, signed, after, True, draft.record.author, draft.record.time)
+        before = fetched.state
+        after = judge_next(known, before.governing, access, before.head, time)
+    except errors.IntegrityError as error:
+        raise drafting.beyond_own_access(error) from None
+    is_complete = before.complete and after.access.complete
+    return State(known, signed, after, is_complete, before.createdBy, before.createdAt)
 
 
-def _members(state: State) -> dict[uuid.UUID, Entry]:
-    """The entries in force, by user; of some of these users the broker may have no keys any more."""
-    return {user_id_of(name): entry for name, entry in state.governing.access.entries.items()}
+async def _send_one(session: Session, items: Sequence[Writing]) -> None:
+    """Send the record of the only item."""
+    for item in items:
+        item.change.end_upload()
+        version = item.prepared.draft.record.version
+        path = f"/v1/containers/{uuid.UUID(bytes=item.container_id)}/records/{version}"
+        try:
+            receipt = await session.call("PUT", path, RecordReceipt, message=item.prepared.request)
+        except (errors.ConflictError, errors.RejectedError) as error:
+            item.refuse(error)
+        else:
+            await finish(session, item, receipt)
 
 
-async def _access(
-    session: Session,
-    state: State,
-    version: int,
-    digest: bytes,
-    container_key: bytes,
-    grants: Grants,
-) -> NewAccess:
-    members = _members(state)
-    chains = await keys_of(session, grants, members)
-    arguments = (
-        state.container_id, version, session.fingerprint, digest, container_key, grants, chains,
-        members,
-    )  # fmt: skip
-    if len(grants) > _MANY_WRAPS:
-        return await io_thread.in_pool(make_access, *arguments)
-    return make_access(*arguments)
+async def finish(session: Session, item: Writing, receipt: RecordReceipt) -> None:
+    """Check the receipt of a stored record, and keep the mark."""
+    prepared = item.prepared
+    if (receipt.version, receipt.hash) != (prepared.draft.record.version, prepared.state.head.hash):
+        raise errors.IntegrityError("The broker's receipt is for another record than the one sent.")
+    before = prepared.fetched.state if prepared.fetched is not None else None
+    await keep_own(session, before, prepared.state)
+    item.is_stored = True
 
 
-def _part(
-    change: Change,
-    role: Role,
-    opened: Opened,
-    container_key: bytes | None,
-    commitment: bytes,
-    *,
-    changes_access: bool,
-) -> Part | None:
-    """A part of the next record: none, new, or carried (sealed again for a new container key)."""
-    if change.delete:
-        return None
-    if role in change.sealed:
-        if container_key is None:
-            raise DecryptionError(
-                "The container's key does not open, so nothing can be sealed under it."
-            )
-        return change.sealed[role].finish(container_key, commitment)
-    part = opened.state.record.part(role) if change.keeps(role) else None
-    if part is None or not changes_access:
-        return part
-    found = opened.part(role)
-    if found is None or container_key is None:
-        raise DecryptionError(
-            f"The container's {role.name.lower()} does not open and cannot be carried over: replace "
-            "it with updateContainer, or delete the container."
-        )
-    return found.reseal(container_key)
+async def _recipients(session: Session, items: Sequence[Writing]) -> Mapping[uuid.UUID, KeyChain]:
+    """Return the keys of all recipients by one request; if it fails, by one for each container."""
+    try:
+        return await keys_of(session, {user for item in items for user in item.grants(session)})
+    except EVERYTHING:
+        raise
+    except BrokerError as error:
+        if len(items) == 1:
+            items[0].fail(error)
+            return {}
+    found: dict[uuid.UUID, KeyChain] = {}
+    for item in items:
+        with alone(item.fail):
+            found |= await keys_of(session, item.grants(session))
+    return found
 
 
-async def _commit(
-    session: Session, change: Change, draft: Draft, fetched: Fetched | None
-) -> tuple[Prepared, RecordReceipt]:
-    """Signs, judges as a reader would, and sends; gives what is left to be checked and marked."""
-    prepared = prepare(session, change, draft, fetched)
-    record = draft.record
-    change.end_upload()
-    receipt = await session.call(
-        "PUT",
-        f"/v1/containers/{uuid.UUID(bytes=record.containerId)}/records/{record.version}",
-        RecordReceipt,
-        message=prepared.request,
-    )
-    return prepared, receipt
+def _open(items: Sequence[Writing]) -> list[Writing]:
+    return [item for item in items if not item.is_stored and item.error is None]

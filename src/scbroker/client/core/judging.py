@@ -1,7 +1,6 @@
-"""From what a broker serves of a container to what may be believed of it.
+"""Judge what a broker serves of a container, by verified keys, the device's mark and a time.
 
-Fed bytes, verified key chains, the device's mark and a time, it decides; it fetches nothing.
-Spec: docs/spec/container.md, sections 7 and 8.
+Without I/O and without a clock. Rule numbers and sections are those of docs/spec/container.md.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ from scbroker.records.judge import (
 )
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.vocabulary import ContainerAccessLevel
-from scbroker.wire.containers import GoverningView, ListView, TypeText
+from scbroker.wire.containers import GoverningView, TypeText
 
 Unwrap = Callable[[int, bytes, bytes], bytes]
-"""Opens, with the reader's encryption key of this index, a wrap that was made with this info."""
-_AS_IF_NONE: Final = "A governing record was served as if it were none."
-_OTHER_HISTORY: Final = "Another history of this container was seen before on this device."
+"""Open a wrap: from the index of the reader's encryption key, the wrap and its info, return the key."""
+_HIDDEN_GOVERNING: Final = "The broker served a governing record as if it changed nothing."
+_OTHER_HISTORY: Final = "This device has verified another history of this container before."
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """What this device has seen of a container, for ever."""
+    """What a device keeps of a container for ever (section 8)."""
 
     version: int
     hash: bytes
     governingVersion: int
     governingHash: bytes
     complete: bool
-    """Whether every entry of every list up to here was seen; if not, the past is judged again."""
+    """Whether every entry of every list up to here was disclosed; if not, the past is judged again."""
     createdBy: bytes
     createdAt: int
 
@@ -63,7 +62,7 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A container as verified: the head, what is in force, and who began it."""
+    """A verified container: its head, the access in force, and its creator's fingerprint."""
 
     head: Known
     signed: Signed
@@ -82,6 +81,7 @@ class State:
 
     @property
     def mark(self) -> Mark:
+        """Return the mark that a device keeps of this state."""
         return Mark(
             self.record.version,
             self.head.hash,
@@ -93,111 +93,138 @@ class State:
         )
 
     def own_entry(self, fingerprint: bytes) -> Entry:
-        """The reader's entry, expired or not; `IntegrityError` where the list has none."""
+        """Return the reader's entry, expired or not; `IntegrityError` if the list has none."""
         entry = self.governing.access.entries.get(fingerprint)
         if entry is None:
             raise IntegrityError("A container is served to somebody who is not in its list.")
         return entry
 
     def check_not_deleted(self) -> None:
+        """Raise `DeletedError` if the head is a tombstone."""
         if self.record.tombstone:
             raise DeletedError()
 
 
-def judge_view(
-    container_id: bytes,
-    reader: bytes,
-    views: Sequence[GoverningView],
-    head: Signed | None,
-    walk: Walk | None,
-    chains: Mapping[bytes, KeyChain],
-    mark: Mark | None,
-    now: int,
-) -> State:
-    """Judges everything that was served against the rules and against the mark.
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that a broker served of a container, with the keys, the mark and the time to judge it by.
 
-    `reader` is the reader's fingerprint. `views` begin with the first governing record, or with the
-    mark's where the mark is complete; `walk` has gone from the mark's record to the head.
+    `reader` is the reader's fingerprint. `views` begin with the first governing record, or with the mark's
+    if the mark is complete. `head` is None if the last governing record is the head. `walk` has gone from
+    the mark's record to the head.
     """
-    parents = None if walk is None else walk.parents
-    state = judge_signed(container_id, views, head, parents, chains, mark, now)
-    if mark is not None:
-        _check_mark(state, views, walk, mark)
-    _check_disclosed(state, reader, [view.accessList for view in views])
-    return state
 
+    container_id: bytes
+    reader: bytes
+    views: Sequence[GoverningView]
+    head: Signed | None
+    walk: Walk | None
+    chains: Mapping[bytes, KeyChain]
+    mark: Mark | None
+    now: int
 
-def judge_signed(
-    container_id: bytes,
-    views: Sequence[GoverningView],
-    head: Signed | None,
-    parents: Mapping[int, Known] | None,
-    chains: Mapping[bytes, KeyChain],
-    mark: Mark | None,
-    now: int,
-) -> State:
-    """Judges what was signed, each by whoever had the right to; that it follows from the mark is left.
+    @property
+    def last(self) -> bytes:
+        """The body of the newest record."""
+        return self.views[-1].record.body if self.head is None else self.head.body
 
-    `parents` are the records before those judged, by version; None where no walk has met them yet.
-    """
-    last = parse_bare((head or views[-1].record).body)
-    if mark is not None and last.version < mark.version:
-        raise RollbackError("A newer version of this container was seen before on this device.")
-    parse = Known.parse_bare if last.tombstone else Known.parse
-    resumed = mark is not None and mark.complete
-    at_hand = dict(parents or {})
+    def judge(self) -> State:
+        """Return the state, by rules 1 to 5 and section 8: signed, following from the mark, all disclosed."""
+        state = self.judge_signed(None if self.walk is None else self.walk.parents)
+        if self.mark is not None:
+            _check_mark(state, self.views, self.walk, self.mark)
+        _check_disclosed(state, self.reader)
+        return state
 
-    def before(known: Known) -> Known | None:
-        return at_hand.get(known.record.version - 1)
+    def judge_signed(self, parents: Mapping[int, Known] | None = None) -> State:
+        """Return the state, by rules 1 to 5 alone, whether or not it follows from the mark.
 
-    judged: InForce | None = None
-    complete = True
-    for view in views:
-        known = parse(view.record.body)
-        if known.record.containerId != container_id:
-            raise IntegrityError("Another container was served than the one asked for.")
-        access = _access(view, known.record, judged)
-        complete = complete and access.complete
-        if judged is None and mark is not None and resumed:
-            judged = _resume(mark, known, access)
-        else:
-            _verify(view.record.signed, known, chains)
-            if judged is None:
-                judged = judge_first(known, access, now)
+        `parents` are records before those judged, by version, as far as they are at hand (rule 2, *chain*).
+        """
+        mark, last = self.mark, parse_bare(self.last)
+        if mark is not None and last.version < mark.version:
+            raise RollbackError(
+                "This device has verified a newer version of this container before."
+            )
+        # After a deletion the broker keeps the bare form of governing records only (section 10).
+        parse = Known.parse_bare if last.tombstone else Known.parse
+        at_hand = dict(parents or {})
+
+        def before(known: Known) -> Known | None:
+            return at_hand.get(known.record.version - 1)
+
+        judged: InForce | None = None
+        complete = True
+        for view in self.views:
+            known = parse(view.record.body)
+            if known.record.containerId != self.container_id:
+                raise IntegrityError("Another container was served than the one asked for.")
+            access = _access(view, known.record, judged)
+            complete = complete and access.complete
+            if judged is None and mark is not None and mark.complete:
+                judged = _resume(mark, known, access)
             else:
-                given, parent = access if known.record.changes_access else None, before(known)
-                judged = judge_next(known, judged, given, parent, now)
-        at_hand[known.record.version] = known
-    if judged is None:
-        raise IntegrityError("A container without a governing record.")
-    known, signed = judged.known, views[-1].record.signed
-    if head is not None:
-        known, signed = Known.parse(head.body), head
-        if mark is None or known.hash != mark.hash:
-            _verify(head, known, chains)
-        after = judge_next(known, judged, None, before(known), now)
-        if after is not judged:
-            raise IntegrityError(_AS_IF_NONE)
-    first = parse_bare(views[0].record.body)
-    created = (mark.createdBy, mark.createdAt) if mark else (first.author, first.time)
-    complete = complete and (mark.complete if mark and resumed else True)
-    return State(known, signed, judged, complete, *created)
+                self._verify(view.record.signed, known)
+                if judged is None:
+                    judged = judge_first(known, access, self.now)
+                else:
+                    given, parent = access if known.record.changes_access else None, before(known)
+                    judged = judge_next(known, judged, given, parent, self.now)
+            at_hand[known.record.version] = known
+        if judged is None:
+            raise IntegrityError("The broker served a container without a governing record.")
+        known, signed = judged.known, self.views[-1].record.signed
+        if self.head is not None:
+            known, signed = Known.parse(self.head.body), self.head
+            if mark is None or known.hash != mark.hash:
+                self._verify(signed, known)
+            if judge_next(known, judged, None, before(known), self.now) is not judged:
+                raise IntegrityError(_HIDDEN_GOVERNING)
+        first = parse_bare(self.views[0].record.body)
+        created = (mark.createdBy, mark.createdAt) if mark else (first.author, first.time)
+        return State(known, signed, judged, complete, *created)
+
+    def _verify(self, signed: Signed, known: Known) -> None:
+        """Verify a record's signatures by its author's keys (rule 2, *key*)."""
+        chain = self.chains.get(known.record.author)
+        if chain is None:
+            raise IntegrityError("The broker did not serve the keys of a record's author.")
+        verify_author(signed, known.record, chain)
 
 
-def _check_disclosed(state: State, reader: bytes, lists: Sequence[ListView | None]) -> None:
-    """With ViewAccess a reader is shown every entry; the broker may not hide any to be judged less."""
+def _access(view: GoverningView, record: ContainerRecord, judged: InForce | None) -> AccessList:
+    """Return a governing record's list, its own or the one that a change of type keeps (rule 2)."""
+    if view.accessList is not None:
+        access = view.accessList.verified()
+    elif judged is not None:
+        access = judged.access
+    else:
+        raise IntegrityError("The broker served a governing record without its access list.")
+    check_list(record, access)
+    return access
+
+
+def _resume(mark: Mark, known: Known, access: AccessList) -> InForce:
+    """Accept the mark's governing record by its hash: it was judged when the mark was made (section 8)."""
+    if (known.record.version, known.hash) != (mark.governingVersion, mark.governingHash):
+        raise ForkError(_OTHER_HISTORY)
+    return InForce(known, access)
+
+
+def _check_disclosed(state: State, reader: bytes) -> None:
+    """Refuse hidden entries if the reader has ViewAccess and the head is no tombstone (section 8)."""
     if state.record.tombstone:
         return
     if not state.own_entry(reader).allows(ContainerAccessLevel.ViewAccess):
         return
-    if any(view is not None and not view.discloses_all for view in lists):
+    if not state.complete:
         raise IntegrityError("The broker withholds entries of an access list.")
 
 
 def open_container_key(
     state: State, wrap: bytes | None, fingerprint: bytes, unwrap: Unwrap
 ) -> bytes | None:
-    """The container key, checked against the signed commitment; None without Decrypt."""
+    """Return the container key, checked against the signed commitment; None without Decrypt (section 3)."""
     entry = state.own_entry(fingerprint)
     if entry.wrapHash is None:
         if entry.allows(ContainerAccessLevel.Decrypt):
@@ -216,7 +243,7 @@ def open_container_key(
 
 
 def open_type(state: State, text: TypeText | None, reader: bytes) -> str | None:
-    """The type, checked against the signed hash; None where it is hidden from the reader."""
+    """Return the type, checked against the signed hash; None if it is hidden from the reader (section 5)."""
     if text is None:
         if state.own_entry(reader).allows(ContainerAccessLevel.ViewType):
             raise IntegrityError("The broker withholds the container's type.")
@@ -226,32 +253,6 @@ def open_type(state: State, text: TypeText | None, reader: bytes) -> str | None:
     return text.type
 
 
-def _access(view: GoverningView, record: ContainerRecord, judged: InForce | None) -> AccessList:
-    """The list of a governing record: its own, or the one that a change of type keeps."""
-    if view.accessList is not None:
-        access = view.accessList.verified()
-    elif judged is not None:
-        access = judged.access
-    else:
-        raise IntegrityError("A governing record without its access list.")
-    check_list(record, access)
-    return access
-
-
-def _verify(signed: Signed, known: Known, chains: Mapping[bytes, KeyChain]) -> None:
-    chain = chains.get(known.record.author)
-    if chain is None:
-        raise IntegrityError("The keys of a record's author are not to be had.")
-    verify_author(signed, known.record, chain)
-
-
-def _resume(mark: Mark, known: Known, access: AccessList) -> InForce:
-    """What was in force at the mark: proved by the mark's hash, judged when the mark was made."""
-    if (known.record.version, known.hash) != (mark.governingVersion, mark.governingHash):
-        raise ForkError(_OTHER_HISTORY)
-    return InForce(known, access)
-
-
 def _by_version(views: Sequence[GoverningView]) -> dict[int, Known]:
     """Return the served governing records, without their parts, by version."""
     known = [Known.parse_bare(view.record.body) for view in views]
@@ -259,9 +260,10 @@ def _by_version(views: Sequence[GoverningView]) -> dict[int, Known]:
 
 
 class Walk:
-    """From the record of a mark to the head, body by body, each checked to follow the one before it.
+    """Every body from the mark's record to the head, each checked against the one before (section 8).
 
-    Keeps of the bodies only the parents of what is judged in full, so that the length does not matter.
+    Rules 2 and 3 are checked as far as they concern structure and time. Only the parents of records that are
+    judged in full are kept, so that memory does not depend on the distance.
     """
 
     def __init__(self, mark: Mark, views: Sequence[GoverningView], head: int, now: int) -> None:
@@ -273,6 +275,7 @@ class Walk:
         self._served, self._judged = served.keys(), {*served, head}
         self._last: Known | None = None
         self.governing: dict[int, bytes] = {}
+        """Hashes of the governing bodies after the mark, by version."""
         self.parents: dict[int, Known] = {}
 
     @property
@@ -281,10 +284,11 @@ class Walk:
 
     @property
     def reached(self) -> bytes:
-        """The hash of the last body."""
+        """Return the hash of the last body."""
         return b"" if self._last is None else self._last.hash
 
     def step(self, body: bytes) -> None:
+        """Check the body of `next_version`; the first has to be the mark's record."""
         known = Known.parse(body)
         if self._last is None:
             seen = (self._mark.version, self._mark.hash, self._mark.governingHash)
@@ -294,7 +298,7 @@ class Walk:
             check_skipped(known, self._in_force, self._last, self._now)
             if known.record.governing is not None:
                 if known.record.version not in self._served:
-                    raise IntegrityError(_AS_IF_NONE)
+                    raise IntegrityError(_HIDDEN_GOVERNING)
                 self.governing[known.record.version] = known.hash
                 self._in_force = known
         self._last = known
@@ -305,7 +309,7 @@ class Walk:
 def _check_mark(
     state: State, views: Sequence[GoverningView], walk: Walk | None, mark: Mark
 ) -> None:
-    """The head is what was seen, or follows from it without a gap."""
+    """Raise unless the head is the mark's record or follows from it without a gap (section 8)."""
     if state.record.version == mark.version:
         if state.head.hash != mark.hash:
             raise ForkError(_OTHER_HISTORY)
@@ -317,15 +321,14 @@ def _check_mark(
         raise ForkError("The broker withholds what leads from the version seen before to this one.")
     judged = {v: known.hash for v, known in _by_version(views).items() if v > mark.version}
     if judged != walk.governing:
-        raise IntegrityError(_AS_IF_NONE)
+        raise IntegrityError(_HIDDEN_GOVERNING)
 
 
 def _check_tombstone(state: State, views: Sequence[GoverningView], mark: Mark) -> None:
-    """Raise `ForkError` unless the deletion follows from the mark, as far as the kept records show.
+    """Raise `ForkError` unless a deletion follows from the mark, as far as the kept records show (section 8).
 
-    Their chain has to lead through the governing record that was in force at the mark, and none of them may
-    govern between that one and the mark. The record after the mark, where it is kept, names the mark's as
-    its parent. Section 8 says what a member with Delete and the broker can still leave out.
+    The mark's governing record must be served, no record may govern between it and the mark, and the record
+    after the mark, if it is kept, must name the mark's hash as its parent.
     """
     served = _by_version(views)
     in_force = served.get(mark.governingVersion)

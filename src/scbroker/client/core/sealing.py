@@ -1,6 +1,6 @@
-"""Making records, access lists, parts: everything a writer signs. Spec: docs/spec/container.md, 3 to 6, 9.
+"""Make what a writer signs: parts, access lists with their wraps, types. Open sealed parts again.
 
-No I/O and no clock; what comes in is verified already.
+Without I/O and without a clock; the inputs are verified already. Spec: docs/spec/container.md, 3 to 6 and 9.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LENGTH_SIZE = 8
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one user is to have. Times in microseconds since 1970."""
+    """The access that one user gets. `expiresAt` is in microseconds since 1970."""
 
     permissions: int
     expiresAt: int | None
@@ -53,7 +53,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NewPart:
-    """A part that is being sealed: its key, and where its segments belong."""
+    """A part that is being sealed: its key, and the fields that its segments are bound to."""
 
     container_id: bytes
     role: Role
@@ -63,38 +63,35 @@ class NewPart:
 
     @classmethod
     def begin(cls, container_id: bytes, role: Role, author: bytes) -> NewPart:
+        """Return a part with a random id and key."""
         return cls(container_id, role, author, random_bytes(16), random_bytes(KEY_SIZE))
 
     def seal_segment(self, index: int, last: bool, plaintext: Octets) -> bytes:
-        context = segment_context(
-            self.container_id, self.part_id, self.role, self.author, index, last
-        )
-        return seal(self.key, context, plaintext)
+        """Return a sealed segment."""
+        return seal(self.key, self._context(index, last), plaintext)
 
     def seal_into(self, target: memoryview, index: int, last: bool, plaintext: Octets) -> int:
-        """The same into a buffer; gives the size."""
-        context = segment_context(
-            self.container_id, self.part_id, self.role, self.author, index, last
-        )
-        return seal_into(target, self.key, context, plaintext)
+        """Seal a segment into a buffer; return the sealed size."""
+        return seal_into(target, self.key, self._context(index, last), plaintext)
 
     def finish(self, container_key: bytes, length: int, hashes: bytes) -> Part:
-        """The part as the record names it, its key sealed under the container key."""
-        return Part(
-            self.part_id,
-            self.author,
-            length,
-            segments_hash(length, hashes),
-            seal_part_key(
-                container_key, self.container_id, self.part_id, self.role, self.author,
-                self.key, length,
-            ),
-        )  # fmt: skip
+        """Return the part as a record names it, its key sealed under the container key."""
+        sealed_key = seal_part_key(
+            container_key, self.container_id, self.part_id, self.role, self.author, self.key, length
+        )
+        segments = segments_hash(length, hashes)
+        return Part(self.part_id, self.author, length, segments, sealed_key)
+
+    def _context(self, index: int, last: bool) -> bytes:
+        return segment_context(self.container_id, self.part_id, self.role, self.author, index, last)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OpenPart:
-    """A part whose key is known: opens segments that were checked against the signed hashes."""
+    """A part with its key; opens segments after checking them against the signed hashes.
+
+    `length` is that of the plaintext in bytes, without padding.
+    """
 
     container_id: bytes
     role: Role
@@ -104,27 +101,28 @@ class OpenPart:
 
     @classmethod
     def open(cls, container_id: bytes, role: Role, part: Part, container_key: bytes) -> OpenPart:
+        """Open a part's key; raise `DecryptionError` or `IntegrityError` if the author sealed another."""
         context = part_key_context(container_id, part.partId, role, part.author)
         opened = unseal(container_key, context, part.sealedKey)
         length = int.from_bytes(opened[KEY_SIZE:], "big")
         if len(opened) != KEY_SIZE + _LENGTH_SIZE or length > part.paddedLength:
-            raise IntegrityError("A sealed part key is not of its format.")
+            raise IntegrityError("A sealed part key has another format than the specification's.")
         return cls(container_id, role, part, opened[:KEY_SIZE], length)
 
     def open_segment(self, index: int, sealed: Octets, expected_hash: bytes) -> bytes:
-        """A segment's plaintext without padding; nothing of it before all of it proved right."""
+        """Return a segment's plaintext without padding, once the whole segment verified."""
         plaintext = memoryview(bytearray(self._padded_size(index)))
         return bytes(plaintext[: self.open_segment_into(plaintext, index, sealed, expected_hash)])
 
     def open_segment_into(
         self, target: memoryview, index: int, sealed: Octets, expected_hash: bytes
     ) -> int:
-        """The same into a buffer; gives the size. After an error nothing in the buffer may be used."""
+        """Open a segment into a buffer; return its length. After an error the buffer must not be used."""
         if sha256(sealed) != expected_hash:
             raise IntegrityError("A segment is not the one that was signed.")
         padded = self._padded_size(index)
         if len(sealed) != sealed_size(padded):
-            raise IntegrityError("A segment has another length than its place gives.")
+            raise IntegrityError("A segment has another length than its position gives.")
         count = segment_count(self.part.paddedLength)
         context = segment_context(
             self.container_id, self.part.partId, self.role, self.part.author,
@@ -136,17 +134,22 @@ class OpenPart:
             raise IntegrityError("A part's padding is not zero.")
         return real
 
+    def reseal(self, container_key: bytes) -> Part:
+        """Return the same part with its key under another container key."""
+        part = self.part
+        sealed_key = seal_part_key(
+            container_key,
+            self.container_id,
+            part.partId,
+            self.role,
+            part.author,
+            self.key,
+            self.length,
+        )
+        return Part(part.partId, part.author, part.paddedLength, part.segments, sealed_key)
+
     def _padded_size(self, index: int) -> int:
         return min(SEGMENT, self.part.paddedLength - index * SEGMENT)
-
-    def reseal(self, container_key: bytes) -> Part:
-        """The same part with its key under another container key."""
-        part = self.part
-        sealed = seal_part_key(
-            container_key, self.container_id, part.partId, self.role, part.author,
-            self.key, self.length,
-        )  # fmt: skip
-        return Part(part.partId, part.author, part.paddedLength, part.segments, sealed)
 
 
 def seal_part_key(
@@ -158,13 +161,14 @@ def seal_part_key(
     key: bytes,
     length: int,
 ) -> bytes:
+    """Seal a part's key and length under a container key."""
     context = part_key_context(container_id, part_id, role, author)
     return seal(container_key, context, key + length.to_bytes(_LENGTH_SIZE, "big"))
 
 
 @dataclass(frozen=True, slots=True)
 class NewAccess:
-    """A change of access: the governing field of its record, and what goes along with it."""
+    """A change of access: the governing field of its record, and the entries that are sent with it."""
 
     governing: Governing
     entries: Sequence[AccessEntry]
@@ -184,14 +188,14 @@ def make_access(
     chains: Mapping[uuid.UUID, KeyChain],
     members: Mapping[uuid.UUID, Entry],
 ) -> NewAccess:
-    """An access list with a wrap of the fresh container key for everybody who may decrypt.
+    """Return an access list with a wrap of the new container key for each user with Decrypt.
 
     Members without a chain were deleted: their entries stay without a wrap, under the fingerprint and the
-    key index that they had in the list before (container.md, section 4).
+    key index that they had in the list before (section 4).
     """
-    provisional = Governing(
-        version, author, bytes(HASH_SIZE), key_commitment(container_id, container_key), type_digest
-    )
+    commitment = key_commitment(container_id, container_key)
+    # A wrap is bound to version and author alone, so it can be made before the list's hash is known.
+    unlisted = Governing(version, author, bytes(HASH_SIZE), commitment, type_digest)
     listed = []
     for user, grant in grants.items():
         chain, wrap = chains.get(user), None
@@ -201,27 +205,21 @@ def make_access(
             key = chain.latest(KeyType.Encryption)
             fingerprint, index = chain.fingerprint, key.index
             if grant.permissions & ContainerAccessLevel.Decrypt:
-                info = wrap_info(container_id, provisional, fingerprint, index)
+                info = wrap_info(container_id, unlisted, fingerprint, index)
                 wrap = wrap_key(key.public, info, container_key)
-        named = None if wrap is None else wrap_hash(wrap)
-        listed.append((Entry(fingerprint, index, grant.permissions, grant.expiresAt, named), wrap))
+        digest = None if wrap is None else wrap_hash(wrap)
+        listed.append((Entry(fingerprint, index, grant.permissions, grant.expiresAt, digest), wrap))
     listed.sort(key=lambda item: item[0].fingerprint)
     entries = [
         AccessEntry(salt=random_bytes(HASH_SIZE), entry=encode_entry(entry), wrap=wrap)
         for entry, wrap in listed
     ]
-    hashes = b"".join(entry.salted.hash for entry in entries)
-    governing = Governing(
-        version,
-        author,
-        list_hash(container_id, version, hashes),
-        provisional.keyCommitment,
-        type_digest,
-    )
+    list_digest = list_hash(container_id, version, b"".join(each.salted.hash for each in entries))
+    governing = Governing(version, author, list_digest, commitment, type_digest)
     return NewAccess(governing, entries)
 
 
 def make_type(container_id: bytes, text: str | None) -> tuple[TypeText, bytes]:
-    """A type with a fresh salt, and its hash."""
+    """Return a type with a random salt, and its hash."""
     salt = random_bytes(HASH_SIZE)
     return TypeText(salt=salt, type=text), type_hash(container_id, salt, text)

@@ -1,170 +1,82 @@
-"""Sealed chunks straight to and from an object store, by addresses that the broker gave.
+"""Sealed chunks sent straight to an object store and fetched from it, by presigned URLs of the broker.
 
-An address is the broker's word: it is used only where its origin is one that the caller allows. Whatever is
-there learns the sealed bytes and the address, and nothing of the session: requests carry no cookie and no
-header of ours, no redirect is followed, and no more is read than was asked for. A certificate that the caller
-gives for the broker goes to a store as well, if that asks for one.
+A presigned URL is the broker's word: it is used only if its origin is one that the caller allows. The store
+learns the sealed bytes and the URL, and nothing of the session: a request carries no header of ours, and no
+more is read than was asked for. A client certificate in the caller's `ssl` is presented to a store that asks
+for one.
 """
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from scbroker.client.calls.io_thread import inherited, io_thread
-from scbroker.client.http.bodies import PIECE, pieces, read_into
-from scbroker.errors import InvalidArgumentError
-from scbroker.wire.origin import canonical_origin
+from scbroker.client.http.connections import Connections, read_into
+from scbroker.crypto.seal import Octets
 
 if TYPE_CHECKING:
-    import aiohttp
     from yarl import URL
 
-    from scbroker.client.http.transport import Endpoint
-
-_PRINTABLE: Final = re.compile(r"https?://[!-~]+\Z")
 _MISSING: Final = (404, 416)
 
 
 class StoreError(Exception):
-    """The object store did not do it. The message names no address."""
+    """The object store did not carry out a request. The message does not contain the URL.
+
+    `missing` is true if the store has no such object, or not so many bytes of it.
+    """
 
     def __init__(self, why: str, *, missing: bool = False) -> None:
         super().__init__(why)
         self.missing = missing
 
 
-def checked_origins(origins: object) -> frozenset[str]:
-    """The object stores that a caller allows; `InvalidArgumentError` says which is none."""
-    if isinstance(origins, str) or not isinstance(origins, Iterable):
-        raise InvalidArgumentError("objectStoreOrigins is a list, as ['https://s3.example'].")
-    return frozenset(_checked_origin(origin) for origin in origins)
+class ObjectStore(Connections):
+    """Requests to object stores, without the session's token or name."""
 
-
-def _checked_origin(origin: object) -> str:
-    from yarl import URL
-
-    try:
-        if isinstance(origin, str):
-            canonical_origin(origin)
-            if (found := _origin_of(URL(origin, encoded=True))) is not None:
-                return found
-    except InvalidArgumentError:
-        pass
-    raise InvalidArgumentError(
-        "An origin in objectStoreOrigins is scheme, host and port: https, or http on this machine."
-    )
-
-
-def allowed(address: str, origins: frozenset[str]) -> URL | None:
-    """The address as it will be asked, if it is of one of these origins."""
-    from yarl import URL
-
-    if not _PRINTABLE.match(address):
-        return None
-    try:
-        url = URL(address, encoded=True)
-        return url if _origin_of(url) in origins else None
-    except ValueError:
-        return None
-
-
-def _origin_of(url: URL) -> str | None:
-    """Scheme, host and port, the host as it is written: other names of this machine may lead elsewhere."""
-    authority = url.raw_authority
-    try:
-        canonical_origin(f"{url.scheme}://{authority}")
-    except InvalidArgumentError:
-        return None
-    return f"{url.scheme}://{(url.raw_host or '').lower()}:{url.port}"
-
-
-class ObjectStore:
-    """Requests to object stores, none of which is told who asks; lives on scbroker's own thread."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._http: aiohttp.ClientSession | None = None
-        self.failures: int = 0
-        """Requests that failed: the connections of before may still be sending."""
-        io_thread.bound(self)
+    most: int = 16
+    unsent_headers: tuple[str, ...] = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
     @property
     def origins(self) -> frozenset[str]:
-        return self._endpoint.stores
-
-    def after_fork(self) -> None:
-        """Leaves the parent's connections to the parent: the next request opens its own."""
-        if self._http is not None:
-            inherited.append(self._http.connector)
-            self._http.detach()
-        self._http = None
+        """The origins that the caller allows."""
+        return self.endpoint.stores
 
     async def put(self, url: URL, body: memoryview) -> None:
-        """Puts an object; raises `StoreError`."""
-        headers = {"Content-Length": str(len(body))}
-        data = bytes(body) if len(body) <= PIECE else pieces(body)
-        await self._ask("PUT", url, headers, data, None)
+        """Store an object; raise `StoreError` if the store does not."""
+        await self._send("PUT", url, {"Content-Length": str(len(body))}, body, None)
 
     async def get(self, url: URL, start: int, target: memoryview) -> int:
-        """Gets an object's bytes from a place on, as many as the buffer holds; raises `StoreError`.
+        """Read an object's bytes from `start` on into a buffer, and return their number.
 
-        Gives their number, which is smaller at the end of the object."""
+        It is smaller than the buffer at the object's end. Raises `StoreError`.
+        """
         headers = {"Range": f"bytes={start}-{start + len(target) - 1}"}
-        return await self._ask("GET", url, headers, None, target)
+        return await self._send("GET", url, headers, None, target)
 
-    async def close(self) -> None:
-        http, self._http = self._http, None
-        if http is not None:
-            await http.close()
-
-    async def _ask(
+    async def _send(
         self,
         method: str,
         url: URL,
         headers: dict[str, str],
-        data: object,
+        body: Octets | None,
         target: memoryview | None,
     ) -> int:
         import aiohttp
 
+        has_succeeded = False
         try:
-            async with self._client().request(
-                method,
-                url,
-                data=data,
-                headers=headers,
-                allow_redirects=False,
-                proxy=self._endpoint.proxy,
-            ) as response:
+            async with self.request(method, url, headers, body) as response:
+                received = 0
                 if target is not None and response.status == 206:
-                    return len(await read_into(response, target))
-                if target is None and response.status in (200, 201, 204):
-                    return 0
-                status = response.status
-                response.close()
+                    received = len(await read_into(response, target))
+                elif target is not None or response.status not in (200, 201, 204):
+                    status = response.status
+                    response.close()
+                    raise StoreError(f"status {status}", missing=status in _MISSING)
+                has_succeeded = True
+                return received
         except (aiohttp.ClientError, ValueError, TimeoutError) as error:
-            self.failures += 1
             raise StoreError(type(error).__name__) from None
-        except asyncio.CancelledError:
-            self.failures += 1
-            raise
-        self.failures += 1
-        raise StoreError(f"status {status}", missing=status in _MISSING)
-
-    def _client(self) -> aiohttp.ClientSession:
-        if self._http is None:
-            import aiohttp
-
-            io_thread.close_at_exit(self)
-            self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=16, ssl=self._endpoint.ssl or True),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60),
-                skip_auto_headers=["User-Agent", "Accept", "Accept-Encoding", "Content-Type"],
-                read_bufsize=PIECE,
-            )
-        return self._http
+        finally:
+            if not has_succeeded:  # also if it was cancelled
+                self.count_failure()

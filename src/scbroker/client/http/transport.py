@@ -1,42 +1,31 @@
-"""HTTP to one broker: bounded, strict, retried where the protocol lets it. Spec: docs/spec/protocol.md.
+"""Requests to one broker: bounded, strict, and retried where the protocol allows.
 
-Every request may be sent again with the same bytes, so a lost answer is asked for again here: for a
-minute where this broker has answered before, since one that was killed or moved comes back; four
-times where it never did, since the address may be wrong. One that is overloaded is asked again after the
-time that it says and then ever later, the less often the more it refuses. No redirect is followed, no
-cookie kept, no encoding undone; tokens go to the configured origin alone.
+Every request may be sent again with the same bytes, so this module retries after a lost answer: for a
+minute if this broker has answered before, since a broker that was killed or moved comes back; four
+times if it never did, since the address may be wrong. An overloaded broker is retried after the time that it
+names, then ever later, and from a budget that answers refill. Tokens go to the configured origin alone.
+Spec: docs/spec/protocol.md, sections 1 and 2.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import re
+import itertools
 import secrets
-import ssl
 import urllib.parse
-import uuid
+from asyncio import sleep
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import tenacity
-
-from scbroker.client.calls.io_thread import inherited, io_thread
-from scbroker.client.http.bodies import PIECE, pieces, read, read_into
-from scbroker.client.http.object_store import ObjectStore, checked_origins
+from scbroker import errors
+from scbroker.client.http.connections import Connections, read, read_into
+from scbroker.client.http.endpoint import Endpoint
+from scbroker.client.http.object_store import ObjectStore
 from scbroker.crypto.seal import Octets
-from scbroker.errors import (
-    BrokerError,
-    BrokerFaultError,
-    InvalidArgumentError,
-    OverloadedError,
-    UnreachableError,
-    UnsupportedVersionError,
-)
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
-from scbroker.wire.origin import canonical_origin
 from scbroker.wire.problems import MAX_PROBLEM, error_of
 
 if TYPE_CHECKING:
@@ -44,147 +33,51 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
+Query = Mapping[str, str | list[str]]
 MAX_ANSWER: Final = 16 * 1_048_576
-_BASE_PATH: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*/?")
-_RETRIED: Final = (UnreachableError, OverloadedError)
 _ATTEMPTS: Final = 4
-# Longer than a database takes to move to another machine.
 _PATIENCE: Final = 60.0
+"""Seconds. A database takes less to fail over to another machine."""
 _LONGEST_WAIT: Final = 10.0
-"""Seconds. A broker that says to wait for longer is not waited for here: the caller is told."""
-_CONNECTIONS: Final = 32
-_SPARE_RETRIES: Final = 128.0
+"""Seconds. A broker that names a longer wait is not retried: the caller gets the error at once."""
+_RETRY_BUDGET: Final = 128.0
+"""Retries after refusals that a provider starts with, and may save up."""
 _EARNED: Final = 1 / 8
-"""A retry is earned by eight answers: refusals make an eighth more requests, not many times as many."""
-_GROWING: Final = tenacity.wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1)
+"""Retries that an answer earns: refusals make an eighth more requests, not many times as many."""
 
 
-def _told(state: tenacity.RetryCallState) -> float:
-    """How many seconds the broker said to wait, if it did."""
-    error = state.outcome.exception() if state.outcome is not None else None
-    return (error.retryAfter or 0.0) if isinstance(error, OverloadedError) else 0.0
+def pause_before_retry(error: errors.BrokerUnavailableError, attempt: int) -> float:
+    """Return how many seconds to wait after the attempt of this number, the first being 1.
 
-
-def _wait(state: tenacity.RetryCallState) -> float:
-    """What the broker says, twice that the next time, and up to half as long again: not all come at once."""
-    told = _told(state)
-    longer = max(told, min(told * 2.0 ** (state.attempt_number - 1), _LONGEST_WAIT))
-    return max(_GROWING(state), longer * (1 + secrets.randbelow(1001) / 2000))
-
-
-_RETRYING: Final = tenacity.AsyncRetrying(
-    retry=tenacity.retry_if_exception_type(_RETRIED),
-    wait=_wait,
-    reraise=True,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a broker is and how to reach it."""
-
-    url: str
-    apiKey: uuid.UUID
-    applicationName: str
-    ssl: ssl.SSLContext | None
-    proxy: str | None
-    timeout: float
-    stores: frozenset[str] = frozenset()
-    """The object stores that the caller lets chunks go to and come from."""
-
-    @property
-    def origin(self) -> str:
-        """Return the canonical origin, without the path: sessions are bound to the origin alone."""
-        return canonical_origin(urllib.parse.urljoin(self.url, "/"))
-
-
-def checked_endpoint(
-    apiKey: object,
-    serverUrl: object,
-    applicationName: object,
-    ssl_context: ssl.SSLContext | None,
-    proxy: str | None,
-    timeout: object,
-    stores: object = (),
-) -> Endpoint:
-    """The endpoint of a provider's arguments; `InvalidArgumentError` says which is wrong."""
-    key = apiKey
-    if isinstance(key, str):
-        try:
-            key = uuid.UUID(key)
-        except ValueError:
-            key = None
-    if not isinstance(key, uuid.UUID):
-        raise InvalidArgumentError(
-            "apiKey is a UUID or its text, as the broker's operator gave it."
-        )
-    url = _checked_url(serverUrl)
-    if not isinstance(applicationName, str):
-        raise InvalidArgumentError(
-            f"applicationName must be a str, not {type(applicationName).__name__}."
-        )
-    codec.check_application(applicationName)
-    quoted = urllib.parse.quote(applicationName, safe=" ")
-    if len(quoted) > codec.MAX_APPLICATION:
-        raise InvalidArgumentError("applicationName is longer than 256 characters, encoded.")
-    if not isinstance(ssl_context, ssl.SSLContext | None):
-        raise InvalidArgumentError(
-            "ssl is an ssl.SSLContext, or None for the system's authorities."
-        )
-    if not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise InvalidArgumentError("timeout is a number of seconds above 0.")
-    origins = checked_origins(stores)
-    return Endpoint(url, key, quoted, ssl_context, proxy, float(timeout), origins)
-
-
-def _checked_url(serverUrl: object) -> str:
-    """Return the address without a slash at its end: an origin, and a path if the broker is below one.
-
-    Each path of the protocol is appended to it. Query, fragment, escapes and dot segments are refused:
-    a proxy could normalize them, and the request would reach another path than the one meant.
+    The wait doubles, from 0.1 s up to 2 s, or from the broker's `Retry-After` up to 10 s. The random part
+    keeps clients that were refused together from coming back together.
     """
-    if isinstance(serverUrl, urllib.parse.SplitResult | urllib.parse.ParseResult):
-        return _checked_url(serverUrl.geturl())
-    if not isinstance(serverUrl, str):
-        raise InvalidArgumentError(
-            "serverUrl must be text, as https://broker.example, or what urllib.parse.urlsplit or "
-            f"urlparse returned, not {type(serverUrl).__name__}"
-        )
-    scheme, _, rest = serverUrl.partition("://")
-    authority, slash, path = rest.partition("/")
-    canonical_origin(f"{scheme}://{authority}")
-    if "?" in authority or "#" in authority or not _BASE_PATH.fullmatch(slash + path):
-        raise InvalidArgumentError(
-            "serverUrl must be an origin and, where the broker is under one, a plain path: letters, "
-            "digits and -._~ between single slashes, without '.' and '..', as https://example.org/broker"
-        )
-    return serverUrl.removesuffix("/")
+    growth = 2.0 ** (attempt - 1)
+    named = error.retryAfter or 0.0
+    longer = max(named, min(named * growth, _LONGEST_WAIT))
+    return max(min(0.1 * growth + _random() / 10, 2.0), longer * (1 + _random() / 2))
 
 
-class Transport:
-    """Requests to one broker; lives on scbroker's own thread."""
+def _random() -> float:
+    return secrets.randbelow(1001) / 1000
+
+
+class Transport(Connections):
+    """Requests to one broker."""
+
+    most: int = 32
+    unsent_headers: tuple[str, ...] = ("User-Agent", "Accept-Encoding")
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint = endpoint
-        self._http: aiohttp.ClientSession | None = None
+        super().__init__(endpoint)
         self.store: ObjectStore = ObjectStore(endpoint)
-        self.failures: int = 0
-        """Requests that were sent again: the connections of before may still be sending."""
-        self._spare = _SPARE_RETRIES
+        self._budget = _RETRY_BUDGET
         self._has_answered = False
-        io_thread.bound(self)
 
     @property
     def all_failures(self) -> int:
-        """The same with those to object stores."""
+        """Failed requests so far, to the broker and to object stores."""
         return self.failures + self.store.failures
-
-    def after_fork(self) -> None:
-        """Leaves the parent's connections to the parent: the next request opens its own."""
-        if self._http is not None:
-            inherited.append(self._http.connector)
-            self._http.detach()
-        self._http = None
 
     async def call(
         self,
@@ -194,16 +87,18 @@ class Transport:
         *,
         message: Message | None = None,
         token: str | None = None,
-        query: Mapping[str, str | list[str]] | None = None,
+        query: Query | None = None,
         limit: int = MAX_ANSWER,
     ) -> M:
-        """Sends a message, gives the answer's."""
+        """Send a message; return the answer's message."""
         body = None if message is None else codec.encode(message)
         data = await self._send(method, path, body, codec.MESSAGE, token, query, limit)
         try:
             return codec.decode(answer, bytes(data), limit)
-        except InvalidArgumentError as error:
-            raise BrokerFaultError(f"The broker's answer is not of the protocol: {error}") from None
+        except errors.InvalidArgumentError as error:
+            raise errors.BrokerFaultError(
+                f"The broker's answer does not follow the protocol: {error}"
+            ) from None
 
     async def send(
         self,
@@ -213,10 +108,10 @@ class Transport:
         message: Message | None = None,
         octets: Octets | None = None,
         token: str | None = None,
-        query: Mapping[str, str | list[str]] | None = None,
+        query: Query | None = None,
         limit: int = 0,
     ) -> bytes:
-        """Sends a message or octets, gives octets, at most `limit`."""
+        """Send a message or octets; return the answer's octets, at most `limit`."""
         body = octets if message is None else codec.encode(message)
         media_type = codec.OCTETS if message is None else codec.MESSAGE
         return bytes(await self._send(method, path, body, media_type, token, query, limit))
@@ -227,17 +122,15 @@ class Transport:
         target: memoryview,
         *,
         token: str | None = None,
-        query: Mapping[str, str | list[str]] | None = None,
+        query: Query | None = None,
     ) -> int:
-        """Gets octets into a buffer, never more than it holds; gives their number."""
-        return len(
-            await self._send("GET", path, None, codec.OCTETS, token, query, len(target), target)
-        )
+        """Read octets into a buffer, never more than it holds; return their number."""
+        size = len(target)
+        return len(await self._send("GET", path, None, codec.OCTETS, token, query, size, target))
 
     async def close(self) -> None:
-        http, self._http = self._http, None
-        if http is not None:
-            await http.close()
+        """Close the connections to the broker and to object stores."""
+        await super().close()
         await self.store.close()
 
     async def _send(
@@ -247,7 +140,7 @@ class Transport:
         body: Octets | None,
         media_type: str,
         token: str | None,
-        query: Mapping[str, str | list[str]] | None,
+        query: Query | None,
         limit: int,
         target: memoryview | None = None,
     ) -> Octets:
@@ -264,61 +157,50 @@ class Transport:
         url = self.endpoint.url + path
         if query:
             url += "?" + urllib.parse.urlencode(query, doseq=True)
-        once = functools.partial(self._once, method, url, headers, body, limit, target)
-        failures: list[BrokerError] = []
+        return await self._retried(
+            functools.partial(self._once, method, url, headers, body, limit, target)
+        )
+
+    async def _retried(self, once: Callable[[], Awaitable[T]]) -> T:
+        """Send a request until it is answered; raise the last failure once retrying is over."""
+        failure: errors.BrokerUnavailableError | None = None
+        started = monotonic()
         try:
             async with asyncio.timeout(self.endpoint.timeout):
-                return await self._retried(once, failures)
+                for attempt in itertools.count(1):
+                    try:
+                        answer = await once()
+                    except (errors.UnreachableError, errors.OverloadedError) as error:
+                        failure = error
+                        pause = pause_before_retry(error, attempt)
+                        if not self._may_retry(error, attempt, monotonic() - started + pause):
+                            raise
+                        if isinstance(error, errors.OverloadedError):
+                            self._budget -= 1
+                    else:
+                        self._budget = min(self._budget + _EARNED, _RETRY_BUDGET)
+                        return answer
+                    self.count_failure()
+                    await sleep(pause)
         except TimeoutError:
-            if failures:
-                raise failures[-1].fresh() from None
-            raise UnreachableError(
-                f"No answer from {self.endpoint.origin} within {self.endpoint.timeout:g} seconds."
+            if failure is not None:
+                raise failure.fresh() from None
+            raise errors.UnreachableError(
+                f"No answer from {self.endpoint.origin} within {self.endpoint.timeout:g} seconds: "
+                "check the network, or set a longer timeout."
             ) from None
+        raise AssertionError("unreachable")
 
-    async def _retried(self, once: Callable[[], Awaitable[T]], failures: list[BrokerError]) -> T:
-        """Again and again as `_RETRYING` says; what succeeds at once costs nothing of it.
-
-        `failures` gets what went wrong, the latest last.
-        """
-        try:
-            answer = await once()
-        except _RETRIED as error:
-            first: BrokerError | None = error
-
-        else:
-            self._spare = min(self._spare + _EARNED, _SPARE_RETRIES)
-            return answer
-
-        async def attempt() -> T:
-            nonlocal first
-            failure, first = first, None
-            try:
-                if failure is not None:
-                    raise failure
-                return await once()
-            except _RETRIED as error:
-                failures[:] = [error]
-                raise
-
-        self.failures += 1
-        return await _RETRYING.copy(stop=self._gives_up)(attempt)
-
-    def _gives_up(self, state: tenacity.RetryCallState) -> bool:
-        """Whether the caller is told now: it was tried enough, or there is no time or no retry left."""
-        passed = max(state.idle_for, state.seconds_since_start or 0.0) + state.upcoming_sleep
-        if _told(state) > _LONGEST_WAIT or passed > self.endpoint.timeout:
-            return True
-        impatient = not self._has_answered or passed > _PATIENCE
-        if impatient and state.attempt_number >= _ATTEMPTS:
-            return True
-        error = state.outcome.exception() if state.outcome is not None else None
-        if not isinstance(error, OverloadedError):
+    def _may_retry(
+        self, error: errors.BrokerUnavailableError, attempt: int, seconds: float
+    ) -> bool:
+        """Return whether to send again, `seconds` after the first attempt began."""
+        if (error.retryAfter or 0.0) > _LONGEST_WAIT or seconds > self.endpoint.timeout:
             return False
-        if self._spare < 1:
-            return True
-        self._spare -= 1
-        return False
+        is_patient = self._has_answered and seconds <= _PATIENCE
+        if attempt >= _ATTEMPTS and not is_patient:
+            return False
+        return self._budget >= 1 or not isinstance(error, errors.OverloadedError)
 
     async def _once(
         self,
@@ -333,14 +215,7 @@ class Transport:
         from yarl import URL
 
         try:
-            async with self._client().request(
-                method,
-                URL(url, encoded=True),
-                data=body if body is None or len(body) <= PIECE else pieces(memoryview(body)),
-                headers=headers,
-                allow_redirects=False,
-                proxy=self.endpoint.proxy,
-            ) as response:
+            async with self.request(method, URL(url, encoded=True), headers, body) as response:
                 _check_version(response)
                 self._has_answered = True
                 if response.status < 300:
@@ -352,31 +227,15 @@ class Transport:
                 raise error_of(response.status, problem, retry_after)
         except aiohttp.ClientConnectorCertificateError as error:
             why = getattr(error.certificate_error, "verify_message", "") or "it does not verify"
-            raise UnreachableError(
+            raise errors.UnreachableError(
                 f"The certificate of {self.endpoint.origin} was refused: {why}. For an authority of "
                 "your own, pass ssl=ssl.create_default_context(cafile=...)."
             ) from None
         except aiohttp.ClientError as error:
-            raise UnreachableError(
+            raise errors.UnreachableError(
                 f"No broker answers at {self.endpoint.origin} ({type(error).__name__}): check "
                 "serverUrl, the network, and whether the broker runs."
             ) from None
-
-    def _client(self) -> aiohttp.ClientSession:
-        if self._http is None:
-            import aiohttp
-
-            io_thread.close_at_exit(self)
-            connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=self.endpoint.ssl or True)
-            self._http = aiohttp.ClientSession(
-                connector=connector,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60),
-                skip_auto_headers=["User-Agent", "Accept-Encoding"],
-                read_bufsize=PIECE,
-            )
-        return self._http
 
 
 def _check_version(response: aiohttp.ClientResponse) -> None:
@@ -384,13 +243,15 @@ def _check_version(response: aiohttp.ClientResponse) -> None:
     if spoken == [codec.PROTOCOL]:
         return
     if not spoken and response.status in (502, 503, 504):
-        raise UnreachableError("A proxy answers in the broker's place: is the broker running?")
+        raise errors.UnreachableError(
+            f"A proxy answered {response.status} in the broker's place: check whether the broker runs."
+        )
     if 300 <= response.status < 400:
-        raise UnsupportedVersionError(
-            "The address redirects, which is never followed: set serverUrl to the broker's own."
+        raise errors.UnsupportedVersionError(
+            "serverUrl redirects, and redirects are not followed: set it to the broker's own address."
         )
     what = f"version {spoken[0][:20]!r} of the protocol" if spoken else "no version of the protocol"
-    raise UnsupportedVersionError(
-        f"What answers there speaks {what}, this program {codec.PROTOCOL}: check serverUrl, or "
-        "update the older of the two."
+    raise errors.UnsupportedVersionError(
+        f"The server at serverUrl speaks {what}, and this program {codec.PROTOCOL}: check serverUrl, "
+        "or update the older of the two."
     )

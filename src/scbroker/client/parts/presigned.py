@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import tenacity
 
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.http.object_store import StoreError, allowed
+from scbroker.client.http.endpoint import allowed
+from scbroker.client.http.object_store import StoreError
 from scbroker.client.users.session import Session
 from scbroker.errors import (
     BrokerFaultError,

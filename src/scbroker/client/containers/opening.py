@@ -1,0 +1,215 @@
+"""Open a verified container: its key, parts and type, and the results that callers get.
+
+Spec: docs/spec/container.md, sections 3 to 6.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scbroker.client.clock import moment
+from scbroker.client.core.judging import State, open_container_key, open_type
+from scbroker.client.core.sealing import OpenPart
+from scbroker.client.users.session import Session
+from scbroker.crypto.verify import sha256
+from scbroker.errors import DecryptionError, IntegrityError
+from scbroker.records.container_record import Role, check_segment_hashes
+from scbroker.records.ids import user_id_of
+from scbroker.records.judge import verify_author
+from scbroker.types import Container, Header, Metadata, SecuredContainer
+from scbroker.vocabulary import AccessLevel, Availability, ContainerAccessLevel
+from scbroker.wire.containers import MAX_INLINE, ContainerView
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A verified state, the view that it was judged from, and the time of the judgement in microseconds."""
+
+    state: State
+    view: ContainerView
+    time: int
+
+    @property
+    def container_id(self) -> uuid.UUID:
+        return uuid.UUID(bytes=self.state.container_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A fetched container with its key; None if the reader has no key."""
+
+    fetched: Fetched
+    container_key: bytes | None
+
+    @property
+    def state(self) -> State:
+        return self.fetched.state
+
+    def part(self, role: Role) -> OpenPart | None:
+        """Return a part with its key; None if the part is absent or the reader has no key."""
+        part = self.state.record.part(role)
+        if part is None or self.container_key is None:
+            return None
+        return OpenPart.open(self.state.container_id, role, part, self.container_key)
+
+
+def open_fetched(session: Session, fetched: Fetched) -> Opened:
+    """Open the container key with the reader's wrap."""
+    wrap = fetched.view.wrap
+    key = open_container_key(fetched.state, wrap, session.fingerprint, session.keys.unwrap)
+    return Opened(fetched, key)
+
+
+def read_part(session: Session, opened: Opened, role: Role) -> bytes | None:
+    """Return the plaintext of a part that came with the view.
+
+    None if the part is absent, if it is a large content, or if this reader may not read it.
+    """
+    part = opened.part(role)
+    sealed = sealed_part(session, opened.fetched, role)
+    if part is None or sealed is None:
+        return None
+    return part.open_segment(0, sealed, sha256(sealed))
+
+
+def sealed_part(session: Session, fetched: Fetched, role: Role) -> bytes | None:
+    """Return a sealed part of the view, verified against the record; None if the view has none.
+
+    Raises `IntegrityError` if the view lacks a part and the reader has Download. A large content never
+    comes with a view.
+    """
+    part = fetched.state.record.part(role)
+    if part is None or (role is Role.Content and part.paddedLength > MAX_INLINE):
+        return None
+    sealed = fetched.view.header if role is Role.Header else fetched.view.content
+    if sealed is not None:
+        check_segment_hashes(part, sha256(sealed))
+    elif fetched.state.own_entry(session.fingerprint).allows(ContainerAccessLevel.Download):
+        raise IntegrityError(f"The broker withholds the container's {role.name.lower()}.")
+    return sealed
+
+
+def metadata(session: Session, opened: Opened) -> Metadata:
+    """Return what a container says beside its content and header."""
+    text = open_type(opened.state, opened.fetched.view.type, session.fingerprint)
+    return _metadata(session, opened.state, opened.container_key, text)
+
+
+def _metadata(
+    session: Session, state: State, container_key: bytes | None, text: str | None
+) -> Metadata:
+    record = state.record
+    length = None
+    if record.content is not None and container_key is not None:
+        # A member can seal an invalid part key: then only the length is unknown, not the rest.
+        with contextlib.suppress(DecryptionError):
+            part = OpenPart.open(state.container_id, Role.Content, record.content, container_key)
+            length = part.length
+    own = state.governing.access.entries.get(session.fingerprint)
+    may_see_type = own is not None and own.allows(ContainerAccessLevel.ViewType)
+    return Metadata(
+        id=uuid.UUID(bytes=state.container_id),
+        type=text if may_see_type else None,
+        access=_access(session, state),
+        version=record.version,
+        length=length,
+        createdAt=moment(state.createdAt),
+        createdBy=user_id_of(state.createdBy),
+        modifiedAt=moment(record.time),
+        modifiedBy=user_id_of(record.author),
+    )
+
+
+def _access(session: Session, state: State) -> tuple[AccessLevel, ...] | None:
+    access = state.governing.access
+    own = access.entries.get(session.fingerprint)
+    if own is None or not own.allows(ContainerAccessLevel.ViewAccess) or not access.complete:
+        return None
+    return tuple(
+        AccessLevel(
+            user_id_of(entry.fingerprint),
+            ContainerAccessLevel(entry.permissions),
+            None if entry.expiresAt is None else moment(entry.expiresAt),
+        )
+        for entry in access.entries.values()
+    )
+
+
+async def secured(session: Session, fetched: Fetched) -> SecuredContainer:
+    """Return the container without opening its content or header.
+
+    The caller gets the signature and the sealed parts themselves, so both are verified here. The signature is
+    not covered by the mark's hash: a head that was accepted by its mark may come with any signature.
+    """
+    author = user_id_of(fetched.state.record.author)
+    chains = await session.directory.at_least({author: 0})
+    verify_author(fetched.state.signed, fetched.state.record, chains[author])
+    return secured_of(
+        session,
+        fetched.state,
+        open_fetched(session, fetched).container_key,
+        open_type(fetched.state, fetched.view.type, session.fingerprint),
+        fetched.view.wrap,
+        {role: sealed_part(session, fetched, role) for role in Role},
+    )
+
+
+def secured_of(
+    session: Session,
+    state: State,
+    container_key: bytes | None,
+    text: str | None,
+    wrap: bytes | None,
+    sealed: Mapping[Role, bytes | None],
+) -> SecuredContainer:
+    """Return the container as it is stored, without what the reader's entry does not allow."""
+    own = state.governing.access.entries.get(session.fingerprint)
+    may_download = own is not None and own.allows(ContainerAccessLevel.Download)
+    header, content = (
+        sealed.get(role) if may_download else None for role in (Role.Header, Role.Content)
+    )
+    return SecuredContainer(
+        **_fields(_metadata(session, state, container_key, text)),
+        headerAvailability=_availability(state, Role.Header, header, hidden=not may_download),
+        contentAvailability=_availability(state, Role.Content, content, hidden=not may_download),
+        record=state.signed.body,
+        signature=state.signed.signature,
+        wrap=wrap,
+        sealedHeader=header,
+        sealedContent=content,
+    )
+
+
+def container(
+    state: State,
+    known: Metadata,
+    content: bytes | None,
+    header: Header[Any] | None,
+    *,
+    asked: bool = True,
+) -> Container[Any]:
+    """Return the opened container; `asked` is False if content and header were not asked for."""
+    return Container(
+        **_fields(known),
+        headerAvailability=_availability(state, Role.Header, header, hidden=asked),
+        contentAvailability=_availability(state, Role.Content, content, hidden=asked),
+        content=content,
+        header=header,
+    )
+
+
+def _availability(state: State, role: Role, found: object, *, hidden: bool) -> Availability:
+    """Return whether a result holds a part; `hidden` says that permissions are why it does not."""
+    if state.record.part(role) is None:
+        return Availability.Absent
+    if found is not None:
+        return Availability.Available
+    return Availability.Hidden if hidden else Availability.NotIncluded
+
+
+def _fields(known: Metadata) -> dict[str, Any]:
+    return {name: getattr(known, name) for name in Metadata.__dataclass_fields__}
