@@ -37,20 +37,24 @@ class Objects(Protocol):
 
 @dataclass(frozen=True)
 class Folder:
-    """The broker's own folder."""
+    """The broker's own folder, in which the objects lie below the id of its one database."""
 
     root: Path
 
     def names(self) -> set[str]:
         return {
-            str(path.relative_to(self.root))
+            str(Path(*path.relative_to(self.root).parts[1:]))
             for path in self.root.rglob("*")
-            if not path.is_dir() and path.name not in {"check", "owner"}
+            if not path.is_dir() and path.name != "check"
         }
+
+    def path(self, name: str) -> Path:
+        """Return where the object of this name lies, or would lie."""
+        return next(self.root.iterdir()) / name
 
     def read(self, name: str) -> bytes | None:
         try:
-            return (self.root / name).read_bytes()
+            return self.path(name).read_bytes()
         except FileNotFoundError:
             return None
 
@@ -70,11 +74,12 @@ class Bucket:
 
     def names(self) -> set[str]:
         found = {each["path"] for page in obstore.list(self.store) for each in page}
-        return {name for name in found if not name.endswith(("/check", "/owner"))}
+        return {name.partition("/")[2] for name in found if not name.endswith("/check")}
 
     def read(self, name: str) -> bytes | None:
+        [prefix] = obstore.list_with_delimiter(self.store)["common_prefixes"]
         try:
-            return bytes(obstore.get(self.store, name).bytes())
+            return bytes(obstore.get(self.store, f"{prefix}/{name}").bytes())
         except FileNotFoundError:
             return None
 

@@ -1,4 +1,4 @@
-"""How far a command is, for whoever looks at a terminal; lines alone where nobody does."""
+"""Show the progress of a command: bars on a terminal, only the report's lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Progress = Callable[[str, int, int], None]
 
 
 @contextmanager
-def shown() -> Iterator[tuple[Tell, Progress]]:
-    """What takes lines, and what takes how much is done of how much."""
+def reporting() -> Iterator[tuple[Tell, Progress]]:
+    """Yield a function that prints a line, and one that takes a step's name, items done and total."""
     if not sys.stderr.isatty():
-        yield print, _nowhere
+        yield print, lambda _what, _done, _total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
@@ -30,7 +30,3 @@ def shown() -> Iterator[tuple[Tell, Progress]]:
             bars.update(tasks[what], completed=done, total=max(done, total))
 
         yield print, progress
-
-
-def _nowhere(what: str, done: int, total: int) -> None:
-    del what, done, total

@@ -222,7 +222,7 @@ def _flip(path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no manifest": (lambda copy: (copy / "manifest.json").unlink(), "is no backup"),
+    "no manifest": (lambda copy: (copy / "manifest.json").unlink(), "is not a finished backup"),
     "another manifest": (
         lambda copy: (copy / "manifest.json").write_bytes(b"{}"),
         "cannot be read",

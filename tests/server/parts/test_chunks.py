@@ -18,7 +18,7 @@ from scbroker.wire.codec import OCTETS
 from scbroker.wire.parts import MAX_CHUNK, Chunks, ChunkState, Transfers, TransfersRequest
 from tests.kit.brokers import ENGINES, Answer, BrokerProcess
 from tests.kit.fixtures import StartBroker
-from tests.kit.objects import objects, store_of
+from tests.kit.objects import folder_of, objects, store_of
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, WRITER, Story, User, chunks_of
 from tests.server.conftest import NewUser, Unchanged
@@ -461,7 +461,7 @@ def test_a_store_that_does_not_take_a_chunk_is_overloaded_and_keeps_nothing(
     alice = new_user(at=fresh_broker)
     story = Story(alice).created()
     part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
-    folder = fresh_broker.directory / "objects" / "parts"
+    folder = folder_of(fresh_broker) / "parts"
     moved = folder.rename(folder.with_name("moved"))
     folder.write_bytes(b"a file where the folder was")
     answer = story.chunk(alice, part, 0, sealed).expect(503, "overloaded")

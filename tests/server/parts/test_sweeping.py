@@ -26,6 +26,7 @@ from scbroker.wire.codec import Message
 from scbroker.wire.parts import SegmentsQuery, SentChunk, SentChunks
 from scbroker.wire.query import NoQuery
 from tests.kit.brokers import ENGINES, BrokerProcess, clock
+from tests.kit.objects import folder_of
 from tests.kit.tables import query
 from tests.kit.writers import Story
 from tests.server.conftest import NewUser
@@ -256,8 +257,8 @@ def test_objects_that_cannot_be_removed_stop_no_other_and_are_tried_again_later(
             with pytest.raises(OverloadedError):
                 await sweeping.sweep(broker)
             found = await sweeping.sweep_some(broker)
-            assert (found.blobs, found.stuck, found.more) == (2, 1, True)
-            assert (await sweeping.sweep_some(broker)).blobs == 1
+            assert (found.objects, found.failed, found.more) == (2, 1, True)
+            assert (await sweeping.sweep_some(broker)).objects == 1
             assert not any(map(scene.there, others))
             assert not await sweeping.sweep(broker)
             assert scene.doomed().keys() == set(stuck)
@@ -282,7 +283,7 @@ def test_a_content_that_goes_while_it_is_read_is_gone_and_no_fault(
     story = Story(alice)
     part = story.upload(alice, bytes(70_000))
     story.tell(alice, story.begin(content=part))
-    scene = Scene(fresh_broker.database_url, fresh_broker.directory / "objects")
+    scene = Scene(fresh_broker.database_url, folder_of(fresh_broker))
     scene.user = SessionUser(alice.ring.userId.bytes, bytes(32), 1, bytes(32))
     scene.path = {"containerId": uuid.UUID(bytes=story.id), "partId": uuid.UUID(bytes=part.partId)}
 
@@ -317,7 +318,7 @@ def test_an_object_that_is_missing_while_a_row_names_it_is_a_fault(
     part = story.upload(alice, bytes(70_000))
     story.tell(alice, story.begin(content=part))
     [(name,)] = query(fresh_broker.database_url, "SELECT blob FROM chunks")
-    (fresh_broker.directory / "objects" / name).unlink()
+    (folder_of(fresh_broker) / name).unlink()
     path = f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/segments?first=0&count=1"
     assert alice.wire.call("GET", path).status == 500
     assert "a row names it" in fresh_broker.log

@@ -28,6 +28,7 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.kit.both_engines import both_engines, postgresql_when_long
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
+from tests.kit.objects import folder_of
 from tests.kit.operators import admin
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, Grant, Story, User, closing, delete_user
@@ -47,7 +48,7 @@ def beside(broker: BrokerProcess, work: Callable[[Broker], Awaitable[T]]) -> T:
 
     async def run() -> T:
         database = open_database(broker.database_url)
-        objects = open_blobs((broker.directory / "objects").as_uri())
+        objects = open_blobs(folder_of(broker).as_uri())
         try:
             return await work(Broker(Settings(), database, objects, bytes(32), frozenset()))
         finally:

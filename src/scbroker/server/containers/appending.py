@@ -27,7 +27,7 @@ from scbroker.server.containers import members, tombstones
 from scbroker.server.containers.incoming import Incoming, parse_incoming
 from scbroker.server.containers.members import KeysChangedError
 from scbroker.server.containers.storing import is_stored, locked, store
-from scbroker.server.parts.at_once import sweep_at_once
+from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.new_rows import NewRows
 from scbroker.server.users import throttle
