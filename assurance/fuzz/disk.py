@@ -15,7 +15,7 @@ from typing import Final
 from assurance.fuzz import mutation
 from assurance.fuzz.bombs import MANY
 from assurance.fuzz.engine import Target, kept
-from scbroker.client.users import trust_store
+from scbroker.client.sealed_log import HEAD
 from scbroker.client.users.trust_store import FileTrustStore, Marks
 from scbroker.errors import TrustStoreError
 
@@ -87,7 +87,7 @@ def _trust_store(data: bytes) -> None:
     latest = max(size for size, (file, _) in enumerate(_stages()) if data.startswith(file))
     kept(latest in stages, "an entry that is there whole was dropped")
     rest = data[len(_stages()[latest][0]) :]
-    head = trust_store._HEAD
+    head = HEAD
     following = _stages()[latest + 1][0] if latest + 1 < len(_stages()) else b""
     torn = (
         len(rest) < head

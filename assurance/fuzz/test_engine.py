@@ -15,7 +15,7 @@ from assurance.fuzz.engine import Search, outcome, shrunk
 from assurance.fuzz.run import _watch, _watched
 from assurance.fuzz.targets import TARGETS
 from assurance.fuzz.test_decoders import searched
-from scbroker.client.users import trust_store
+from scbroker.client import sealed_log
 from scbroker.errors import DeletedError
 from scbroker.records import access_list, canonical, container_record, key_record
 from scbroker.wire import codec, query
@@ -77,7 +77,7 @@ PLANTED: Final[dict[Callable[..., Any], tuple[str, object, str, str]]] = {
     any_form: ("entry", access_list, "decode_value", "BrokenError: it encodes to other bytes"),
     any_message: ("message", messages, "decode", "BrokenError: accepted what is not canonical"),
     any_digits: ("number", messages, "parse_number", "BrokenError: another spelling was taken"),
-    any_mac: ("trust-store", trust_store, "equal", ""),
+    any_mac: ("trust-store", sealed_log, "equal", ""),
 }
 
 

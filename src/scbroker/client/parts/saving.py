@@ -18,8 +18,7 @@ from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.parts.content import Progress
 from scbroker.client.parts.downloads import RUN, Download
-from scbroker.client.parts.journal import Journal
-from scbroker.client.parts.own_files import open_own
+from scbroker.client.parts.journal import Journal, open_own
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, checksum, random_bytes
 from scbroker.crypto.verify import equal, sha256
