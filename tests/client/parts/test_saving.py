@@ -306,7 +306,7 @@ def test_a_part_of_the_same_id_with_other_segments_is_another_content(tmp_path: 
         partial = _Partial(tmp_path / "file", journal)
         try:
             assert partial.resume(opened) == there
-            partial.keep(0, memoryview(bytes(RUN)))
+            partial.write(0, memoryview(bytes(RUN)))
         finally:
             partial.close()
 
@@ -325,7 +325,7 @@ def test_a_name_that_no_file_can_have_is_refused_at_the_call(
 def test_a_save_that_is_cancelled_writes_nothing_once_its_file_is_closed(tmp_path: Path) -> None:
     partial = _Partial(tmp_path / "file", None)
     partial.close()
-    partial.keep(0, memoryview(b"too late"))
+    partial.write(0, memoryview(b"too late"))
     assert list(tmp_path.iterdir()) == []
 
 

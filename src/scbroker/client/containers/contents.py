@@ -55,7 +55,7 @@ async def reader(session: Session, opened: Opened) -> ContentReader | None:
     if isinstance(found, bytes):
         return ContentReader(session, container_id, version, found)
     async with _deletion_proved(session, opened):
-        source = await Download.begin(session, found)
+        source = await Download.start(session, found)
     return ContentReader(session, container_id, version, source)
 
 
