@@ -29,6 +29,7 @@ from scbroker.wire.parts import (
 )
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
+from tests.kit.objects import store_of
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, Grant, Story, User, chunks_of
 
@@ -206,7 +207,7 @@ def test_a_name_is_taken_once_and_for_the_part_that_it_was_given_for(scene: Scen
     report(alice, story, part, *twice).expect(400, "invalid")
     report(alice, story, part, *twice[:1], *twice[:1]).expect(400, "invalid")
     unknown = transfer.name.replace("-", "-" + "0" * 8)[: len(transfer.name)]
-    obstore.put(scene.bucket, unknown, sealed)
+    obstore.put(store_of(scene.broker), unknown, sealed)
     for name in (unknown, "parts/00/check", "../x", transfer.name + "x"):
         assert report(alice, story, part, (0, name, hashes)).status in (400, 422), name
     report(alice, story, part, twice[0]).expect(204)

@@ -231,8 +231,8 @@ def test_a_bad_item_is_named_before_anything_is_sent(
     good = NewContainer(b"")
     cases: list[tuple[list[Any], str]] = [
         ([good, good, NewContainer(b"", type="\0")], "Number 2 of containers: type"),
-        ([good, NewContainer("text")], "Number 1 of containers: content is bytes"),  # type: ignore[arg-type]
-        ([NewContainer(Path("nowhere"))], "Number 0 of containers: There is no file"),
+        ([good, NewContainer("text")], "Number 1 of containers: content must be bytes"),  # type: ignore[arg-type]
+        ([NewContainer(Path("nowhere"))], "Number 0 of containers: The file"),
         ([good, NewContainer(b"", {1: object()})], "Number 1 of containers: The header"),
         ([good, b"no item"], "Number 1 of containers is no NewContainer"),
     ]

@@ -103,7 +103,7 @@ def test_bytes_like_content_is_copied_at_once() -> None:
 )
 def test_what_is_no_content_is_refused(wrong: object) -> None:
     """Text above all: whether it is a path or to be encoded, nobody can tell."""
-    with pytest.raises(BrokerError.invalidArgumentError, match="content is"):
+    with pytest.raises(BrokerError.invalidArgumentError, match="content must be"):
         checked_content(wrong)
 
 
@@ -121,9 +121,9 @@ def failing(error: Exception) -> Iterator[bytes]:
 def test_a_source_that_fails_or_gives_text_is_an_argument_error(tmp_path: Path) -> None:
     with pytest.raises(BrokerError.invalidArgumentError, match="read to its end: OSError: gone"):
         segments(failing(OSError("gone")))
-    with pytest.raises(BrokerError.invalidArgumentError, match="binary mode"):
+    with pytest.raises(BrokerError.invalidArgumentError, match="binary and blocking"):
         segments(io.StringIO("text"))
-    with pytest.raises(BrokerError.invalidArgumentError, match="yields bytes"):
+    with pytest.raises(BrokerError.invalidArgumentError, match="must yield bytes"):
         segments(iter([7]))
     vanishing = tmp_path / "content"
     vanishing.write_bytes(b"1")
