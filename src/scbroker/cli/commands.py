@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,6 @@ import typer
 
 import scbroker
 from scbroker import BrokerError
-from scbroker.cli.progress import reporting
 
 app: typer.Typer = typer.Typer(
     no_args_is_help=True,
@@ -23,6 +22,8 @@ app: typer.Typer = typer.Typer(
 admin: typer.Typer = typer.Typer(no_args_is_help=True, help="Administer a broker.")
 app.add_typer(admin, name="admin")
 
+Tell = Callable[[str], None]
+Progress = Callable[[str, int, int], None]
 DataDir = Annotated[
     str | None, typer.Option(help="The folder of a broker without external stores.")
 ]
@@ -105,7 +106,7 @@ def check(
         from scbroker.server import commands
 
         settings = commands.load_settings(data_dir=data_dir)
-        with reporting() as (tell, progress):
+        with _reporting() as (tell, progress):
             right = asyncio.run(commands.check(settings, tell, progress, quick=quick))
         sys.exit(not right)
 
@@ -127,7 +128,7 @@ def backup(
         from scbroker.server import commands
 
         settings = commands.load_settings(data_dir=data_dir)
-        with reporting() as (tell, progress):
+        with _reporting() as (tell, progress):
             right = asyncio.run(
                 commands.backup(settings, target, tell, progress, link=link, with_key=with_key)
             )
@@ -147,7 +148,7 @@ def restore(
         from scbroker.server import commands
 
         settings = commands.load_settings(data_dir=data_dir)
-        with reporting() as (tell, progress):
+        with _reporting() as (tell, progress):
             commands.restore(settings, source, tell, progress, damaged=damaged)
 
 
@@ -160,3 +161,25 @@ def _errors_in_words() -> Iterator[None]:
         sys.exit(f"A broker needs {error.name}: install it with `pip install scbroker[server]`.")
     except BrokerError as error:
         sys.exit(f"scbroker: {error}")
+
+
+@contextmanager
+def _reporting() -> Iterator[tuple[Tell, Progress]]:
+    """Yield a function that prints a line, and one that takes a step's name, items done and total."""
+    if not sys.stderr.isatty():
+        yield print, lambda _what, _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what)
+            bars.update(tasks[what], completed=done, total=max(done, total))
+
+        yield print, progress

@@ -229,7 +229,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     ),
     "the last record is gone": (
         _sql("DELETE FROM records WHERE container_id = ? AND version = 4", _small),
-        SMALL, "something else than its records", True,
+        SMALL, "does not agree with its records", True,
     ),
     "all records are gone": (
         _sql("DELETE FROM records WHERE container_id = ?", _small),
@@ -237,14 +237,14 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     ),
     "a record is listed as another": (
         _sql("UPDATE records SET governing = NOT governing WHERE container_id = ? AND version = 2",
-             _small), SMALL, "listed as what it is not", True,
+             _small), SMALL, "whether it is a governing record", True,
     ),
     "a container's row is gone": (
         _sql("DELETE FROM containers WHERE id = ?", _small), "records ", "does not exist", True,
     ),
     "a container's head": (
         _sql("UPDATE containers SET version = 3 WHERE id = ?", _small),
-        SMALL, "something else than its records", True,
+        SMALL, "does not agree with its records", True,
     ),
     "a container's type": (
         _sql("UPDATE containers SET type = 'other' WHERE id = ?", _small), SMALL, "type", True,
@@ -354,7 +354,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     "a user who is to go and was not deleted": (
         _sql("INSERT INTO doomed_users VALUES (?)", _bob), BOB, "not deleted", True,
     ),
-    "a user who is to go and is not there": (
+    "a pending deletion of a user who does not exist": (
         lambda k: k.run("INSERT INTO doomed_users VALUES (?)", b"x" * 16),
         "doomed_users ", "does not exist", True,
     ),
@@ -397,11 +397,11 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     "a note of a fetch outlived the deletion": (
         lambda k: k.run("INSERT INTO accesses (container_id, user_id, told_at) VALUES (?, ?, 1)",
                         k.deleted.id, _bob(k)),
-        "deleted", "notes of its fetches", True,
+        "deleted", "records of its fetches", True,
     ),
     "an event outlived the deletion": (
         _sql("UPDATE events SET version = 1 WHERE container_id = ?", lambda k: k.deleted.id),
-        "deleted", "event logs", True,
+        "deleted", "details in its events", True,
     ),
 }  # fmt: skip
 

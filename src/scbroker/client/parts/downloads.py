@@ -1,7 +1,7 @@
 """Download large contents in runs of segments. Spec: docs/spec/container.md, section 6.
 
-Each segment is checked against the signed hashes before any of its bytes is used. Several runs are on the wire
-while others are checked and opened in the thread pool.
+Each segment is checked against the signed hashes before any of its bytes is used. Several runs are on the
+wire while others are checked and opened in the thread pool.
 """
 
 from __future__ import annotations

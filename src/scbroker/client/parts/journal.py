@@ -1,8 +1,8 @@
 """Journals of large transfers on the device, so that a transfer that was cut off can be resumed.
 
 Each transfer has one file in the trust store's folder: a `SealedLog` of entries that are also encrypted, as
-they hold keys. Whatever follows a frame that was cut off or changed counts as never written. A journal is only
-an aid: without it a transfer starts again.
+they hold keys. Whatever follows a frame that was cut off or changed counts as never written. A journal is
+only an aid: without it a transfer starts again.
 """
 
 from __future__ import annotations

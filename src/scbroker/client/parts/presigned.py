@@ -1,7 +1,7 @@
 """Put a part's chunks to an object store, and get them, by presigned URLs.
 
-The broker hands out a few URLs at a time, each valid for minutes. If it hands out none, or one whose origin the
-caller did not allow, everything goes through the broker. Spec: docs/spec/protocol.md, section 5.
+The broker hands out a few URLs at a time, each valid for minutes. If it hands out none, or one whose origin
+the caller did not allow, everything goes through the broker. Spec: docs/spec/protocol.md, section 5.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class PresignedUrls:
         ask: Callable[[list[int]], Awaitable[Transfers]],
         work: Callable[[Transfer, URL], Awaitable[T]],
     ) -> T | None:
-        """Return the result of `work` with a chunk's URL, a fresh one after each failure; None without a URL."""
+        """Return the result of `work` with a chunk's URL, or None without one; ask again after a failure."""
 
         async def attempt() -> T | None:
             found = await self._presigned(chunk, ask)

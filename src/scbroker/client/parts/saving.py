@@ -1,6 +1,6 @@
 """Save a content to a file: write a partial file beside the target, then rename it.
 
-If the save of a large content is cut off, the next save to the same target verifies and keeps what was written.
+If the save of a large content is cut off, the next save to the same target verifies and keeps its runs.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ async def save_large(session: Session, opened: OpenPart, target: Path, progress:
 class _Partial:
     """The partial file, which only its owner can read. Several threads write to it until it is closed.
 
-    With a journal it is kept when the save is cut off, and the next save to the same target resumes it if it is
-    of the same content.
+    With a journal it is kept when the save is cut off, and the next save of the same content to the same
+    target resumes it.
     """
 
     def __init__(self, target: Path, journal: Journal | None) -> None:

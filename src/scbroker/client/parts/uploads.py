@@ -1,7 +1,7 @@
 """Seal and upload large contents in chunks, before the record that names them is sent.
 
-One chunk is read, sealed and hashed in the thread pool while others are on the wire. For a file, a journal records
-which chunks have arrived, until the record is sent. Spec: docs/spec/container.md, section 6;
+One chunk is read, sealed and hashed in the thread pool while others are on the wire. For a file, a journal
+records which chunks have arrived, until the record is sent. Spec: docs/spec/container.md, section 6;
 docs/spec/protocol.md, section 5.
 """
 

@@ -96,9 +96,8 @@ async def backup(
             "--with-key needs a broker.key in the data folder: the key is set elsewhere, back it up there."
         )
     _make_empty(target)
-    async with open_stores(settings) as (database, objects):
-        assert isinstance(objects, Folder)  # as `embedded_paths` has checked
-        with objects.keeping():
+    async with open_stores(settings) as (database, _):
+        with Folder(objects_folder / await database.read(object_prefix)).keeping():
             values = {"path": str(target / DATABASE)}
             await database.look(lambda c: c.execute(own.COPY_DATABASE, values))
             copied = copy_objects(target, objects_folder, tell, progress, link=link)
@@ -134,9 +133,9 @@ class Copied(msgspec.Struct):
 def copy_objects(
     target: Path, source: Path, tell: Tell, progress: Progress, *, link: bool = False
 ) -> Copied:
-    """Copy the objects that the database in the folder `target` names to that folder, and verify them.
+    """Copy the objects that the database in the folder `target` names from `source`, and verify them.
 
-    `source` is a folder of objects as a broker keeps them. A damaged object is reported and copied all the same.
+    A damaged object is reported and copied all the same.
     """
     copied = Copied()
     with _snapshot(target / DATABASE) as connection:
@@ -174,7 +173,7 @@ def _copy(source: Path, target: Path, row: Row[Any], copied: Copied, link: bool)
 
 @contextlib.contextmanager
 def _snapshot(path: Path) -> Iterator[Connection]:
-    """Open a copied database; nothing writes to it, and `immutable` keeps SQLite from making files beside it."""
+    """Open a copied database; `immutable` keeps SQLite from making files beside it."""
     url = f"sqlite:///file:{path}?mode=ro&immutable=1&uri=true"
     engine = sqlalchemy.create_engine(url, hide_parameters=True)
     try:

@@ -82,8 +82,7 @@ async def open_objects(settings: Settings, database: Database) -> Blobs:
 async def open_stores(settings: Settings) -> AsyncIterator[tuple[Database, Blobs]]:
     """Open an existing database and its objects; `InvalidArgumentError` unless it is of this version."""
     url = database_url(settings)
-    if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).is_file():
-        raise InvalidArgumentError(f"{url} is not a broker's database: no such file exists.")
+    _check_file_exists(url)
     database = open_database(url)
     try:
         await _check_revision(database)
@@ -91,6 +90,12 @@ async def open_stores(settings: Settings) -> AsyncIterator[tuple[Database, Blobs
     finally:
         await asyncio.sleep(_AFTER_OBJECTS)
         await database.close()
+
+
+def _check_file_exists(url: str) -> None:
+    """Raise if the database is a missing file of SQLite, which opening it would create."""
+    if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).is_file():
+        raise InvalidArgumentError(f"{url} is not a broker's database: no such file exists.")
 
 
 async def unreferenced(database: Database, page: list[Stored]) -> list[Stored]:

@@ -1,9 +1,9 @@
 """Delete replaced contents, abandoned uploads and objects that are pending deletion.
 
-Each round of the sweeper has four steps. One transaction removes rows, bounded in number, and records the
-names of their objects as pending deletion. It also claims names that are due: `chunks.keep` never writes a row
-with a claimed name. Then the objects are deleted, then their records. If a sweeper dies in between, the next
-one continues with what was claimed.
+A round of the sweeper starts with one transaction that removes a bounded number of rows, records the names
+of their objects as pending deletion, and claims names that are due. No row can reference a claimed name
+(`chunks.keep`). Then the objects are deleted, then the records of their names. If a sweeper dies in between,
+the next one continues with the claimed names.
 """
 
 from __future__ import annotations
