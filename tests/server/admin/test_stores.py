@@ -65,7 +65,7 @@ def _delete_everything(broker: BrokerProcess) -> None:
 def test_with_the_wrong_database_nothing_of_another_is_swept(
     stopped: BrokerProcess, other: BrokerProcess
 ) -> None:
-    """Neither a command nor a running broker touches the other's objects; `check` names its own as missing."""
+    """Neither a command nor a running broker touches the objects of another; its own are named as missing."""
     objects = stopped.directory / "objects"
     _make_old(objects)
     before = _files(folder_of(stopped))

@@ -75,7 +75,12 @@ class Download:
             try:
                 received = await self._fetch(first, count, buffer)
                 async with plain.one() as target:
-                    await io_thread.in_pool(self._open_into, sink, number, received, target)
+
+                    def pass_on() -> None:
+                        opened = open_run(self._opened, first, received, self._hashes, target)
+                        sink(number, target[:opened])
+
+                    await io_thread.in_pool(pass_on)
             finally:
                 sealed.give_back(buffer)
             done += self._length_of(number)
@@ -91,7 +96,8 @@ class Download:
         buffer = memoryview(bytearray(count * SEALED_SEGMENT))
         received = await self._fetch(first, count, buffer)
         target = memoryview(bytearray(count * SEGMENT))
-        size = await io_thread.in_pool(self._open, first, received, target)
+        work = io_thread.in_pool(open_run, self._opened, first, received, self._hashes, target)
+        size = await work
         return bytes(target[:size])
 
     async def _fetch(self, first: int, count: int, buffer: memoryview) -> memoryview:
@@ -106,13 +112,6 @@ class Download:
         if size <= (count - 1) * SEALED_SEGMENT:
             raise IntegrityError("The broker returned fewer segments than were signed.")
         return buffer[:size]
-
-    def _open_into(self, sink: Sink, number: int, sealed: memoryview, target: memoryview) -> None:
-        size = self._open(number * CHUNK_SEGMENTS, sealed, target)
-        sink(number, target[:size])
-
-    def _open(self, first: int, sealed: memoryview, target: memoryview) -> int:
-        return open_run(self._opened, first, sealed, self._hashes, target)
 
     def _length_of(self, number: int) -> int:
         return max(0, min(RUN, self.length - number * RUN))

@@ -14,15 +14,18 @@ import stat
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final, Self, TypeVar
 
 import filelock
+import msgspec
 
 from scbroker.client.sealed_log import DamagedLogError, SealedLog
 from scbroker.crypto.seal import seal, unseal
 from scbroker.crypto.verify import keyed_hash, label
 from scbroker.errors import TrustStoreError
 
+F = TypeVar("F")
+S = TypeVar("S")
 _MAGIC: Final = b"scbroker.journal\x01"
 _CONTEXT: Final = label("journal")  # the log's MACs bind each entry to its place
 _LENGTH: Final = 4
@@ -91,14 +94,31 @@ class Journal:
             self._file.close()
             self._file = None
 
-    def restart(self) -> None:
-        """Remove all entries."""
+    def append_item(self, item: msgspec.Struct) -> None:
+        """Append an item as an entry."""
+        self.append(msgspec.msgpack.encode(item))
+
+    def items(self, first: type[F], others: type[S]) -> tuple[F, list[S]] | None:
+        """Return the first entry and the others; None without entries, or if another version wrote them."""
+        if not self.entries:
+            return None
+        head, *rest = self.entries
+        decode = msgspec.msgpack.decode
+        try:
+            return decode(head, type=first), [decode(entry, type=others) for entry in rest]
+        except msgspec.DecodeError:
+            return None
+
+    def restart(self, item: msgspec.Struct | None = None) -> None:
+        """Remove all entries; start with this item, if any."""
         self.entries.clear()
         self._frames = SealedLog(self._secret, "journal", _MAGIC)
         if self._file is not None:
             self._file.truncate(0)
             self._file.seek(0)
             self._file.write(self._frames.start())
+        if item is not None:
+            self.append_item(item)
 
     def close(self) -> None:
         """Keep the entries, so that the transfer can be resumed."""

@@ -127,18 +127,17 @@ class _Partial:
             return set()
         length = opened.length.to_bytes(8, "big")
         content = sha256(opened.container_id + opened.part.partId + opened.part.segments + length)
-        entries = _decoded(journal.entries)
-        if entries is None or entries[0].content != content:
-            journal.restart()
+        items = journal.items(_Start, _Saved)
+        if items is None or items[0].content != content:
             self._key = random_bytes(KEY_SIZE)
-            journal.append(msgspec.msgpack.encode(_Start(content, self._key)))
+            journal.restart(_Start(content, self._key))
             self._file.truncate(0)
             return set()
-        self._key = entries[0].key
+        self._key = items[0].key
         with suppress(OSError):
             return {
                 saved.run
-                for saved in entries[1]
+                for saved in items[1]
                 if 0 <= saved.run * RUN < opened.length and self._is_intact(saved, opened.length)
             }
         return set()
@@ -162,7 +161,7 @@ class _Partial:
             except OSError as error:
                 raise _not_written(self._target, error) from None
             if self._journal is not None:
-                self._journal.append(msgspec.msgpack.encode(_Saved(run, mac)))
+                self._journal.append_item(_Saved(run, mac))
 
     def finish(self, length: int) -> None:
         """Rename the complete file to its target.
@@ -195,17 +194,6 @@ class _Partial:
             elif not self._is_whole:
                 with suppress(OSError):
                     self._path.unlink()
-
-
-def _decoded(entries: list[bytes]) -> tuple[_Start, list[_Saved]] | None:
-    """Return a journal's entries; None if it is empty, or of another version of this program."""
-    if not entries:
-        return None
-    try:
-        start = msgspec.msgpack.decode(entries[0], type=_Start)
-        return start, [msgspec.msgpack.decode(entry, type=_Saved) for entry in entries[1:]]
-    except msgspec.DecodeError:
-        return None
 
 
 def _not_written(target: Path, error: OSError | ValueError) -> InvalidArgumentError:

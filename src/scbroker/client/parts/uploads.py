@@ -60,7 +60,7 @@ class Upload:
     def record(self, chunk: int, hashes: bytes) -> None:
         """Record in the journal that a chunk has arrived."""
         if self.journal is not None:
-            self.journal.append(msgspec.msgpack.encode(_Sent(chunk, hashes)))
+            self.journal.append_item(_Sent(chunk, hashes))
 
     def close(self) -> None:
         """Keep the journal, so that the upload can resume."""
@@ -107,20 +107,15 @@ def _new(session: Session, journal: Journal | None, container_id: bytes | None) 
         container_id = container_id_of(session.fingerprint, nonce).bytes
     part = NewPart.begin(container_id, Role.Content, session.fingerprint)
     if journal is not None:
-        journal.restart()
-        first = _Start(nonce, part.container_id, part.part_id, part.key)
-        journal.append(msgspec.msgpack.encode(first))
+        journal.restart(_Start(nonce, part.container_id, part.part_id, part.key))
     return Upload(part, nonce, journal)
 
 
 def _recorded(session: Session, journal: Journal) -> Upload | None:
-    if not journal.entries:
+    items = journal.items(_Start, _Sent)
+    if items is None:
         return None
-    try:
-        first = msgspec.msgpack.decode(journal.entries[0], type=_Start)
-        sent = [msgspec.msgpack.decode(entry, type=_Sent) for entry in journal.entries[1:]]
-    except msgspec.DecodeError:  # of another version of this program
-        return None
+    first, sent = items
     part = NewPart(first.container_id, Role.Content, session.fingerprint, first.part_id, first.key)
     return Upload(part, first.nonce, journal, {item.chunk: item.hashes for item in sent})
 

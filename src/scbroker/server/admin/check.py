@@ -6,7 +6,7 @@ beside the broker and needs little memory. Records are judged by the same code a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
@@ -61,10 +61,14 @@ class _Check:
         totals = await self._database.read(_totals, large=True)
         if not self._quick and self._database.version() is not None:
             await self._check_file()
-        await self._each("users", own.USERS_AFTER, totals["users"], self._check_users)
-        await self._each(
-            "containers", own.CONTAINERS_AFTER, totals["containers"], self._check_containers
+        first = {"last": _FIRST}
+        tables = (
+            ("users", own.USERS_AFTER, self._check_users),
+            ("containers", own.CONTAINERS_AFTER, self._check_containers),
         )
+        for what, statement, check_page in tables:
+            async for rows in self._pages(statement, first, lambda r: {"last": r.id}, check_page):
+                self._count(what, len(rows), totals[what])
         for name, statement in own.STRAYS.items():
             await self._check_strays(name, statement)
         await self._check_chunks(totals["chunks"])
@@ -86,24 +90,24 @@ class _Check:
                 self._findings.add(f"database: {line}")
         self._progress("database", 1, 1)
 
-    async def _each(
+    async def _pages(
         self,
-        what: str,
         statement: Any,
-        total: int,
-        check_page: Callable[[Connection, Sequence[Row[Any]]], None],
-    ) -> None:
-        """Check all rows of a table in the order of their ids, each page in one transaction."""
-        last = _FIRST
+        last: dict[str, Any],
+        key: Callable[[Row[Any]], dict[str, Any]],
+        check_page: Callable[[Connection, Sequence[Row[Any]]], None] = lambda _c, _rows: None,
+        count: int = _PAGE,
+    ) -> AsyncIterator[Sequence[Row[Any]]]:
+        """Yield all rows behind `last` in pages; `check_page` runs in the transaction that reads its page."""
 
         def read(connection: Connection) -> Sequence[Row[Any]]:
-            rows = connection.execute(statement, {"last": last, "count": _PAGE}).all()
+            rows = connection.execute(statement, {**last, "count": count}).all()
             check_page(connection, rows)
             return rows
 
         while rows := await self._database.read(read, large=True):
-            last = rows[-1].id
-            self._count(what, len(rows), total)
+            yield rows
+            last = key(rows[-1])
 
     def _check_users(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
         some = {"some": [row.id for row in rows]}
@@ -124,34 +128,28 @@ class _Check:
 
     async def _check_strays(self, name: str, statement: Any) -> None:
         """Find rows that refer to a row which does not exist."""
-        last = _FIRST
-
-        def read(connection: Connection) -> Sequence[Row[Any]]:
-            values = {"last": last, "count": _STRAYS_PAGE}
-            return connection.execute(statement, values).all()
-
-        while rows := await self._database.read(read, large=True):
+        pages = self._pages(
+            statement, {"last": _FIRST}, lambda row: {"last": row.value}, count=_STRAYS_PAGE
+        )
+        async for rows in pages:
             for row in rows:
                 if row.stray:
                     self._findings.add(
                         f"{named(name, row.value)}: it has rows, but it does not exist."
                     )
-            last = rows[-1].value
 
     async def _check_chunks(self, total: int) -> None:
         """Compare every row of a chunk with its object."""
-        last = {"part": _FIRST, "number": -1}
-
-        def read(connection: Connection) -> Sequence[Row[Any]]:
-            return connection.execute(own.CHUNKS_AFTER, {**last, "count": _PAGE}).all()
-
-        while rows := await self._database.read(read, large=True):
+        first = {"part": _FIRST, "number": -1}
+        pages = self._pages(
+            own.CHUNKS_AFTER, first, lambda row: {"part": row.part_id, "number": row.chunk}
+        )
+        async for rows in pages:
             for row in rows:
                 problem = await self._problem_of(row)
                 # A running broker may have removed the row together with its object meanwhile.
                 if problem and await self._still_exists(row):
                     self._findings.add(f"{chunk_name(row)}: {problem}")
-            last = {"part": rows[-1].part_id, "number": rows[-1].chunk}
             self._count("chunks", len(rows), total)
 
     async def _problem_of(self, row: Row[Any]) -> str | None:
