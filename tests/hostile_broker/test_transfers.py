@@ -328,7 +328,9 @@ def giving(mallory: HostileBroker, url: str, seconds: int) -> Iterator[list[list
         yield asked
 
 
-def test_of_what_was_sent_no_address_is_kept_nor_asked_for_again(mallory: HostileBroker) -> None:
+def test_a_presigned_url_is_dropped_once_its_chunk_is_sent_and_not_asked_for_again(
+    mallory: HostileBroker,
+) -> None:
     async def send(addresses: PresignedUrls, chunks: range) -> None:
         for chunk in chunks:
             assert await addresses.put(chunk, memoryview(b"sealed"), bytes(32))
@@ -345,7 +347,7 @@ def test_of_what_was_sent_no_address_is_kept_nor_asked_for_again(mallory: Hostil
 
 
 @pytest.mark.parametrize("seconds", [0, 900], ids=["run out", "good"])
-def test_of_what_is_read_few_addresses_are_kept(mallory: HostileBroker, seconds: int) -> None:
+def test_a_reader_keeps_few_presigned_urls(mallory: HostileBroker, seconds: int) -> None:
     async def read(addresses: PresignedUrls) -> list[int]:
         sizes = []
         for chunk in range(400):

@@ -77,7 +77,7 @@ def test_a_files_size_is_known_before_it_is_read_and_a_streams_is_not(tmp_path: 
         assert (content.total, content.repeatable) == (total, repeatable)
 
 
-def test_what_is_repeatable_gives_the_same_segments_twice(tmp_path: Path) -> None:
+def test_a_repeatable_content_yields_the_same_segments_twice(tmp_path: Path) -> None:
     path = tmp_path / "content"
     path.write_bytes(b"12345")
     for source in (b"12345", path):
@@ -101,7 +101,7 @@ def test_bytes_like_content_is_copied_at_once() -> None:
     ["text", "", 7, 7.0, {"a": 1}, [b"a"], (b"a",), {b"a"}, True, object()],
     ids=range(10),
 )
-def test_what_is_no_content_is_refused(wrong: object) -> None:
+def test_an_argument_that_is_not_a_content_is_refused(wrong: object) -> None:
     """Text above all: whether it is a path or to be encoded, nobody can tell."""
     with pytest.raises(BrokerError.invalidArgumentError, match="content must be"):
         checked_content(wrong)

@@ -54,7 +54,7 @@ def test_without_a_folder_nothing_is_remembered() -> None:
     assert Journal.open(None, SECRET, b"a name") is None
 
 
-def test_what_was_ended_or_begun_anew_is_forgotten(tmp_path: Path) -> None:
+def test_an_ended_or_restarted_journal_has_no_earlier_entries(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     journal.append(b"before")
     journal.restart()
@@ -84,7 +84,7 @@ def test_an_entry_in_another_place_or_under_another_name_counts_for_nothing(tmp_
     assert remembered(tmp_path, SECRET, b"another") == []
 
 
-def test_what_cannot_be_written_is_said_and_not_remembered(
+def test_a_failed_write_is_logged_once_and_not_recorded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A full disk cannot be had everywhere; a file that is open for reading fails in the same way."""
@@ -130,7 +130,7 @@ def test_no_record_is_sent_while_its_journal_cannot_be_ended(
     device.createContainer(file).result(30)
 
 
-def test_a_journal_that_nobody_went_on_with_for_a_week_is_removed(tmp_path: Path) -> None:
+def test_a_journal_that_was_not_used_for_a_week_is_removed(tmp_path: Path) -> None:
     for name, days in ((b"old", 8), (b"young", 6)):
         journal = opened(tmp_path, SECRET, name)
         journal.append(name)

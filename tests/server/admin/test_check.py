@@ -126,7 +126,7 @@ LINE = re.compile(
 
 @pytest.mark.parametrize("options", [[], ["--quick"]], ids=["whole", "quick"])
 @postgresql_when_long
-def test_of_a_whole_broker_it_says_how_much_there_is_and_changes_nothing(
+def test_a_check_of_a_whole_broker_counts_everything_and_changes_nothing(
     kept: Kept, options: list[str]
 ) -> None:
     before = dump(kept.broker.database_url)
@@ -444,17 +444,17 @@ def checked(kept: Kept, *, quick: bool = False) -> tuple[bool, list[str]]:
     return right, lines
 
 
-def test_the_copy_that_is_damaged_was_whole(copied: Kept) -> None:
+def test_the_copy_is_whole_before_it_is_damaged(copied: Kept) -> None:
     assert checked(copied)[0]
 
 
-def test_its_exit_status_says_that_something_is_wrong(copied: Kept) -> None:
+def test_a_check_that_finds_a_fault_exits_with_status_1(copied: Kept) -> None:
     _flip(copied)
     assert admin(copied.broker, "check").expect(1).last.endswith(": 1 wrong.")
     admin(copied.broker, "check", "--quick").expect(0)
 
 
-def test_where_no_broker_is_or_one_of_another_version_it_says_so_and_makes_nothing(
+def test_a_missing_database_or_one_of_another_version_is_refused_and_nothing_is_created(
     copied: Kept, tmp_path: Path
 ) -> None:
     nowhere = tmp_path / "nowhere"

@@ -66,7 +66,7 @@ def planted(broker: BrokerProcess, hours: float, *, doomed: float | None = None)
 
 @pytest.mark.only_on(*ENGINES)  # an S3 dates its objects itself
 @postgresql_when_long
-def test_it_removes_exactly_what_nothing_needs_and_says_how_much(start_broker: StartBroker) -> None:
+def test_a_sweep_deletes_exactly_what_is_due_and_says_how_much(start_broker: StartBroker) -> None:
     broker = start_broker()
     url = broker.database_url
     with Wire(broker) as wire, ExitStack():
@@ -111,7 +111,7 @@ def test_it_removes_exactly_what_nothing_needs_and_says_how_much(start_broker: S
 
 @pytest.mark.cluster("ceph")
 @pytest.mark.only_on("cluster")
-def test_in_an_s3_it_removes_the_same_and_leaves_what_came_lately(
+def test_a_sweep_of_an_s3_deletes_the_same_and_keeps_young_objects(
     start_broker: StartBroker,
 ) -> None:
     broker = start_broker()

@@ -185,7 +185,7 @@ def test_a_chunk_whose_name_is_claimed_is_refused_before_its_object_goes_and_aft
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-def test_a_chunk_past_the_broker_that_is_swept_between_look_and_row_gets_none(
+def test_a_presigned_chunk_that_is_swept_between_check_and_write_gets_no_row(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, dropped: bool
 ) -> None:
     """One whose name had a row already is not looked for: its address is good, and it is doomed once more."""
@@ -211,7 +211,7 @@ def test_a_chunk_past_the_broker_that_is_swept_between_look_and_row_gets_none(
     assert scene.named() == []
 
 
-def test_a_sweep_takes_so_many_chunks_at_a_time_and_a_part_with_its_last(
+def test_a_sweep_removes_a_bounded_number_of_chunks_and_a_part_with_its_last_chunk(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping, "_CHUNKS", 10)
@@ -245,7 +245,7 @@ def test_a_sweep_takes_so_many_chunks_at_a_time_and_a_part_with_its_last(
     assert scene.doomed() == {}
 
 
-def test_objects_that_cannot_be_removed_stop_no_other_and_are_tried_again_later(
+def test_objects_that_cannot_be_deleted_hold_up_no_others_and_are_tried_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping, "_BLOBS", 3)
@@ -276,7 +276,7 @@ def test_objects_that_cannot_be_removed_stop_no_other_and_are_tried_again_later(
 
 
 @pytest.mark.only_on(*ENGINES)  # it looks into the folder
-def test_a_content_that_goes_while_it_is_read_is_gone_and_no_fault(
+def test_a_content_that_is_deleted_while_it_is_read_is_gone_and_not_a_fault(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:
     alice = new_user(at=fresh_broker)

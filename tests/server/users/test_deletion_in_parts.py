@@ -46,9 +46,11 @@ SHORT: Final = 900_000
 def beside(broker: BrokerProcess, work: Callable[[Broker], Awaitable[T]]) -> T:
     """What a further process of this broker does."""
 
+    folder = folder_of(broker).as_uri()
+
     async def run() -> T:
         database = open_database(broker.database_url)
-        objects = open_blobs(folder_of(broker).as_uri())
+        objects = open_blobs(folder)
         try:
             return await work(Broker(Settings(), database, objects, bytes(32), frozenset()))
         finally:
@@ -207,8 +209,8 @@ def test_a_user_is_gone_for_everybody_once_a_deletion_has_begun_and_whatever_end
     assert left(broker, alice) > 0
 
     done = admin(broker, "sweep").expect(0)
-    assert ", and what was left of 1 deleted users" in done.last
-    assert ", and what was left of" not in admin(broker, "sweep").expect(0).last
+    assert ", and the remaining data of 1 deleted users" in done.last
+    assert ", and the remaining data of" not in admin(broker, "sweep").expect(0).last
     assert doomed(broker) == set()
     _assert_forgotten(broker.database_url, alice, {shared.id})
 

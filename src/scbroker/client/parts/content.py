@@ -112,7 +112,7 @@ def checked_content(content: Any) -> Content | None:
         return None
     if isinstance(content, str):
         raise InvalidArgumentError(
-            "content must be bytes, not str: encode text, and pass a file's name as a pathlib.Path."
+            "content must be bytes, not str: encode text, or pass a pathlib.Path."
         )
     kinds = (bytes, bytearray, memoryview, os.PathLike)
     streams = isinstance(content, Iterable) and not isinstance(content, (dict, list, tuple, set))
