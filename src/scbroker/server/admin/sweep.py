@@ -40,8 +40,10 @@ class _Deleted(msgspec.Struct):
             f"Deleted {self.parts} replaced or abandoned contents, {self.objects} objects that were pending "
             f"deletion, {self.unreferenced} unreferenced objects"
         )
-        line += f", and the remaining data of {self.users} deleted users" if self.users else ""
-        line += f", and of {self.containers} deleted containers" if self.containers else ""
+        if self.users:
+            line += f", and the remaining data of {self.users} deleted users"
+        if self.containers:
+            line += f", and the remaining data of {self.containers} deleted containers"
         if self.young:
             line += f"; {self.young} unreferenced objects were kept: they are younger than an hour"
         return line + (f"; {self.failed} could not be deleted." if self.failed else ".")
