@@ -11,6 +11,8 @@ TESTS ?=
 # Engines that brokers of the tests stand on: make test ENGINES="sqlite cluster"; by default what
 # each test names. What cannot run on them is left out, and the last line says how much that is.
 ENGINES ?=
+# What of assurance/ runs every day: its claims are proved nowhere else. assurance/README.md says why.
+EVERYDAY := assurance/fuzz/test_decoders.py assurance/mutations assurance/flips
 # For make test-cluster: engines to do without, as WITHOUT="ceph", and which tests run on the others
 # beside those in assurance/cluster.
 WITHOUT ?=
@@ -30,7 +32,7 @@ SCALE ?=
 LOCK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-windows demo test coverage test-long test-cluster fuzz check format docs lock clean conformance attacks flips audit bench crash scale
+.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-cluster fuzz check format docs lock clean conformance attacks flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,28 +43,35 @@ install-windows: $(INSTALLED) ## Add PySide6 to .venv, for the tests with window
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  --require-hashes --only-binary :all: --requirement requirements-windows.txt
 
+install-fuzz: $(INSTALLED) ## Add atheris to .venv, for make fuzz (35 MB; Linux on x86-64)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --require-hashes --only-binary :all: --requirement requirements-fuzz.txt
+
 demo: $(INSTALLED) ## Run a broker and the whole story on a real file
 	$(BIN)/python -m examples.demo
 
-test: $(INSTALLED) ## Run all tests
-	$(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(COVER) \
-	  --engines "$(ENGINES)" $(TESTS)
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
+
+test: $(INSTALLED) ## Run the everyday tests
+	$(PYTEST) $(COVER) --engines "$(ENGINES)" tests $(EVERYDAY) $(TESTS)
+
+test-assurance: $(INSTALLED) ## Run the rest of assurance/ that is quick: the broker from its OpenAPI, checks that can fail (2 min)
+	$(PYTEST) $(TESTS) assurance $(addprefix --ignore ,$(EVERYDAY))
 
 # The second run ends engines and brokers, and starts its own: one process, one cluster.
 test-long: $(INSTALLED) ## Run the tests that take long: kills, faults, histories, backups under load (5 min)
-	$(BIN)/pytest --long -m long --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(TESTS)
+	$(PYTEST) --long -m long $(TESTS)
 
 coverage: ## Run all tests, and fail under 95 % of branches, or 100 % of crypto and wire (10 min)
-	$(MAKE) test COVER="--cov --cov-report= --cov-fail-under 0"
+	$(MAKE) test EVERYDAY=assurance COVER="--cov --cov-report= --cov-fail-under 0"
 	$(BIN)/coverage report --include '*/scbroker/crypto/*,*/scbroker/wire/*' --fail-under 100
 	$(BIN)/coverage report --fail-under 95
 
 test-cluster: $(INSTALLED) ## Run the tests on PostgreSQL under Patroni, Ceph and HAProxy
-	$(BIN)/pytest --engines cluster --without "$(WITHOUT)" --ignore assurance/cluster \
-	  --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(TESTS) $(SUITE)
+	$(PYTEST) --engines cluster --without "$(WITHOUT)" $(TESTS) $(SUITE)
 	$(BIN)/pytest --engines cluster --without "$(WITHOUT)" $(TESTS) assurance/cluster
 
-fuzz: $(INSTALLED) ## Search for inputs that break a decoder or the broker, for SECONDS
+fuzz: install-fuzz ## Search for inputs that break a decoder or the broker, for SECONDS
 	$(BIN)/python -m assurance.fuzz.run --seconds $(SECONDS) $(TARGETS)
 
 check: $(INSTALLED) ## Lint, check formatting, types and import contracts
@@ -82,14 +91,14 @@ docs: $(INSTALLED) ## Build the reference docs into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 conformance: $(INSTALLED) ## Break each operation in turn, expect its row's tests to fail, write docs/mutants.md (6 min)
-	$(BIN)/python -m tests.conformance.mutate --jobs 2
+	$(BIN)/python -m assurance.mutations.conformance.run --jobs 2
 
 attacks: $(INSTALLED) ## Take out each defence, expect its test to fail, write docs/attacks.md (10 min)
-	$(BIN)/python -m tests.hostile_broker.mutate --jobs 2
+	$(BIN)/python -m assurance.mutations.attacks.run --jobs 2
 
 flips: $(INSTALLED) ## Flip every byte that a broker keeps, read everything after each (1 h)
-	$(BIN)/python -m tests.hostile_broker.flips --part 1/2 & \
-	  $(BIN)/python -m tests.hostile_broker.flips --part 2/2 && wait $$!
+	$(BIN)/python -m assurance.flips.population --part 1/2 & \
+	  $(BIN)/python -m assurance.flips.population --part 2/2 && wait $$!
 
 crash: $(INSTALLED) ## Kill brokers and databases under load, compare with all that was acknowledged (20 min)
 	$(BIN)/python -m assurance.faults.crash --kills 200
@@ -109,12 +118,13 @@ audit: $(INSTALLED) ## Ask for known flaws in the pinned dependencies (needs the
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
-lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml in requirements.txt, requirements-windows.txt
+lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml in the requirements files
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements.txt $(LOCK)
 	$(COMPILE) --group windows --output-file requirements-windows.txt $(LOCK)
+	$(COMPILE) --group fuzz --output-file requirements-fuzz.txt $(LOCK)
 
 clean: ## Remove .venv and all that tools leave behind
-	rm -rf $(VENV) dist site .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache \
+	rm -rf $(VENV) dist site .coverage .coverage.* .fuzz .hypothesis .import_linter_cache .mypy_cache \
 	  .pytest_cache .ruff_cache
 	find $(CODE) -type d -name __pycache__ -prune -exec rm -rf {} +
 

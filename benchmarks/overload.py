@@ -50,7 +50,7 @@ class Outcome:
     memory: float | None
     """MiB at most above what an idle broker holds."""
     recovery: float
-    """Seconds from the end of the load until answers come as before it."""
+    """Seconds from the end of the load until answers come as fast as before it."""
     processor: tuple[float, float]
     """Answers for a second of the broker's processor time, without and under the load."""
 
@@ -104,13 +104,13 @@ def results(outcome: Outcome) -> list[Result]:
         failed = outcome.peak.failed + load.failed
         raise RuntimeError(f"{len(failed)} requests failed, one with: {failed[0]}")
     found = [
-        rate(f"answered of {_CLIENTS} clients at once, one create to {_GETS_EACH} gets", peak, "/s"),
-        rate(f"answered at {offered / peak:.1f} times that", served(load), "/s", peak,
+        rate(f"answered, {_CLIENTS} clients at once, one create to {_GETS_EACH} gets", peak, "/s"),
+        rate(f"answered at {offered / peak:.1f} times that rate", served(load), "/s", peak,
              f"of {_CLIENTS} clients", ratio_at_least=0.8),
-        rate("the same for each second of processors that the broker had", outcome.processor[1], "",
+        rate("answered for each second of the broker's processor time", outcome.processor[1], "",
              outcome.processor[0], f"of {_CLIENTS} clients"),
-        rate("refused meanwhile", len(load.refused) / load.seconds, "/s"),
-        rate("not sent meanwhile: all connections waited", load.unsent / load.seconds, "/s"),
+        rate("refused at that rate", len(load.refused) / load.seconds, "/s"),
+        rate("not sent, because all connections were waiting", load.unsent / load.seconds, "/s"),
     ]  # fmt: skip
     for name, some in (("get", gets), ("create", creates), ("refusal", load.refused)):
         if some:
@@ -119,7 +119,7 @@ def results(outcome: Outcome) -> list[Result]:
     return [
         *found,
         amount("peak of memory above the start", outcome.memory, "MiB"),
-        amount("from the end of the load until answers come as before", outcome.recovery, "s"),
+        amount("time to recover after the load", outcome.recovery, "s"),
     ]
 
 

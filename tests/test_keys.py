@@ -369,7 +369,7 @@ def test_a_key_file_is_made_of_a_key_files_bytes_alone_and_shows_none_of_them() 
         with pytest.raises(IntegrityError):
             KeyFile(data)
     for wrong in ("text", 7, None):
-        with pytest.raises(InvalidArgumentError, match="keyFileData must be the bytes"):
+        with pytest.raises(InvalidArgumentError, match="keyFileData must be bytes"):
             KeyFile(wrong)  # type: ignore[arg-type]
     assert KeyRing.open(key_file(), USER_ID, password=PASSWORD) == ALICE.ring()
     with pytest.raises(KeySubstitutionError):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import pydoc
 import re
-from typing import get_overloads
 
 import pytest
 
 from scbroker import ServerProvider
 from tests.conformance.interface import INTERFACE
+from tests.kit.declared import callback_forms, promise_forms
 
 NAMES = sorted({each.name for each in [*INTERFACE.operations, *INTERFACE.added]})
 CALLBACK = ["completionHandler = None", "errorHandler = None", "queue = None"]
@@ -22,14 +22,10 @@ def shown(signature: inspect.Signature) -> list[str]:
     for name, parameter in list(signature.parameters.items())[1:]:
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in found:
             found.append("*")
+        star = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-        found.append(name + default)
+        found.append(star + name + default)
     return found
-
-
-def promise_forms(name: str) -> list[inspect.Signature]:
-    forms = map(inspect.signature, get_overloads(getattr(ServerProvider, name)))
-    return [form for form in forms if "completionHandler" not in form.parameters]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -55,21 +51,24 @@ def test_help_shows_the_parameters_of_both_call_styles_and_the_docstring(name: s
 @pytest.mark.parametrize("name", NAMES)
 def test_the_callback_style_takes_the_same_parameters_and_three_more(name: str) -> None:
     """Each form has its twin, whose handler takes the result, or nothing where there is none."""
-    promises = promise_forms(name)
-    forms = map(inspect.signature, get_overloads(getattr(ServerProvider, name)))
-    callbacks = [form for form in forms if "completionHandler" in form.parameters]
+    promises, callbacks = promise_forms(name), callback_forms(name)
     assert len(promises) == len(callbacks)
     for promise, callback in zip(promises, callbacks, strict=True):
-        more = ["completionHandler", "errorHandler", "queue = None"]
-        plain = shown(promise)
-        assert shown(callback) == plain + ([] if "*" in plain else ["*"]) + more
+        assert shown(callback) == [*shown(promise), "**handlers"]
         assert callback.return_annotation == "Self"
         result = str(promise.return_annotation).removeprefix("Promise[")[:-1]
-        taken = "" if result == "None" else result
-        handler = callback.parameters["completionHandler"].annotation
-        assert handler == f"Callable[[{taken}], object]"
-        assert callback.parameters["errorHandler"].annotation == "OnError"
-        assert callback.parameters["queue"].annotation == "Executor | None"
+        handlers = "VoidHandlers" if result == "None" else f"Handlers[{result}]"
+        assert callback.parameters["handlers"].annotation == f"Unpack[{handlers}]"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_signature_gives_each_handler_the_type_of_what_it_takes(name: str) -> None:
+    parameters = inspect.signature(getattr(ServerProvider, name)).parameters
+    result = str(promise_forms(name)[0].return_annotation).removeprefix("Promise[")[:-1]
+    taken = "" if result == "None" else result
+    assert parameters["completionHandler"].annotation == f"Callable[[{taken}], object]"
+    assert parameters["errorHandler"].annotation == "OnError"
+    assert parameters["queue"].annotation == "Executor | None"
 
 
 @pytest.mark.parametrize("name", NAMES)

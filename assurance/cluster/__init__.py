@@ -1,6 +1,6 @@
-"""Tests of several brokers, and the engines under them: left out unless asked for.
+"""Several brokers on Patroni, HAProxy and Ceph: left out unless asked for.
 
     pytest --engines cluster assurance/cluster
 
-They need Debian packages; which ones, the run says where they are missing.
+They need Debian packages; a run without them names the missing ones.
 """

@@ -1,19 +1,16 @@
 """A real S3 for the tests: the Ceph object gateway, as ordinary processes on loopback.
 
-One monitor, one OSD and one gateway, with everything they keep in one temporary folder. They come
-from Debian: `apt-get install --no-install-recommends radosgw ceph-mon ceph-osd`.
+One monitor, one OSD and one gateway keep everything in one temporary folder. They come from Debian:
+`apt-get install --no-install-recommends radosgw ceph-mon ceph-osd`.
 """
 
-import os
+from __future__ import annotations
+
 import secrets
-import shutil
-import socket
 import subprocess
-import tempfile
-import time
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Self
@@ -23,24 +20,20 @@ from urllib.request import Request, urlopen
 import obstore
 from obstore.store import S3Store
 
+from assurance.cluster.ground import Ground, is_installed, wait_until
+from tests.kit.engines import free_port
+
 PACKAGES: Final = "radosgw ceph-mon ceph-osd"
 _PROGRAMS: Final = (
-    "ceph",
-    "ceph-authtool",
-    "ceph-mon",
-    "ceph-osd",
-    "monmaptool",
-    "radosgw",
-    "radosgw-admin",
-)
+    "ceph", "ceph-authtool", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin",
+)  # fmt: skip
 _REGION: Final = "us-east-1"
 _START_SECONDS: Final = 60.0
-_POLL_SECONDS: Final = 0.02
 _ATTEMPTS: Final = 3
-_MEMORY: Final = 4 * 2**30
-_DISK: Final = 4 * 2**30
+_BYTES: Final = 4 * 2**30
 
-# Every path lies in the folder; nothing listens but on loopback.
+# Every path lies in the folder; nothing listens but on loopback. With `chdir` at its default the daemons
+# would leave the folder, and the ground would not find them.
 _CONFIGURATION: Final = """
 [global]
 fsid = {fsid}
@@ -48,10 +41,11 @@ mon host = [v2:127.0.0.1:{mon},v1:127.0.0.1:{mon_v1}]
 public addr = 127.0.0.1
 cluster addr = 127.0.0.1
 keyring = {folder}/keyring
-run dir = {folder}/run
+run dir = {folder}
+chdir =
 admin socket =
-log file = {folder}/log/$name.log
-mon cluster log file = {folder}/log/cluster.log
+log file = {folder}/$name-internal.log
+mon cluster log file = {folder}/cluster.log
 crash dir = {folder}/crash
 osd pool default size = 1
 osd pool default min size = 1
@@ -84,15 +78,6 @@ rgw thread pool size = 32
 rgw enable usage log = false
 """
 
-# A clean stop says a word first; end of file means that the test runner died without one,
-# in whatever way.
-_WATCHDOG: Final = """
-read -r word && exit
-cat "$1"/run/*.pid | xargs -r kill -KILL
-sleep 0.2
-rm -rf -- "$1"
-"""
-
 
 class ObjectGateway:
     """An S3 that lives as long as its `with` block, and no longer than the process.
@@ -100,8 +85,7 @@ class ObjectGateway:
         with ObjectGateway() as gateway:
             url, environment = gateway.url, gateway.environment
 
-    What is stored is kept in memory, or with `durable=True` in a file: only then does it survive
-    `crash_osd`.
+    Objects are kept in memory, or with `durable=True` in a file: only then they survive `crash_osd`.
     """
 
     def __init__(self, *, durable: bool = False) -> None:
@@ -110,41 +94,35 @@ class ObjectGateway:
         self._secret = secrets.token_urlsafe(30)
         self._buckets = 0
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        missing = [name for name in _PROGRAMS if shutil.which(name) is None]
+        missing = [name for name in _PROGRAMS if not is_installed(name)]
         if missing:
             raise RuntimeError(
                 f"These programs of Ceph are missing: {', '.join(missing)}. "
                 f"On Debian: apt-get install --no-install-recommends {PACKAGES}"
             )
         for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self._start_all()
-            except (RuntimeError, TimeoutError):
-                # Somebody may take a port between the look and the start.
-                self.__exit__()
-                if attempt == _ATTEMPTS:
-                    raise
-            except BaseException:
-                self.__exit__()
-                raise
-            else:
+            with ExitStack() as stack:
+                try:
+                    self.ground = stack.enter_context(Ground())
+                    self._start_all()
+                except (RuntimeError, TimeoutError):
+                    # Another process may have taken a port after `free_port` had found it free.
+                    if attempt == _ATTEMPTS:
+                        raise
+                    continue
+                self._stack = stack.pop_all()
                 break
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in reversed(list(self._running)):
-            self._kill(name)
-        if self._watchdog is not None:
-            self._watchdog.communicate(b"stopped\n")
-            self._watchdog = None
-        shutil.rmtree(self._folder)
+        self._stack.close()
 
     @property
     def endpoint(self) -> str:
-        """The gateway's address, as `http://127.0.0.1:PORT`: also the origin of presigned URLs."""
+        """The gateway's address as `http://127.0.0.1:PORT`, which is also the origin of presigned URLs."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
@@ -164,7 +142,7 @@ class ObjectGateway:
         }
 
     def store(self, bucket: str) -> S3Store:
-        """A bucket, as somebody with the keys sees it."""
+        """Return a bucket, opened with the keys."""
         return S3Store(
             bucket,
             endpoint=self.endpoint,
@@ -183,12 +161,12 @@ class ObjectGateway:
             return name
 
     def crash_osd(self) -> None:
-        """Kill what keeps the objects, so that nothing more is written."""
+        """Send SIGKILL to the process that keeps the objects."""
         self._kill("osd")
 
     def start_osd(self) -> None:
-        """Start it again after `crash_osd`, and wait until objects can be stored through the gateway."""
-        self._spawn("osd", "ceph-osd", "-i", "0")
+        """Start it again, and return when objects can be stored through the gateway."""
+        self._start("osd", "ceph-osd", "-i", "0")
         self._await(self._stores)
 
     def stop_gateway(self) -> None:
@@ -196,23 +174,27 @@ class ObjectGateway:
         self._kill("gateway")
 
     def start_gateway(self) -> None:
-        """Start it again after `stop_gateway`, on the same port."""
-        self._spawn("gateway", "radosgw", "-n", "client.rgw.a")
+        """Start it again on the same port."""
+        self._start("gateway", "radosgw", "-n", "client.rgw.a")
         self._await(self._answers)
 
     def _start_all(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="scbroker-ceph-"))
-        for name in ("run", "log", "crash", "mon", "osd", "rgw"):
-            (self._folder / name).mkdir()
-        self._configure()
-        self._watchdog = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHDOG, "watchdog", self._folder],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self._start_monitor()
+        for name in ("crash", "mon", "osd", "rgw"):
+            self.ground.new_folder(name)
+        self._port, mon, mon_v1 = free_port(), free_port(), free_port()
+        fsid = str(uuid.uuid4())
+        values = {
+            "folder": self.ground.folder,
+            "fsid": fsid,
+            "mon": mon,
+            "mon_v1": mon_v1,
+            "gateway": self._port,
+            "store": "bluestore" if self._durable else "memstore",
+            "memory": _BYTES,
+            "disk": _BYTES,
+        }
+        self._configuration = self.ground.write("ceph.conf", _CONFIGURATION.format_map(values))
+        self._start_monitor(fsid, f"[v2:127.0.0.1:{mon},v1:127.0.0.1:{mon_v1}]")
         self._start_first_osd()
         self.start_gateway()
         self._run(
@@ -221,36 +203,18 @@ class ObjectGateway:
         )  # fmt: skip
         self._probe = self.new_bucket()
 
-    def _configure(self) -> None:
-        self._port, self._mon, mon_v1 = _free_ports(3)
-        self._fsid = str(uuid.uuid4())
-        values = {
-            "folder": self._folder,
-            "fsid": self._fsid,
-            "mon": self._mon,
-            "mon_v1": mon_v1,
-            "gateway": self._port,
-            "store": "bluestore" if self._durable else "memstore",
-            "memory": _MEMORY,
-            "disk": _DISK,
-        }
-        (self._folder / "ceph.conf").write_text(_CONFIGURATION.format_map(values))
-        self._addresses = f"[v2:127.0.0.1:{self._mon},v1:127.0.0.1:{mon_v1}]"
-
-    def _start_monitor(self) -> None:
-        keyring, monmap = str(self._folder / "keyring"), str(self._folder / "monmap")
-        self._run(
+    def _start_monitor(self, fsid: str, addresses: str) -> None:
+        keyring, monmap = self.ground.folder / "keyring", self.ground.folder / "monmap"
+        self.ground.run(
             "ceph-authtool", "-C", keyring, "--gen-key", "-n", "mon.", "--cap", "mon", "allow *"
         )
-        self._run(
+        self.ground.run(
             "ceph-authtool", keyring, "--gen-key", "-n", "client.admin",
             "--cap", "mon", "allow *", "--cap", "osd", "allow *",
         )  # fmt: skip
-        self._run(
-            "monmaptool", "--create", "--fsid", self._fsid, "--addv", "a", self._addresses, monmap
-        )
+        self.ground.run("monmaptool", "--create", "--fsid", fsid, "--addv", "a", addresses, monmap)
         self._run("ceph-mon", "-i", "a", "--mkfs", "--monmap", monmap, "--keyring", keyring)
-        self._spawn("mon", "ceph-mon", "-i", "a")
+        self._start("mon", "ceph-mon", "-i", "a")
 
     def _start_first_osd(self) -> None:
         osd_id = str(uuid.uuid4())
@@ -261,42 +225,28 @@ class ObjectGateway:
         ) + self._run(
             "ceph", "auth", "get-or-create", "client.rgw.a", "mon", "allow rw", "osd", "allow rwx",
         )  # fmt: skip
-        with (self._folder / "keyring").open("a") as keyring:
+        with (self.ground.folder / "keyring").open("a") as keyring:
             keyring.write(keys)
         self._run("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", osd_id)
-        self._spawn("osd", "ceph-osd", "-i", "0")
+        self._start("osd", "ceph-osd", "-i", "0")
 
-    def _spawn(self, name: str, program: str, *arguments: str) -> None:
-        with (self._folder / "log" / f"{name}.out").open("ab") as log:
-            # A session of its own: an interrupt at the terminal is for the test runner alone,
-            # which then stops everything itself.
-            process = subprocess.Popen(
-                [program, *arguments, "-f", "-c", str(self._folder / "ceph.conf")],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self._folder,
-                env=_environment(),
-                start_new_session=True,
-            )
-        self._running[name] = process
-        (self._folder / "run" / f"{name}.pid").write_text(f"{process.pid}\n")
+    def _start(self, name: str, program: str, *arguments: str) -> None:
+        options = ["-f", "-c", str(self._configuration)]
+        self._running[name] = self.ground.start(name, [program, *arguments, *options])
+
+    def _run(self, program: str, *arguments: str | Path) -> str:
+        return self.ground.run(program, "-c", self._configuration, *arguments)
 
     def _kill(self, name: str) -> None:
         process = self._running.pop(name)
         process.kill()
         process.wait()
-        (self._folder / "run" / f"{name}.pid").unlink()
 
     def _await(self, is_ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while not is_ready():
-            for name, process in self._running.items():
-                if process.poll() is not None:
-                    raise RuntimeError(f"Ceph's {name} ended:\n{self._log(name)}")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"Ceph is not ready:\n{self._log('gateway')}")
-            time.sleep(_POLL_SECONDS)
+        def logs() -> str:
+            return "\n".join(f"Ceph's {name}:\n{self.ground.log(name)}" for name in self._running)
+
+        wait_until(is_ready, _START_SECONDS, logs, self._running.values())
 
     def _answers(self) -> bool:
         try:
@@ -306,50 +256,9 @@ class ObjectGateway:
             return False
 
     def _stores(self) -> bool:
-        """Whether an object can be written; the gateway waits for the OSD while it comes up."""
+        """Whether an object can be written; the gateway waits for the OSD while it starts."""
         try:
             obstore.put(self.store(self._probe), "probe", b"probe")
         except Exception:
             return False
         return True
-
-    def _run(self, program: str, *arguments: str) -> str:
-        finished = subprocess.run(
-            self._command(program, *arguments),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self._folder,
-            env=_environment(),
-            timeout=_START_SECONDS,
-        )
-        if finished.returncode:
-            raise RuntimeError(f"{program} failed:\n{finished.stdout}{finished.stderr}")
-        return finished.stdout
-
-    def _command(self, program: str, *arguments: str) -> list[str]:
-        if program in ("ceph-authtool", "monmaptool"):
-            return [program, *arguments]
-        return [program, "-c", str(self._folder / "ceph.conf"), *arguments]
-
-    def _log(self, name: str) -> str:
-        with suppress(FileNotFoundError):
-            return (self._folder / "log" / f"{name}.out").read_text(errors="replace")[-8000:]
-        return ""
-
-
-def _environment() -> Mapping[str, str]:
-    """Nothing of the caller's: CEPH_CONF, CEPH_ARGS and their like would reach the programs."""
-    return {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PATH": os.environ["PATH"]}
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()

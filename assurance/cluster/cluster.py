@@ -19,11 +19,11 @@ from tests.kit.brokers import BrokerProcess, new_user
 from tests.kit.engines import free_port
 
 PROXIED: Final = "127.0.0.1"
-"""Whose X-Forwarded-For the brokers believe."""
+"""The proxy whose X-Forwarded-For the brokers trust."""
 
 
 class Cluster:
-    """Brokers that serve the same data, for as long as the `with` block.
+    """Brokers on the same data, for as long as the `with` block.
 
         with Cluster(durable=True) as cluster:
             ring = cluster.new_user()
@@ -37,9 +37,8 @@ class Cluster:
             cluster.crash_osd()                       # objects cannot be stored or read ...
             cluster.start_osd()                       # ... until then
 
-    Everything that takes an address takes the cluster as well: `Wire(cluster)` goes by the proxy,
-    `Wire(cluster.brokers[2])` to one broker. `settings` are those of all brokers. Everything is
-    volatile unless `durable=True`; see `Deployment`, also for `without`.
+    It is an address: `Wire(cluster)` goes to the proxy, `Wire(cluster.brokers[2])` to one broker. `settings`
+    are those of all brokers. For `durable` and `without` see `Deployment`.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """Where clients go: the proxy."""
+        """The URL of the proxy."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -96,7 +95,7 @@ class Cluster:
         return found
 
     def new_user(self) -> KeyRing:
-        """A registered user, as `BrokerProcess.new_user` gives one."""
+        """Register a user, as `BrokerProcess.new_user` does."""
         return new_user(self)
 
     def kill_primary(self, *, node: bool = False) -> str:
@@ -108,15 +107,15 @@ class Cluster:
         self.patroni.start_member(name)
 
     def kill_broker(self, number: int) -> None:
-        """SIGKILL: nothing more is written, and no answer sent."""
+        """Send SIGKILL: nothing more is written, and no answer sent."""
         self.brokers[number].kill()
 
     def restart_broker(self, number: int, **settings: object) -> None:
-        """SIGTERM, the end of what was begun, and a start on the same port; also after `kill_broker`."""
+        """Send SIGTERM, wait, and start it on the same port; also after `kill_broker`."""
         self.brokers[number].restart(**settings)
 
     def crash_osd(self) -> None:
-        """SIGKILL for what keeps the objects."""
+        """Send SIGKILL to the process that keeps the objects."""
         self._gateway.crash_osd()
 
     def start_osd(self) -> None:

@@ -1,4 +1,4 @@
-"""One cluster for the tests of a run: each leaves it whole, and disturbs nobody's users."""
+"""One cluster for all tests of a run: each leaves it running, and uses users of its own."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ import pytest
 
 from assurance.cluster.ceph import ObjectGateway
 from assurance.cluster.cluster import Cluster
-from scbroker import KeyRing, MemoryTrustStore, ServerProvider
+from assurance.people import new_device as device_at
+from scbroker import KeyRing, ServerProvider
 from tests.kit.brokers import Address, Wire
 from tests.kit.engine_choice import CHOICE
 from tests.kit.writers import User
 
-SECONDS = 120.0
-"""How long an operation may take that meets a fail-over."""
-
 
 @pytest.fixture(scope="session")
 def gateway() -> Iterator[ObjectGateway]:
-    """An S3 of this test process."""
+    """Return an S3 of this test process."""
     with ObjectGateway() as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Three brokers behind HAProxy, on what the run did not leave out."""
+    """Return three brokers behind HAProxy, on the engines that the run has."""
     with Cluster(durable=True, without=request.config.stash[CHOICE].without) as found:
         yield found
 
@@ -37,7 +35,7 @@ Everywhere = Callable[..., list[User]]
 
 @pytest.fixture
 def everywhere(cluster: Cluster) -> Iterator[Everywhere]:
-    """`everywhere()`: one user, new or given, as each of the brokers has them in a session of its own."""
+    """`everywhere()`: one user, new or given, with a session at each of the brokers."""
     with ExitStack() as stack:
 
         def make(ring: KeyRing | None = None) -> list[User]:
@@ -57,14 +55,7 @@ def new_device(cluster: Cluster) -> Iterator[NewDevice]:
     with ExitStack() as stack:
 
         def make(ring: KeyRing, at: Address | None = None) -> ServerProvider:
-            place = at or cluster
-            url = f"http://127.0.0.1:{place.port}"
-            store = MemoryTrustStore()
-            provider = ServerProvider(
-                cluster.api_key, url, "tests", trustStore=store, timeout=SECONDS
-            )
-            stack.enter_context(provider)
-            provider.logIn(userId=ring.userId, keyRing=ring).result(SECONDS)
-            return provider
+            url = f"http://127.0.0.1:{(at or cluster).port}"
+            return device_at(stack, cluster, ring, url=url)
 
         yield make

@@ -1,6 +1,6 @@
-"""What brokers stand on when they span machines: PostgreSQL under Patroni behind HAProxy, and an S3.
+"""The engines of brokers on several machines: PostgreSQL under Patroni behind HAProxy, and an S3.
 
-Started once for a test run; `Addresses` is all that a test process needs to know of it.
+Started once for a test run; test processes get `Addresses`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _PROGRAMS: Final = {
     "ceph": (("ceph-mon", "ceph-osd", "radosgw"), ceph.PACKAGES),
 }
 PARTS: Final = tuple(_PROGRAMS)
-"""What can be left out where it cannot be had."""
+"""What `--without` can leave out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the engines are. It has the passwords to them."""
+    """Where the engines are, with the passwords to them."""
 
     database: str
-    """The URL of a database to begin with, as SQLAlchemy takes it."""
+    """The URL of a first database, as SQLAlchemy takes it."""
     bucket: str
-    """The URL of a bucket; empty without an object store: contents then lie in a folder."""
+    """The URL of a bucket; empty without an object store, when a folder has the contents."""
     environment: dict[str, str]
     """What a broker needs in its environment to use the bucket."""
 
@@ -45,13 +45,13 @@ class Addresses:
         return "Addresses(…)"
 
     def create_database(self) -> str:
-        """The URL of an empty database."""
+        """Create an empty database; return its URL."""
         name = f"test_{uuid.uuid4().hex}"
         asyncio.run(_execute(self.database, f'CREATE DATABASE "{name}"'))
         return f"{self.database.rpartition('/')[0]}/{name}"
 
     def create_store(self) -> str:
-        """The URL of an object store with nothing in it, or an empty text."""
+        """Return the URL of an empty object store, or an empty text."""
         return f"{self.bucket}/{uuid.uuid4()}" if self.bucket else ""
 
 
@@ -61,9 +61,9 @@ class Deployment:
         with Deployment() as deployment:
             url = deployment.addresses.create_database()
 
-    `without` names some of PARTS: a plain PostgreSQL takes Patroni's place, a folder Ceph's, and
-    brokers reach the first member without a proxy. Only with `durable=True` does everything that was
-    acknowledged survive that all of it is killed.
+    `without` names some of PARTS: a plain PostgreSQL replaces Patroni, a folder replaces Ceph, and without
+    HAProxy brokers connect to the first member. Acknowledged writes survive a kill of everything only with
+    `durable=True`.
     """
 
     def __init__(self, *, durable: bool = False, without: Collection[str] = ()) -> None:
@@ -99,7 +99,7 @@ class Deployment:
 
 
 def missing(without: Collection[str] = ()) -> str:
-    """What has to be installed before a deployment starts, as a sentence; empty if nothing."""
+    """Return which packages are missing, as a sentence; an empty text if none."""
     lacking = [
         (part, packages)
         for part, (programs, packages) in _PROGRAMS.items()

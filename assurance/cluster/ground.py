@@ -1,8 +1,7 @@
-"""A temporary folder with processes in it, that all end with it.
+"""A temporary folder with processes that end with it.
 
-Every process of a deployment has its working directory in the folder, also those that its processes
-start. That is how they are found again: by the `with` block when it ends, and by a watchdog when the
-test runner died without ending it.
+Every process of a deployment, and what it starts, has its working directory in the folder. By that they are
+found: by the `with` block when it ends, and by a watchdog when the test runner was killed.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ import psutil
 
 from tests.kit.engines import give, unprivileged
 
-# Daemons lie where an ordinary user's shell does not look.
+# Debian installs daemons in folders that are not in a user's PATH.
 _PATH: Final = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 _POLL_SECONDS: Final = 0.1
 _RUN_SECONDS: Final = 60.0
 _END_SECONDS: Final = 30.0
 _LOG_TAIL: Final = 8000
 
-# A clean end says a word first; end of file means that the test runner died without one, in whatever
-# way. Several rounds: a process that is not dead yet may start one more.
+# A clean end writes a word first; end of file means that the test runner was killed. Several rounds: a
+# process that is not dead yet may start another.
 _WATCHDOG: Final = """
 read -r word && exit
 for round in 1 2 3 4 5; do
@@ -45,7 +44,7 @@ rm -rf -- "$1"
 
 
 class Ground:
-    """The folder, and whatever runs in it; as root, processes run as `nobody`."""
+    """The folder, and the processes in it; started as root, they run as `nobody`."""
 
     def __init__(self) -> None:
         self.identity = unprivileged()
@@ -80,7 +79,7 @@ class Ground:
         return folder
 
     def write(self, name: str, text: str) -> Path:
-        """A file that the processes can read, and nobody else of the machine."""
+        """Write a file that only the processes can read."""
         path = self.folder / name
         path.touch(mode=0o600)
         path.write_text(text)
@@ -90,7 +89,7 @@ class Ground:
     def start(
         self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] = {}
     ) -> subprocess.Popen[bytes]:
-        """A process of this name; what it says is in `log(name)`."""
+        """Start a process; its output is in `log(name)`."""
         with (self.folder / f"{name}.log").open("ab") as log:
             # A session of its own: an interrupt at the terminal is for the test runner alone.
             process = subprocess.Popen(
@@ -107,7 +106,7 @@ class Ground:
         return process
 
     def run(self, *command: str | Path, environment: Mapping[str, str] = {}) -> str:
-        """Runs a command to its end; gives what it printed."""
+        """Run a command to its end; return what it printed."""
         finished = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
@@ -140,7 +139,7 @@ class Ground:
 
 
 def end(processes: Sequence[psutil.Process]) -> None:
-    """SIGKILL for all of them, and wait until they are gone."""
+    """Send SIGKILL to all of them, and wait until they have ended."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
@@ -153,9 +152,9 @@ def wait_until(
     complaint: Callable[[], str],
     needs: Iterable[subprocess.Popen[bytes]] = (),
 ) -> None:
-    """Waits for a condition; `TimeoutError` with the complaint when it takes longer.
+    """Wait for a condition; `TimeoutError` with the complaint when it takes longer.
 
-    `RuntimeError` as soon as one of the processes that it needs has ended.
+    `RuntimeError` as soon as one of the needed processes has ended.
     """
     deadline, needed = time.monotonic() + seconds, list(needs)
     while not condition():
@@ -167,7 +166,7 @@ def wait_until(
 
 
 def plain_environment() -> dict[str, str]:
-    """Nothing of the caller's: ETCD_NAME, PATRONI_SCOPE, PGPORT and their like would reach the programs."""
+    """Return an environment without the caller's variables: the programs would read PGPORT and the like."""
     return {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PATH": _PATH}
 
 

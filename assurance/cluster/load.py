@@ -1,4 +1,4 @@
-"""Clients at work while something happens to the brokers or their engines."""
+"""Clients at work while brokers or their engines restart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from assurance.cluster.conftest import SECONDS
+from assurance.people import PATIENCE
 from scbroker import BrokerError, Promise, ServerProvider
 from scbroker.errors import BrokerUnavailableError
 
@@ -22,12 +22,12 @@ _LARGE: Final = 200_000
 
 @dataclass
 class Load:
-    """What clients did, what they were told, and what they were refused."""
+    """What the clients stored and read, and their errors."""
 
     patient: bool
-    """Whether a client tries again what the broker could not do just now."""
+    """Whether a client retries after `BrokerUnavailableError`."""
     stored: dict[int, tuple[uuid.UUID, list[bytes]]] = field(default_factory=dict)
-    """By writer, its container and what it was told to be stored, in order."""
+    """Of each writer, its container and the acknowledged contents in order."""
     read: int = 0
     failures: list[BaseException] = field(default_factory=list)
     retried: int = 0
@@ -39,8 +39,8 @@ class Load:
         return sum(len(contents) for _, contents in list(self.stored.values()))
 
     def wait_for_more(self, operations: int) -> None:
-        """Until so many more contents were stored, and as many read; or something failed."""
-        stored, read, deadline = self.written, self.read, time.monotonic() + SECONDS
+        """Wait until so many more contents were stored, and as many read, or something failed."""
+        stored, read, deadline = self.written, self.read, time.monotonic() + PATIENCE
         while not self.failures and (
             self.written < stored + operations or self.read < read + operations
         ):
@@ -48,9 +48,9 @@ class Load:
             time.sleep(_PAUSE)
 
     def write(self, provider: ServerProvider, number: int) -> None:
-        """Changes one container again and again."""
+        """Update one container again and again."""
         first = _content(number, 0)
-        identity = provider.createContainer(first).result(SECONDS).id
+        identity = provider.createContainer(first).result(PATIENCE).id
         self.stored[number] = identity, [first]
         while not self.over.is_set():
             content = _content(number, len(self.stored[number][1]))
@@ -58,7 +58,7 @@ class Load:
             self.stored[number][1].append(content)
 
     def read_all(self, provider: ServerProvider, number: int) -> None:
-        """Reads what the same user's writer stores: never less than was acknowledged before."""
+        """Read what the same user's writer stores: never less than was acknowledged before."""
         while not self.over.is_set():
             if number not in self.stored:
                 time.sleep(_PAUSE)
@@ -74,7 +74,7 @@ class Load:
     def _until_done(self, operation: Callable[[], Promise[T]]) -> T:
         while True:
             try:
-                return operation().result(SECONDS)
+                return operation().result(PATIENCE)
             except BrokerUnavailableError as error:
                 self._again(error)
 
@@ -96,7 +96,7 @@ class Load:
 def under_load(
     pairs: Sequence[tuple[ServerProvider, ServerProvider]], *, patient: bool
 ) -> Iterator[Load]:
-    """A writer and a reader for each pair of sessions of one user, until the block ends."""
+    """Run a writer and a reader for each pair of sessions of one user, until the block ends."""
     load = Load(patient)
     threads = []
     for number, (writer, reader) in enumerate(pairs):
@@ -109,14 +109,14 @@ def under_load(
     finally:
         load.over.set()
         for thread in threads:
-            thread.join(SECONDS)
+            thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
     if load.failures:
         raise load.failures[0]
 
 
 def _content(number: int, count: int) -> bytes:
-    """Every fourth is a large one, which lies in the object store."""
+    """Return a content; every fourth is large, and goes to the object store."""
     size = _LARGE if count % 4 == 3 else 100
     return f"{number} {count} ".encode().ljust(size, b".")
 

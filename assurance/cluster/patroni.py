@@ -1,7 +1,7 @@
 """PostgreSQL that survives the loss of a node: two members under Patroni, and etcd, which elects.
 
-What a client was told to be committed is on both members while both run. The binaries of PostgreSQL
-are those of tests/kit/engines.py; etcd and Patroni are Debian's.
+An acknowledged commit is on both members while both run. PostgreSQL's binaries are those of
+tests/kit/engines.py; etcd and Patroni are Debian's.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Patroni:
             patroni.kill_primary()
             patroni.start_member()
 
-    Only with `durable=True` does PostgreSQL keep what it acknowledged when both members are killed.
+    If both members are killed, PostgreSQL keeps what it acknowledged only with `durable=True`.
     """
 
     def __init__(self, *, durable: bool = False) -> None:
@@ -88,10 +88,10 @@ class Patroni:
         raise LookupError("No member is the primary.")
 
     def kill_primary(self, *, node: bool = False) -> str:
-        """SIGKILL for the primary's PostgreSQL; gives the name of the member.
+        """Send SIGKILL to the primary's PostgreSQL; return the name of the member.
 
-        Its Patroni notices and leaves the lead within a second or two. With `node=True` Patroni dies
-        as well, as the whole machine would: the lead then runs out after twenty seconds.
+        Its Patroni gives up the lead within two seconds. With `node=True` Patroni is killed as well, as if
+        the machine had failed: the lead then expires after twenty seconds.
         """
         name = self.primary
         processes = self._ground.processes(self.members[name].folder / "data")
@@ -100,13 +100,13 @@ class Patroni:
             patroni.kill()
             patroni.wait()
         postmaster = int((self.members[name].folder / "data/postmaster.pid").read_text().split()[0])
-        # First: it would start the others again.
+        # The postmaster first: it would start the others again.
         end([process for process in processes if process.pid == postmaster])
         end(processes)
         return name
 
     def await_primary(self, other_than: str = "") -> str:
-        """Waits until there is a primary (that is not this member); gives its name."""
+        """Wait until a member (not this one) is the primary; return its name."""
 
         def is_there() -> bool:
             return any(self._is(n, "primary") for n in self.members if n != other_than)
@@ -115,10 +115,7 @@ class Patroni:
         return self.primary
 
     def start_member(self, name: str = "") -> None:
-        """Starts a member whose node was killed, if it does not run; waits until it is a member again.
-
-        Without a name, all that are down. Afterwards a commit is on both.
-        """
+        """Start a member whose node was killed, or all of them; return once a commit is on both again."""
         for each in [name] if name else list(self.members):
             if each not in self._running:
                 configuration = str(self._ground.folder / f"{each}.json")
@@ -127,7 +124,7 @@ class Patroni:
             self.await_standby()
 
     def await_standby(self) -> None:
-        """Waits until the primary has a synchronous standby again, which may take its place."""
+        """Wait until the primary has a synchronous standby again."""
 
         def is_there() -> bool:
             names = [name for name in self.members if self._is(name, "primary")]
@@ -187,7 +184,7 @@ class Patroni:
                     "ttl": _TTL_SECONDS,
                     "loop_wait": 1,
                     "retry_timeout": 3,
-                    "primary_start_timeout": 0,  # who crashed gives up the lead at once
+                    "primary_start_timeout": 0,  # a crashed primary gives up the lead at once
                     "synchronous_mode": True,
                     "postgresql": {"use_pg_rewind": True, "parameters": parameters},
                 },
@@ -204,7 +201,7 @@ class Patroni:
                     "host all all 127.0.0.1/32 scram-sha-256",
                     "host replication all 127.0.0.1/32 scram-sha-256",
                 ],
-                # Where pg_rewind cannot help, a member is made anew.
+                # If pg_rewind fails, the member is created again.
                 "remove_data_directory_on_rewind_failure": True,
                 "remove_data_directory_on_diverged_timelines": True,
                 "basebackup": [{"checkpoint": "fast"}, "no-sync"],
@@ -212,7 +209,7 @@ class Patroni:
         }
 
     def _is(self, name: str, role: str) -> bool:
-        """What Patroni's REST interface says, which the proxy asks as well."""
+        """Ask Patroni's REST interface, as the proxy does."""
         return _answers(f"http://127.0.0.1:{self.members[name].rest_port}/{role}")
 
     def _state(self, name: str) -> dict[str, Any]:
@@ -231,7 +228,7 @@ def _answers(url: str) -> bool:
 
 
 def _asked(url: str) -> bytes | None:
-    """The body of an answer of 200; None for any other, or none."""
+    """Return the body of an answer of 200, and None otherwise."""
     try:
         with urllib.request.urlopen(url, timeout=_ASK_SECONDS) as answer:
             body: bytes = answer.read()

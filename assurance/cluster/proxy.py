@@ -1,4 +1,4 @@
-"""HAProxy before brokers and databases, with the configuration that docs/guide/cluster.md shows."""
+"""HAProxy in front of brokers and databases, with the configuration of docs/guide/cluster.md."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Proxy:
         with Proxy(brokers=[8401, 8402, 8403]) as proxy:
             url = f"http://127.0.0.1:{proxy.port}"
 
-    Before brokers, which may come and go, or before databases: port to the port of the member's
-    Patroni, which says whether it is the primary.
+    In front of brokers, or of databases: each port with the port of the member's Patroni, which says whether
+    it is the primary.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Proxy:
     def _start(self) -> None:
         process = self._ground.start("haproxy", ["haproxy", "-db", "-f", self._file])
         wait_until(lambda: _listens(self.port), _START_SECONDS, self._log, [process])
-        time.sleep(_CHECK_SECONDS)  # before their first check all servers count as there
+        time.sleep(_CHECK_SECONDS)  # until their first check all servers count as up
 
     def _log(self) -> str:
         return f"HAProxy is not ready:\n{self._ground.log('haproxy')}"
 
     def _configuration(self) -> str:
-        """That of the guide, with the addresses of here; plain HTTP, which stays on this machine."""
+        """Return the guide's configuration with the addresses of this machine, over plain HTTP."""
         before, rest = _guide().split(_CLIENTS)
         clients, databases = rest.split(_DATABASES)
         bind = f"    bind 127.0.0.1:{self.port}"

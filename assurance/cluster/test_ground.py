@@ -1,23 +1,37 @@
-"""What a deployment starts ends with it, also when nobody ends it."""
+"""The processes of a deployment end with its block, and with a test runner that was killed."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-import time
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from assurance.cluster import ceph
 from assurance.cluster import ground as ground_module
 from assurance.cluster.ground import Ground
 
-pytestmark = pytest.mark.cluster("patroni")
-
-SECONDS = 20.0
+SECONDS = 30.0
+SHELL = """
+    from assurance.cluster.ground import Ground
+    with Ground() as ground:
+        ground.start("parent", ["sh", "-c", "sleep 600 & wait"])
+        while len(ground.processes()) < 2: pass
+"""
+CEPH = """
+    from assurance.cluster.ceph import ObjectGateway
+    with ObjectGateway() as gateway:
+        ground = gateway.ground
+"""
+SAY = """
+        print(ground.folder, *(process.pid for process in ground.processes()), flush=True)
+        input()
+"""
 
 
 def lives(pid: int) -> bool:
@@ -28,12 +42,10 @@ def lives(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    ground_module.wait_until(condition, SECONDS, lambda: "It did not happen.")
 
 
+@pytest.mark.cluster("patroni")
 def test_leaving_the_block_ends_what_its_processes_started_and_removes_the_folder() -> None:
     with Ground() as ground:
         ground.start("parent", ["sh", "-c", "sleep 600 & wait"])
@@ -43,27 +55,39 @@ def test_leaving_the_block_ends_what_its_processes_started_and_removes_the_folde
     assert not ground.folder.exists()
 
 
-def test_a_killed_test_runner_takes_everything_along() -> None:
-    code = (
-        "from assurance.cluster.ground import Ground\n"
-        "with Ground() as ground:\n"
-        "    ground.start('parent', ['sh', '-c', 'sleep 600 & wait'])\n"
-        "    while len(ground.processes()) < 2: pass\n"
-        "    print(ground.folder, *(p.pid for p in ground.processes()), flush=True)\n"
-        "    input()\n"
-    )
+@pytest.mark.parametrize(
+    "code, count",
+    [
+        pytest.param(SHELL, 2, marks=pytest.mark.cluster("patroni"), id="shell"),
+        pytest.param(CEPH, 3, marks=pytest.mark.cluster("ceph"), id="ceph"),
+    ],
+)
+def test_when_a_test_runner_is_killed_its_processes_end_and_the_folder_goes(
+    code: str, count: int
+) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(code + SAY)]
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as runner:
         assert runner.stdout is not None
         folder, *pids = runner.stdout.readline().split()
         runner.send_signal(signal.SIGKILL)
-    wait_until(lambda: not any(lives(int(pid)) for pid in pids))
-    wait_until(lambda: not Path(folder).exists())
+    assert len(pids) == count
+    wait_until(lambda: not any(lives(int(pid)) for pid in pids) and not Path(folder).exists())
 
 
-def test_what_ends_by_itself_is_not_waited_for() -> None:
+@pytest.mark.cluster("patroni")
+def test_a_process_that_ended_by_itself_is_not_waited_for_and_its_output_is_shown() -> None:
     with Ground() as ground:
         process = ground.start("false", ["sh", "-c", "echo why; exit 3"])
         with pytest.raises(RuntimeError, match="why"):
             ground_module.wait_until(lambda: False, SECONDS, lambda: ground.log("false"), [process])
+
+
+def test_missing_programs_are_named_with_the_packages_that_install_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ground_module, "_PATH", str(tmp_path))
+    with pytest.raises(RuntimeError, match="radosgw-admin") as caught, ceph.ObjectGateway():
+        pass
+    assert f"apt-get install --no-install-recommends {ceph.PACKAGES}" in str(caught.value)

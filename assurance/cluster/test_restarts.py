@@ -1,4 +1,4 @@
-"""Brokers and databases come and go, and clients go on."""
+"""Brokers and databases restart or are killed, and clients go on."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from assurance.cluster.cluster import Cluster
-from assurance.cluster.conftest import SECONDS, NewDevice
+from assurance.cluster.conftest import NewDevice
 from assurance.cluster.load import Load, under_load
+from assurance.people import PATIENCE
 from scbroker import ServerProvider
 from scbroker.errors import OverloadedError
-from scbroker.server.storage.database import open_database
+from scbroker.server.storage.engines import open_database
 
 PAIRS = 8
 ENOUGH = 16
@@ -21,18 +22,18 @@ Devices = list[tuple[ServerProvider, ServerProvider]]
 
 
 def everything_is_there(load: Load, devices: Devices) -> None:
-    """Of each writer, the last content that was acknowledged."""
+    """Check that each container has the last content that was acknowledged."""
     assert load.written > ENOUGH
     for number, (identity, contents) in load.stored.items():
-        found = devices[number][0].getContainer(identity).result(SECONDS).content
+        found = devices[number][0].getContainer(identity).result(PATIENCE).content
         assert found == contents[-1]
 
 
 @pytest.mark.cluster("patroni", "haproxy")
-def test_a_rolling_restart_of_all_brokers_fails_not_one_operation(
+def test_no_operation_fails_during_a_rolling_restart_of_all_brokers(
     cluster: Cluster, new_device: NewDevice
 ) -> None:
-    """Eight writers and eight readers, none of which tries anything again by itself."""
+    """Eight writers and eight readers, none of which retries by itself."""
     users = [cluster.new_user() for _ in range(PAIRS)]
     devices = [(new_device(ring), new_device(ring)) for ring in users]
     with under_load(devices, patient=False) as load:
@@ -45,7 +46,7 @@ def test_a_rolling_restart_of_all_brokers_fails_not_one_operation(
 
 
 @pytest.mark.cluster("patroni", "haproxy")
-def test_after_the_primary_was_killed_all_that_was_acknowledged_is_there_and_clients_finish(
+def test_after_the_primary_was_killed_everything_acknowledged_is_there_and_clients_finish(
     cluster: Cluster, new_device: NewDevice
 ) -> None:
     users = [cluster.new_user() for _ in range(PAIRS)]
@@ -76,7 +77,7 @@ def test_when_a_broker_is_killed_clients_go_on_at_the_others(
 
 @pytest.mark.cluster("patroni")
 def test_a_broker_neither_writes_to_a_standby_nor_reads_from_it(cluster: Cluster) -> None:
-    """It may be behind what was acknowledged; also where a proxy leads there by mistake."""
+    """A standby may lag behind; a proxy may lead there by mistake."""
     primary = cluster.patroni.primary
     [standby] = [m for m in cluster.patroni.members.values() if m.name != primary]
     url = f"postgresql://postgres:{cluster.patroni.password}@127.0.0.1:{standby.port}/postgres"
@@ -84,7 +85,7 @@ def test_a_broker_neither_writes_to_a_standby_nor_reads_from_it(cluster: Cluster
     async def attempt() -> None:
         database = open_database(url)
         try:
-            for work in (database.read, database.look, database.write, database.change):
+            for work in (database.read, database.query, database.write, database.migrate):
                 with pytest.raises(OverloadedError):
                     await work(lambda connection: connection.exec_driver_sql("SELECT 1"))
         finally:
@@ -105,7 +106,7 @@ def test_a_broker_whose_url_names_all_members_finds_the_primary(cluster: Cluster
         database = open_database(url)
         try:
             show = "SELECT current_setting('port')"
-            return int(await database.look(lambda c: c.exec_driver_sql(show).scalar_one()))
+            return int(await database.query(lambda c: c.exec_driver_sql(show).scalar_one()))
         finally:
             await database.close()
 

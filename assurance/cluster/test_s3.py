@@ -1,4 +1,4 @@
-"""Large contents in a real S3: past the broker, verified all the same, and nothing left over."""
+"""Large contents go directly to a real S3, are verified all the same, and leave no stray objects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOUR: Final = 3_600_000_000
 
 
 class Scene:
-    """A broker on a bucket of its own, and whatever it heard and said."""
+    """A broker on a bucket of its own, behind a relay that records requests and answers."""
 
     def __init__(self, gateway: ObjectGateway, folder: Path, **settings: Any) -> None:
         self.gateway = gateway
@@ -49,13 +49,13 @@ class Scene:
         )
 
     def device(self, *, origins: bool = True, **options: Any) -> ServerProvider:
-        """A new user's, or without a user if there is a trust store."""
+        """Return a device of a new user, or without a user if a trust store is given."""
         stores = [self.gateway.endpoint] if origins else []
         ring = None if "store" in options else self.broker.new_user()
         return self.broker.device(ring, objectStoreOrigins=stores, **options)
 
     def objects(self) -> dict[str, int]:
-        """Names and sizes of the chunks in the bucket."""
+        """Return names and sizes of the chunks in the bucket."""
         return {
             item["path"]: item["size"]
             for page in obstore.list(self.bucket)
@@ -64,11 +64,11 @@ class Scene:
         }
 
     def carried(self, since: int) -> int:
-        """The bytes that went through the broker, in either direction."""
+        """Return the number of bytes that went through the broker in both directions."""
         return sum(len(e.body) + len(e.answer_body) for e in self.broker.heard[since:])
 
     def sweep(self) -> None:
-        """A deletion sweeps at once; else a sweep comes once a minute."""
+        """Run a sweep: each deletion does, and otherwise once a minute."""
         device = self.device()
         device.deleteContainer(device.createContainer(b"x").result(PATIENCE).id).result(PATIENCE)
 
@@ -93,7 +93,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_forty_mebibytes_go_and_come_past_the_broker(scene: Scene, file: Path) -> None:
+def test_forty_mebibytes_are_stored_and_read_without_passing_through_the_broker(
+    scene: Scene, file: Path
+) -> None:
     alice = scene.device()
     before = len(scene.broker.heard)
     there = set(scene.objects())
@@ -129,7 +131,7 @@ def test_a_range_across_chunks_is_fetched_and_no_more_than_its_segments(
     assert SEGMENTS not in scene.broker.since(before)
 
 
-def test_what_comes_from_a_stream_goes_past_the_broker_too(scene: Scene, file: Path) -> None:
+def test_a_stream_is_stored_without_passing_through_the_broker(scene: Scene, file: Path) -> None:
     alice = scene.device()
     before = len(scene.broker.heard)
     with file.open("rb") as stream:
@@ -150,7 +152,7 @@ def test_without_an_allowed_origin_everything_goes_through_the_broker(
     assert names.count(PUT) == names.count(SEGMENTS) == CHUNKS
 
 
-def test_a_client_that_was_killed_goes_on_in_another_process(
+def test_an_upload_of_a_killed_client_is_resumed_by_another_process(
     scene: Scene, file: Path, tmp_path: Path
 ) -> None:
     script = """
@@ -185,10 +187,10 @@ def test_a_client_that_was_killed_goes_on_in_another_process(
     assert again.getContainerContent(made.id).result(PATIENCE) == file.read_bytes()
 
 
-def test_an_address_that_ran_out_is_asked_for_again(
+def test_an_expired_presigned_url_is_requested_again(
     scene: Scene, file: Path, tmp_path: Path
 ) -> None:
-    """The first ones are said to be good for an hour, and are dead when they come."""
+    """The first URLs claim an hour, and have expired when they arrive."""
     short = Scene(scene.gateway, tmp_path / "broker", transfer_seconds=1)
     with short.broker, short.broker.scene():
         alice = short.device()
@@ -239,7 +241,7 @@ def test_an_object_that_was_tampered_with_is_an_integrity_error(scene: Scene, fi
     assert alice.getContainerContent(made.id).result(PATIENCE) == file.read_bytes()
 
 
-def test_an_object_that_is_missing_is_the_brokers_fault_and_no_address_is_told(
+def test_a_missing_object_is_a_broker_fault_and_the_error_shows_no_url(
     scene: Scene, file: Path
 ) -> None:
     alice = scene.device()
@@ -252,7 +254,7 @@ def test_an_object_that_is_missing_is_the_brokers_fault_and_no_address_is_told(
     assert "http" not in str(caught.value)
 
 
-def test_a_store_that_does_not_answer_is_unreachable_and_works_again_later(
+def test_an_object_store_that_does_not_answer_is_unreachable_and_works_again_later(
     scene: Scene, file: Path
 ) -> None:
     alice = scene.device()
@@ -268,7 +270,7 @@ def test_a_store_that_does_not_answer_is_unreachable_and_works_again_later(
     assert alice.getContainerContent(made.id).result(PATIENCE) == b"x" * 100_000
 
 
-def test_what_was_put_and_never_reported_is_swept_once_its_address_is_long_dead(
+def test_an_object_that_was_never_reported_is_swept_an_hour_after_its_url_expired(
     scene: Scene, file: Path
 ) -> None:
     alice = scene.device()
@@ -288,13 +290,13 @@ def test_what_was_put_and_never_reported_is_swept_once_its_address_is_long_dead(
     orphans = set(scene.objects()) - there
     assert orphans
     scene.sweep()
-    assert orphans <= set(scene.objects()), "their addresses are still good"
+    assert orphans <= set(scene.objects()), "swept although their URLs are still valid"
     query(scene.broker.behind.database_url, "UPDATE doomed_blobs SET since = since - ?", 2 * HOUR)
     scene.sweep()
     assert orphans.isdisjoint(scene.objects())
 
 
-def test_what_is_put_again_after_a_deletion_is_swept_too(scene: Scene, file: Path) -> None:
+def test_an_object_stored_again_after_a_deletion_is_swept_too(scene: Scene, file: Path) -> None:
     alice = scene.device()
     there = set(scene.objects())
     urls: list[str] = []
@@ -307,7 +309,7 @@ def test_what_is_put_again_after_a_deletion_is_swept_too(scene: Scene, file: Pat
     names = set(scene.objects()) - there
     alice.deleteContainer(made.id).result(PATIENCE)
     assert names.isdisjoint(scene.objects())
-    obstore.put(scene.bucket, min(names), b"again, by an address that is still good")
+    obstore.put(scene.bucket, min(names), b"again, by a URL that is still valid")
     scene.sweep()
     assert min(names) in scene.objects()
     later = "UPDATE doomed_blobs SET since = since - ?"
@@ -317,9 +319,7 @@ def test_what_is_put_again_after_a_deletion_is_swept_too(scene: Scene, file: Pat
     assert len(urls) == CHUNKS
 
 
-def test_what_the_store_acknowledged_is_there_after_its_disk_process_was_killed(
-    file: Path, tmp_path: Path
-) -> None:
+def test_acknowledged_objects_survive_a_kill_of_the_osd(file: Path, tmp_path: Path) -> None:
     with ObjectGateway(durable=True) as gateway:
         scene = Scene(gateway, tmp_path)
         with scene.broker, scene.broker.scene():

@@ -1,4 +1,4 @@
-"""What a broker asks of an S3, on a link that cuts some requests, and what it makes of their failing."""
+"""A broker's requests to an S3 over a link that cuts some of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALWAYS = 1000
 def _linked(
     gateway: ObjectGateway, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Link, Blobs, str]]:
-    """A new bucket, as a broker opens it, behind a link."""
+    """Open a new bucket as a broker does, behind a link."""
     bucket = gateway.new_bucket()
     with Link(int(gateway.endpoint.rpartition(":")[2])) as link:
         for name, value in gateway.environment.items():
@@ -32,7 +32,7 @@ def _linked(
         yield link, open_blobs(f"s3://{bucket}"), bucket
 
 
-def test_a_full_chunk_is_stored_in_one_request_that_leaves_nothing_half(
+def test_a_full_chunk_is_stored_in_one_request_and_not_as_a_multipart_upload(
     gateway: ObjectGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     octets, name = random_bytes(MAX_CHUNK), new_blob_name(random_bytes(16))
@@ -43,7 +43,7 @@ def test_a_full_chunk_is_stored_in_one_request_that_leaves_nothing_half(
         assert obstore.get(gateway.store(bucket), name).bytes() == octets
 
 
-def test_an_object_that_the_bucket_does_not_give_up_keeps_no_other(
+def test_an_object_that_cannot_be_deleted_does_not_stop_the_deletion_of_others(
     gateway: ObjectGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, stuck, last = sorted(new_blob_name(random_bytes(16)) for _ in range(3))

@@ -1,4 +1,4 @@
-"""What a broker on an S3 does with addresses, names and what it is told: by hand, on both databases."""
+"""Presigned URLs, object names and reported chunks of a broker on an S3, on both databases."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HOUR: Final = 3600 * SECOND
 
 
 class Scene:
-    """A broker on a bucket, and users who speak with it by hand."""
+    """A broker on a bucket, and users who send requests by hand."""
 
     def __init__(self, gateway: ObjectGateway, start: StartBroker, stack: ExitStack) -> None:
         bucket = gateway.new_bucket()
@@ -73,7 +73,7 @@ def ask(user: User, story: Story, part: Part, *chunks: int) -> Answer:
     return user.wire.call("POST", path_of(story, part, "transfers"), message)
 
 
-def addresses(user: User, story: Story, part: Part, *chunks: int) -> list[Transfer]:
+def transfers_of(user: User, story: Story, part: Part, *chunks: int) -> list[Transfer]:
     return ask(user, story, part, *chunks).expect(200).message(Transfers).transfers
 
 
@@ -98,9 +98,9 @@ def report(user: User, story: Story, part: Part, *chunks: tuple[int, str, bytes]
 
 
 def send(user: User, story: Story, part: Part, sealed: bytes) -> list[Transfer]:
-    """All chunks, past the broker."""
+    """Store all chunks directly."""
     pieces = chunks_of(sealed)
-    found = addresses(user, story, part, *range(len(pieces)))
+    found = transfers_of(user, story, part, *range(len(pieces)))
     for transfer, piece in zip(found, pieces, strict=True):
         assert put(transfer.url, piece) == 200
     told = [(t.index, t.name, hashes_of(p)) for t, p in zip(found, pieces, strict=True)]
@@ -113,7 +113,9 @@ def listed(user: User, story: Story, part: Part) -> list[int]:
     return [chunk.index for chunk in answer.message(Chunks).chunks]
 
 
-def test_a_content_goes_past_the_broker_and_comes_either_way(scene: Scene) -> None:
+def test_a_content_is_stored_directly_and_can_be_read_directly_or_through_the_broker(
+    scene: Scene,
+) -> None:
     scene.begin()
     alice = scene.user()
     story = Story(alice).created()
@@ -135,12 +137,12 @@ def test_a_content_goes_past_the_broker_and_comes_either_way(scene: Scene) -> No
     assert "X-Amz" not in scene.broker.log
 
 
-def test_an_address_does_one_thing_for_one_name(scene: Scene) -> None:
+def test_a_presigned_url_is_for_one_method_and_one_object(scene: Scene) -> None:
     scene.begin()
     alice = scene.user()
     story = Story(alice).created()
     part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
-    [first, second] = addresses(alice, story, part, 0, 1)
+    [first, second] = transfers_of(alice, story, part, 0, 1)
     assert put(first.url, b"", "GET") == 403
     assert put(first.url, b"", "DELETE") == 403
     assert put(first.url.replace(first.name, second.name), sealed) == 403
@@ -154,12 +156,14 @@ def test_an_address_does_one_thing_for_one_name(scene: Scene) -> None:
     assert put(reading.url, b"", "GET", Range="bytes=0-9") == 206
 
 
-def test_a_chunk_counts_when_it_is_there_with_the_size_of_its_segments(scene: Scene) -> None:
+def test_a_reported_chunk_is_accepted_only_if_its_object_has_the_size_of_its_segments(
+    scene: Scene,
+) -> None:
     scene.begin()
     alice = scene.user()
     story = Story(alice).created()
     part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
-    [transfer] = addresses(alice, story, part, 0)
+    [transfer] = transfers_of(alice, story, part, 0)
     one = (0, transfer.name, hashes_of(sealed))
     report(alice, story, part, one).expect(422, "incomplete")
     for wrong in (b"", b"x" * 72, bytes(SEALED_SEGMENT + 1), bytes(MAX_CHUNK)):
@@ -175,31 +179,31 @@ def test_a_chunk_counts_when_it_is_there_with_the_size_of_its_segments(scene: Sc
     report(alice, story, part, (0, transfer.name, bytes(32))).expect(409, "exists")
 
 
-def test_what_was_reported_and_is_not_what_was_signed_is_refused_at_the_record(
+def test_reported_hashes_that_differ_from_the_signed_ones_are_refused_at_the_record(
     scene: Scene,
 ) -> None:
     scene.begin()
     alice = scene.user()
     story = Story(alice).created()
     part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
-    [transfer] = addresses(alice, story, part, 0)
+    [transfer] = transfers_of(alice, story, part, 0)
     assert put(transfer.url, sealed) == 200
     report(alice, story, part, (0, transfer.name, random_bytes(32))).expect(204)
     story.send(alice, story.follow(alice, content=part)).expect(422, "rejected")
-    [other] = addresses(alice, story, part, 0)
+    [other] = transfers_of(alice, story, part, 0)
     assert put(other.url, sealed) == 200
     report(alice, story, part, (0, other.name, hashes_of(sealed))).expect(204)
     story.tell(alice, story.follow(alice, content=part))
 
 
-def test_a_name_is_taken_once_and_for_the_part_that_it_was_given_for(scene: Scene) -> None:
+def test_an_object_name_is_accepted_once_and_only_for_its_part(scene: Scene) -> None:
     scene.begin()
     alice, bob = scene.user(), scene.user()
     story = Story(alice).created({alice: OWNER, bob: OWNER})
     part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
     other, _ = story.seal(Role.Content, alice, bytes(70_000), story.key)
     hashes = hashes_of(sealed)
-    [transfer] = addresses(alice, story, part, 0)
+    [transfer] = transfers_of(alice, story, part, 0)
     assert put(transfer.url, sealed) == 200
     report(alice, story, other, (0, transfer.name, hashes)).expect(400, "invalid")
     report(bob, story, part, (0, transfer.name, hashes)).expect(409, "exists")
@@ -217,12 +221,14 @@ def test_a_name_is_taken_once_and_for_the_part_that_it_was_given_for(scene: Scen
 
 
 @pytest.mark.parametrize("since", [-1, 0, 1])
-def test_a_name_that_is_claimed_or_was_doomed_anew_is_not_taken(scene: Scene, since: int) -> None:
+def test_an_object_name_that_is_claimed_or_pending_deletion_again_is_refused(
+    scene: Scene, since: int
+) -> None:
     scene.begin()
     alice = scene.user()
     story = Story(alice).created()
     part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
-    [transfer] = addresses(alice, story, part, 0)
+    [transfer] = transfers_of(alice, story, part, 0)
     assert put(transfer.url, sealed) == 200
     statement = "UPDATE doomed_blobs SET since = CASE WHEN ? > 0 THEN since + 1 ELSE ? END"
     query(scene.broker.database_url, statement, since, since)
@@ -232,7 +238,7 @@ def test_a_name_that_is_claimed_or_was_doomed_anew_is_not_taken(scene: Scene, si
     story.tell(alice, story.follow(alice, content=part))
 
 
-def test_addresses_are_for_those_who_may_upload_and_download(scene: Scene) -> None:
+def test_presigned_urls_are_given_only_to_users_who_may_upload_or_download(scene: Scene) -> None:
     scene.begin()
     alice, bob, carol, dora = (scene.user() for _ in range(4))
     story = Story(alice).created({alice: OWNER, bob: READER, carol: Level.ViewAccess})
@@ -253,7 +259,7 @@ def test_addresses_are_for_those_who_may_upload_and_download(scene: Scene) -> No
     bob.wire.call("GET", reading).expect(410, "deleted")
 
 
-def test_an_address_is_good_no_longer_than_the_access(scene: Scene) -> None:
+def test_a_presigned_url_is_valid_no_longer_than_the_access(scene: Scene) -> None:
     scene.begin()
     alice, bob = scene.user(), scene.user()
     story = Story(alice)
@@ -267,30 +273,30 @@ def test_an_address_is_good_no_longer_than_the_access(scene: Scene) -> None:
     assert alice.wire.call("GET", path).expect(200).message(Transfers).seconds == 900
 
 
-def test_an_address_counts_as_a_whole_chunk(scene: Scene) -> None:
+def test_a_presigned_url_counts_as_a_whole_chunk_in_the_quota(scene: Scene) -> None:
     scene.begin(max_pending_bytes=3 * MAX_CHUNK, max_pending_parts=1)
     alice = scene.user()
     story = Story(alice).created()
     part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
     other, _ = story.seal(Role.Content, alice, bytes(70_000), story.key)
     ask(alice, story, part, 0, 1, 2, 3).expect(413, "too-large")
-    addresses(alice, story, part, 0, 1)
+    transfers_of(alice, story, part, 0, 1)
     ask(alice, story, other, 0).expect(413, "too-large")
     ask(alice, story, part, 0, 1).expect(413, "too-large")
-    [transfer] = addresses(alice, story, part, 0)
+    [transfer] = transfers_of(alice, story, part, 0)
     assert put(transfer.url, sealed) == 200
     report(alice, story, part, (0, transfer.name, hashes_of(sealed))).expect(204)
     story.tell(alice, story.follow(alice, content=part))
-    addresses(alice, story, other, 0)
+    transfers_of(alice, story, other, 0)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_broker_that_is_told_so_gives_no_address(scene: Scene) -> None:
+def test_a_broker_with_presigned_transfers_turned_off_gives_no_url(scene: Scene) -> None:
     scene.begin(direct_transfer="false")
     alice = scene.user()
     story = Story(alice).created()
     part = story.upload(alice, bytes(70_000))
-    assert addresses(alice, story, part, 0) == []
+    assert transfers_of(alice, story, part, 0) == []
     story.tell(alice, story.follow(alice, content=part))
     path = path_of(story, part, "transfers?first=0&count=1")
     assert alice.wire.call("GET", path).expect(200).message(Transfers).transfers == []
@@ -310,7 +316,7 @@ def test_a_broker_is_ready_while_its_bucket_is_there(scene: Scene, gateway: Obje
 
 
 def _await_ready(wire: Wire, status: int) -> None:
-    """For a moment it answers as it did before."""
+    """The broker caches its last answer for a moment."""
     deadline = monotonic() + 60
     while wire.call("GET", "/health/ready").status != status:
         assert monotonic() < deadline

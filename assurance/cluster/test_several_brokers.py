@@ -1,4 +1,4 @@
-"""Brokers beside each other on one database and one object store are one broker."""
+"""Several brokers on one database and one object store behave as one broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from assurance.cluster.cluster import Cluster
-from assurance.cluster.conftest import SECONDS, Everywhere, NewDevice
+from assurance.cluster.conftest import Everywhere, NewDevice
+from assurance.people import PATIENCE
 from scbroker import ServerProvider
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import SEGMENT, Role
@@ -32,12 +33,12 @@ T = TypeVar("T")
 
 
 def at_once(work: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
-    """All at the same moment, each in a thread of its own."""
+    """Run all at the same moment, each in a thread of its own."""
     found = list(items)
     start = Barrier(len(found))
 
     def run(item: Any) -> T:
-        start.wait(SECONDS)
+        start.wait(PATIENCE)
         return work(item)
 
     with ThreadPoolExecutor(len(found)) as pool:
@@ -45,13 +46,13 @@ def at_once(work: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
 
 
 def as_at(users: list[User], session: User) -> list[User]:
-    """This one session, at each of the brokers."""
+    """Return the users with this one session at each of the brokers."""
     for user in users:
         user.wire.token = session.wire.token
     return users
 
 
-def test_a_session_that_began_at_one_broker_is_good_at_all_and_ends_at_all(
+def test_a_session_of_one_broker_is_valid_at_all_and_ends_at_all(
     everywhere: Everywhere,
 ) -> None:
     users = everywhere()
@@ -63,7 +64,7 @@ def test_a_session_that_began_at_one_broker_is_good_at_all_and_ends_at_all(
         user.wire.call("GET", "/v1/events").expect(401, "session")
 
 
-def test_a_challenge_of_one_broker_is_answered_at_another_and_only_once(
+def test_a_challenge_of_one_broker_can_be_answered_at_another_but_only_once(
     cluster: Cluster,
 ) -> None:
     ring = cluster.new_user()
@@ -75,7 +76,7 @@ def test_a_challenge_of_one_broker_is_answered_at_another_and_only_once(
     assert sorted(answers) == [201, 401, 401]
 
 
-def test_guesses_at_all_brokers_together_are_never_more_than_the_limit(cluster: Cluster) -> None:
+def test_guesses_at_all_brokers_together_never_exceed_the_limit(cluster: Cluster) -> None:
     auth = random_bytes(32)
     ring = cluster.brokers[0].new_user(auth)
     path = f"/v1/users/{ring.userId}/key-file/open"
@@ -91,8 +92,10 @@ def test_guesses_at_all_brokers_together_are_never_more_than_the_limit(cluster: 
         guess(number, right=True).expect(429, "throttled")
 
 
-def test_the_throttle_sees_whom_the_proxy_serves_and_not_the_proxy(cluster: Cluster) -> None:
-    """Whatever a client claims about its address, the proxy says what it is."""
+def test_the_throttle_counts_the_address_behind_the_proxy_and_not_a_claimed_one(
+    cluster: Cluster,
+) -> None:
+    """The proxy replaces the X-Forwarded-For of a client."""
     ring = cluster.new_user()
     path = f"/v1/users/{ring.userId}/key-file/open"
     with Wire(cluster) as wire:
@@ -105,7 +108,7 @@ def test_the_throttle_sees_whom_the_proxy_serves_and_not_the_proxy(cluster: Clus
     assert answers == [401] * 10 + [429] * 2
 
 
-def test_chunks_that_went_through_different_brokers_are_one_content(everywhere: Everywhere) -> None:
+def test_chunks_sent_through_different_brokers_are_one_content(everywhere: Everywhere) -> None:
     users = everywhere()
     users = as_at(users, users[0])
     story = Story(users[0]).created()
@@ -128,7 +131,7 @@ def test_chunks_that_went_through_different_brokers_are_one_content(everywhere: 
         assert b"".join(got) == sealed
 
 
-def test_one_chunk_sent_through_all_brokers_at_once_is_kept_once(everywhere: Everywhere) -> None:
+def test_one_chunk_sent_through_all_brokers_at_once_is_stored_once(everywhere: Everywhere) -> None:
     users = everywhere()
     users = as_at(users, users[0])
     story = Story(users[0]).created()
@@ -154,7 +157,7 @@ def test_of_writers_at_three_brokers_exactly_one_wins_each_version(everywhere: E
         assert len(won) == 1
         for n in {0, 1, 2}.difference(won):
             answers[n].expect(409, "conflict")
-        # The winner's record again is no second one, whoever is asked.
+        # The winner's record sent again, to any broker, is the same one.
         story.send(users[(won[0] + 1) % 3], drafts[won[0]]).expect(200)
         story.took(drafts[won[0]])
         winners[won[0]] += 1
@@ -165,7 +168,7 @@ def test_of_writers_at_three_brokers_exactly_one_wins_each_version(everywhere: E
 def test_one_users_log_has_no_gap_when_the_writers_are_at_different_brokers(
     everywhere: Everywhere,
 ) -> None:
-    """And nothing is put in front of what was listed already, at whichever broker."""
+    """And no event appears before one that was listed already, at any broker."""
     alice, bob = everywhere(), everywhere()
     seen: list[list[tuple[int, str]]] = []
 
@@ -182,20 +185,20 @@ def test_one_users_log_has_no_gap_when_the_writers_are_at_different_brokers(
         assert listed == logs[0][: len(listed)]
 
 
-def test_a_fetch_at_every_broker_is_told_once(everywhere: Everywhere) -> None:
+def test_a_fetch_at_every_broker_is_one_event(everywhere: Everywhere) -> None:
     alice, bob = everywhere(), everywhere()
     told = OWNER | Level.ReceiveAccessEvents
     story = Story(alice[0]).created({alice[0]: told, bob[0]: READER})
     at_once(lambda user: user.view(story, "content=1"), bob)
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + PATIENCE
     while not (found := alice[1].events(eventType="Accessed")):
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    time.sleep(2)  # each broker tells of its own within half a second
+    time.sleep(2)  # each broker writes its own within half a second
     assert len(alice[1].events(eventType="Accessed")) == len(found) == 1
 
 
-def test_an_api_key_that_was_just_made_opens_every_broker(cluster: Cluster) -> None:
+def test_a_new_api_key_is_valid_at_every_broker_at_once(cluster: Cluster) -> None:
     broker = cluster.brokers[0]
     command = [sys.executable, "-c", "from scbroker.cli import main; main()", "admin"]
     made = subprocess.run(
@@ -204,7 +207,7 @@ def test_an_api_key_that_was_just_made_opens_every_broker(cluster: Cluster) -> N
         capture_output=True,
         text=True,
         check=True,
-        timeout=SECONDS,
+        timeout=PATIENCE,
     )
     key = made.stdout.strip()
     for each in cluster.brokers:
@@ -212,29 +215,29 @@ def test_an_api_key_that_was_just_made_opens_every_broker(cluster: Cluster) -> N
             wire.call("POST", "/v1/session-challenges", {}, Scbroker_Api_Key=key).expect(200)
 
 
-def test_new_keys_count_at_once_at_brokers_that_remember_the_old_ones(
+def test_new_keys_count_at_once_at_brokers_that_have_cached_the_old_ones(
     cluster: Cluster, everywhere: Everywhere, new_device: NewDevice
 ) -> None:
-    """What was signed with a key that is retired at one broker is refused by the others."""
+    """A signature by a key that was retired at one broker is refused by the others."""
     with ServerProvider(cluster.api_key, cluster.brokers[0].url, "tests") as first:
-        first.register(PASSWORD, PASSPHRASE).result(SECONDS)
-        old = first.getKeyRing().result(SECONDS)
+        first.register(PASSWORD, PASSPHRASE).result(PATIENCE)
+        old = first.getKeyRing().result(PATIENCE)
         users = everywhere(old)
         story = Story(users[0]).created()
         for user in users[1:]:
             story.tell(user, story.follow(user, content=b"all remember the old key"))
-        first.changeCredentials(PASSWORD + "!", PASSPHRASE + "!", compromised=True).result(SECONDS)
-        new = first.getKeyRing().result(SECONDS)
+        first.changeCredentials(PASSWORD + "!", PASSPHRASE + "!", compromised=True).result(PATIENCE)
+        new = first.getKeyRing().result(PATIENCE)
         for user in users:
             request = user.wire.log_in_request(old)
             user.wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
         device = new_device(new, cluster.brokers[1])
-        created = device.createContainer(b"with the new key").result(SECONDS)
+        created = device.createContainer(b"with the new key").result(PATIENCE)
         other = new_device(new, cluster.brokers[2])
-        assert other.getContainer(created.id).result(SECONDS).content == b"with the new key"
+        assert other.getContainer(created.id).result(PATIENCE).content == b"with the new key"
 
 
-def test_a_key_file_that_was_stored_at_one_broker_is_opened_at_another(cluster: Cluster) -> None:
+def test_a_key_file_stored_at_one_broker_is_opened_at_another(cluster: Cluster) -> None:
     auth, key_file = random_bytes(32), random_bytes(100)
     ring = cluster.brokers[0].new_user(auth, key_file)
     for broker in cluster.brokers:

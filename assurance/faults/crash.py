@@ -1,11 +1,10 @@
-"""Kills at random under load, and nothing that was acknowledged is lost.
+"""Kill at random under load, and check that nothing acknowledged is lost.
 
     python -m assurance.faults.crash --kills 200 [--engine sqlite|postgresql|cluster] [--seed N]
 
-Eight writers and eight readers work through the client as any program does. At random moments one of
-the machines dies by SIGKILL and comes back at once. After each kill what was touched is compared with
-what was acknowledged, and in the end everything, by fresh devices. A seed gives the same operations
-and the same kills; when exactly they meet is up to the machine.
+Eight writers and eight readers use the client. At random moments a victim gets SIGKILL and is started again.
+After each kill the rows that changed are compared with what was acknowledged; at the end everything is, by
+fresh devices. The same seed gives the same operations and kills; their timing varies.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from assurance.faults.scenes import Scene
 from tests.kit.nursery import want_it
 
 _WHILE_STARTING: Final = 0.25
-"""Of all kills, the share that does not wait until what was killed before serves again."""
+"""The share of kills that do not wait until the previous victim serves again."""
 _THOROUGH: Final = 50
 
 
 @dataclass
 class Report:
-    """What a run was, and what it found."""
+    """The numbers of a run, and its violations."""
 
     seed: int
     kills: Counter[str] = field(default_factory=Counter)
@@ -67,7 +66,7 @@ def run(
     readers: int = 8,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Kills so many times; all that is wrong stands in the report."""
+    """Kill so many times; return a report with all violations."""
     began, rng = time.monotonic(), random.Random(seed)
     report = Report(seed)
     crowd = Crowd(scene, seed, writers, readers)
@@ -102,7 +101,7 @@ def run(
 
 
 def scene_of(engine: str, folder: Path, rng: random.Random) -> AbstractContextManager[Scene]:
-    """The machines that a name stands for."""
+    """Return the deployment on this engine."""
     if engine == "sqlite":
         return scenes.sqlite(folder)
     if engine == "postgresql":

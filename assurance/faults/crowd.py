@@ -1,7 +1,7 @@
-"""Writers and readers under whom brokers die: real programs, each on a thread with a session of its own.
+"""Writers and readers at work while brokers die, each on a thread with a session of its own.
 
-They know of no fault. What the client's own retries do not get over, an operation that ends in an
-error other than a refusal, is a violation.
+They do not handle faults: the client retries. An operation that ends with an error other than a refusal is a
+violation.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from assurance.faults.ledger import Ledger, digest, whole
-from assurance.faults.scenes import PATIENCE, Scene
-from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, NewContainer, ServerProvider
+from assurance.faults.scenes import Scene
+from assurance.people import OWNER, PATIENCE, READER
+from scbroker import AccessLevel, BrokerError, NewContainer, ServerProvider
 from scbroker.keys import KeyRing
 from scbroker.types import ContainerEvent
 from tests.client.model import Field, Grant
 
 TYPE: Final = "crowd"
-OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions
-READER: Final = ContainerAccessLevel.DefaultUserPermissions
 _REFUSALS: Final = (
     BrokerError.conflictError,
     BrokerError.deletedError,
@@ -32,7 +31,7 @@ _REFUSALS: Final = (
     BrokerError.permissionDeniedError,
 )
 _SMALL: Final = 3_000
-# Above what stands in a row, in one chunk; and now and then in two.
+# Too large for a row: in one chunk, and now and then in two.
 _LARGE: Final = (70_000, 400_000)
 _HUGE: Final = 8_600_000
 _SHELF: Final = 80
@@ -40,7 +39,7 @@ _JOIN: Final = PATIENCE * 2
 
 
 class Shelf:
-    """The containers that everybody works on: the latest ones, with who has access as far as is known."""
+    """The latest containers, which everybody works on, with the users who have access."""
 
     def __init__(self) -> None:
         self._latest: dict[uuid.UUID, set[int]] = {}
@@ -57,7 +56,7 @@ class Shelf:
             self._latest.pop(container, None)
 
     def some(self, user: int, rng: random.Random, count: int = 1) -> list[uuid.UUID]:
-        """Some of those that this user may see; none where there are none yet."""
+        """Return some of those that this user has access to."""
         with self._lock:
             mine = [name for name, members in self._latest.items() if user in members]
         return rng.sample(mine, min(count, len(mine)))
@@ -65,7 +64,7 @@ class Shelf:
 
 @dataclass
 class Crowd:
-    """Eight who write and eight who read, or other numbers. Users are numbers: writers come first."""
+    """Writers and readers. Users are numbers, and writers come first."""
 
     scene: Scene
     seed: int
@@ -77,9 +76,9 @@ class Crowd:
     shelf: Shelf = field(default_factory=Shelf)
     rings: list[KeyRing] = field(default_factory=list)
     told: dict[int, list[ContainerEvent]] = field(default_factory=dict)
-    """What each reader saw of its log, page by page."""
+    """The events that each reader has read, in order."""
     longest: float = 0.0
-    """Seconds that the slowest operation took."""
+    """Duration of the slowest operation in seconds."""
     _over: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -97,12 +96,12 @@ class Crowd:
             thread.start()
 
     def stop(self) -> None:
-        """Lets everybody finish what they are at."""
+        """Let every worker finish its operation."""
         self._over.set()
         for thread in self._threads:
             thread.join(_JOIN)
             if thread.is_alive():
-                self.ledger.broken(f"{thread.name} never ended its operation")
+                self.ledger.broken(f"{thread.name} did not end its operation")
 
     def number(self) -> int:
         return next(self._numbers)
@@ -120,7 +119,7 @@ class Crowd:
                 worker.step()
             except _REFUSALS:
                 self.ledger.was_refused()
-            except Exception as error:  # of whatever kind: it is said, and the others go on
+            except Exception as error:  # any other error is a violation, and the others go on
                 what = f"{type(error).__name__}: {error}"
                 self.ledger.broken(f"{worker.device.applicationName} ended with {what}")
             self.longest = max(self.longest, time.monotonic() - began)
@@ -148,7 +147,7 @@ class Worker:
 
 
 class Writer(Worker):
-    """Makes, changes, shares and deletes; does not look at what others do but where it has to."""
+    """Creates, changes, shares and deletes."""
 
     def choices(self) -> dict[Callable[[], None], int]:
         return {
@@ -196,7 +195,7 @@ class Writer(Worker):
             self._wrote({"content": digest(content)}, made)
 
     def change_access(self) -> None:
-        """Takes a reader in, or puts one out."""
+        """Add a reader, or remove one."""
         for container in self.crowd.shelf.some(self.user, self.rng):
             found = self.device.getContainerMetadata(container).result(PATIENCE)
             access = {
@@ -259,7 +258,7 @@ class Writer(Worker):
 
 
 class Reader(Worker):
-    """Reads what is on the shelf, and its own log from where it stopped."""
+    """Reads containers of the shelf, and its own log from where it stopped."""
 
     def choices(self) -> dict[Callable[[], None], int]:
         return {self.read: 5, self.read_some: 1, self.look_at_log: 2}

@@ -1,9 +1,9 @@
-"""Several clients through several brokers, links cut and brokers killed: is there one order for it all?
+"""Several clients write through several brokers, links are cut and brokers killed: one order must explain it.
 
     python -m assurance.faults.histories --histories 20 [--engine sqlite|postgresql] [--seed N]
 
-Each history is a few containers that everybody reads and writes for some seconds. Clients are impatient:
-some operations end without an answer, and `history.check` has to find a place for each of them, or none.
+In each history everybody reads and writes a few containers for some seconds. Requests have a short timeout,
+so that some operations end without an answer: `history.check` must find a place for each of them, or none.
 """
 
 from __future__ import annotations
@@ -25,15 +25,9 @@ from typing import Any, Final
 
 from assurance.faults.history import FOREVER, Operation, Value, check
 from assurance.faults.proxy import Link
-from assurance.faults.stored import look
-from assurance.faults.wholeness import check_numbers, check_rows
-from scbroker import (
-    AccessLevel,
-    BrokerError,
-    ContainerAccessLevel,
-    MemoryTrustStore,
-    ServerProvider,
-)
+from assurance.faults.wholeness import check_stored
+from assurance.people import OWNER, PATIENCE, new_device
+from scbroker import AccessLevel, BrokerError, ServerProvider
 from scbroker.keys import KeyRing
 from scbroker.vocabulary import ContainerEventType
 from tests.kit.brokers import BrokerProcess
@@ -43,9 +37,7 @@ from tests.kit.nursery import want_it
 CLIENTS: Final = 6
 CONTAINERS: Final = 3
 IMPATIENCE: Final = 1.5
-"""Seconds that a request may take: less than a restart, so that some have no answer."""
-_PATIENCE: Final = 60.0
-_OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions
+"""Seconds that a request may take: less than a restart, so that some get no answer."""
 _CHANGES: Final = [each for each in ContainerEventType if each is not ContainerEventType.Accessed]
 
 
@@ -59,7 +51,7 @@ class Machines:
 
 @contextmanager
 def machines(engine: str, folder: Path, count: int = 3) -> Iterator[Machines]:
-    """On SQLite there is one broker: two links lead to it all the same."""
+    """Start brokers and links. On SQLite there is one broker, with two links."""
     with ExitStack() as stack:
         url = ""
         if engine == "postgresql":
@@ -80,7 +72,7 @@ def machines(engine: str, folder: Path, count: int = 3) -> Iterator[Machines]:
             stack.enter_context(broker)
         ends = brokers if len(brokers) > 1 else brokers * 2
         links = [stack.enter_context(Link(broker.port)) for broker in ends]
-        # Any client may come over any link, and signs for where it goes.
+        # A client signs for the origin that it uses, which is that of its link.
         origins = ",".join(f"http://127.0.0.1:{port}" for port in _ports(brokers, links))
         for broker in brokers:
             broker.restart(origins=origins)
@@ -93,11 +85,11 @@ def _ports(brokers: Sequence[BrokerProcess], links: Sequence[Link]) -> list[int]
 
 @dataclass
 class Recorder:
-    """What all clients asked and were told, by container."""
+    """The operations of all clients, by container."""
 
     operations: dict[uuid.UUID, list[Operation]] = field(default_factory=lambda: defaultdict(list))
     strange: list[str] = field(default_factory=list)
-    """Errors that are neither a refusal nor a lack of an answer."""
+    """Errors that are neither a refusal nor a missing answer."""
 
     def count(self) -> int:
         return sum(map(len, self.operations.values()))
@@ -122,9 +114,9 @@ class Client:
                 self._write(container, kind, began)
                 return
         except BrokerError.brokerUnavailableError:
-            return  # a read that was not answered says nothing
+            return  # a read without an answer proves nothing
         except BrokerError.conflictError:
-            return  # its content was replaced meanwhile, again and again
+            return  # its content was replaced during each attempt
         except BrokerError as error:
             self.recorder.strange.append(f"{kind}: {type(error).__name__}: {error}")
             return
@@ -132,9 +124,9 @@ class Client:
 
     def _look(self, container: uuid.UUID, kind: str) -> dict[str, Any]:
         if kind == "log":
-            events = self.device.getEvents(_CHANGES, container).result(_PATIENCE)
+            events = self.device.getEvents(_CHANGES, container).result(PATIENCE)
             return {"log": tuple(event.version for event in events)}
-        found = self.device.getContainer(container).result(_PATIENCE)
+        found = self.device.getContainer(container).result(PATIENCE)
         assert found.header is not None
         assert found.content is not None
         value = Value(found.header.customHeaderObject["n"], _number(found.content))
@@ -144,7 +136,7 @@ class Client:
         written, condition = next(self.values), None
         try:
             if self.rng.random() < 0.4:
-                condition = self.device.getContainerMetadata(container).result(_PATIENCE).version
+                condition = self.device.getContainerMetadata(container).result(PATIENCE).version
         except BrokerError.brokerUnavailableError:
             return
         began = time.monotonic()
@@ -154,11 +146,11 @@ class Client:
                 header = {"n": written}
                 made = self.device.updateContainerHeader(container, header, ifVersion=condition)
             else:
-                # Now and then of more than stands in a row.
+                # One in ten is too large for a row.
                 size = 70_000 if self.rng.random() < 0.1 else 20
                 content = b"%d:" % written + b"x" * size
                 made = self.device.updateContainerContent(container, content, ifVersion=condition)
-            version = made.result(_PATIENCE).version
+            version = made.result(PATIENCE).version
         except BrokerError.conflictError:
             self._note(container, kind, began, outcome="conflict", **asked)
         except BrokerError.brokerUnavailableError:
@@ -180,12 +172,12 @@ def _number(content: bytes) -> int:
 
 
 def live(found: Machines, rng: random.Random, seconds: float) -> Recorder:
-    """One history: everybody works while links are cut and brokers die; then all read once more."""
+    """Run one history: clients work while links are cut and brokers die; then one reads everything."""
     recorder, values, over = Recorder(), itertools.count(1), threading.Event()
     with ExitStack() as stack:
         rings = [found.brokers[0].new_user() for _ in range(CLIENTS)]
         devices = [
-            stack.enter_context(_device(found, ring, found.links[n % len(found.links)], IMPATIENCE))
+            _device(stack, found, ring, found.links[n % len(found.links)], IMPATIENCE)
             for n, ring in enumerate(rings)
         ]
         containers = [_begin(devices[0], rings, recorder, next(values)) for _ in range(CONTAINERS)]
@@ -196,11 +188,11 @@ def live(found: Machines, rng: random.Random, seconds: float) -> Recorder:
         threads = [threading.Thread(target=_work, args=(client, over)) for client in clients]
         for thread in threads:
             thread.start()
-        _torment(found, rng, seconds)
+        _disturb(found, rng, seconds)
         over.set()
         for thread in threads:
-            thread.join(_PATIENCE * 2)
-        last = stack.enter_context(_device(found, rings[0], found.links[0], _PATIENCE))
+            thread.join(PATIENCE * 2)
+        last = _device(stack, found, rings[0], found.links[0], PATIENCE)
         for container in containers:
             for kind in ("read", "log"):
                 client = Client(CLIENTS, last, rng, recorder, [container], values)
@@ -217,31 +209,31 @@ def _work(client: Client, over: threading.Event) -> None:
 def _begin(
     device: ServerProvider, rings: Sequence[KeyRing], recorder: Recorder, value: int
 ) -> uuid.UUID:
-    levels = [AccessLevel(ring.userId, _OWNER) for ring in rings]
+    levels = [AccessLevel(ring.userId, OWNER) for ring in rings]
     began = time.monotonic()
     made = device.createContainer(b"%d:" % value, {"n": value}, accessLevels=levels)
-    found = made.result(_PATIENCE)
+    found = made.result(PATIENCE)
     create = Operation(0, "create", began, time.monotonic(), version=1, value=Value(value, value))
     recorder.operations[found.id].append(create)
     return found.id
 
 
-def _device(found: Machines, ring: KeyRing, link: Link, timeout: float) -> ServerProvider:
+def _device(
+    stack: ExitStack, found: Machines, ring: KeyRing, link: Link, timeout: float
+) -> ServerProvider:
     url = f"http://127.0.0.1:{link.port}"
-    device = ServerProvider(
-        found.brokers[0].api_key, url, "history", trustStore=MemoryTrustStore(), timeout=timeout
-    )
+    device = new_device(stack, found.brokers[0], url=url, timeout=timeout)
     for _ in range(20):
         try:
-            device.logIn(userId=ring.userId, keyRing=ring).result(_PATIENCE)
+            device.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
             break
         except BrokerError.brokerUnavailableError:
             continue
     return device
 
 
-def _torment(found: Machines, rng: random.Random, seconds: float) -> None:
-    """Cuts, freezes and kills, one after the other; all is well again at the end."""
+def _disturb(found: Machines, rng: random.Random, seconds: float) -> None:
+    """Cut, freeze and kill, one after the other; at the end everything works."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(rng.uniform(0.3, 1.0))
@@ -270,7 +262,7 @@ class Report:
     conflicts: int = 0
     violations: list[str] = field(default_factory=list)
 
-    def add(self, recorder: Recorder, url: str) -> None:
+    def add(self, recorder: Recorder, broker: BrokerProcess) -> None:
         self.violations += recorder.strange
         for container, operations in recorder.operations.items():
             self.histories += 1
@@ -278,8 +270,7 @@ class Report:
             self.unknown += sum(each.outcome == "unknown" for each in operations)
             self.conflicts += sum(each.outcome == "conflict" for each in operations)
             self.violations += [f"{container}: {what}" for what in check(operations)]
-        stored = look(url)
-        self.violations += [*check_rows(stored), *check_numbers(stored)]
+        self.violations += check_stored(broker)
 
     def __str__(self) -> str:
         return (
@@ -293,7 +284,7 @@ def run(engine: str, count: int, seed: int, folder: Path, seconds: float = 8.0) 
     with machines(engine, folder) as found:
         for _ in range(count):
             recorder = live(found, rng, seconds)
-            report.add(recorder, found.brokers[0].database_url)
+            report.add(recorder, found.brokers[0])
     return report
 
 

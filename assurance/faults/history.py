@@ -1,11 +1,11 @@
-"""Histories of what clients asked and were told, and whether one order of events explains them.
+"""Histories of requests and answers, and whether one order of events explains them.
 
-A container is a register with a version: each write makes the next version, so the versions are the
-order, and checking it takes one pass. `check` is that pass; `linear.py` searches for an order as one
-would for any object, in exponential time, and says whether `check` is right about small histories.
+A container is a register with a version. Each write makes the next version, so the versions are the order,
+and `check` takes one pass. `linear.py` searches for an order as for any object, in exponential time: the
+tests compare both on small histories.
 
-Each write carries a value that nobody else writes. A write whose answer never came may have happened,
-once and as a whole, at any time after it began; or not.
+Each write has a value of its own. A write without an answer may have happened once, as a whole, at any time
+after it began; or not at all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Outcome = Literal["done", "unknown", "conflict"]
 
 @dataclass(frozen=True)
 class Value:
-    """What a container holds at one version."""
+    """Header and content of a container at one version."""
 
     header: int
     content: int
@@ -30,7 +30,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Operation:
-    """One call of one client. Times are seconds on one clock; `ended` is FOREVER without an answer."""
+    """One call of one client. Times are seconds of one clock; `ended` is FOREVER without an answer."""
 
     client: int
     kind: Kind
@@ -38,15 +38,15 @@ class Operation:
     ended: float
     outcome: Outcome = "done"
     version: int | None = None
-    """That a write made, or that a read was shown."""
+    """The version that a write made or a read returned."""
     value: Value | None = None
-    """Of a read: all of it. Of a create: what it began with."""
+    """What a read returned, or what a create wrote."""
     written: int | None = None
-    """What a write put into its field."""
+    """The value that a write set."""
     condition: int | None = None
-    """The version that a write asked for."""
+    """The `ifVersion` of a write."""
     log: tuple[int, ...] = ()
-    """Of a look at the log: the versions that it told of, in order."""
+    """The versions that a read of the log returned, in order."""
 
     @property
     def is_write(self) -> bool:
@@ -60,7 +60,7 @@ _CHOICES: Final = 1000
 
 
 def check(history: History) -> list[str]:
-    """What is wrong with the history of one container; nothing, if there is an order for it."""
+    """Return what is wrong with the history of one container; an empty list if an order explains it."""
     writes, found = _writes(history)
     if found:
         return found
@@ -93,14 +93,14 @@ def _writes(history: History) -> tuple[dict[int, Operation], list[str]]:
 
 def _check_versions(writes: Timed, history: History) -> Iterator[str]:
     if writes and (1 not in writes or writes[1].kind != "create"):
-        yield "version 1 is no create"
+        yield "version 1 is not a create"
     created = [each for each in history if each.kind == "create"]
     if len(created) != 1:
-        yield "there is not one create"
+        yield "the history has not exactly one create"
 
 
 def _check_order(history: History) -> Iterator[str]:
-    """What ended before another began came before it: the versions say so too."""
+    """An operation that ended before another began has the lower version."""
     told = [each for each in history if each.version is not None]
     by_end = sorted(told, key=lambda each: each.ended)
     latest, at = 0, 0
@@ -110,11 +110,11 @@ def _check_order(history: History) -> Iterator[str]:
             at += 1
         version = each.version or 0
         if version < latest or (each.is_write and version == latest):
-            yield f"{each.kind} {version} began after version {latest} had been told of"
+            yield f"{each.kind} {version} began after version {latest} was acknowledged"
 
 
 def _check_logs(history: History) -> Iterator[str]:
-    """A look at the log tells of 1, 2, 3 … up to at least what had been told of when it began."""
+    """A log returns 1, 2, 3 … up to at least what was acknowledged when its read began."""
     told = [each for each in history if each.version is not None or each.kind == "log"]
     for each in history:
         if each.kind != "log":
@@ -125,22 +125,22 @@ def _check_logs(history: History) -> Iterator[str]:
             len(o.log) if o.kind == "log" else o.version or 0 for o in told if o.ended < each.began
         ]
         if len(each.log) < max(due, default=0):
-            yield f"a log ends with {len(each.log)} and {max(due)} had been told of"
+            yield f"a log ends with {len(each.log)} and {max(due)} was acknowledged"
         highest = sum(1 for o in history if o.is_write and o.began < each.ended)
         if len(each.log) > highest:
-            yield "a log tells of more than anybody had written"
+            yield "a log has more versions than were written"
 
 
 def _fill(
     history: History, writes: Timed, unknown: History, top: int
 ) -> Iterator[dict[int, Operation]]:
-    """Which write made each version, the unanswered ones by trial: each choice that fits."""
+    """Yield each assignment of writes to versions that fits, trying the unanswered ones."""
     reads: dict[int, set[Value]] = {}
     for each in history:
         if each.kind == "read" and each.value is not None and each.version is not None:
             reads.setdefault(each.version, set()).add(each.value)
-    floors = {id(each): _told_before(history, each.began) for each in unknown}
-    ceilings = _first_told(history, top)
+    floors = {id(each): _acknowledged_before(history, each.began) for each in unknown}
+    ceilings = _first_acknowledged(history, top)
 
     def candidates(version: int, state: Value | None, used: frozenset[int]) -> Iterator[Step]:
         given = writes.get(version)
@@ -155,7 +155,7 @@ def _fill(
         fits = each.condition is None or version == each.condition + 1
         return fits and floors[id(each)] < version and each.began < ceilings[version]
 
-    # By hand and not by recursion: a container may have more versions than Python has frames.
+    # Not recursive: a container may have more versions than Python allows frames.
     chosen: list[Operation] = []
     open_steps = [candidates(1, None, frozenset())]
     while open_steps:
@@ -173,13 +173,13 @@ def _fill(
             chosen.pop()
 
 
-def _told_before(history: History, moment: float) -> int:
+def _acknowledged_before(history: History, moment: float) -> int:
     versions = [each.version or len(each.log) for each in history if each.ended < moment]
     return max(versions, default=0)
 
 
-def _first_told(history: History, top: int) -> dict[int, float]:
-    """When each version was there for certain, at the latest: somebody had been told of it or a later one."""
+def _first_acknowledged(history: History, top: int) -> dict[int, float]:
+    """Return when each version or a later one was first acknowledged: it existed by then."""
     ceilings = dict.fromkeys(range(1, top + 1), FOREVER)
     for each in history:
         for version in range(1, (each.version or len(each.log)) + 1):
@@ -199,14 +199,14 @@ def _apply(each: Operation, state: Value | None) -> Value | None:
 def _check_conflicts(
     history: History, assigned: Timed, unknown: History, top: int
 ) -> Iterator[str]:
-    """A write on one version alone is refused only if there was another at some time meanwhile."""
+    """A conditional write is refused only if another version existed at some time meanwhile."""
     used = {id(each) for each in assigned.values()}
     idle = [each for each in unknown if id(each) not in used]
     for each in history:
         if each.outcome != "conflict" or each.condition is None:
             continue
         later = [assigned[each.condition + 1]] if each.condition < top else idle
-        was_there = _told_before(history, each.began) >= each.condition
+        was_there = _acknowledged_before(history, each.began) >= each.condition
         if was_there and not any(
             write.began < each.ended and write.condition in (None, each.condition)
             for write in later

@@ -1,9 +1,8 @@
-"""What clients were told, and what must be there because of it.
+"""Acknowledged writes, and the state and the events that follow from them.
 
-Every operation that a client saw succeed is entered with the version that it made. Since every
-operation ends, with success or a refusal, each version of a container is exactly one entry: the
-entries in the order of versions are the container's whole history. `tests.client.model` says what
-everybody reads and is told of it.
+The ledger has an entry for each operation that succeeded, with the version that it made. Every operation
+ends with success or a refusal, so each version is exactly one entry, and the entries of a container are its
+history. `tests.client.model` derives from it what each user reads, and which events they get.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from scbroker.types import Container, SecuredContainer
 from tests.client.model import Change, Field, Grant, State, Told, news
 
 _MOMENT: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
-"""No grant of the crowd's ends, so that any moment does."""
+"""Any time will do: no grant of the crowd expires."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +30,14 @@ class Entry:
     user: int
     application: str
     values: Mapping[Field, Any]
-    """What it set; of a content, its `digest`. Empty for a deletion."""
+    """The values that it set, a content as its `digest`. Empty for a deletion."""
     record: bytes | None
-    """The signed bytes, which are to be found at the broker unchanged; None for a deletion."""
+    """The signed bytes, which the broker must store unchanged; None for a deletion."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """What a reader was shown."""
+    """The result of a read."""
 
     container: uuid.UUID
     version: int
@@ -48,7 +47,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """What had been acknowledged at one moment."""
+    """What was acknowledged at one moment."""
 
     entries: Mapping[uuid.UUID, dict[int, Entry]]
     unnumbered: Mapping[uuid.UUID, list[Entry]]
@@ -65,16 +64,16 @@ def digest(content: bytes | None) -> object:
 
 @dataclass
 class Ledger:
-    """Entries by container and version. For many threads."""
+    """Entries by container and version. Thread-safe."""
 
     entries: dict[uuid.UUID, dict[int, Entry]] = field(default_factory=lambda: defaultdict(dict))
     unnumbered: dict[uuid.UUID, list[Entry]] = field(default_factory=lambda: defaultdict(list))
-    """Changes of access, of which a client is not told the version; `settle` finds it."""
+    """Changes of access: their answer has no version, which `settle` finds."""
     deleted: dict[uuid.UUID, Entry] = field(default_factory=dict)
     reads: list[Read] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     touched: set[uuid.UUID] = field(default_factory=set)
-    """Containers that somebody began to change since `take_touched`."""
+    """Containers that a writer began to change since the last `told`."""
     acknowledged: int = 0
     refused: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -116,7 +115,7 @@ class Ledger:
             self.reads.append(Read(found.id, found.version, header, digest(found.content)))
 
     def was_told(self) -> None:
-        """An answer that is compared elsewhere."""
+        """Count an answer that is compared elsewhere."""
         with self._lock:
             self.acknowledged += 1
 
@@ -125,7 +124,7 @@ class Ledger:
             self.violations.append(what)
 
     def told(self, *, everything: bool = False) -> Acknowledged:
-        """What was acknowledged of the containers that changed since the last time, or of all."""
+        """Return what was acknowledged of the containers that changed since the last call, or of all."""
         with self._lock:
             names, self.touched = self.touched, set()
             if everything:
@@ -137,13 +136,13 @@ class Ledger:
             )
 
     def settle(self, container: uuid.UUID, entry: Entry, version: int, record: bytes) -> None:
-        """Gives a change of access the version that it was found to have made."""
+        """Record the version that a change of access has made."""
         with self._lock:
             self.unnumbered[container].remove(entry)
             self.entries[container][version] = replace(entry, record=record)
 
     def states(self, container: uuid.UUID) -> list[State]:
-        """The container at each version, beginning with 1. `KeyError` for one that nobody made."""
+        """Return the container at each version from 1 on. `KeyError` if its create was not acknowledged."""
         found = self.entries[container]
         first = found[1]
         values = {"header": None, "content": None, "type": None, **first.values}
@@ -156,11 +155,13 @@ class Ledger:
         return states
 
     def log(self, container: uuid.UUID) -> Iterator[tuple[int, Told]]:
-        """Who is told what of this container, in order."""
+        """Yield each user's events of this container, in order; a deletion empties all before its own."""
         before = None
         for state in self.states(container):
             entry = self.entries[container].get(state.version) or self.deleted[container]
-            yield from news(before, state, set(entry.values), entry.application, _MOMENT)
+            for user, told in news(before, state, set(entry.values), entry.application, _MOMENT):
+                gone = container in self.deleted and not state.deleted
+                yield user, told.emptied if gone else told
             before = state
 
 
@@ -169,5 +170,5 @@ def _after(state: State, entry: Entry, change: Change) -> State:
 
 
 def whole(permissions: Mapping[int, Any]) -> dict[int, Grant]:
-    """Grants without an end."""
+    """Return grants without an expiry."""
     return {user: Grant(level) for user, level in permissions.items()}

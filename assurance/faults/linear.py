@@ -1,7 +1,7 @@
-"""Whether there is an order for a small history, by trying them all (Wing and Gong, with memory).
+"""Whether an order explains a small history, by trying all of them (Wing and Gong, memoised).
 
-Knows nothing of versions being an order: a container is an object with a state, an operation may come
-next if nothing that has to come before it is left, and what it was told must follow from the state.
+It does not use that versions are an order. A container is an object with a state; an operation may come next
+if none that ended before it began is left, and its answer must follow from the state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ State = tuple[int, Value | None]
 
 
 def is_linearizable(history: History) -> bool:
-    """Logs are left out: they tell of all versions, and not of one."""
+    """Whether an order explains the history. Reads of the log are ignored: they return all versions."""
     operations = [each for each in history if each.kind != "log"]
     seen: set[tuple[frozenset[int], State]] = set()
 
@@ -37,7 +37,7 @@ def is_linearizable(history: History) -> bool:
 
 
 def _after(each: Operation, state: State) -> State | None:
-    """The state after an operation that was told what it was told; None if it could not be."""
+    """Return the state after an operation with this answer; None if the answer was impossible."""
     version, value = state
     if each.outcome == "conflict":
         return state if each.condition is None or each.condition != version else None

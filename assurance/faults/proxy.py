@@ -1,9 +1,9 @@
-"""A link that can be cut: TCP, passed on byte for byte until a test says otherwise.
+"""A TCP link that a test can cut or freeze; until then it forwards every byte.
 
     with Link(broker.port) as link:
         link.cut_once(b"PUT /v1/containers", answered=True)
 
-Stands between clients and a broker, or between a broker and PostgreSQL.
+It runs between clients and a broker, or between a broker and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SECONDS: Final = 20.0
 
 @dataclass
 class _Cut:
-    """Cuts a connection on which `seen` goes by: instead of it, or instead of its answer."""
+    """Cut a connection when `seen` is sent on it: before it passes, or when its answer comes."""
 
     seen: bytes
     answered: bool
@@ -30,13 +30,13 @@ class _Cut:
 
 
 class Link:
-    """Listens on `port`, and passes everything on to another port of this machine."""
+    """Listens on `port`, and forwards everything to another port of this machine."""
 
     def __init__(self, to: int) -> None:
         self.to = to
         self.port = 0
         self.cuts = 0
-        """Connections that were cut because of `cut_once`."""
+        """Connections that `cut_once` has cut."""
         self._is_cut = False
         self._frozen = False
         self._rules: list[_Cut] = []
@@ -57,22 +57,24 @@ class Link:
         self._loop.close()
 
     def cut(self) -> None:
-        """Resets all connections, and every new one, until `heal`."""
+        """Reset all connections, and every new one, until `heal`."""
         self._is_cut = True
         self._run(self._reset_all())
 
     def freeze(self) -> None:
-        """Lets nothing through either way and says nothing, until `heal`: half-open connections."""
+        """Forward nothing in either direction until `heal`: half-open connections."""
         self._frozen = True
 
     def heal(self) -> None:
-        """Carries on. What was held up by `freeze` is lost, with its connections."""
+        """Forward again. Connections that were frozen are reset, and their bytes are lost."""
         self._run(self._reset_all())
         self._is_cut = self._frozen = False
 
     def cut_once(self, seen: bytes, *, answered: bool, times: int = 1) -> None:
-        """Resets the next connections on which `seen` is sent: before it passes, or after, when the
-        answer to it comes back, which then does not pass."""
+        """Reset the next connections on which `seen` is sent.
+
+        Unless `answered`, before `seen` passes; else when its answer comes, which does not pass.
+        """
         self._rules.append(_Cut(seen, answered, times))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -101,11 +103,11 @@ class Link:
             return
         both = {writer, back}
         self._open |= both
-        condemned = asyncio.Event()
+        cut_next = asyncio.Event()
         try:
             await asyncio.gather(
-                self._forward(reader, back, condemned, asking=True),
-                self._forward(there, writer, condemned, asking=False),
+                self._forward(reader, back, cut_next, asking=True),
+                self._forward(there, writer, cut_next, asking=False),
             )
         finally:
             self._open -= both
@@ -116,7 +118,7 @@ class Link:
         self,
         source: asyncio.StreamReader,
         target: asyncio.StreamWriter,
-        condemned: asyncio.Event,
+        cut_next: asyncio.Event,
         *,
         asking: bool,
     ) -> None:
@@ -124,17 +126,17 @@ class Link:
             while data := await source.read(_PIECE):
                 while self._frozen:  # noqa: ASYNC110 - set from another thread
                     await asyncio.sleep(0.01)
-                if condemned.is_set() and not asking:
+                if cut_next.is_set() and not asking:
                     break
                 if asking and (rule := self._rule(data)) is not None:
                     self.cuts += 1
                     if not rule.answered:
                         break
-                    condemned.set()
+                    cut_next.set()
                 target.write(data)
                 await target.drain()
-        # What one side ended is ended for both: neither HTTP nor PostgreSQL closes halfway.
-        await self._finish(target, reset=condemned.is_set())
+        # Neither HTTP nor PostgreSQL closes one direction alone: end both.
+        await self._finish(target, reset=cut_next.is_set())
 
     async def _finish(self, target: asyncio.StreamWriter, *, reset: bool) -> None:
         with suppress(OSError):

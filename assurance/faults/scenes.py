@@ -1,4 +1,4 @@
-"""The machines under test: where clients reach them, where their rows and objects lie, what can die."""
+"""Deployments: where clients reach them, where their rows and objects are, and what can be killed."""
 
 from __future__ import annotations
 
@@ -6,64 +6,54 @@ import http.client
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from assurance.cluster.cluster import Cluster
 from assurance.faults.stored import Bucket, Folder, Objects
-from assurance.faults.victims import (
-    BrokerVictim,
-    OtherVictim,
-    PostgresVictim,
-    Victim,
-    Victims,
-    WorkerVictim,
-)
-from scbroker import MemoryTrustStore, ServerProvider
+from assurance.faults.victims import Victim, all_of, worker_of
+from assurance.people import PATIENCE, new_device
+from scbroker import ServerProvider
 from scbroker.keys import KeyRing
 from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
 
-PATIENCE = 120.0
-"""Seconds that a request may take with its retries: many times what a restart takes."""
 _LIFE_OF_WORKERS: Final = 3.0
 _FAILOVER: Final = 6.0
 
 
 @dataclass
 class Scene:
-    """One deployment. `urls` are brokers on the same data; clients take them in turn."""
+    """One deployment. `urls` are brokers on the same data, which clients use in turn."""
 
     api_key: uuid.UUID
     urls: Sequence[str]
     database_url: str
     objects: Objects
-    victims: Victims
+    victims: Sequence[Victim]
     first: BrokerProcess
-    """Registers users before anything dies."""
+    """Registers users before anything is killed."""
     longest_life: float = 1.2
-    """Seconds from when it serves again to the next kill, at most."""
+    """Seconds until the next kill, at most."""
     _stack: ExitStack = field(default_factory=ExitStack)
 
-    def device(self, ring: KeyRing, name: str, number: int = 0) -> ServerProvider:
-        """A program of this user's that has seen nothing yet."""
+    def device(
+        self, ring: KeyRing, name: str, number: int = 0, timeout: float = PATIENCE
+    ) -> ServerProvider:
+        """Return a new program of this user."""
         url = self.urls[number % len(self.urls)]
-        provider = ServerProvider(
-            self.api_key, url, name, trustStore=MemoryTrustStore(), timeout=PATIENCE
-        )
-        self._stack.enter_context(provider)
-        provider.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
-        return provider
+        return new_device(self._stack, self.first, ring, name, url=url, timeout=timeout)
 
     def await_ready(self) -> None:
-        """Waits until the first broker serves again. A proxy before it passes no question of health on."""
+        """Wait until the first broker serves again. It is asked directly: a proxy hides /health."""
         deadline = time.monotonic() + PATIENCE
         while not self._is_ready():
             if time.monotonic() > deadline:
-                raise TimeoutError("nothing serves any more")
+                raise TimeoutError("the first broker does not serve again")
             time.sleep(0.05)
 
     def _is_ready(self) -> bool:
@@ -80,23 +70,20 @@ class Scene:
 
 @contextmanager
 def sqlite(folder: Path) -> Iterator[Scene]:
-    """One broker on SQLite and a folder, with every fsync real."""
+    """One broker on SQLite and a folder."""
     with BrokerProcess(folder) as broker:
-        yield from _scene(broker, [BrokerVictim(broker)])
+        yield from _scene(broker, [all_of(broker)])
 
 
 @contextmanager
 def postgresql(folder: Path, rng: random.Random) -> Iterator[Scene]:
-    """One broker of two workers on a PostgreSQL that keeps its promises, and a folder."""
+    """One broker with two workers, on a PostgreSQL with fsync, and a folder."""
     with (
         PostgresServer(durable=True) as server,
         BrokerProcess(folder, server.createdatabase(), workers=2) as broker,
     ):
-        victims: list[Victim] = [
-            BrokerVictim(broker),
-            WorkerVictim(broker, rng),
-            PostgresVictim(server),
-        ]
+        postgres = Victim("postgresql", server.crash, server.start)
+        victims = [all_of(broker), worker_of(broker, rng), postgres]
         yield from _scene(broker, victims, _LIFE_OF_WORKERS)
 
 
@@ -107,9 +94,9 @@ def cluster() -> Iterator[Scene]:
         gateway = found.deployment.addresses
         url = str(found.brokers[0].settings["object_store_url"])
         objects = Bucket.of(url, gateway.environment)
-        victims: list[Victim] = [BrokerVictim(each) for each in found.brokers]
-        victims.append(OtherVictim("osd", found.crash_osd, found.start_osd))
-        victims.append(OtherVictim("primary", found.kill_primary, _started(found)))
+        victims = [all_of(each) for each in found.brokers]
+        victims.append(Victim("osd", found.crash_osd, found.start_osd))
+        victims.append(Victim("primary", found.kill_primary, partial(_start_member, found)))
         scene = Scene(
             found.api_key,
             [found.url],
@@ -125,15 +112,14 @@ def cluster() -> Iterator[Scene]:
             scene.close()
 
 
-def _started(found: Cluster) -> Callable[[], None]:
-    def revive() -> None:
-        found.patroni.await_primary()
-        found.start_member()
-
-    return revive
+def _start_member(found: Cluster) -> None:
+    found.patroni.await_primary()
+    found.start_member()
 
 
-def _scene(broker: BrokerProcess, victims: Victims, longest_life: float = 1.2) -> Iterator[Scene]:
+def _scene(
+    broker: BrokerProcess, victims: Sequence[Victim], longest_life: float = 1.2
+) -> Iterator[Scene]:
     objects = Folder(broker.directory / "objects")
     scene = Scene(
         broker.api_key, [broker.url], broker.database_url, objects, victims, broker, longest_life

@@ -1,4 +1,4 @@
-"""What the broker keeps, read behind its back: the rows in one snapshot, the objects by name."""
+"""What the broker stores, read without it: rows in one snapshot, and the names of objects."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ _OF_CONTAINERS = (t.records, t.access_lists, t.members, t.parts, t.events)
 
 
 class Objects(Protocol):
-    """The object store, read and never written."""
+    """The object store, read only."""
 
     def names(self) -> set[str]:
-        """Everything that lies there, leftovers included."""
+        """Return the names of all objects, unreferenced ones included."""
         ...
-
-    def read(self, name: str) -> bytes | None: ...
 
 
 @dataclass(frozen=True)
@@ -48,26 +46,16 @@ class Folder:
             if not path.is_dir() and path.name != "check"
         }
 
-    def path(self, name: str) -> Path:
-        """Return where the object of this name lies, or would lie."""
-        return next(self.root.iterdir()) / name
-
-    def read(self, name: str) -> bytes | None:
-        try:
-            return self.path(name).read_bytes()
-        except FileNotFoundError:
-            return None
-
 
 @dataclass(frozen=True)
 class Bucket:
-    """An object store with S3's interface: `url` names the bucket and a prefix in it."""
+    """An object store with S3's interface."""
 
     store: ObjectStore
 
     @classmethod
     def of(cls, url: str, environment: Mapping[str, str]) -> Bucket:
-        """The one that brokers with this environment use."""
+        """Return the one that brokers with this URL and environment use."""
         config: Any = {name.lower(): value for name, value in environment.items()}
         allow_http = config.pop("aws_allow_http", "false") == "true"
         return cls(S3Store.from_url(url, config=config, client_options={"allow_http": allow_http}))
@@ -75,13 +63,6 @@ class Bucket:
     def names(self) -> set[str]:
         found = {each["path"] for page in obstore.list(self.store) for each in page}
         return {name.partition("/")[2] for name in found if not name.endswith("/check")}
-
-    def read(self, name: str) -> bytes | None:
-        [prefix] = obstore.list_with_delimiter(self.store)["common_prefixes"]
-        try:
-            return bytes(obstore.get(self.store, f"{prefix}/{name}").bytes())
-        except FileNotFoundError:
-            return None
 
 
 @dataclass(frozen=True)
@@ -94,21 +75,16 @@ class Stored:
         return self.rows[table.name]
 
     @property
-    def named(self) -> set[str]:
-        """The objects that chunks need, and those that are doomed."""
-        return {row.blob for row in self.of(t.chunks)} | self.doomed
-
-    @property
-    def doomed(self) -> set[str]:
-        return {row.name for row in self.of(t.doomed_blobs)}
+    def pending_deletion(self) -> set[str]:
+        return {row.name for row in self.of(t.pending_blobs)}
 
 
 def look(url: str, containers: Collection[bytes] | None = None) -> Stored:
-    """All that concerns these containers, or all of them; chunks and doomed names always whole."""
+    """Return the rows of these containers, or of all; always all chunks, users and pending deletions."""
 
     def read(connection: Connection) -> Stored:
         found = {}
-        for table in (t.chunks, t.doomed_blobs, t.users):
+        for table in (t.chunks, t.pending_blobs, t.users):
             found[table.name] = list(connection.execute(select(table)))
         for table, column in [(t.containers, t.containers.c.id)] + [
             (table, table.c.container_id) for table in _OF_CONTAINERS
@@ -122,7 +98,7 @@ def look(url: str, containers: Collection[bytes] | None = None) -> Stored:
     return on_snapshot(url, read)
 
 
-# A database that is about to be another one's has none to answer for a moment.
+# During a fail-over no database answers.
 @tenacity.retry(
     retry=tenacity.retry_if_exception_type((OSError, DBAPIError)),
     stop=tenacity.stop_after_delay(60),
@@ -130,7 +106,7 @@ def look(url: str, containers: Collection[bytes] | None = None) -> Stored:
     reraise=True,
 )
 def on_snapshot(url: str, work: Callable[[Connection], T]) -> T:
-    """Runs a reading function on one snapshot, past the broker's own code."""
+    """Run a reading function on one snapshot, without the broker's own code."""
     if url.startswith("sqlite"):
         return _on_sqlite(url, work)
     return asyncio.run(_on_postgresql(url, work))
@@ -163,14 +139,14 @@ async def _on_postgresql(url: str, work: Callable[[Connection], T]) -> T:
 
 
 def make_old(url: str) -> None:
-    """Moves the dates of whatever is to be swept one day, so that the next sweep takes it."""
+    """Set the dates of everything that waits for a sweep to 0, so that the next sweep takes it."""
     query(url, "UPDATE doomed_blobs SET since = 0")
     query(url, "UPDATE parts SET touched_at = 0 WHERE NOT committed")
     query(url, "UPDATE parts SET replaced_at = 0 WHERE replaced_at IS NOT NULL")
 
 
 def damage(url: str, statement: str) -> None:
-    """Runs a statement that breaks something; on SQLite with its checks off."""
+    """Run a statement that breaks something; on SQLite without CHECK constraints."""
     if not url.startswith("sqlite"):
         query(url, statement)
         return

@@ -1,4 +1,4 @@
-"""Faults in the kernel's own answers: a broker under `strace`, which injects them.
+"""System calls that fail: `strace` injects the faults into a running broker.
 
 `inject` is strace's expression: `fsync:error=EIO:when=2` fails the second fsync of each thread,
 `rename:signal=KILL:when=1` kills the process where it would rename for the first time.
@@ -21,7 +21,7 @@ _DETACH_SECONDS: Final = 5.0
 
 
 class Tampering:
-    """Attached to a running process for as long as its `with` block, or as the process lives."""
+    """strace attached to a process until the `with` block or the process ends."""
 
     def __init__(self, pid: int, log: Path, *injections: str) -> None:
         assert PROGRAM is not None, "strace is not installed: apt-get install strace"
@@ -43,7 +43,7 @@ class Tampering:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Takes strace away. Of a process whose main thread was killed it would never notice the end."""
+        """Detach strace, which does not notice that a process ended whose main thread was killed."""
         if _is_alive(self._pid):
             self._process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
@@ -53,7 +53,7 @@ class Tampering:
 
     @property
     def injected(self) -> int:
-        """How often it did."""
+        """Return how many faults were injected."""
         return len(
             re.findall(r"\(INJECTED|killed by SIGKILL", self._log.read_text("utf-8", "replace"))
         )
@@ -67,7 +67,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _wait_until_traced(pid: int) -> None:
-    """Until every thread has strace's process as its tracer."""
+    """Wait until every thread has a tracer."""
     for _ in range(1000):
         threads = [Path(f"/proc/{pid}/task/{t.id}/status") for t in psutil.Process(pid).threads()]
         if all("TracerPid:\t0" not in each.read_text() for each in threads):

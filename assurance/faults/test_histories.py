@@ -12,9 +12,7 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
-def test_what_clients_were_told_under_cuts_and_kills_has_an_order(
-    engine: str, tmp_path: Path
-) -> None:
+def test_one_order_explains_all_answers_under_cuts_and_kills(engine: str, tmp_path: Path) -> None:
     report = run(engine, 1, seed=3, folder=tmp_path, seconds=4.0)
     assert report.violations == []
     assert report.histories == 3

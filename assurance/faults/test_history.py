@@ -26,7 +26,7 @@ GOOD: list[Operation] = [
 
 
 def forged(at: int, **changes: object) -> list[Operation]:
-    """The good history with one operation otherwise."""
+    """Return the good history with one operation changed."""
     found = list(GOOD)
     found[at] = replace(found[at], **changes)  # type: ignore[arg-type]
     return found
@@ -75,7 +75,7 @@ def test_a_history_with_one_lie_is_refused(lie: str) -> None:
 
 
 def lived(rng: random.Random) -> list[Operation]:
-    """What a register that is as it should be has a few clients see."""
+    """Return what a few clients see of a correct register."""
     state, version, found = Value(0, 0), 1, []
     found.append(Operation(0, "create", 0, 1, version=1, value=state))
     for number in range(rng.randint(3, 7)):
@@ -133,8 +133,10 @@ def bent(history: History, rng: random.Random) -> list[Operation]:
     return found
 
 
-def test_the_pass_and_the_search_for_an_order_agree_on_thousands_of_small_histories() -> None:
-    """They have nothing in common but what an operation does; about half of the bent ones have no order."""
+def test_the_one_pass_check_and_the_search_for_an_order_agree_on_thousands_of_small_histories() -> (
+    None
+):
+    """About half of the changed histories have no order."""
     refused = 0
     for seed in range(4000):
         rng = random.Random(seed)

@@ -1,14 +1,14 @@
-"""Each step of storing a large content, with the broker killed there, or the disk failing there.
+"""A broker that is killed, or whose disk fails, at each step of storing a large content.
 
-What the client is told is success, or an error that says to try again; once the fault is over the same
-client finishes the same operation, and nothing is half there. strace injects the faults into a real
-broker on SQLite and a folder.
+The client gets success, or an error that is retryable. Once the fault is over the same client finishes the
+same operation, and nothing is half stored. strace injects the faults into a real broker on SQLite.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,16 +17,16 @@ from assurance.faults import scenes
 from assurance.faults.scenes import Scene
 from assurance.faults.stored import look, make_old
 from assurance.faults.strace import Tampering
-from assurance.faults.wholeness import check_numbers, check_objects, check_rows
-from scbroker import BrokerError, MemoryTrustStore, Promise, ServerProvider
+from assurance.faults.wholeness import check_stored
+from assurance.people import PATIENCE, new_device
+from scbroker import BrokerError, Promise, ServerProvider
 from scbroker.types import SecuredContainer
 from tests.kit.brokers import BrokerProcess
 
 pytestmark = pytest.mark.long
 
-PATIENCE = 60.0
 LARGE = bytes(range(256)) * 1000
-"""Above what stands in a row: one object."""
+"""Too large for a row: one object."""
 SYNCS = "fsync,fdatasync"
 
 
@@ -38,19 +38,18 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 @pytest.fixture
 def device(scene: Scene) -> ServerProvider:
-    """A program that has written before: connections are open, the trust store knows its user."""
+    """A program that has written before: its connections are open, and the trust store has marks."""
     device = scene.device(scene.first.new_user(), "the writer")
     device.createContainer(b"before").result(PATIENCE)
     return device
 
 
 def check_whole(scene: Scene, device: ServerProvider, made: SecuredContainer) -> None:
-    """It is there once, everything has its counterpart, and the sweep leaves nothing over."""
+    """Check that it is stored once and whole, and that a sweep leaves no other object."""
     assert device.getContainerContent(made.id).result(PATIENCE) == LARGE
-    listed, stored = scene.objects.names(), look(scene.database_url)
-    assert [*check_rows(stored), *check_numbers(stored)] == []
-    assert dict(check_objects(stored, scene.objects, listed)) == {}
-    assert len(stored.rows["containers"]) == 2, "the second attempt made a container of its own"
+    assert check_stored(scene.first) == []
+    stored = look(scene.database_url)
+    assert len(stored.rows["containers"]) == 2, "the second attempt created another container"
     make_old(scene.database_url)
     device.deleteContainer(device.createContainer(b"").result(PATIENCE).id).result(PATIENCE)
     stored = look(scene.database_url)
@@ -61,12 +60,12 @@ def wait_until_it_dies(scene: Scene) -> None:
     status = Path(f"/proc/{scene.first.pid}/status")
     deadline = time.monotonic() + PATIENCE
     while status.exists() and "State:\tZ" not in status.read_text():
-        assert time.monotonic() < deadline, "the step never came"
+        assert time.monotonic() < deadline, "the broker never reached the step"
         time.sleep(0.01)
 
 
-# In the order in which they come. The object's name is reserved by a commit of its own; it is written
-# under another name, renamed, synced with its folder; two more commits name it, and its container.
+# In their order: a commit reserves the object's name; the object is written under another name, renamed and
+# synced with its folder; two more commits store its row, and the record of the container.
 STEPS = {
     "before the name of the object is durable": ["fdatasync:signal=KILL:when=1"],
     "before the object has its name": ["rename:signal=KILL:when=1"],
@@ -78,7 +77,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_broker_killed_at_any_step_has_all_of_it_or_nothing_and_the_client_goes_on(
+def test_a_broker_killed_at_any_step_has_stored_all_or_nothing_and_the_client_finishes(
     scene: Scene, device: ServerProvider, tmp_path: Path, step: str
 ) -> None:
     victim = scene.victims[0]
@@ -86,9 +85,8 @@ def test_a_broker_killed_at_any_step_has_all_of_it_or_nothing_and_the_client_goe
         promise = device.createContainer(LARGE)
         wait_until_it_dies(scene)
     victim.kill()
-    assert not promise.done(), "the client was told something of what is not known"
-    stored = look(scene.database_url)
-    assert [*check_rows(stored), *check_numbers(stored)] == []
+    assert not promise.done(), "the client got an answer although the outcome is unknown"
+    assert check_stored(scene.first) == []
     victim.revive()
     check_whole(scene, device, promise.result(PATIENCE))
 
@@ -102,10 +100,10 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_disk_that_fails_is_an_error_to_try_again_and_afterwards_the_same_operation_ends_well(
+def test_a_failing_disk_is_a_retryable_error_and_afterwards_the_same_operation_succeeds(
     scene: Scene, tmp_path: Path, failure: str
 ) -> None:
-    """Also after an fsync that failed: what it was for is written anew, to the last byte."""
+    """Also after a failed fsync: everything it was for is written again."""
     ring = scene.first.new_user()
     device = scene.device(ring, "the writer")
     device.createContainer(b"before").result(PATIENCE)
@@ -114,8 +112,8 @@ def test_a_disk_that_fails_is_an_error_to_try_again_and_afterwards_the_same_oper
         deadline = time.monotonic() + PATIENCE
         while tampering.injected < 2 and not promise.done() and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert not promise.done(), "the broker said that it has what no disk took"
-        assert tampering.injected > 1, "it was tried again"
+        assert not promise.done(), "the broker acknowledged what is not on the disk"
+        assert tampering.injected > 1, "the client did not retry"
     made = promise.result(PATIENCE)
     check_whole(scene, device, made)
     scene.victims[0].kill()
@@ -126,7 +124,7 @@ def test_a_disk_that_fails_is_an_error_to_try_again_and_afterwards_the_same_oper
 
 
 class _FullLog(BrokerProcess):
-    """Its standard error is a disk without room."""
+    """A broker whose standard error is a full disk."""
 
     @property
     def _log_path(self) -> Path:
@@ -134,34 +132,25 @@ class _FullLog(BrokerProcess):
 
 
 def test_a_log_that_cannot_be_written_fails_no_request(tmp_path: Path) -> None:
-    """The warning of a disk that fails is lost where the log lies on it; the answer is what it was."""
-    with _FullLog(tmp_path / "data") as broker:
-        ring, store = broker.new_user(), MemoryTrustStore()
-        with ServerProvider(
-            broker.api_key, broker.url, "x", trustStore=store, timeout=1.5
-        ) as device:
-            device.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
-            with Tampering(broker.pid, tmp_path / "strace", "fdatasync:error=EIO"):
-                promise = device.createContainer(b"x")
-                with pytest.raises(BrokerError.overloadedError):
-                    promise.result(PATIENCE)
+    """The warning about the failing disk is lost, and the answer stays the same."""
+    with _FullLog(tmp_path / "data") as broker, ExitStack() as stack:
+        device = new_device(stack, broker, broker.new_user(), timeout=1.5)
+        with Tampering(broker.pid, tmp_path / "strace", "fdatasync:error=EIO"):
+            promise = device.createContainer(b"x")
+            with pytest.raises(BrokerError.overloadedError):
+                promise.result(PATIENCE)
 
 
-def test_whoever_does_not_wait_is_told_that_the_disk_fails_and_may_try_again(
+def test_a_client_that_does_not_wait_gets_a_retryable_error_while_the_disk_fails(
     scene: Scene, tmp_path: Path
 ) -> None:
-    ring = scene.first.new_user()
-    with ServerProvider(
-        scene.api_key, scene.urls[0], "impatient", trustStore=MemoryTrustStore(), timeout=1.0
-    ) as device:
-        device.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
-        container = device.createContainer(b"one").result(PATIENCE).id
-        with Tampering(scene.first.pid, tmp_path / "strace", "fdatasync:error=EIO"):
-            promise: Promise[SecuredContainer] = device.updateContainerHeader(container, {"n": 2})
-            with pytest.raises(BrokerError.overloadedError) as caught:
-                promise.result(PATIENCE)
-        assert caught.value.retryable
-        made = device.updateContainerHeader(container, {"n": 3}).result(PATIENCE)
-        assert made.version in (2, 3), "what failed may have happened, as a whole"
-    stored = look(scene.database_url)
-    assert [*check_rows(stored), *check_numbers(stored)] == []
+    device = scene.device(scene.first.new_user(), "impatient", timeout=1.0)
+    container = device.createContainer(b"one").result(PATIENCE).id
+    with Tampering(scene.first.pid, tmp_path / "strace", "fdatasync:error=EIO"):
+        promise: Promise[SecuredContainer] = device.updateContainerHeader(container, {"n": 2})
+        with pytest.raises(BrokerError.overloadedError) as caught:
+            promise.result(PATIENCE)
+    assert caught.value.retryable
+    made = device.updateContainerHeader(container, {"n": 3}).result(PATIENCE)
+    assert made.version in (2, 3), "the update that failed may have happened, as a whole"
+    assert check_stored(scene.first) == []

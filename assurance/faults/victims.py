@@ -1,96 +1,44 @@
-"""What can be killed, and how it comes back: all that the harness knows of the machines under test."""
+"""What can be killed, and how it is started again."""
 
 from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 import psutil
 
 from tests.kit.brokers import BrokerProcess
-from tests.kit.engines import PostgresServer
 
 
-class Victim(Protocol):
-    """Something that dies at once, without a word, and is started again."""
-
-    @property
-    def name(self) -> str: ...
-
-    def kill(self) -> None:
-        """SIGKILL, or what comes closest: nothing more is written and no answer sent."""
-        ...
-
-    def revive(self) -> None:
-        """Starts it again on the same data and address; returns when it was started."""
-        ...
-
-
-@dataclass
-class BrokerVictim:
-    """A broker with all of its workers."""
-
-    broker: BrokerProcess
-    name: str = "broker"
-
-    def kill(self) -> None:
-        self.broker.kill()
-
-    def revive(self) -> None:
-        self.broker.start()
-
-
-@dataclass
-class WorkerVictim:
-    """One worker of a broker that has several; the broker itself starts another."""
-
-    broker: BrokerProcess
-    rng: random.Random
-    name: str = "worker"
-
-    def kill(self) -> None:
-        # Beside the workers there is the tracker of Python's own multiprocessing.
-        with suppress(psutil.Error):  # it was about to be replaced itself
-            children = psutil.Process(self.broker.pid).children()
-            workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
-            if workers:
-                self.rng.choice(workers).send_signal(signal.SIGKILL)
-
-    def revive(self) -> None:
-        """Nothing to do: that is the supervisor's work."""
-
-
-@dataclass
-class PostgresVictim:
-    """A PostgreSQL server with all of its processes."""
-
-    server: PostgresServer
-    name: str = "postgresql"
-
-    def kill(self) -> None:
-        self.server.crash()
-
-    def revive(self) -> None:
-        self.server.start()
-
-
-@dataclass
-class OtherVictim:
-    """Anything else that can be killed and started by calling it."""
+@dataclass(frozen=True)
+class Victim:
+    """Something that can be killed and started again."""
 
     name: str
-    killing: Callable[[], object]
-    reviving: Callable[[], object]
-
-    def kill(self) -> None:
-        self.killing()
-
-    def revive(self) -> None:
-        self.reviving()
+    kill: Callable[[], object]
+    """Send SIGKILL, or what comes closest: nothing more is written, and no answer sent."""
+    revive: Callable[[], object]
+    """Start it again on the same data and address; return once it is started."""
 
 
-Victims = Sequence[Victim]
+def all_of(broker: BrokerProcess) -> Victim:
+    """Return a broker with all of its workers."""
+    return Victim("broker", broker.kill, broker.start)
+
+
+def worker_of(broker: BrokerProcess, rng: random.Random) -> Victim:
+    """Return one worker of a broker that has several; the supervisor starts another."""
+    return Victim("worker", partial(_kill_worker, broker, rng), lambda: None)
+
+
+def _kill_worker(broker: BrokerProcess, rng: random.Random) -> None:
+    # The other child is the resource tracker of Python's multiprocessing.
+    with suppress(psutil.Error):  # the supervisor was about to replace it
+        children = psutil.Process(broker.pid).children()
+        workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+        if workers:
+            rng.choice(workers).send_signal(signal.SIGKILL)

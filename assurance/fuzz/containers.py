@@ -1,4 +1,4 @@
-"""Containers as a broker serves them, judged by the client's own `fetching`."""
+"""Containers as a broker serves them, judged by the client's own `fetching`. See docs/spec/container.md."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
-from assurance.fuzz import programs
-from assurance.fuzz.engine import Target, canonical, kept
-from assurance.fuzz.programs import Program, path_to, program
+from assurance.fuzz import variations as v
+from assurance.fuzz.messagepack import canonical
 from assurance.fuzz.served import (
     HASHES,
     LINKS,
-    NAMES,
     NOW,
     SCENES,
     SIGNATURES,
@@ -23,22 +21,13 @@ from assurance.fuzz.served import (
     scene,
 )
 from assurance.fuzz.stage import fixed_clock, marked_signatures, stage
+from assurance.fuzz.target import kept
+from scbroker import errors
 from scbroker.client.containers import contents, fetching
 from scbroker.client.containers.fetching import Fetched
 from scbroker.client.core.judging import Mark, State, judge_view
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import MemoryTrustStore
-from scbroker.errors import (
-    BrokerFaultError,
-    ClockError,
-    DecryptionError,
-    DeletedError,
-    ForkError,
-    IntegrityError,
-    KeySubstitutionError,
-    RollbackError,
-    TooLargeError,
-)
 from scbroker.records.access_list import list_hash
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import record_hash
@@ -52,41 +41,35 @@ _now = [NOW]
 
 
 def _container(data: bytes) -> None:
-    found = Program.parse(data)
+    found = v.Program.parse(data)
     reader, *_ = SCENES[found.base % len(SCENES)]
     document = found.applied(scene(found.base))
     _now[0] = document["now"] if isinstance(document["now"], int) else NOW
     served = Served(document, found.fixups)
     marks = MemoryTrustStore().open(uuid.UUID(int=1), b"")
     container_id = uuid.UUID(bytes=stage().box.id)
-    mark = _kept_mark(document["mark"])
+    mark = _mark_of(document["mark"])
     if mark is not None:
         marks.swap(fetching.KIND, container_id.bytes, None, mark.encode())
     rings = {"erin": (1, 2, 2)}
     session = Session(served, cast()[reader].ring(*rings.get(reader, (1, 1, 1))), marks)
-    session._token, session._expires = "token", float("inf")
+    session.token.value, session.token.expires = "token", float("inf")
     fetched: Fetched = drive(fetching.fetch(session, container_id, header=True, content=True))
     _check_state(fetched.state, served, mark)
     stored = marks.get(fetching.KIND, container_id.bytes)
     kept(stored == fetched.state.mark.encode(), "another mark was kept")
-    kept(
-        stored is not None and Mark.decode(stored) == fetched.state.mark,
-        "a mark that reads otherwise",
-    )
+    kept(stored is not None and Mark.decode(stored) == fetched.state.mark, "another mark is read")
     opened = fetching.open_fetched(session, fetched)
     shown = fetching.metadata(session, opened)
     creator = cast()["alice"].fingerprint if mark is None else mark.createdBy
     kept(shown.createdBy == user_id_of(creator), "another creator")
-    header = fetching.read_header(session, opened)
-    content = _read_content(session, opened)
+    header, content = fetching.read_header(session, opened), _read_content(session, opened)
     if not found.fixups & SIGNATURES:
         _check_untouched(fetched.state)
         version = fetched.state.record.version
+        written = b"Once" if version == 1 else b"upon a time"
         kept(header in (b'{"name":"story"}', None), "another header than was sealed")
-        kept(
-            content in (b"Once" if version == 1 else b"upon a time", None),
-            "another content than was sealed",
-        )
+        kept(content in (written, None), "another content than was sealed")
         kept(
             shown.type in ("story" if version > 2 else "note", None), "another type than was signed"
         )
@@ -102,8 +85,8 @@ def _read_content(session: Session, opened: fetching.Opened) -> bytes | None:
         return runner.run(reading)
 
 
-def _kept_mark(value: Any) -> Mark | None:
-    """The device's own: an edit may choose among what it can have seen, and spoils nothing in it."""
+def _mark_of(value: Any) -> Mark | None:
+    """Return the mark of the device, unless an edit has made it one that no device can have."""
     match value:
         case [
             int() as version, bytes() as digest, int() as governing, bytes() as named, bool() as complete,
@@ -116,77 +99,55 @@ def _kept_mark(value: Any) -> Mark | None:
 
 def _check_state(state: State, served: Served, mark: Mark | None) -> None:
     bodies = [signed.body for signed in served.records]
-    kept(state.signed.body in bodies, "a head that nobody served")
+    kept(state.signed.body in bodies, "a head that was not served")
     for known in (state.head, state.governing.known):
         body = encode_object(known.record)
-        kept(body in bodies and record_hash(body) == known.hash, "a record that nobody served")
+        kept(body in bodies and record_hash(body) == known.hash, "a record that was not served")
         canonical(body[1:])
     head, governing = state.record, state.governing.record
-    kept(
-        head.version >= governing.version and head.time >= governing.time,
-        "a head before what governs it",
-    )
+    kept(head.version >= governing.version, "a head before the record that governs it")
+    kept(head.time >= governing.time, "a head older than the record that governs it")
     kept(head.containerId == stage().box.id, "another container")
-    named = governing_of(governing)
-    access = state.governing.access
-    kept(
-        list_hash(head.containerId, named.accessVersion, access.entryHashes) == named.accessList,
-        "another list",
-    )
-    _check_head_author(state)
+    named, access = governing_of(governing), state.governing.access
+    digest = list_hash(head.containerId, named.accessVersion, access.entryHashes)
+    kept(digest == named.accessList, "another list")
+    if head.governing is None:  # rule 2
+        entry = access.entries.get(head.author)
+        needed = Level.Delete if head.tombstone else Level.Upload
+        kept(entry is not None and bool(entry.permissions & needed), "an author without the right")
+        ends = None if entry is None else entry.expiresAt
+        kept(ends is None or ends > head.time, "an author whose access had expired")
     if mark is not None:
         kept(head.version >= mark.version, "a rollback")
-        kept(
-            (state.createdBy, state.createdAt) == (mark.createdBy, mark.createdAt),
-            "another creator",
-        )
+        created = (state.createdBy, state.createdAt)
+        kept(created == (mark.createdBy, mark.createdAt), "another creator")
         kept(head.version > mark.version or state.head.hash == mark.hash, "a fork")
 
 
-def _check_head_author(state: State) -> None:
-    """Rule 2, once more: whoever wrote a head that governs nothing was let to."""
-    head = state.record
-    if head.governing is not None:
-        return
-    entry = state.governing.access.entries.get(head.author)
-    needed = Level.Delete if head.tombstone else Level.Upload
-    kept(
-        entry is not None and bool(entry.permissions & needed),
-        "a head by somebody without the right to it",
-    )
-    ends = None if entry is None else entry.expiresAt
-    kept(ends is None or ends > head.time, "a head by somebody whose access had ended")
-
-
 def _check_untouched(state: State) -> None:
-    """Where nobody signed anew, only what was signed is believed."""
+    """Check that without new signatures only what was signed in the story is believed."""
     true = {made.signed.body for made in stage().story}
     believed = {state.signed.body, encode_object(state.governing.record)}
     kept(believed <= true, "a record that its author did not sign")
-    lists = {salted.hash for made in stage().story if made.access for salted in made.access.salted}
     hashes = state.governing.access.entryHashes
-    kept(
-        all(hashes[n : n + 32] in lists for n in range(0, len(hashes), 32)),
-        "a list that nobody signed",
-    )
+    lists = {salted.hash for access in stage().lists for salted in access}
+    every = {hashes[n : n + 32] for n in range(0, len(hashes), 32)}
+    kept(every <= lists, "a list that its author did not sign")
 
 
 def _check_again(session: Session, fetched: Fetched, container_id: bytes) -> None:
-    """With the mark that was just kept, the same head is believed, and nothing else becomes of it."""
+    """Check that the mark just kept leads to the same head, and to the same mark."""
     state = fetched.state
     if not state.complete:
         return
     version = governing_of(state.governing.record).accessVersion
-    views = fetched.view.governing
+    known = [(view, Known.parse(view.record.body)) for view in fetched.view.governing]
     lists = [
         view.accessList
-        for view in views
-        if view.accessList is not None
-        and governing_of(Known.parse(view.record.body).record).accessVersion == version
+        for view, record in known
+        if view.accessList and governing_of(record.record).accessVersion == version
     ]
-    own = [
-        view for view in views if Known.parse(view.record.body).hash == state.governing.known.hash
-    ]
+    own = [view for view, record in known if record.hash == state.governing.known.hash]
     if not own or not lists:
         return  # it came with a page
     again = GoverningView(record=own[0].record, accessList=lists[0])
@@ -195,69 +156,63 @@ def _check_again(session: Session, fetched: Fetched, container_id: bytes) -> Non
     judged = judge_view(
         container_id, session.fingerprint, [again], head, None, chains, state.mark, _now[0]
     )
-    kept(judged.mark == state.mark, "another state at a second look")
+    kept(judged.mark == state.mark, "another mark at the second reading")
 
 
 @contextlib.contextmanager
-def _read() -> Iterator[None]:
+def _stand_ins() -> Iterator[None]:
     with marked_signatures(), fixed_clock(lambda: _now[0]):
         yield
 
 
-def _container_programs() -> list[bytes]:
-    """Every scene as it is, and what leads to each refusal."""
-    first = scene(0)
-    late = path_to(first, "records", 4, 0, 6)
+def _programs() -> list[bytes]:
+    """Return every scene as it is, and what leads to each refusal."""
+    first, mark = scene(0), v.path_to(scene(4), "mark")
+    signed = HASHES | LINKS | SIGNATURES
     return [
-        *(program(base) for base in range(len(SCENES))),
-        *(program(base, HASHES | LINKS | SIGNATURES) for base in (0, 8)),
-        program(0, 0, (programs.ADD, path_to(first, "now"), -20 * DAY)),
-        program(4, 0, (programs.SET, path_to(scene(4), "mark", 0), 6)),
-        program(4, 0, (programs.SET, path_to(scene(4), "mark", 1), bytes(32))),
-        program(0, 0, (programs.SET, path_to(first, "lastGoverning"), None)),
-        program(
-            0, 0, (programs.SWAP, path_to(first, "chains", 0, 2), path_to(first, "chains", 1, 2))
+        *(v.program(base) for base in range(len(SCENES))),
+        *(v.program(base, signed) for base in (0, 8)),
+        v.program(0, 0, (v.ADD, v.path_to(first, "now"), -20 * DAY)),
+        v.program(4, 0, (v.SET, [*mark, 0], 6)),
+        v.program(4, 0, (v.SET, [*mark, 1], bytes(32))),
+        v.program(0, 0, (v.SET, v.path_to(first, "lastGoverning"), None)),
+        v.program(
+            0, 0, (v.SWAP, v.path_to(first, "chains", 0, 2), v.path_to(first, "chains", 1, 2))
         ),
-        program(0, HASHES | LINKS | SIGNATURES, (programs.ADD, late, DAY)),
-        program(0, 7, (programs.FLIP, path_to(first, "records", 4, 0, 10, 4), 3)),
-        program(0, 0, (programs.FLIP, path_to(first, "wrap"), 3)),
+        v.program(0, signed, (v.ADD, v.path_to(first, "records", 4, 0, 6), DAY)),
+        v.program(0, signed, (v.FLIP, v.path_to(first, "records", 4, 0, 10, 4), 3)),
+        v.program(0, 0, (v.FLIP, v.path_to(first, "wrap"), 3)),
     ]
 
 
-def _container_bombs() -> Iterator[bytes]:
+def _bombs() -> Iterator[bytes]:
     first = scene(0)
-    yield from programs.bombs(
-        first, HASHES | LINKS | SIGNATURES | NAMES,
-        ("records", 0, 0), ("records", 1), ("lists", 0), ("lists", 0, 0, 1), ("governing",),
-        ("governing", 1), ("governing", 0, 2), ("page",), ("skipped",), ("bodies",), ("wrap",),
-        ("type",), ("type", 1), ("header",), ("content",), ("keyChains",), ("keyChains", 0, 0),
-        ("chains",), ("chains", 0, 2), ("chains", 0, 2, 0, 0),
-    )  # fmt: skip
     whole = [{"userId": first["keyChains"][0][0], "sequence": 0}] * 5000
-    yield program(0, 0, (programs.SET, path_to(first, "keyChains"), whole))
-    yield program(0, 0, (programs.SET, path_to(first, "skipped"), [1] * 1000))
+    yield v.program(0, 0, (v.SET, v.path_to(first, "keyChains"), whole))
+    yield v.program(0, 0, (v.SET, v.path_to(first, "skipped"), [1] * 1000))
 
 
+_REFUSALS: Final = (
+    errors.IntegrityError,
+    errors.ClockError,
+    errors.TooLargeError,
+    errors.RollbackError,
+    errors.ForkError,
+    errors.KeySubstitutionError,
+    errors.BrokerFaultError,
+    errors.DecryptionError,
+    errors.DeletedError,
+)
+_SCENES: Final = (scene, len(SCENES), 4)
 TARGETS: Final = (
-    Target(
+    v.program_target(
         "container",
         _container,
-        (
-            IntegrityError,
-            ClockError,
-            TooLargeError,
-            RollbackError,
-            ForkError,
-            KeySubstitutionError,
-            BrokerFaultError,
-            DecryptionError,
-            DeletedError,
-        ),
-        _container_programs,
-        programs.mutator(scene, len(SCENES), 4),
-        _container_bombs,
-        _read,
+        _REFUSALS,
+        _programs,
+        _SCENES,
+        _bombs,
+        around=_stand_ins,
         seconds=3.0,
-        spare=8 << 20,
     ),
 )

@@ -1,7 +1,7 @@
 """Requests to a running broker, made from its own OpenAPI document.
 
-The document writes a bin as base64, which leaves its exact size open; here it is drawn, mostly, in a size
-that the protocol knows. On the wire it is a bin again.
+In the document a bin is base64 text; here its size is mostly one that the protocol knows. On the wire it is
+a bin again.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from tests.kit.writers import Story, User
 _SIZES: Final = (0, 1, 16, 32, 48, 112, 200, 1168, 3373)
 AUTH: Final = bytes(32)
 QUERY: Final = {"from": 1, "to": 1, "first": 0, "count": 1}
-"""What a query needs, and leads to something."""
+"""Required parameters of queries, with values that exist."""
 
 
 @cache
 def documented() -> Any:
-    """The document as the broker serves it."""
+    """Return the document as the broker serves it."""
     return msgspec.json.decode(msgspec.json.encode(document(OPERATIONS)))
 
 
@@ -52,11 +52,11 @@ def operation_of(label: str) -> Operation:
 
 @cache
 def schema() -> schemathesis.BaseSchema:
-    """The document with a format for each size of a bin, so that text of it is drawn as base64."""
+    """Return the document with a format for each size of a bin, so that base64 text is drawn for it."""
     found = copy.deepcopy(documented())
     for path in found["paths"].values():
         for operation in path.values():
-            operation.pop("security", None)  # the test's own session is sent
+            operation.pop("security", None)  # the test sends its own session
     _with_formats(found["components"])
     return schemathesis.openapi.from_dict(found)
 
@@ -86,7 +86,7 @@ def _base64(data: bytes) -> str:
 
 @schemathesis.serializer(MESSAGE)
 def _serialized(context: schemathesis.SerializationContext, value: Any) -> bytes:
-    """MessagePack, with a bin where the message has one and the text is base64."""
+    """Return MessagePack, with a bin where the message has one and the text is base64."""
     operation = operation_of(context.case.operation.label)
     return write(on_the_wire(value, msgspec.inspect.type_info(operation.message)))
 
@@ -95,13 +95,13 @@ def _serialized(context: schemathesis.SerializationContext, value: Any) -> bytes
 def _deserialized(
     context: schemathesis.DeserializationContext, answer: schemathesis.Response
 ) -> Any:
-    """An answer as the document describes it."""
+    """Return an answer as the document describes it."""
     del context
     return in_the_document(msgspec.msgpack.decode(answer.content))
 
 
 def on_the_wire(value: Any, info: Any) -> Any:
-    """A drawn value as it is sent; what is of another type than the message's stays as it is."""
+    """Return a drawn value as it is sent; values of another type than the message's stay."""
     match info:
         case msgspec.inspect.Metadata():
             return on_the_wire(value, info.type)
@@ -127,7 +127,7 @@ def on_the_wire(value: Any, info: Any) -> Any:
 
 
 def in_the_document(value: Any) -> Any:
-    """What was sent or answered as JSON: each bin as base64."""
+    """Return a request or an answer as JSON: each bin as base64."""
     if isinstance(value, bytes):
         return _base64(value)
     if isinstance(value, dict):
@@ -137,7 +137,7 @@ def in_the_document(value: Any) -> Any:
 
 @dataclass
 class Scene:
-    """A user with a session, a container with something in it, and the requests that would be right."""
+    """A user with a session, a container with a content, and valid requests about them."""
 
     user: User
     other: User
@@ -146,7 +146,7 @@ class Scene:
 
     @property
     def path(self) -> Mapping[str, list[Any]]:
-        """What may stand in a path and leads to something; the first of each is the right one."""
+        """Values for paths that exist; the first of each is the one of a valid request."""
         version = self.story.head.version
         return {
             "userId": [self.user.id, self.other.id],
@@ -156,10 +156,10 @@ class Scene:
             "index": [0],
         }
 
-    def right(
+    def valid(
         self, operation: Operation, make_user: Callable[[], User]
     ) -> tuple[Any, dict[str, Any]]:
-        """A message that the operation takes, as JSON, and what else its path needs."""
+        """Return a valid message of the operation as JSON, and what else its path needs."""
         user, path = self.user, dict[str, Any]()
         message: Any = None
         if operation.message is bytes:
@@ -202,6 +202,6 @@ class Scene:
         return in_the_document(msgspec.to_builtins(message, builtin_types=(bytes,))), path
 
     def _hashes(self) -> bytes:
-        """Of the segments of the part that is there."""
+        """Return the hashes of the segments of the stored part."""
         path = f"{self.story.path}/parts/{uuid.UUID(bytes=self.part)}/hashes"
         return self.user.wire.call("GET", path).expect(200).body

@@ -1,136 +1,103 @@
-"""Searches for inputs that break what `targets` promises, for as long as there is time.
+"""Search with atheris for inputs that break a decoder, for as long as there is time.
 
     python -m assurance.fuzz.run --seconds 600 [--seed N] [target ...]
 
-Each target has a process of its own and its share of the time. What goes where nothing went before is kept
-in `corpus/`, and so is what failed. The exit status is 0 where nothing did. The target `openapi` is a
-broker under requests made from its own description.
+Each target has a process of its own and its share of the time, and starts from its corpus, its seeds and
+what earlier runs found (`.fuzz/`, not part of the project). An input that fails joins the corpus. The
+target `openapi` is a broker under requests made from its own description. The exit status is 0 if nothing
+failed.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import mmap
+import hashlib
+import importlib.util
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from assurance.fuzz import engine
-from assurance.fuzz.engine import Report, Search
-from assurance.fuzz.targets import TARGETS
+from assurance.fuzz.targets import CORPUS, TARGETS
 
 OPENAPI: Final = "openapi"
-_MEMORY: Final = 4 << 30
-_LARGEST: Final = 2 << 20
+_ROOT: Final = Path(__file__).parents[2]
+_FOUND: Final = _ROOT / ".fuzz"
+_MEGABYTES: Final = 4096
+_LARGEST: Final = 1 << 16
+_INPUT_SECONDS: Final = 20
 _PATIENCE: Final = 300.0
-_MOST_CORPUS: Final = (300 << 10) // len(TARGETS)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=600.0, help="for all targets together")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=random.randrange(1, 1 << 31))
     known = [*TARGETS, OPENAPI]
     parser.add_argument("targets", nargs="*", metavar="target", help=", ".join(known))
     given = parser.parse_args()
     names = given.targets or known
     if unknown := set(names) - {*known}:
         parser.error(f"no such target: {', '.join(sorted(unknown))}")
-    if given.child:
-        return _child(names[0], given.seconds, given.seed, given.child)
+    if names != [OPENAPI] and importlib.util.find_spec("atheris") is None:
+        parser.error("atheris is not installed: make install-fuzz (Linux and macOS on x86-64)")
     share = given.seconds / len(names)
     print(f"seed {given.seed}, {share:.1f} s each", flush=True)
-    failed = [name for name in names if not _search(name, share, given.seed)]
+    failed = [
+        name
+        for name in names
+        if not (_ask_broker if name == OPENAPI else search)(name, share, given.seed)
+    ]
     print(f"{len(failed)} of {len(names)} targets failed {', '.join(failed)}")
     return 1 if failed else 0
 
 
-def _search(name: str, seconds: float, seed: int) -> bool:
-    """Whether the target did nothing that it may not."""
-    if name == OPENAPI:
-        return _broker(seconds, seed)
+def search(name: str, seconds: float, seed: int) -> bool:
+    """Search one target; return whether nothing failed. What fails is put into its corpus."""
+    found = _FOUND / name
+    found.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        current = Path(folder) / "current"
-        options = ["--seconds", str(seconds), "--seed", str(seed), "--child", str(current), name]
-        command = [sys.executable, "-m", "assurance.fuzz.run", *options]
+        command = [
+            sys.executable, "-m", "assurance.fuzz.harness", name, str(found), str(CORPUS / name),
+            f"-max_total_time={max(1, round(seconds))}", f"-seed={seed}", f"-max_len={_LARGEST}",
+            f"-timeout={_INPUT_SECONDS}", f"-rss_limit_mb={_MEGABYTES}", f"-artifact_prefix={folder}/",
+            "-print_final_stats=1", "-verbosity=0",
+        ]  # fmt: skip
+        variables = {**os.environ, "TMPDIR": folder}
         try:
-            done = subprocess.run(command, stdout=subprocess.PIPE, timeout=seconds + _PATIENCE)
+            done = subprocess.run(
+                command, cwd=_ROOT, env=variables, capture_output=True, timeout=seconds + _PATIENCE
+            )
+            output, status = (done.stdout + done.stderr).decode("utf-8", "replace"), done.returncode
         except subprocess.TimeoutExpired:
-            why = "came to no end"
-        else:
-            if done.returncode == 0:
-                return _told(msgspec.msgpack.decode(done.stdout, type=Report))
-            why = f"ended with status {done.returncode}"
-        print(f"{name} {why} at {engine.store(name, _watched(current))}", flush=True)
-    return False
+            output, status = "It came to no end.", 1
+        artifacts = [path for path in Path(folder).glob("*-*") if path.is_file()]
+        kept = [keep(name, path.read_bytes()) for path in artifacts]
+    count = [line for line in output.splitlines() if "number_of_executed_units" in line]
+    print(f"{name:16} {' '.join(count).rpartition(' ')[2] or '?':>9} inputs", flush=True)
+    if status:
+        print(f"  FAILED with status {status}, by {kept}:\n{output[-4000:]}", flush=True)
+    return status == 0
 
 
-def _told(report: Report) -> bool:
-    room = _MOST_CORPUS - sum(map(len, engine.stored(report.target)))
-    added = 0
-    for data in report.kept:
-        if len(data) <= room and engine.store(report.target, data):
-            added, room = added + 1, room - len(data)
-    counts = sorted(report.outcomes.items(), key=lambda item: -item[1])
-    print(
-        f"{report.target:16} {report.executions:9,} inputs {report.executions / report.seconds:7,.0f}/s "
-        f"{report.edges:5} edges, {added:3} new in the corpus; "
-        + ", ".join(f"{name} {count:,}" for name, count in counts),
-        flush=True,
-    )
-    for name, data in report.faults.items():
-        path = engine.store(report.target, data)
-        print(f"  FAULT {name}: {len(data)} bytes in {path}", flush=True)
-    return not report.faults
+def keep(name: str, data: bytes) -> Path:
+    """Add an input to the corpus of a target; return its path."""
+    path = CORPUS / name / hashlib.sha256(data).hexdigest()[:16]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path.relative_to(_ROOT)
 
 
-def _child(name: str, seconds: float, seed: int, current: Path) -> int:
-    """A search in this very process, which an input may well end; the parent then reads which it was."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    target = TARGETS[name]
-    with _watch(current) as watch, target.around():
-        inputs = [*engine.stored(name), *target.seeds()]
-        search = Search(target, seed, guided=True, watch=watch)
-        report = search.run(inputs, target.bombs(), seconds=seconds)
-    sys.stdout.buffer.write(msgspec.msgpack.encode(report))
-    return 0
-
-
-@contextlib.contextmanager
-def _watch(path: Path) -> Iterator[Callable[[bytes], None]]:
-    """Writes every input where it outlives the process."""
-    path.write_bytes(bytes(4 + _LARGEST))
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-
-        def write(data: bytes) -> None:
-            size = min(len(data), _LARGEST)
-            memory[:4] = size.to_bytes(4, "big")
-            memory[4 : 4 + size] = data[:size]
-
-        yield write
-
-
-def _watched(path: Path) -> bytes:
-    data = path.read_bytes() if path.exists() else bytes(4)
-    return data[4 : 4 + int.from_bytes(data[:4], "big")]
-
-
-def _broker(seconds: float, seed: int) -> bool:
-    """Whether requests made from the broker's own description did not make it fail."""
+def _ask_broker(name: str, seconds: float, seed: int) -> bool:
+    """Send requests made from the broker's own description; return whether it answered all as described."""
+    del name
     test = Path(__file__).with_name("test_broker_from_its_openapi.py")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]
     variables = {**os.environ, "FUZZ_SECONDS": str(seconds), "FUZZ_SEED": str(seed)}
-    return subprocess.run(command, env=variables, cwd=Path(__file__).parents[2]).returncode == 0
+    return subprocess.run(command, env=variables, cwd=_ROOT).returncode == 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Containers as a broker serves them.
+"""Containers as a broker serves them, from a document that programs edit.
 
 The story is that of the vectors: six records by four authors, with a change of type, a change of access, a
-renewal and a tombstone. A program edits what is served of it; the fixups make right again what hangs on it.
+renewal and a tombstone. The fixups make right again what depends on an edited record.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Coroutine, Sequence
 from functools import cache
 from typing import Any, Final
 
-from assurance.fuzz.engine import feed
-from assurance.fuzz.messagepack import read, write
-from assurance.fuzz.programs import Document, list_of, tree
+import msgspec
+
+from assurance.fuzz import variations as v
+from assurance.fuzz.messagepack import write
 from assurance.fuzz.stage import PEOPLE, author_of, mark_of, public_key_of, stage
+from assurance.fuzz.target import feed
 from scbroker.client.http.transport import Endpoint, Transport
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import labelled_hash
@@ -32,7 +34,7 @@ _VIEW: Final = (
     "governing", "lastGoverning", "head", "skipped", "wrap", "type", "header", "content", "keyChains",
 )  # fmt: skip
 _ENDPOINT: Final = Endpoint("https://broker.example", uuid.UUID(int=1), "fuzz", None, None, 1.0)
-# Who reads, how many records there are, and the version of the reader's mark: with all lists seen, or not.
+# The reader, the number of records, the version of the reader's mark, and whether they saw all lists.
 SCENES: Final[tuple[tuple[str, int, int, bool], ...]] = (
     ("alice", 5, 0, True), ("alice", 2, 0, True), ("alice", 1, 0, True), ("alice", 6, 0, True),
     ("alice", 5, 2, True), ("alice", 6, 3, True), ("alice", 2, 2, True), ("bob", 5, 4, True),
@@ -41,10 +43,15 @@ SCENES: Final[tuple[tuple[str, int, int, bool], ...]] = (
 )  # fmt: skip
 
 
+def row_of(body: bytes) -> Any:
+    """Return the array of a stored record."""
+    return msgspec.msgpack.decode(body[1:])
+
+
 def _positions(reader: str, records: Sequence[Made], index: int) -> list[int] | None:
-    """Which entries of a governing record's list the reader is shown; None for all of them."""
+    """Return which entries of a governing record's list the reader is shown; None for all of them."""
     access = next(made.access for made in reversed(records[: index + 1]) if made.access)
-    names = [read(salted.entry)[0] for salted in access.salted]
+    names = [msgspec.msgpack.decode(salted.entry)[0] for salted in access.salted]
     if reader != "carol" and reader != "dora" and not records[-1].record.tombstone:
         return None
     shown = {cast()[reader].fingerprint, *(made.record.author for made in records)}
@@ -52,32 +59,33 @@ def _positions(reader: str, records: Sequence[Made], index: int) -> list[int] | 
 
 
 @cache
-def scene(base: int) -> Document:
-    reader, count, marked, _ = SCENES[base % len(SCENES)]
+def scene(base: int) -> v.Document:
+    """Return what a reader is served at one point of the story."""
+    reader, count, marked, complete = SCENES[base % len(SCENES)]
     story = stage().story[:count]
     governing = [n for n, made in enumerate(story) if made.record.governing is not None]
-    last = governing[-1]
-    seen = [n for n in governing if n < marked] or [0]
-    first = seen[-1] if marked and SCENES[base % len(SCENES)][3] else 0
+    last, head = governing[-1], story[-1].record
+    seen = [n for n in governing if n < marked]
+    first = seen[-1] if seen and complete else 0
     lists = [made for made in story if made.access is not None]
     access = lists[-1].access
-    head = story[-1].record
-    text = "story" if count > 2 else "note"
+    assert access is not None
     sealed = {name: found for made in story for name, found in made.sealed.items()}
-    gone, given = head.tombstone, set()
     views: list[Any] = []
-    for n in governing:
-        if n < first:
-            continue
+    for n in (n for n in governing if n >= first):
         number = max(
             m for m, made in enumerate(lists) if made.record.version <= story[n].record.version
         )
-        views.append([n, None if number in given else number, _positions(reader, story, n)])
-        given.add(number)
+        served = number in [view[1] for view in views]
+        views.append([n, None if served else number, _positions(reader, story, n)])
+    rows = [msgspec.msgpack.decode(salted.entry) for salted in access.salted]
+    permissions = next((row[2] for row in rows if row[0] == cast()[reader].fingerprint), 0)
+    text = "story" if count > 2 else "note"
+    sees_type = not head.tombstone and Level.ViewType & permissions
     return {
-        "records": [[read(made.signed.body[1:]), made.signed.signature] for made in story],
+        "records": [[row_of(made.signed.body), made.signed.signature] for made in story],
         "lists": [
-            [[salted.salt, read(salted.entry)] for salted in made.access.salted]
+            [[salted.salt, msgspec.msgpack.decode(salted.entry)] for salted in made.access.salted]
             for made in lists
             if made.access is not None
         ],
@@ -87,26 +95,18 @@ def scene(base: int) -> Document:
         "head": None if last == count - 1 else count - 1,
         "skipped": [n for n in range(marked - 1, count) if n not in governing] if marked else [],
         "bodies": list(range(count)),
-        "wrap": None if gone or access is None else access.wraps.get(reader),
-        "type": [stage().box.type_salt(text), text]
-        if not gone and Level.ViewType & _permissions(reader, access)
-        else None,
-        "header": None if gone or not head.header else sealed.get("header"),
-        "content": None if gone or not head.content else sealed.get("content"),
+        "wrap": None if head.tombstone else access.wraps.get(reader),
+        "type": [stage().box.type_salt(text), text] if sees_type else None,
+        "header": sealed.get("header") if head.header and not head.tombstone else None,
+        "content": sealed.get("content") if head.content and not head.tombstone else None,
         "keyChains": [[str(cast()[name].chain().userId), len(cast()[name].records) - 1] for name in PEOPLE],
         "chains": [
             [str(cast()[name].chain().userId), False, [[r.body, r.signature] for r in cast()[name].records]]
             for name in PEOPLE
         ],
         "now": NOW if count > 4 else START + 15 * DAY,
-        "mark": _mark(story, marked, complete=SCENES[base % len(SCENES)][3]) if marked else None,
+        "mark": _mark(story, marked, complete=complete) if marked else None,
     }  # fmt: skip
-
-
-def _permissions(reader: str, access: Any) -> int:
-    name = cast()[reader].fingerprint
-    rows = [read(salted.entry) for salted in access.salted]
-    return next((row[2] for row in rows if row[0] == name), 0)
 
 
 def _mark(story: Sequence[Made], version: int, *, complete: bool) -> list[Any]:
@@ -121,14 +121,14 @@ def _mark(story: Sequence[Made], version: int, *, complete: bool) -> list[Any]:
 # From an edited document to the messages of a broker.
 
 
-def mend(document: Document, fixups: int) -> list[Signed]:
-    """The records as bytes, with whatever the fixups have made right again."""
-    items = list_of(document["records"])
+def mend(document: v.Document, fixups: int) -> list[Signed]:
+    """Return the records as bytes, with what the fixups make right again."""
+    items = v.list_of(document["records"])
     rows = [item[0] if isinstance(item, list) and item else item for item in items]
     signatures = [item[1] if isinstance(item, list) and len(item) > 1 else b"" for item in items]
     signed: list[Signed] = []
     link: Any = None
-    lists = iter(list_of(document["lists"]))
+    lists = iter(v.list_of(document["lists"]))
     for number, (row, signature) in enumerate(zip(rows, signatures, strict=True)):
         governing = row[8] if isinstance(row, list) and len(row) == 12 else None
         match row:
@@ -143,7 +143,7 @@ def mend(document: Document, fixups: int) -> list[Signed]:
                 governing[2] = list_hash(row[0], governing[0] % 2**64, hashes)
         if fixups & LINKS and isinstance(row, list) and len(row) == 12 and number:
             row[2], row[3], row[7] = number + 1, _hash_of(signed[-1].body), link
-        body = row if isinstance(row, bytes) else b"\x01" + write(tree(row))
+        body = row if isinstance(row, bytes) else b"\x01" + write(v.tree(row))
         if governing is not None and isinstance(row, list):
             link = [row[2], _hash_of(body)]
         author = author_of(row[4]) if isinstance(row, list) and len(row) == 12 else None
@@ -158,23 +158,25 @@ def _hash_of(body: bytes) -> bytes:
 
 
 def salted(entries: Any) -> list[SaltedEntry]:
-    """A list's entries as bytes, as far as they are any."""
+    """Return the well-formed entries of a list as bytes."""
     found = []
-    for item in entries if isinstance(entries, list) else []:
+    for item in v.list_of(entries):
         match item:
             case [bytes() as salt, row]:
-                found.append(SaltedEntry(salt, row if isinstance(row, bytes) else write(tree(row))))
+                found.append(
+                    SaltedEntry(salt, row if isinstance(row, bytes) else write(v.tree(row)))
+                )
     return found
 
 
 class Served(Transport):
-    """What one broker answers, whatever the client asks for."""
+    """A transport whose answers come from a document, whatever the client asks for."""
 
-    def __init__(self, document: Document, fixups: int) -> None:
+    def __init__(self, document: v.Document, fixups: int) -> None:
         super().__init__(_ENDPOINT)
         self.document = document
         self.records = mend(document, fixups)
-        self._lists = [salted(item) for item in list_of(document["lists"])]
+        self._lists = [salted(item) for item in v.list_of(document["lists"])]
         self._pages = [document["page"], document["page"]]
 
     async def _send(
@@ -190,36 +192,29 @@ class Served(Transport):
         return target[: len(answer)]
 
     def _answer(self, path: str, body: bytes | None, limit: int) -> bytes:
-        if path == "/v1/key-records":
-            asked = [item["userId"] for item in _plain(body)["users"]]
-            return write({"users": [self._chain(user) for user in asked]})
-        if path.endswith("/governing"):
-            page = self._pages.pop() if self._pages else []
-            return write({"governing": self._views(page)})
-        if path.endswith("/records"):
-            return write({"bodies": self._bodies("bodies")})
         if path.endswith(("/hashes", "/segments")):
             return b"\0" * min(limit, 64)
-        return write(self.view())
+        if path == "/v1/key-records":
+            asked = msgspec.msgpack.decode(body or b"")["users"]
+            return write({"users": [self._chain(item["userId"]) for item in asked]})
+        if path.endswith("/governing"):
+            return write({"governing": self._views(self._pages.pop() if self._pages else [])})
+        if path.endswith("/records"):
+            return write({"bodies": self._bodies("bodies")})
+        return write(self._view())
 
-    def view(self) -> dict[str, Any]:
-        given, head = self.document, self.document["head"]
-        text = given["type"]
+    def _view(self) -> dict[str, Any]:
+        given = self.document
         answers = {
             "governing": self._views(given["governing"]),
-            "head": None if head is None else self._record(head),
+            "head": None if given["head"] is None else self._record(given["head"]),
             "skipped": self._bodies("skipped"),
-            "type": {"salt": text[0], "type": text[1]}
-            if isinstance(text, list) and len(text) == 2
-            else text,
+            "type": _pair(given["type"], "salt", "type"),
             "keyChains": [
-                {"userId": item[0], "sequence": item[1]}
-                if isinstance(item, list) and len(item) == 2
-                else item
-                for item in list_of(given["keyChains"])
+                _pair(item, "userId", "sequence") for item in v.list_of(given["keyChains"])
             ],
         }
-        return {name: tree(answers.get(name, given[name])) for name in _VIEW}
+        return {name: v.tree(answers.get(name, given[name])) for name in _VIEW}
 
     def _record(self, number: Any) -> Any:
         if isinstance(number, int) and self.records:
@@ -232,16 +227,14 @@ class Served(Transport):
         if not isinstance(numbers, list):
             return numbers
         return [
-            self.records[n % len(self.records)].body
-            if isinstance(n, int) and self.records
-            else tree(n)
+            self._record(n)["body"] if isinstance(n, int) and self.records else v.tree(n)
             for n in numbers
         ]
 
     def _views(self, items: Any) -> Any:
-        if not isinstance(items, list):
-            return tree(items)
-        return [self._governing(item) for item in items]
+        return (
+            [self._governing(item) for item in items] if isinstance(items, list) else v.tree(items)
+        )
 
     def _governing(self, item: Any) -> Any:
         match item:
@@ -249,42 +242,39 @@ class Served(Transport):
                 return {"record": self._record(record), "accessList": None}
             case [record, int() as number, positions] if self._lists:
                 entries = self._lists[number % len(self._lists)]
-                shown = range(len(entries)) if positions is None else positions
+                shown = range(len(entries)) if positions is None else v.list_of(positions)
                 disclosed = [
                     {"position": n, "salt": entries[n].salt, "entry": entries[n].entry}
-                    for n in (shown if isinstance(shown, (list, range)) else [])
+                    for n in shown
                     if isinstance(n, int) and 0 <= n < len(entries)
                 ]
                 hashes = b"".join(entry.hash for entry in entries)
                 view = {"entryHashes": hashes, "disclosed": disclosed}
                 return {"record": self._record(record), "accessList": view}
-        return tree(item)
+        return v.tree(item)
 
     def _chain(self, user: str) -> Any:
-        chains = list_of(self.document["chains"])
-        number = next(
-            (n for n, item in enumerate(chains) if isinstance(item, list) and item[:1] == [user]), 0
-        )
-        match chains[number : number + 1]:
+        """Answer for a user; an edit may have the answer name another one."""
+        chains = v.list_of(self.document["chains"])
+        own = [item for item in chains if isinstance(item, list) and item[:1] == [user]]
+        match [*own, *chains][:1]:
             case [[name, deleted, list() as records]]:
-                found = [
-                    {"body": record[0], "signature": record[1]}
-                    if isinstance(record, list) and len(record) == 2
-                    else tree(record)
-                    for record in records
-                ]
-                # Asked for by its own user's id; an edit may have it answer for others.
-                return {"userId": tree(name), "keyRecords": tree(found), "deleted": tree(deleted)}
+                found = [_pair(record, "body", "signature") for record in records]
+                return {
+                    "userId": v.tree(name),
+                    "keyRecords": v.tree(found),
+                    "deleted": v.tree(deleted),
+                }
         return None
 
 
-def _plain(body: bytes | None) -> Any:
-    found = read(body or b"\x80")
-    return {key: [dict(item.items) for item in value] for key, value in found.items}
+def _pair(value: Any, *names: str) -> Any:
+    """Return a list of two as a message with these fields, and any other value as it is."""
+    return dict(zip(names, value, strict=True)) if len(v.list_of(value)) == 2 else v.tree(value)
 
 
 def drive(work: Coroutine[Any, Any, Any]) -> Any:
-    """Runs what waits for nothing."""
+    """Run a coroutine that waits for nothing."""
     try:
         work.send(None)
     except StopIteration as done:

@@ -1,20 +1,21 @@
-"""What stands in for what is dear or moves, and who plays: patched only inside of a `with` that says so.
+"""People, their records, and stand-ins for what is slow or changes. Each stand-in holds inside its `with`.
 
-cheap_argon2id     SHA-256 in place of Argon2id, 64 MiB and 0.15 s each
-marked_signatures  beside true signatures, a mark that stands for one: signing costs nothing
-fixed_clock        the story's own time in place of the machine's
+cheap_argon2id     SHA-256 in place of Argon2id, which takes 64 MiB and 0.15 s
+marked_signatures  accepts a cheap mark in place of a signature, and true signatures as ever
+fixed_clock        the client reads the time from the test, and works in the test's thread
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 
+from assurance.fuzz.target import BrokenError
 from scbroker import keys
 from scbroker.client.calls.io_thread import IOThread
 from scbroker.client.containers import evidence
@@ -22,22 +23,40 @@ from scbroker.client.users import directory
 from scbroker.crypto import verify
 from scbroker.crypto.verify import SIGNATURE_SIZE, SIGNING_KEY_SIZE, VerifyingKey
 from scbroker.errors import IntegrityError
+from scbroker.records.access_list import SaltedEntry
+from tests.independent.encodings import RefusedError
 from tests.vectors.cast import Person, cast, signing_key
 from tests.vectors.container_records import Stage
 
+T = TypeVar("T")
 PEOPLE: Final = ("alice", "bob", "carol", "dora", "erin")
 _MARK: Final = b"this stands for both halves of a signature "
 
 
+class _Stage(Stage):
+    @property
+    def lists(self) -> list[Sequence[SaltedEntry]]:
+        """The access lists of the story, in order."""
+        return [made.access.salted for made in self.story if made.access is not None]
+
+
 @cache
-def stage() -> Stage:
-    """The story of the vectors: six records by four authors."""
-    return Stage()
+def stage() -> _Stage:
+    """Return the story of the vectors: six records by four authors."""
+    return _Stage()
+
+
+def independent(work: Callable[..., T], *given: Any) -> T:
+    """Return what the second implementation makes of bytes that the first one accepted."""
+    try:
+        return work(*given)
+    except RefusedError as error:
+        raise BrokenError(f"accepted what the second implementation refuses: {error}") from None
 
 
 @contextlib.contextmanager
 def cheap_argon2id() -> Iterator[None]:
-    """A stand-in for Argon2id: the same bytes in, 32 others out, at no cost. It protects nothing."""
+    """Replace Argon2id by a hash: 32 bytes from the same input at no cost. It protects nothing."""
 
     def stretch(secret: bytes, salt: bytes) -> bytes:
         return hashlib.sha256(b"in place of Argon2id" + salt + secret).digest()
@@ -49,7 +68,7 @@ def cheap_argon2id() -> Iterator[None]:
 
 @contextlib.contextmanager
 def marked_signatures() -> Iterator[None]:
-    """A stand-in for signing: `mark_of` is taken for a signature too. True ones are verified, once each."""
+    """Accept `mark_of` in place of a signature too, which costs nothing; verify others once each."""
     real = verify.VerifyingKey.verify
 
     @lru_cache(maxsize=4096)
@@ -71,14 +90,14 @@ def marked_signatures() -> Iterator[None]:
 
 
 def mark_of(public: bytes, name: str, signed: bytes) -> bytes:
-    """What stands for this key's signature; of a signature's size."""
+    """Return what stands for a signature by this key, in a signature's size."""
     digest = hashlib.sha256(public + name.encode() + b"\0" + signed).digest()
     return (_MARK + digest).ljust(SIGNATURE_SIZE, b"\0")
 
 
 @contextlib.contextmanager
 def fixed_clock(now: Callable[[], int]) -> Iterator[None]:
-    """The client takes the time from here, and does in this thread what is for its pool."""
+    """Give the client this time, and run in the test's thread what it would run in its pool."""
 
     async def inline(_: IOThread, work: Callable[..., Any], *arguments: Any) -> Any:
         return work(*arguments)
@@ -91,12 +110,12 @@ def fixed_clock(now: Callable[[], int]) -> Iterator[None]:
 
 
 def author_of(fingerprint: object) -> Person | None:
-    """Who in the cast has this fingerprint."""
+    """Return the person of the cast with this fingerprint."""
     return next((cast()[name] for name in PEOPLE if cast()[name].fingerprint == fingerprint), None)
 
 
 def public_key_of(person: Person, index: object) -> bytes:
-    """The public signing key that a record names by its index; any of them for an index of nobody."""
+    """Return the public signing key of this index, and key 0 for an index that does not exist."""
     known = index if isinstance(index, int) and 0 <= index < 2 else 0
     found = signing_key(person.name, known).public
     assert len(found) == SIGNING_KEY_SIZE

@@ -1,7 +1,8 @@
-"""Every decoder that the network or the disk reaches, each with the refusals that it documents."""
+"""Every decoder that the network or the disk reaches, by name."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from assurance.fuzz import (
@@ -14,9 +15,16 @@ from assurance.fuzz import (
     parts,
     records,
 )
-from assurance.fuzz.engine import Target
+from assurance.fuzz.target import Target
 
-_MODULES: Final = (records, key_material, containers, incoming, parts, disk, messages, answers)
+CORPUS: Final = Path(__file__).parent / "corpus"
 TARGETS: Final[dict[str, Target]] = {
-    target.name: target for module in _MODULES for target in module.TARGETS
+    target.name: target
+    for module in (records, key_material, containers, incoming, parts, disk, messages, answers)
+    for target in module.TARGETS
 }
+
+
+def stored(name: str) -> list[bytes]:
+    """Return the inputs in the corpus of a target: all that once failed, and some that go far."""
+    return [path.read_bytes() for path in sorted((CORPUS / name).glob("*"))]

@@ -1,4 +1,4 @@
-"""A running broker under requests made from its own OpenAPI document: no fault, no answer that it lacks.
+"""A running broker under requests made from its own OpenAPI document: it answers all as described.
 
 For longer, and on both engines: `make fuzz TARGETS=openapi`.
 """
@@ -71,16 +71,16 @@ def scene(broker: BrokerProcess, new_user: NewUser) -> Scene:
 
 
 class Sender:
-    """Sends cases, mended as far as they are to be let in, and checks each answer."""
+    """Sends cases, with enough of them made valid to reach the handlers, and checks each answer."""
 
     def __init__(self, broker: BrokerProcess, scene: Scene, make_user: Callable[[], User]) -> None:
         self.broker, self.scene, self.make_user = broker, scene, make_user
         self.seen: Counter[int] = Counter()
 
-    def right(self, described: Any) -> Any:
-        """The request that does what the operation is for."""
+    def valid(self, described: Any) -> Any:
+        """Return a valid request of the operation."""
         operation = operation_of(described.label)
-        body, path = self.scene.right(operation, self.make_user)
+        body, path = self.scene.valid(operation, self.make_user)
         paths = {name: values[0] for name, values in self.scene.path.items()} | path
         needed = {field.encode_name for field in msgspec.structs.fields(operation.query)}
         return described.Case(
@@ -107,8 +107,8 @@ class Sender:
         self.send(case)
 
     def _mend_body(self, case: Any, operation: Operation, draw: Draw) -> None:
-        """The right message, with at most one field as it was drawn."""
-        body, path = self.scene.right(operation, self.make_user)
+        """Make the message valid, with at most one field as drawn."""
+        body, path = self.scene.valid(operation, self.make_user)
         if isinstance(case.body, dict):
             names = sorted(name for name in case.body if name in body)
             body |= {name: case.body[name] for name in names[: draw(st.integers(0, 1))]}
@@ -134,13 +134,13 @@ class Sender:
         if answer.status_code == 401 or case.operation.label == "DELETE /v1/sessions/current":
             user.wire.log_in(user.ring)
         if answer.status_code in (200, 201) and operation.path.endswith("/records/{version}"):
-            # A record was taken that the story knows nothing of: another goes on from here.
+            # The story does not know the record that was accepted: begin another container.
             grants = {user: 511, self.scene.other: 11}
             self.scene.story = Story(user).created(grants, header=b"{}", type="note")
 
 
 def check(case: Any, answer: Any) -> None:
-    """Raises unless the answer is one that the document describes, and no fault."""
+    """Raise unless the document describes the answer, and it is not a fault of the broker."""
     operation = operation_of(case.operation.label)
     case.validate_response(answer, checks=CHECKS)
     status = answer.status_code
@@ -155,7 +155,7 @@ def check(case: Any, answer: Any) -> None:
 
 
 def check_message(body: Any, operation: Operation) -> None:
-    """Raises unless what was taken is what the document allows."""
+    """Raise unless the document allows the message that was accepted."""
     assert operation.message is not None
     found = {
         "$ref": f"#/components/schemas/{operation.message.__name__}",
@@ -167,14 +167,14 @@ def check_message(body: Any, operation: Operation) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES if SECONDS else ["sqlite"], indirect=True)
 @pytest.mark.parametrize("label", LABELS)
-def test_every_answer_is_one_that_the_document_describes_and_none_is_a_fault(
+def test_the_document_describes_every_answer_and_allows_every_accepted_message(
     broker: BrokerProcess, new_user: NewUser, scene: Scene, label: str
 ) -> None:
-    """Nothing that the document does not allow is taken, either."""
+    """And no answer is a fault of the broker."""
     method, path = label.split(" ", 1)
     operation = schema()[path][method]
     sender = Sender(broker, scene, new_user)
-    sender.send(sender.right(operation))
+    sender.send(sender.valid(operation))
     assert max(sender.seen) < 400
     until, number = time.monotonic() + SECONDS / len(LABELS) / len(ENGINES), SEED
     while True:
@@ -220,11 +220,11 @@ PLANTED: Final[dict[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("planted", PLANTED)
-def test_a_planted_answer_that_the_document_lacks_is_reported(
+def test_a_planted_answer_that_the_document_does_not_describe_is_reported(
     broker: BrokerProcess, scene: Scene, new_user: NewUser, planted: str
 ) -> None:
     sender = Sender(broker, scene, new_user)
-    case = sender.right(schema()["/v1/key-file"]["GET"])
+    case = sender.valid(schema()["/v1/key-file"]["GET"])
     answer = case.call(base_url=broker.url)
     for name, value in PLANTED[planted].items():
         setattr(answer, name, value)
@@ -232,7 +232,7 @@ def test_a_planted_answer_that_the_document_lacks_is_reported(
         check(case, answer)
 
 
-def test_a_message_that_the_document_does_not_allow_is_reported_where_it_was_taken() -> None:
+def test_an_accepted_message_that_the_document_does_not_allow_is_reported() -> None:
     operation = operation_of("POST /v1/users/{userId}/key-file/open")
     check_message({"auth": "A" * 43 + "="}, operation)
     for body in ({"auth": "AA=="}, {}, {"auth": "A" * 43 + "=", "more": 1}):

@@ -1,40 +1,72 @@
-"""Every decoder under its corpus, under bombs, and under inputs that nobody has seen: a short, fixed search.
+"""Every decoder under its corpus, under bombs, and under valid inputs with faults.
 
-For longer: `make fuzz`. What that finds goes into the corpus, and is tried here from then on.
+`make fuzz` searches for longer. What it finds joins the corpus, and is tried here from then on.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import itertools
+from collections.abc import Iterable
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 
-from assurance.fuzz.engine import ACCEPTED, CORPUS, Report, Search, Target, stored
-from assurance.fuzz.targets import TARGETS
+from assurance.fuzz.target import ACCEPTED, Target, run_one
+from assurance.fuzz.targets import CORPUS, TARGETS, stored
 
-SEED: Final = int(os.environ.get("FUZZ_SEED", "0"))
-ROUNDS: Final = 150
+EXAMPLES: Final = 150
 BOMBS: Final = 50
 MOST_CORPUS: Final = 300_000
+each_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 
 
-def searched(target: Target) -> Report:
-    bombs = list(target.bombs())
-    inputs = [*stored(target.name), *target.seeds()]
-    return Search(target, SEED).run(inputs, bombs[:: 1 + len(bombs) // BOMBS], rounds=ROUNDS)
+def outcomes(target: Target, inputs: Iterable[bytes], *, measured: bool = False) -> set[str]:
+    """Run these inputs; return what became of them."""
+    with target.around():
+        return {run_one(target, data, measured=measured) for data in inputs}
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_every_input_gives_a_value_that_keeps_its_promise_or_a_documented_refusal(
-    name: str,
+def search(target: Target, examples: int = EXAMPLES) -> None:
+    """Run inputs that Hypothesis draws, the same ones each time; the failing one is a small one."""
+
+    @settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=set(Phase) - {Phase.explain},
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(data=target.inputs())
+    def any_input(data: bytes) -> None:
+        run_one(target, data)
+
+    with target.around():
+        any_input()
+
+
+@each_target
+def test_the_corpus_is_accepted_or_refused_and_each_documented_refusal_happens(
+    target: Target,
 ) -> None:
-    """Within bounded time and memory; and each refusal that is documented does happen."""
-    target = TARGETS[name]
-    report = searched(target)
-    assert not {fault: data[:1000].hex() for fault, data in report.faults.items()}
-    assert set(report.outcomes) == {ACCEPTED, *(kind.__name__ for kind in target.refusals)}
+    inputs = [*stored(target.name), *target.seeds()]
+    documented = {ACCEPTED, *(kind.__name__ for kind in target.refusals)}
+    assert outcomes(target, inputs, measured=True) == documented
+
+
+@each_target
+def test_a_valid_input_with_faults_gives_a_value_that_keeps_its_promise_or_a_documented_refusal(
+    target: Target,
+) -> None:
+    search(target)
+
+
+@each_target
+def test_an_input_that_promises_much_takes_little_memory_and_time(target: Target) -> None:
+    bombs = list(target.bombs())
+    outcomes(target, itertools.islice(bombs, 0, None, 1 + len(bombs) // BOMBS), measured=True)
 
 
 def test_the_corpus_is_small_and_every_target_has_its_own() -> None:

@@ -1,4 +1,4 @@
-"""scbroker: containers that only their members can read, on a broker that cannot.
+"""Share containers that only their members can read, through a broker that cannot.
 
 from scbroker import AccessLevel, ServerProvider
 """

@@ -1,7 +1,8 @@
-"""What can go wrong, as one tree: one class for each decision that a caller can make.
+"""Define the errors of all operations as one tree: one class for each decision that a caller can make.
 
-Both ends raise these. A broker's answer carries the `code` of a case (docs/spec/protocol.md,
-section 1); the client raises the same case again. Nothing secret ever stands in a message.
+Both ends raise them. A broker's answer has the `code` of an error (docs/spec/protocol.md, section 1), and the
+client raises an error of the same class. No message contains a secret. The first line of each docstring is
+the default message.
 
     BrokerError
     ├── InvalidArgumentError        (a ValueError and a TypeError) the call is wrong; nothing was changed
@@ -10,30 +11,30 @@ section 1); the client raises the same case again. Nothing secret ever stands in
     ├── ApiKeyError                 the broker does not know the API key
     ├── ChallengeError              the broker refused the log-in's signature or nonce
     ├── PermissionDeniedError       the container's access list does not allow it
-    ├── NotFoundError               no such thing, or nothing this user may know of
+    ├── NotFoundError               it does not exist, or this user has no access to it
     ├── DeletedError                the container was deleted
-    ├── EventsExpiredError          the broker does not keep these events any more
+    ├── EventsExpiredError          the broker has dropped these events
     ├── ConflictError               the same thing was changed meanwhile
     │   ├── StaleKeysError          a recipient has newer keys
     │   └── PartGoneError           the content was replaced while it was read
     ├── AlreadyExistsError          the id is taken, now or for ever
-    ├── TooLargeError               a limit was passed
+    ├── TooLargeError               a limit was exceeded
     ├── ClockError                  this machine's clock and the broker's differ
     ├── RejectedError               the broker refused a record by a rule of the specs
     ├── IncompleteUploadError       chunks of a content are missing
     ├── UnsupportedVersionError     the other end does not speak this protocol
     ├── BrokerFaultError            the broker failed, or answered what the protocol does not know
     ├── BrokerUnavailableError      try again: `retryable` is true
-    │   ├── UnreachableError        no answer: connection refused, cut or timed out
+    │   ├── UnreachableError        no answer: connection refused, lost or timed out
     │   ├── ThrottledError          too many requests: wait `retryAfter` seconds
-    │   └── OverloadedError         no capacity just now
+    │   └── OverloadedError         the broker has no capacity at present
     ├── UntrustedError              what was served is not what its author made: do not use it
     │   ├── IntegrityError          a signature, hash or rule fails
     │   ├── RollbackError           older than what this device has seen
     │   ├── ForkError               another history than the one this device has seen
     │   ├── KeySubstitutionError    keys that do not belong to the user they are served for
-    │   └── DecryptionError         it does not open
-    ├── TrustStoreError             the trust store is damaged, foreign or cannot be written
+    │   └── DecryptionError         a secret is wrong, or the data is damaged
+    ├── TrustStoreError             the trust store is damaged, another user's or cannot be written
     └── OperationCancelledError     the promise was cancelled, or the process ended
 
 Each is an attribute of `BrokerError` in camelCase as well: `except BrokerError.notFoundError`. An error
@@ -46,7 +47,7 @@ from typing import ClassVar
 
 
 class BrokerError(Exception):
-    """Any failure of an operation. `code` is stable, `retryable` says whether trying again can help."""
+    """Any failure of an operation. `code` is stable; `retryable` tells whether a retry can succeed."""
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
@@ -88,7 +89,7 @@ class BrokerError(Exception):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if cls.__module__ == __name__:  # a caller's own subclass takes no name here
+        if cls.__module__ == __name__:  # a caller's own subclass gets no attribute here
             setattr(BrokerError, cls.__name__[0].lower() + cls.__name__[1:], cls)
 
     def __eq__(self, other: object) -> bool:
@@ -102,18 +103,18 @@ class BrokerError(Exception):
 
     @property
     def message(self) -> str:
-        """What happened and what to do about it, for a person."""
+        """Return what happened and what to do about it, for a person."""
         return str(self)
 
     def fresh(self) -> BrokerError:
-        """The same error without traceback and context, for raising it a second time."""
+        """Return a copy without traceback and context, to raise it a second time."""
         copy = type(self).__new__(type(self), *self.args)
         copy.__dict__.update(self.__dict__)
         return copy
 
 
 class InvalidArgumentError(BrokerError, ValueError, TypeError):
-    """An argument is wrong; nothing was changed."""
+    """An argument is wrong: correct it. Nothing was changed."""
 
     code = "invalid"
 
@@ -125,7 +126,7 @@ class NotAuthenticatedError(BrokerError):
 
 
 class CredentialsError(BrokerError):
-    """Wrong password or passphrase, or no such user."""
+    """The password or passphrase is wrong, or the user does not exist."""
 
     code = "credentials"
 
@@ -143,13 +144,13 @@ class ChallengeError(BrokerError):
 
 
 class PermissionDeniedError(BrokerError):
-    """The container's access list does not allow this."""
+    """The container's access list does not allow this: ask a member with ModifyAccess."""
 
     code = "permission"
 
 
 class NotFoundError(BrokerError):
-    """There is no such thing, or nothing that you have access to."""
+    """It does not exist, or you do not have access to it."""
 
     code = "not-found"
 
@@ -161,12 +162,12 @@ class DeletedError(BrokerError):
 
 
 class EventsExpiredError(BrokerError):
-    """The broker does not keep these events any more: read your containers afresh."""
+    """The broker has dropped these events: read your containers again."""
 
     code = "events-expired"
 
     firstId: int
-    """The lowest id that is kept: go on with getEvents(startId=firstId)."""
+    """The lowest id that the broker still has: go on with getEvents(startId=firstId)."""
 
     def __init__(self, message: str = "", firstId: int = 1) -> None:
         super().__init__(message)
@@ -174,7 +175,7 @@ class EventsExpiredError(BrokerError):
 
 
 class ConflictError(BrokerError):
-    """The same thing was changed meanwhile: read it again and decide."""
+    """It was changed meanwhile: read it again and decide."""
 
     code = "conflict"
 
@@ -192,13 +193,13 @@ class PartGoneError(ConflictError):
 
 
 class AlreadyExistsError(BrokerError):
-    """This id is taken."""
+    """An object with this id exists already: use another id."""
 
     code = "exists"
 
 
 class TooLargeError(BrokerError):
-    """A limit was passed."""
+    """A limit was exceeded: send or ask for less at once."""
 
     code = "too-large"
 
@@ -210,13 +211,13 @@ class ClockError(BrokerError):
 
 
 class RejectedError(BrokerError):
-    """The broker refused a record by a rule of the specs."""
+    """The broker refused a record that breaks a rule of the specification."""
 
     code = "rejected"
 
 
 class IncompleteUploadError(BrokerError):
-    """Chunks of the content have not reached the broker."""
+    """The broker has not received all chunks of the content: upload it again."""
 
     code = "incomplete"
 
@@ -228,14 +229,14 @@ class UnsupportedVersionError(BrokerError):
 
 
 class BrokerFaultError(BrokerError):
-    """The broker failed, or answered what the protocol does not know: ask its operator."""
+    """The broker failed, or its answer does not follow the protocol: ask its operator."""
 
     code = "internal"
     retryable = True
 
 
 class BrokerUnavailableError(BrokerError):
-    """The broker cannot answer just now: try again later."""
+    """The broker cannot answer at present: try again later."""
 
     code = "unavailable"
     retryable = True
@@ -260,49 +261,49 @@ class ThrottledError(BrokerUnavailableError):
 
 
 class OverloadedError(BrokerUnavailableError):
-    """The broker has no capacity just now: try again after `retryAfter` seconds."""
+    """The broker has no capacity at present: try again after `retryAfter` seconds."""
 
     code = "overloaded"
 
 
 class UntrustedError(BrokerError):
-    """What was served is not what its author made: do not use it."""
+    """The broker served something that its author did not make: do not use it."""
 
     code = "untrusted"
 
 
 class IntegrityError(UntrustedError):
-    """A signature, hash or rule fails: the data was changed by somebody without the right to."""
+    """A signature, hash or rule fails: somebody without the permission changed the data."""
 
     code = "integrity"
 
 
 class RollbackError(UntrustedError):
-    """Older than what this device has seen already."""
+    """The broker served something older than this device has seen: ask its operator."""
 
     code = "rollback"
 
 
 class ForkError(UntrustedError):
-    """Another history than the one this device has seen."""
+    """The broker served another history than the one that this device has seen: ask its operator."""
 
     code = "fork"
 
 
 class KeySubstitutionError(UntrustedError):
-    """These keys do not belong to the user that they are served for."""
+    """The broker served keys that are not this user's: do not share with them."""
 
     code = "key-substitution"
 
 
 class DecryptionError(UntrustedError):
-    """It does not open: a wrong secret, or damaged data."""
+    """Decryption failed: the secret is wrong, or the data is damaged."""
 
     code = "decryption"
 
 
 class TrustStoreError(BrokerError):
-    """The trust store is damaged, belongs to somebody else or cannot be written."""
+    """The trust store is damaged, another user's, or cannot be written: restore or remove it."""
 
     code = "trust-store"
 

@@ -1,7 +1,7 @@
-"""KeyRing and KeyFile: a user's private keys, in memory and as a file that two secrets guard.
+"""Generate, encrypt and open a user's private keys: the KeyRing in memory, the KeyFile as bytes.
 
-Spec: docs/spec/keyfile.md. Nothing here does I/O; opening a KeyFile costs one Argon2id for the
-passphrase and one for the password, 64 MiB and about 0.15 s each.
+Nothing here does I/O. Opening a KeyFile costs one Argon2id for the passphrase and one for the password, each
+64 MiB and about 0.15 s. Spec: docs/spec/keyfile.md.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, NamedTuple, Self
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 import msgspec
 from msgspec import Meta
@@ -52,7 +52,7 @@ from scbroker.records.key_record import (
     KeyRecord,
     Signed,
 )
-from scbroker.vocabulary import KeyType
+from scbroker.vocabulary import KeyType, instance_of
 
 MAGIC: Final = b"scbroker.keyfile"
 MAX_KEY_FILE: Final = 65_536
@@ -63,8 +63,7 @@ _MISTYPED: Final = (
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
-# Seeds are views of the plaintext that they stand in, which is overwritten after use: a copy would stay in
-# the memory that Python gave back.
+# Seeds are views into the plaintext, which is overwritten after use: a copy would stay in freed memory.
 class _Seeds(Row, frozen=True):
     ed25519: memoryview
     mldsa: memoryview
@@ -93,7 +92,7 @@ class _KeyFileBytes(Row, frozen=True):
 
 
 class _Change(NamedTuple):
-    """A key record to be written: of which key, to which state, dated when."""
+    """A key record to be signed: the key, its new state, and the date in microseconds."""
 
     kind: KeyType
     number: int
@@ -103,10 +102,10 @@ class _Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KeyRing:
-    """A user's private keys, every one they ever had; the position in each tuple is its index.
+    """A user's private keys, all they ever had; the position of a key in its tuple is its index.
 
-    A KeyRing is all that it takes to act as the user: keep it in memory, and its KeyFile on disk. KeyRings
-    are equal if their generations and their keys are equal.
+    Whoever has the KeyRing can act as the user: keep it in memory only, and the KeyFile on disk. KeyRings are
+    equal if their generations and their keys are equal.
     """
 
     generation: int
@@ -115,7 +114,7 @@ class KeyRing:
 
     @classmethod
     def generate(cls) -> KeyRing:
-        """The keys of a new user."""
+        """Return new keys for a new user."""
         return cls(1, (SigningKey.generate(),), (DecryptionKey.generate(),))
 
     @property
@@ -124,7 +123,7 @@ class KeyRing:
 
     @property
     def fingerprint(self) -> str:
-        """What two people compare: 16 groups of 4 hexadecimal digits."""
+        """Return the fingerprint that two people compare: 16 groups of 4 hexadecimal digits."""
         return show_fingerprint(self.rawFingerprint)
 
     @property
@@ -144,14 +143,13 @@ class KeyRing:
 
         Raises `keySubstitutionError` for another user's KeyFile, and what `KeyFile.open` raises.
         """
-        if not isinstance(userId, uuid.UUID):
-            raise InvalidArgumentError(f"userId must be a uuid.UUID, not {type(userId).__name__}")
+        instance_of("userId", userId, "a uuid.UUID", uuid.UUID)
         key_file = KeyFile(keyFileData)
         check_key_file(key_file, userId)
         return key_file.open(password=password, passphrase=passphrase)
 
     def next(self, generation: int, *, fresh: bool) -> KeyRing:
-        """The KeyRing of a later generation; with one more key of each type if they are to be `fresh`."""
+        """Return the KeyRing of a later generation, with one more key of each type if `fresh`."""
         if not fresh:
             return KeyRing(generation, self.signing, self.encryption)
         return KeyRing(
@@ -161,14 +159,14 @@ class KeyRing:
         )
 
     def first_records(self, time: int) -> list[Signed]:
-        """The two key records that a registration publishes."""
+        """Return the two key records that a registration publishes."""
         first = [_Change(kind, 0, ACTIVE, time) for kind in KeyType]
         return self._sign(first, 0, None)
 
     def next_records(self, chain: KeyChain, time: int) -> list[Signed]:
-        """What publishes the keys that a chain has not yet, and then retires those that they replace.
+        """Return the records that publish the keys missing in a chain and retire those that they replace.
 
-        A retirement is dated ahead, so that nothing signed until now falls behind it (ids.md, 4).
+        A retirement is dated in the future, so that no signature made until now is after it (ids.md, 4).
         """
         introduced, retired = [], []
         for kind, keys in ((KeyType.Signing, self.signing), (KeyType.Encryption, self.encryption)):
@@ -183,7 +181,7 @@ class KeyRing:
         return self._sign([*introduced, *retired], len(chain.records), chain.hashes[-1])
 
     def closing_record(self, chain: KeyChain, time: int) -> Signed:
-        """Return the record that retires every key of a chain, dated ahead as retirements are (ids.md, 4)."""
+        """Return the record that retires every key of a chain, dated in the future (ids.md, 4)."""
         closing = _Change(KeyType.Signing, 0, CLOSED, time + RETIREMENT_AHEAD)
         [signed] = self._sign([closing], len(chain.records), chain.hashes[-1])
         return signed
@@ -207,7 +205,7 @@ class KeyRing:
         return records
 
     def check_chain(self, chain: KeyChain) -> None:
-        """Raises unless the published keys are exactly these (docs/spec/keyfile.md, section 4)."""
+        """Raise an error unless the published keys are exactly these (keyfile.md, 4)."""
         published = {kind: chain.of_type(kind) for kind in KeyType}
         own = {
             KeyType.Signing: [key.public for key in self.signing],
@@ -226,24 +224,21 @@ class KeyRing:
         return f"KeyRing(userId={self.userId})"
 
     def __reduce__(self) -> str:
-        raise TypeError("A KeyRing is not pickled: keep the KeyFile.")
+        raise TypeError("A KeyRing must not be pickled: keep the KeyFile.")
 
 
 class KeyFile(bytes):
     """A user's KeyRing, encrypted: the bytes that operations take and return and the broker keeps.
 
-    Made from those bytes. Raises `invalidArgumentError` for another type and `integrityError` for
-    bytes that are not a KeyFile. Its generation is encrypted as well: `open` it to know.
+    The constructor takes those bytes. It raises `invalidArgumentError` for another type and `integrityError`
+    for bytes that are not a KeyFile. The generation is encrypted too: `open` the KeyFile to read it.
     """
 
     __slots__ = ()
 
     def __new__(cls, keyFileData: bytes | bytearray | memoryview) -> Self:
-        if not isinstance(keyFileData, bytes | bytearray | memoryview):
-            raise InvalidArgumentError(
-                f"keyFileData must be the bytes of a KeyFile, not {type(keyFileData).__name__}"
-            )
-        made = super().__new__(cls, keyFileData)
+        data: Any = instance_of("keyFileData", keyFileData, "bytes", bytes, bytearray, memoryview)
+        made = super().__new__(cls, data)
         _parse(made)
         return made
 
@@ -259,8 +254,6 @@ class KeyFile(bytes):
         `invalidArgumentError` without a secret, `credentialsError` for a wrong password beside the right
         passphrase, `decryptionError` for any other wrong secret or damaged bytes.
         """
-        if password is None and passphrase is None:
-            raise InvalidArgumentError("A KeyFile opens with its password or its passphrase.")
         user_id = self.userId
         keys = None if passphrase is None else PassphraseKeys.derive(passphrase, user_id)
         return open_key_file(self, user_id, keys, password).ring
@@ -273,14 +266,14 @@ class KeyFile(bytes):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PassphraseKeys:
-    """What a passphrase gives: `auth` for the broker, `wrap` for the password, neither from the other."""
+    """Two keys derived from a passphrase: `auth` proves it to the broker, `wrap` encrypts the password."""
 
     auth: bytes
     wrap: bytes
 
     @classmethod
     def derive(cls, passphrase: str, user_id: uuid.UUID) -> PassphraseKeys:
-        """One Argon2id; salt and parameters are fixed, so there is nothing for a broker to choose."""
+        """Derive both by one Argon2id; salt and parameters are fixed, so that a broker cannot choose them."""
         salt = labelled_hash("passphrase-salt", user_id.bytes)
         root = stretch(checked_secret(passphrase, "passphrase"), salt)
         return cls(
@@ -294,7 +287,7 @@ class PassphraseKeys:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OpenedKeyFile:
-    """A KeyFile that opened, with the hash of its bytes."""
+    """The KeyRing of a KeyFile that was opened, and the hash of the file's bytes."""
 
     ring: KeyRing
     hash: bytes
@@ -304,10 +297,10 @@ class OpenedKeyFile:
 
 
 def checked_secret(secret: str, name: str) -> bytes:
-    """A password or passphrase as bytes; `InvalidArgumentError` for what the format cannot hold."""
+    """Return a password or passphrase as bytes; `InvalidArgumentError` if the format cannot hold it."""
     try:
         data = secret_bytes(secret)
-    except (UnicodeEncodeError, TypeError):  # half a surrogate pair, or no text at all
+    except (UnicodeEncodeError, TypeError):  # half a surrogate pair, or not a str
         data = b""
     if not 1 <= len(data) <= MAX_SECRET_SIZE:
         raise InvalidArgumentError(
@@ -318,7 +311,7 @@ def checked_secret(secret: str, name: str) -> bytes:
 
 
 def seal_key_file(ring: KeyRing, password: str, passphrase: PassphraseKeys) -> bytes:
-    """The KeyFile of a KeyRing under both secrets."""
+    """Return the KeyFile of a KeyRing, encrypted under both secrets."""
     secret = checked_secret(password, "password")
     fingerprint, salt = ring.rawFingerprint, random_bytes(HASH_SIZE)
     context = label("keyfile-password") + fingerprint + salt
@@ -333,7 +326,8 @@ def seal_key_file(ring: KeyRing, password: str, passphrase: PassphraseKeys) -> b
     password_key = _password_key(secret, salt, fingerprint)
     password_part = seal(password_key, context, plaintext)
     _overwrite(plaintext)
-    # The library frees the buffer that it sealed from as it is; the next one of this size takes its place.
+    # The library frees its copy of the plaintext without overwriting it: sealing zeros of the same size
+    # reuses that memory.
     seal(password_key, context, plaintext)
     passphrase_part = seal(
         passphrase.wrap,
@@ -344,24 +338,24 @@ def seal_key_file(ring: KeyRing, password: str, passphrase: PassphraseKeys) -> b
 
 
 def check_key_file(data: bytes, user_id: uuid.UUID) -> None:
-    """Raises unless the bytes have the form of this user's KeyFile; that says nothing of the secrets."""
+    """Raise an error unless the bytes have the form of this user's KeyFile. Tests no secret."""
     _parsed_of(data, user_id)
 
 
 def open_key_file(
     data: bytes, user_id: uuid.UUID, passphrase: PassphraseKeys | None, password: str | None
 ) -> OpenedKeyFile:
-    """Open a KeyFile with the passphrase, or with the password alone; where both are given, both must fit.
+    """Open a KeyFile with the passphrase, or with the password alone; if both are given, both must fit.
 
     Raises `CredentialsError` if the passphrase opened the file and the given password is not the one in
     it, `KeySubstitutionError` for another user's file, and `DecryptionError` for every other failure that
-    a wrong secret could cause: those do not tell a wrong secret from a damaged file (keyfile.md, 2.4).
+    a wrong secret could cause: those cannot be told from a damaged file (keyfile.md, 2.4).
     """
     found = _parsed_of(data, user_id)
     given = None if password is None else checked_secret(password, "password")
     try:
         ring = _open_parts(found, passphrase, given)
-    except DecryptionError:  # whichever step it was
+    except DecryptionError:  # one message, whichever step failed
         raise DecryptionError(_WRONG) from None
     return OpenedKeyFile(ring, sha256(data))
 
@@ -371,7 +365,9 @@ def _open_parts(
 ) -> KeyRing:
     secret = given if passphrase is None else _open_secret(found, passphrase)
     if secret is None:
-        raise InvalidArgumentError("A KeyFile opens with its password or its passphrase.")
+        raise InvalidArgumentError(
+            "A KeyFile opens with its password or its passphrase: give one of them."
+        )
     if given is not None and not equal(secret, given):
         raise CredentialsError(_MISTYPED)
     context = label("keyfile-password") + found.fingerprint + found.passwordSalt
@@ -406,7 +402,7 @@ def _parsed_of(data: bytes, user_id: uuid.UUID) -> _KeyFileBytes:
 
 
 def _plaintext_of(ring: _KeyRingBytes) -> bytearray:
-    """A KeyRing as a stored object, in a buffer with room for any: one that grew would leave a copy."""
+    """Encode a KeyRing into a buffer of the maximum size: a buffer that grew would leave a copy behind."""
     plaintext = bytearray(MAX_KEY_FILE)
     _encoder.encode_into(ring, plaintext, len(VERSION))
     plaintext[: len(VERSION)] = VERSION
@@ -418,7 +414,7 @@ def _overwrite(secret: bytearray) -> None:
 
 
 def _parse_ring(plaintext: Octets) -> KeyRing:
-    """The KeyRing of a stored object, strictly; `decode_object` would leave copies of the seeds behind."""
+    """Decode a KeyRing strictly. `decode_object` would leave copies of the seeds in memory."""
     try:
         found = _decoder.decode(memoryview(plaintext)[len(VERSION) :])
     except (ValueError, RecursionError):

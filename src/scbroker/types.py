@@ -1,6 +1,7 @@
-"""What operations return. Immutable; nothing that was decrypted stands in a repr.
+"""Define the types that operations return, and the items of `createContainers`.
 
-Times are aware datetimes in UTC. What the caller's permissions hide is None.
+All are immutable. A repr contains nothing that was decrypted. Times are aware datetimes in UTC. A field that
+the caller's permissions hide is None.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ class Header(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What every kind of container shows beside content and header.
+    """What every kind of container has beside content and header.
 
-    `type`, `access`, `version`, times and authors are verified by signature; createdAt and
-    modifiedAt are their authors' clocks.
+    Signatures prove `type`, `access`, `version`, times and authors; `createdAt` and `modifiedAt` are the
+    times of their authors' clocks.
     """
 
     id: uuid.UUID
     type: str | None
     access: Sequence[AccessLevel] | None
-    """All entries with ViewAccess, else None."""
+    """All entries; None without ViewAccess."""
     version: int
     length: int | None
-    """Bytes of content; None when there is none, or without Decrypt."""
+    """The number of bytes of the content; None without content, or without Decrypt."""
     createdAt: dt.datetime
     createdBy: uuid.UUID
     modifiedAt: dt.datetime
@@ -49,27 +50,27 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class _Parts(Metadata):
-    """Whether there are content and header, and whether this result holds them."""
+    """Whether the container has content and header, and whether this result has them."""
 
     contentAvailability: Availability
-    """Whether this holds the content, or why it does not."""
+    """Whether this result has the content, or why not."""
     headerAvailability: Availability
-    """Whether this holds the header, or why it does not."""
+    """Whether this result has the header, or why not."""
 
     @property
     def hasContent(self) -> bool:
-        """Whether the container has content, shown here or not; the signed record proves it."""
+        """Return whether the container has content, even if hidden here; the signed record proves it."""
         return self.contentAvailability is not Availability.Absent
 
     @property
     def hasHeader(self) -> bool:
-        """Whether the container has a header, shown here or not; the signed record proves it."""
+        """Return whether the container has a header, even if hidden here; the signed record proves it."""
         return self.headerAvailability is not Availability.Absent
 
 
 @dataclass(frozen=True, slots=True)
 class Container(_Parts, Generic[T]):
-    """A container, opened as far as the caller's permissions go."""
+    """A container, decrypted as far as the caller's permissions allow."""
 
     content: bytes | None = field(default=None, repr=False)
     header: Header[T] | None = field(default=None, repr=False)
@@ -77,19 +78,19 @@ class Container(_Parts, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class SecuredContainer(_Parts):
-    """A container as the broker keeps it: the signed record, the caller's wrap, the sealed parts."""
+    """A container as the broker stores it: the signed record, the caller's wrap, the sealed parts."""
 
     record: bytes = field(repr=False)
     signature: bytes = field(repr=False)
     wrap: bytes | None = field(repr=False)
     sealedHeader: bytes | None = field(repr=False)
     sealedContent: bytes | None = field(repr=False)
-    """None for a content of more than 64 KiB, which is NotIncluded: its segments are read by range."""
+    """None also for a content of more than 64 KiB, which is `NotIncluded`: read it in segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewContainer:
-    """One of the containers to be made by `createContainers`; each field as for `createContainer`."""
+    """One of the items of `createContainers`; the fields are the parameters of `createContainer`."""
 
     content: ContentSource | None = field(repr=False)
     customHeaderObject: object = field(default=None, repr=False)
@@ -109,33 +110,33 @@ class PublicKey:
     createdAt: dt.datetime
     retiredAt: dt.datetime | None
     fingerprint: str
-    """The user's, for people to compare."""
+    """The fingerprint of the user, for people to compare."""
 
     def hasFingerprint(self, text: str) -> bool:
-        """Whether this is the user whose fingerprint somebody read out, typed or scanned.
+        """Return whether this is the fingerprint that somebody read out, typed or scanned.
 
-        Spaces, hyphens, colons and capitals do not count; every digit does. `InvalidArgumentError` for
-        what is no whole fingerprint: the first groups alone prove nothing.
+        Spaces, hyphens, colons and upper or lower case are ignored. Raises `invalidArgumentError` for a text
+        that is not a whole fingerprint: the first groups alone prove nothing.
         """
         return parse_fingerprint(text) == parse_fingerprint(self.fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerEvent:
-    """One entry of the caller's event log. Events are the broker's word; containers are verified."""
+    """One entry of the caller's event log: the broker's word, unlike containers, which are verified."""
 
     id: int
     eventType: ContainerEventType
     containerId: uuid.UUID
     containerType: str | None
-    """As of the event; None without ViewType."""
+    """The type after the event; None without ViewType."""
     date: dt.datetime
     version: int
     relatedUserId: uuid.UUID | None
     applicationName: str
     changes: Sequence[str]
     previousContainerType: str | None
-    """The type before an event that changed it; None if there was none, or without ViewType then."""
+    """The type before an event that changed it; None if it had none, or without ViewType at that time."""
 
 
 __all__ = [

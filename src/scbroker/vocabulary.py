@@ -1,7 +1,7 @@
-"""The words that both ends and every caller share: kinds of keys, permissions, kinds of events.
+"""Define the enumerations and the access level that callers, client and server share.
 
-Nothing here needs a library or a secret. Numbers and names are those of docs/spec/ids.md (4) and
-docs/spec/container.md (4).
+Nothing here needs a library or a secret. Numbers and names are those of docs/spec/ids.md, section 4, and
+docs/spec/container.md, section 4.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from typing import TypeVar
 from scbroker.errors import InvalidArgumentError
 
 E = TypeVar("E", bound=enum.Enum)
+T = TypeVar("T")
 
 
 class KeyType(enum.IntEnum):
-    """What a public key is for."""
+    """The use of a public key."""
 
     Signing = 0
     Encryption = 1
 
 
 class ContainerEventType(enum.StrEnum):
-    """What happened to a container, as one of its users sees it."""
+    """The kind of an event of a container, as one of its users sees it."""
 
     Added = "Added"
     Updated = "Updated"
@@ -51,8 +52,8 @@ class Availability(enum.Enum):
 class ContainerAccessLevel(enum.IntFlag, boundary=enum.STRICT):
     """Permissions of one user on one container.
 
-    Decrypt is given by cryptography; Upload, ModifyAccess, ModifyType and Delete are verified by
-    every reader; Download, ViewAccess, ViewType and ReceiveAccessEvents are kept by the broker.
+    Cryptography enforces Decrypt. Every reader verifies Upload, ModifyAccess, ModifyType and Delete. The
+    broker enforces Download, ViewAccess, ViewType and ReceiveAccessEvents.
     """
 
     Download = 1
@@ -69,7 +70,7 @@ class ContainerAccessLevel(enum.IntFlag, boundary=enum.STRICT):
 
     @functools.cache
     def missing(self) -> ContainerAccessLevel:
-        """The permissions that these ones need beside them; none when the combination is allowed."""
+        """Return the permissions that these also need; none if the combination is allowed."""
         needed = ContainerAccessLevel(0)
         if self & (ContainerAccessLevel.ModifyAccess | ContainerAccessLevel.ModifyType):
             needed |= ContainerAccessLevel.Upload
@@ -78,8 +79,18 @@ class ContainerAccessLevel(enum.IntFlag, boundary=enum.STRICT):
         return needed & ~self
 
 
+def instance_of(name: str, value: object, phrase: str, *kinds: type[T]) -> T:
+    """Return an argument that is of one of these types, which `phrase` names, as "a uuid.UUID".
+
+    Raises `InvalidArgumentError` for any other. A bool is not taken for an int.
+    """
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise InvalidArgumentError(f"{name} must be {phrase}, not {type(value).__name__}")
+    return value
+
+
 def member_of(kind: type[E], value: object, name: str) -> E:
-    """Return the member that an argument stands for: a member, its value, or its name.
+    """Return the member that an argument names: by itself, by its value, or by its name.
 
     The name of a combination of flags is that of its members with `|` between them, as in `.name`.
     Raises `InvalidArgumentError`, whose message names the argument by `name`. A bool and a member of another
@@ -109,8 +120,8 @@ class AccessLevel:
     """The access of one user to one container.
 
     `permissions` is a ContainerAccessLevel, its value or its name, as in `"Download|Decrypt"`.
-    `expiresAt` is an aware datetime. From then on the broker serves the user nothing and the next
-    writer's program drops them for good; until then, expiry is the broker's word.
+    `expiresAt` is an aware datetime. From then on the broker refuses the user, and the next writer's client
+    removes them from the signed access list; until that happens, only the broker enforces the expiry.
 
     Raises `invalidArgumentError` for a wrong type, for no permission, and for a combination that
     cannot be given.
@@ -127,17 +138,11 @@ class AccessLevel:
         expiresAt: dt.datetime | None = None,
     ) -> None:
         for name, value in (
-            ("userId", _checked_user(userId)),
+            ("userId", instance_of("userId", userId, "a uuid.UUID", uuid.UUID)),
             ("permissions", _checked_permissions(permissions)),
             ("expiresAt", _checked_expiry(expiresAt)),
         ):
             object.__setattr__(self, name, value)
-
-
-def _checked_user(userId: object) -> uuid.UUID:
-    if not isinstance(userId, uuid.UUID):
-        raise InvalidArgumentError(f"userId must be a uuid.UUID, not {type(userId).__name__}")
-    return userId
 
 
 def _checked_permissions(permissions: object) -> ContainerAccessLevel:
@@ -156,15 +161,12 @@ def _checked_permissions(permissions: object) -> ContainerAccessLevel:
 def _checked_expiry(expiresAt: object) -> dt.datetime | None:
     if expiresAt is None:
         return None
-    if not isinstance(expiresAt, dt.datetime):
-        raise InvalidArgumentError(
-            f"expiresAt must be a datetime.datetime or None, not {type(expiresAt).__name__}"
-        )
-    if expiresAt.utcoffset() is None:
+    date = instance_of("expiresAt", expiresAt, "a datetime.datetime or None", dt.datetime)
+    if date.utcoffset() is None:
         raise InvalidArgumentError(
             "expiresAt must have a time zone, as datetime.now(datetime.UTC) has"
         )
-    return expiresAt
+    return date
 
 
 __all__ = [
@@ -173,5 +175,6 @@ __all__ = [
     "ContainerAccessLevel",
     "ContainerEventType",
     "KeyType",
+    "instance_of",
     "member_of",
 ]

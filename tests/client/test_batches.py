@@ -230,16 +230,19 @@ def test_a_bad_item_is_named_before_anything_is_sent(
     before = len(network.sent)
     good = NewContainer(b"")
     cases: list[tuple[list[Any], str]] = [
-        ([good, good, NewContainer(b"", type="\0")], "Number 2 of containers: type"),
-        ([good, NewContainer("text")], "Number 1 of containers: content must be bytes"),  # type: ignore[arg-type]
-        ([NewContainer(Path("nowhere"))], "Number 0 of containers: The file"),
-        ([good, NewContainer(b"", {1: object()})], "Number 1 of containers: The header"),
-        ([good, b"no item"], "Number 1 of containers is no NewContainer"),
+        ([good, good, NewContainer(b"", type="\0")], r"containers\[2\]: type"),
+        ([good, NewContainer("text")], r"containers\[1\]: content must be bytes"),  # type: ignore[arg-type]
+        ([NewContainer(Path("nowhere"))], r"containers\[0\]: The file"),
+        ([good, NewContainer(b"", {1: object()})], r"containers\[1\]: The header"),
+        ([good, b"no item"], r"containers\[1\] is not a NewContainer"),
     ]
     for items, why in cases:
         with pytest.raises(BrokerError.invalidArgumentError, match=why):
             drop(alice.createContainers(items))
-    for wanted, why in (([uuid.uuid4(), "x"], "Number 1 of containerIds"), ("x", "is a list")):
+    for wanted, why in (
+        ([uuid.uuid4(), "x"], r"containerIds\[1\] is not a UUID"),
+        ("x", "containerIds must be a list of UUID, not str"),
+    ):
         with pytest.raises(BrokerError.invalidArgumentError, match=why):
             drop(alice.getContainers(wanted))  # type: ignore[arg-type]
     assert len(network.sent) == before

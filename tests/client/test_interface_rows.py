@@ -488,7 +488,7 @@ def test_a_log_out_gives_nothing_ends_the_token_and_drops_the_key_ring(
     assert is_good(token, broker)
     assert given(alice.logout()) is None
     assert not is_good(token, broker)
-    assert session.ring is None
+    assert session.keys.is_forgotten
     for operation in (alice.getKeyRing, alice.getUserId, alice.logout, alice.getEvents):
         with pytest.raises(BrokerError.notAuthenticatedError):
             drop(operation())

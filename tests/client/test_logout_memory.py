@@ -127,14 +127,14 @@ class Story:
         self.provider.getKeyRing().result(PATIENCE)
         self.note_seeds()
         session: Any = self.provider._current
-        self.note("token", session._token)
+        self.note("token", session.token.value)
 
     def note_seeds(self) -> None:
         session: Any = self.provider._current
-        for signing in session.ring.signing:
+        for signing in session.keys.ring.signing:
             self.note("Ed25519 seed", signing.seeds[0])
             self.note("ML-DSA seed", signing.seeds[1])
-        for encryption in session.ring.encryption:
+        for encryption in session.keys.ring.encryption:
             self.note("ML-KEM seed", encryption.seeds[0])
             self.note("X25519 key", encryption.seeds[1])
 

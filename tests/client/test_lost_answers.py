@@ -96,26 +96,26 @@ def test_a_log_in_whose_answer_was_lost_asks_for_another_nonce(
 def test_a_session_that_ended_at_the_broker_is_renewed_silently(alice: ServerProvider) -> None:
     made = alice.createContainer(b"c").result(PATIENCE)
     session: Any = alice._current
-    session._token = "x" * 43
+    session.token.value = "x" * 43
     assert alice.getContainerContent(made.id).result(PATIENCE) == b"c"
-    session._token = "y" * 43
+    session.token.value = "y" * 43
     assert alice.createContainer(b"x" * 3_000_000).result(PATIENCE).length == 3_000_000
-    session._expires = 0.0
+    session.token.expires = 0.0
     assert alice.getContainerContent(made.id).result(PATIENCE) == b"c"
 
 
 def test_operations_at_once_share_one_renewal(alice: ServerProvider) -> None:
     session: Any = alice._current
-    session._token = "x" * 43
+    session.token.value = "x" * 43
     began: list[int] = []
-    honest = session._begin
+    honest = session.token.request
 
     async def begin() -> None:
         began.append(1)
         await asyncio.sleep(0)
         await honest()
 
-    session._begin = begin
+    session.token.request = begin
     for promise in [alice.getEvents() for _ in range(10)]:
         promise.result(PATIENCE)
     assert len(began) == 1

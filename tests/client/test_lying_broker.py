@@ -24,6 +24,7 @@ from scbroker import (
     MemoryTrustStore,
     ServerProvider,
 )
+from scbroker.client.http.transport import Transport
 from scbroker.client.users.session import Session
 from scbroker.records.container_record import SEALED_SEGMENT
 from scbroker.wire.codec import SignedObject
@@ -42,10 +43,10 @@ Lie = Callable[[Any], Any]
 
 @contextmanager
 def lying(lie: Lie, about: tuple[type, ...] = (ContainerView,)) -> Iterator[list[object]]:
-    """Has every session told `lie(answer)` in place of an answer of these kinds."""
-    honest, told = Session.call, []
+    """Give every client `lie(answer)` in place of an answer of these kinds."""
+    honest, told = Transport.call, []
 
-    async def call(self: Session, method: str, path: str, answer: Any, **options: Any) -> Any:
+    async def call(self: Transport, method: str, path: str, answer: Any, **options: Any) -> Any:
         found = await honest(self, method, path, answer, **options)
         if isinstance(found, about):
             told.append(found)
@@ -53,7 +54,7 @@ def lying(lie: Lie, about: tuple[type, ...] = (ContainerView,)) -> Iterator[list
         return found
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Session, "call", call)
+        patched.setattr(Transport, "call", call)
         yield told
 
 

@@ -75,8 +75,8 @@ def test_what_is_made_and_given_shows_no_secret(
         assert seed.hex() not in text
         assert repr(seed)[2:-1] not in text
     session: Any = provider._current
-    assert session._token
-    assert session._token not in text
+    assert session.token.value
+    assert session.token.value not in text
 
 
 def test_a_key_ring_is_not_pickled(alice: ServerProvider) -> None:

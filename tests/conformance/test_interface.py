@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Final, get_overloads
+from typing import Any, Final
 
 import pytest
 
@@ -11,7 +11,7 @@ import scbroker
 from scbroker import BaseProvider, BrokerProvider, KeyType, ServerProvider
 from tests.conformance.interface import INTERFACE, ROOT, Operation, Parameter
 from tests.conformance.page import ROWS, Row, names_of_tests
-from tests.kit.declared import HOMES
+from tests.kit.declared import HOMES, promise_forms
 
 ALL: Final = [*INTERFACE.operations, *INTERFACE.added]
 each_operation = pytest.mark.parametrize("operation", ALL, ids=str)
@@ -25,12 +25,6 @@ DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     "120.0": (120.0,),
     "KeyType.Signing": (KeyType.Signing,),
 }
-
-
-def promise_forms(name: str) -> list[inspect.Signature]:
-    """The declared forms of an operation in promise style."""
-    forms = map(inspect.signature, get_overloads(getattr(ServerProvider, name)))
-    return [form for form in forms if "completionHandler" not in form.parameters]
 
 
 def form_of(operation: Operation) -> inspect.Signature:

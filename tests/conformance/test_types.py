@@ -36,9 +36,9 @@ class OtherResults(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         if isinstance(node.returns, ast.Subscript) and ast.unparse(node.returns.value) == "Promise":
             node.returns = ast.parse("Promise[complex]", mode="eval").body
-        for argument in node.args.kwonlyargs:
-            if argument.arg == "completionHandler":
-                argument.annotation = ast.parse("Callable[[complex], object]", mode="eval").body
+        if node.args.kwarg is not None and node.args.kwarg.arg == "handlers":
+            other = ast.parse("Unpack[Handlers[complex]]", mode="eval").body
+            node.args.kwarg.annotation = other
         return node
 
 

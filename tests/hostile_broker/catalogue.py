@@ -3,7 +3,7 @@
     @attack(13, "revocation bypassed")
     def test_...
 
-`test_catalogue` fails when one of them has no test.
+`assurance/mutations/test_attacks.py` fails when one of them has no test.
 """
 
 from __future__ import annotations

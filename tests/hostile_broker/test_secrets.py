@@ -16,10 +16,10 @@ from typing import Final
 import pytest
 
 import scbroker
+from assurance.mutations.engine import ROOT
 from scbroker.crypto import verify
 from tests.hostile_broker.canaries import Evidence, a_day, spellings
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.mutations.edits import ROOT
 
 PLACES: Final = (
     "heard", "addresses", "answered", "kept", "broker's log", "client's log", "errors", "objects",

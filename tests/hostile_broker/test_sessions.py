@@ -64,7 +64,7 @@ FAULT: Final = BrokerError.brokerFaultError
 
 def token_of(device: ServerProvider) -> str:
     session: Any = device._current
-    token: str = session._token
+    token: str = session.token.value
     return token
 
 

@@ -57,8 +57,8 @@ def change(
 
 def token_of(provider: ServerProvider) -> str:
     session: Any = provider._current
-    assert isinstance(session._token, str)
-    return session._token
+    assert isinstance(session.token.value, str)
+    return session.token.value
 
 
 def is_good(token: str, broker: BrokerProcess) -> bool:

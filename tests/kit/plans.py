@@ -37,9 +37,9 @@ from sqlalchemy.sql.visitors import iterate
 
 from scbroker.server.admin import statements as operators
 from scbroker.server.events.pages import events_page
-from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.storage import statements
-from scbroker.server.storage.database import open_database
+from scbroker.server.storage.engines import open_database
 from scbroker.server.storage.tables import metadata
 from scbroker.wire.events import EventQuery
 
@@ -54,7 +54,7 @@ _USUAL, _HEAVY = hashlib.md5(b"user1").digest(), hashlib.md5(b"user0").digest()
 # By the name of the parameter; what is long gone by `now` and `before` is little.
 _VALUES: Final[Mapping[str, Any]] = {
     "all_hashes": b"", "before": NOW, "blob": "name", "buckets": [_HASH] * 2, "check": "name",
-    "container": _ID, "count": 500, "date": NOW, "deleted_at": NOW, "deletion": 3, "doomed": NOW,
+    "container": _ID, "count": 500, "date": NOW, "deleted_at": NOW, "deletion": 3, "marked": NOW,
     "end": 9, "ends": NOW, "first": 1, "from": 1, "gone": [_ID] * 10, "hash": _HASH, "id": _ID,
     "ids": [_ID] * 10, "kept": _HASH, "key": _HASH, "last": _ID, "later": NOW, "more": 1,
     "names": ["name"] * 10, "now": NOW, "number": 1, "one": _ID, "other": _ID, "part": _ID,
@@ -162,6 +162,7 @@ def plans(database_url: str, *works: Callable[[Connection], object]) -> dict[str
     async def ask() -> dict[str, Plan]:
         database = open_database(database_url)
         try:
+            await bring_up(database)
             for work in works:
                 await database.write(work)
             return await database.write(_ask)
@@ -218,7 +219,6 @@ def plans_without(database_url: str, index: str) -> dict[str, Plan]:
 
 def prepare(connection: Connection) -> None:
     """Tables that are filled; SQLite chooses without knowing what is in them."""
-    upgrade(connection)
     if connection.dialect.name == "postgresql":
         for name, table in metadata.tables.items():
             columns = [column for column in table.columns if column.name != "row_id"]

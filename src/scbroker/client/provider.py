@@ -1,11 +1,13 @@
-"""`BrokerProvider`: every operation's signature and meaning, once.
+"""Declare every operation of a provider: its signatures, its types and its documentation.
 
-Each is declared as two overloads, promise style first, then callback style; `@operation` makes both
-of them out of one body, which a subclass gives as `_name`. Every operation raises `BrokerError`s:
-what is wrong with the arguments, or a missing session, from the call itself in promise style; all
-else through the promise. In callback style everything goes to `errorHandler`; the call itself raises
-only where `errorHandler` or `queue` is wrong. Parameters of the interface go by position in its order,
-those of this project by name.
+Each operation has two overloads for each of its forms: promise style, then callback style, which adds the
+keywords of `Handlers`. `@operation` makes one function of them: it checks the arguments by the declared
+types and runs the body, which a subclass gives as `_name`.
+
+Every operation raises `BrokerError`s. In promise style the call itself raises for a wrong argument or a
+missing session, and the promise carries every other error. In callback style `errorHandler` gets them all;
+the call raises only if `errorHandler` or `queue` is wrong. The parameters of the interface can be given by
+position, in its order; those that this project adds by name only.
 """
 
 from __future__ import annotations
@@ -13,11 +15,15 @@ from __future__ import annotations
 import builtins
 import os
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import Executor
-from typing import Any, Protocol, Self, TypeVar, overload, runtime_checkable
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Protocol, Self, TypeVar, Unpack, overload, runtime_checkable
 
-from scbroker.client.calls.operation import operation, operation_of_forms
+from scbroker.client.calls.operation import (
+    Handlers,
+    VoidHandlers,
+    operation,
+    operation_of_forms,
+)
 from scbroker.client.calls.promise import Promise
 from scbroker.client.containers.content_reader import ContentReader
 from scbroker.client.parts.content import Progress
@@ -35,7 +41,6 @@ from scbroker.types import (
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
 
 T = TypeVar("T")
-OnError = Callable[[BrokerError], object]
 
 
 def header_left_out(positional: tuple[object, ...], named: Collection[str]) -> int:
@@ -62,124 +67,85 @@ class BrokerProvider(Protocol):
 
     @overload
     def register(
-        self,
-        password: str,
-        passphrase: str,
-        reminder: str | None = None,
+        self, password: str, passphrase: str, reminder: str | None = None
     ) -> Promise[bytes]: ...
-
     @overload
     def register(
         self,
         password: str,
         passphrase: str,
         reminder: str | None = None,
-        *,
-        completionHandler: Callable[[bytes], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[bytes]],
     ) -> Self: ...
-
     @operation
     def register(self, *args: Any, **kwargs: Any) -> Any:
-        """Creates a user with fresh keys, keeps the KeyFile on the broker, and logs in.
+        """Create a user with new keys, store the KeyFile on the broker, and log in.
 
-        The password encrypts the KeyRing, the passphrase the password: who has the passphrase can log
-        in from anywhere, and nobody can reset it. Gives the encrypted KeyFile. Takes about 0.4 s
-        (Argon2id). The broker learns the public keys, the sealed KeyFile, and the reminder as it is.
+        Returns the encrypted KeyFile. The password encrypts the KeyRing; the passphrase encrypts the
+        password. With the passphrase the user can log in from any device; nobody can reset it. Takes about
+        0.4 s (Argon2id).
 
-        Raises `invalidArgumentError` for a missing or weak secret, or a reminder that contains one."""
+        Raises `invalidArgumentError` for a missing or weak secret, and for a reminder that contains one.
+
+        The broker learns the public keys, the encrypted KeyFile, a proof of the passphrase, and the reminder
+        in clear text."""
 
     @overload
     def logIn(
-        self,
-        userId: uuid.UUID,
-        password: str | None = None,
-        passphrase: str | None = None,
+        self, userId: uuid.UUID, password: str | None = None, passphrase: str | None = None
     ) -> Promise[bytes]: ...
-
     @overload
-    def logIn(
-        self,
-        keyRing: KeyRing,
-        userId: uuid.UUID,
-    ) -> Promise[None]: ...
-
+    def logIn(self, keyRing: KeyRing, userId: uuid.UUID) -> Promise[None]: ...
     @overload
     def logIn(
         self,
         userId: uuid.UUID,
         password: str | None = None,
         passphrase: str | None = None,
-        *,
-        completionHandler: Callable[[bytes], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[bytes]],
     ) -> Self: ...
-
     @overload
     def logIn(
-        self,
-        keyRing: KeyRing,
-        userId: uuid.UUID,
-        *,
-        completionHandler: Callable[[], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        self, keyRing: KeyRing, userId: uuid.UUID, **handlers: Unpack[VoidHandlers]
     ) -> Self: ...
-
     @operation_of_forms(key_ring_first)
     def logIn(self, *args: Any, **kwargs: Any) -> Any:
-        """Logs in, from a user id and passphrase, or with a KeyRing that is there already.
+        """Log in with a user id and passphrase, or with a KeyRing.
 
-        With `userId` and `passphrase` (the password is optional; where given it has to be right) the
-        KeyFile is fetched and opened; gives its encrypted bytes. With `keyRing` and `userId` nothing is
-        fetched but the published keys, which have to be those of the KeyRing; gives nothing. A session
-        that exists is replaced only when the new one stands.
+        With `userId` and `passphrase` the client fetches the KeyFile, opens it, and returns its encrypted
+        bytes. `password` is optional; a wrong one is an error. With `keyRing` and `userId` only the published
+        keys are fetched, which must be those of the KeyRing; nothing is returned. The provider keeps its
+        present session until the new one is complete.
 
-        The device keeps a pass of the session in its trust store, also after a log-out: guesses of
-        strangers delay devices without one, and not this one. The broker learns a proof of the
-        passphrase, the user id, and by the pass which of the user's devices logs in.
+        The trust store keeps a device pass for the user, also after a log-out: the broker delays guesses
+        from devices without a pass, but not this device.
 
-        Raises `credentialsError` for a wrong or missing passphrase, an unknown user, or a wrong password,
-        `invalidArgumentError` for an empty passphrase or password, `decryptionError` for a damaged KeyFile,
-        `throttledError` after too many guesses, `rollbackError` when an older KeyFile is served than this
-        device has seen."""
+        Raises `credentialsError` for a wrong or missing passphrase, an unknown user, or a wrong password;
+        `invalidArgumentError` for an empty passphrase or password; `decryptionError` for a damaged KeyFile;
+        `throttledError` after too many guesses; `rollbackError` if the broker serves an older KeyFile than
+        this device has seen.
 
-    @overload
-    def logout(
-        self,
-    ) -> Promise[None]: ...
+        The broker learns the user id, a proof of the passphrase, and from the pass which of the user's
+        devices logs in."""
 
     @overload
-    def logout(
-        self,
-        *,
-        completionHandler: Callable[[], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
-    ) -> Self: ...
-
+    def logout(self) -> Promise[None]: ...
+    @overload
+    def logout(self, **handlers: Unpack[VoidHandlers]) -> Self: ...
     @operation
     def logout(self, *args: Any, **kwargs: Any) -> Any:
-        """Ends the session: keys and token are forgotten here, and the token ends at the broker.
+        """End the session: forget keys and token, and revoke the token at the broker.
 
-        What is under way keeps the session that it began with."""
+        Operations under way keep the session that they began with; it ends after the last of them.
+
+        Raises `notAuthenticatedError` without a session; an unreachable broker is not an error.
+
+        The broker learns that this session ended."""
 
     @overload
-    def deleteUser(
-        self,
-    ) -> Promise[None]: ...
-
+    def deleteUser(self) -> Promise[None]: ...
     @overload
-    def deleteUser(
-        self,
-        *,
-        completionHandler: Callable[[], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
-    ) -> Self: ...
-
+    def deleteUser(self, **handlers: Unpack[VoidHandlers]) -> Self: ...
     @operation
     def deleteUser(self, *args: Any, **kwargs: Any) -> Any:
         """Delete the session's user and all their data from the broker for ever; it cannot be undone.
@@ -209,7 +175,6 @@ class BrokerProvider(Protocol):
         *,
         compromised: bool = False,
     ) -> Promise[bytes]: ...
-
     @overload
     def changeCredentials(
         self,
@@ -218,96 +183,69 @@ class BrokerProvider(Protocol):
         reminder: str | None = None,
         *,
         compromised: bool = False,
-        completionHandler: Callable[[bytes], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[bytes]],
     ) -> Self: ...
-
     @operation
     def changeCredentials(self, *args: Any, **kwargs: Any) -> Any:
-        """Encrypts the KeyFile anew under other secrets; gives its encrypted bytes.
+        """Encrypt the KeyFile under a new password and passphrase, and return its encrypted bytes.
 
-        A `reminder` that is not given (None) stays as it is; an empty one removes it. The client reads a
-        reminder that is to stay, and refuses it if it contains one of the new secrets.
+        If `reminder` is None, the stored one stays; an empty one removes it. The client reads a reminder
+        that is to stay, and refuses it if it contains one of the new secrets. Takes about 0.4 s (Argon2id).
 
-        The tokens of the user's other sessions end; a device that holds the KeyRing in memory goes on
-        with it. `compromised=True` ends that too: it makes a new signing and a new encryption key, the
-        next of their index, and retires the old ones, which still open and verify what was made with
-        them; other devices log in again with the new passphrase. A KeyRing that leaked is lost all the
-        same, since signing key 0 stays what the user id is made of: register anew and grant again. Takes
-        about 0.4 s (Argon2id). The broker learns what it learns at `register`, and the new public keys.
+        The tokens of the user's other sessions end, but a device that has the KeyRing in memory can log in
+        again. `compromised=True` prevents that: it adds a new signing and a new encryption key and retires
+        the old ones, which still open and verify what was made with them; other devices log in with the new
+        passphrase. It does not rescue a KeyRing that leaked, because the user id is derived from signing
+        key 0: register a new user and share the containers with it.
 
-        Raises `invalidArgumentError` for a weak secret or a reminder that contains one, `conflictError`
-        when the credentials were changed on another device meanwhile. After an `unreachableError` either
-        secrets may be in force: try the new ones first."""
+        Raises `invalidArgumentError` for a weak secret or a reminder that contains one; `conflictError`
+        if the credentials were changed on another device meanwhile. After an `unreachableError` either the
+        old or the new secrets are valid: try the new ones first.
 
-    @overload
-    def getKeyRing(
-        self,
-    ) -> Promise[KeyRing]: ...
+        The broker learns what it learns at `register`, and the new public keys."""
 
     @overload
-    def getKeyRing(
-        self,
-        *,
-        completionHandler: Callable[[KeyRing], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
-    ) -> Self: ...
-
+    def getKeyRing(self) -> Promise[KeyRing]: ...
+    @overload
+    def getKeyRing(self, **handlers: Unpack[Handlers[KeyRing]]) -> Self: ...
     @operation
     def getKeyRing(self, *args: Any, **kwargs: Any) -> Any:
-        """The KeyRing of the session. Raises `notAuthenticatedError` without one."""
+        """Return the KeyRing of the session.
+
+        Raises `notAuthenticatedError` without a session. The broker learns nothing: nothing is sent."""
 
     @overload
-    def getUserId(
-        self,
-    ) -> Promise[uuid.UUID]: ...
-
+    def getUserId(self) -> Promise[uuid.UUID]: ...
     @overload
-    def getUserId(
-        self,
-        *,
-        completionHandler: Callable[[uuid.UUID], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
-    ) -> Self: ...
-
+    def getUserId(self, **handlers: Unpack[Handlers[uuid.UUID]]) -> Self: ...
     @operation
     def getUserId(self, *args: Any, **kwargs: Any) -> Any:
-        """The user id of the session. Raises `notAuthenticatedError` without one."""
+        """Return the user id of the session.
+
+        Raises `notAuthenticatedError` without a session. The broker learns nothing: nothing is sent."""
 
     @overload
-    def getReminder(
-        self,
-        userId: uuid.UUID | None = None,
-    ) -> Promise[str]: ...
-
+    def getReminder(self, userId: uuid.UUID | None = None) -> Promise[str]: ...
     @overload
     def getReminder(
-        self,
-        userId: uuid.UUID | None = None,
-        *,
-        completionHandler: Callable[[str], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        self, userId: uuid.UUID | None = None, **handlers: Unpack[Handlers[str]]
     ) -> Self: ...
-
     @operation
     def getReminder(self, *args: Any, **kwargs: Any) -> Any:
-        """A user's reminder; the session's own user by default. Works before log-in.
+        """Return a user's reminder: by default that of the session's user. Works before log-in.
 
-        "" for an unknown user as for one without a reminder. Everybody with the API key can read it."""
+        Returns "" for an unknown user as for one without a reminder. Everybody who has the API key can read
+        every reminder.
+
+        Raises `notAuthenticatedError` without `userId` and without a session; `throttledError` after too
+        many requests from this address.
+
+        The broker learns whose reminder is read, but not by which user."""
 
     @overload
     def createOrUpdateKeyFile(
-        self,
-        keyFileData: bytes,
-        password: str,
-        passphrase: str,
-        reminder: str | None = None,
+        self, keyFileData: bytes, password: str, passphrase: str, reminder: str | None = None
     ) -> Promise[bytes]: ...
-
     @overload
     def createOrUpdateKeyFile(
         self,
@@ -315,15 +253,11 @@ class BrokerProvider(Protocol):
         password: str,
         passphrase: str,
         reminder: str | None = None,
-        *,
-        completionHandler: Callable[[bytes], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[bytes]],
     ) -> Self: ...
-
     @operation
     def createOrUpdateKeyFile(self, *args: Any, **kwargs: Any) -> Any:
-        """Store a KeyFile that is at hand, in place of the one on the broker; return the bytes stored.
+        """Store a given KeyFile in place of the one on the broker, and return the bytes stored.
 
         The password must open the KeyFile; this is checked before anything is sent. The passphrase secures
         it on the broker from then on. If it is the passphrase of these bytes, they are stored as they are.
@@ -331,80 +265,53 @@ class BrokerProvider(Protocol):
         bytes that this returns, since the ones given are then older than the stored ones. The secrets
         stored last release and open the KeyFile; sessions go on.
 
-        The KeyFile must hold exactly the published keys and be no older than the one stored last. A
-        `reminder` that is not given (None) stays as it is, under the same check as in `changeCredentials`;
-        an empty one removes it. For a backup, another passphrase, or after `deleteKeyFile`.
-
-        The broker learns what it learns at `register` of the KeyFile and the reminder.
+        The KeyFile must hold exactly the published keys and be no older than the one stored last. `reminder`
+        is treated as in `changeCredentials`. For a backup, another passphrase, or after `deleteKeyFile`.
 
         Raises `invalidArgumentError` for bytes that are not this user's KeyFile, a weak new passphrase, or
         a reminder that contains a secret; `credentialsError` if the password does not open the KeyFile,
         also where that is because the KeyFile is damaged; `rollbackError` for an older KeyFile and
-        `forkError` for another one of the same generation."""
+        `forkError` for another one of the same generation.
+
+        The broker learns the encrypted KeyFile, a proof of the passphrase, and the reminder in clear text."""
 
     @overload
-    def deleteKeyFile(
-        self,
-    ) -> Promise[None]: ...
-
+    def deleteKeyFile(self) -> Promise[None]: ...
     @overload
-    def deleteKeyFile(
-        self,
-        *,
-        completionHandler: Callable[[], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
-    ) -> Self: ...
-
+    def deleteKeyFile(self, **handlers: Unpack[VoidHandlers]) -> Self: ...
     @operation
     def deleteKeyFile(self, *args: Any, **kwargs: Any) -> Any:
-        """Removes the session's KeyFile, the passphrase's verifier and the reminder from the broker.
+        """Delete the session's KeyFile, the passphrase's verifier and the reminder from the broker.
 
-        From then on nobody logs in with a passphrase until `createOrUpdateKeyFile` or `changeCredentials`
-        stores one: keep the bytes. The session goes on. Nothing happens where there is none."""
+        Nobody can log in with a passphrase until `createOrUpdateKeyFile` or `changeCredentials` stores
+        another KeyFile: keep the bytes. The session goes on. Does nothing if no KeyFile is stored.
 
-    @overload
-    def getKeyFile(
-        self,
-        passphrase: str,
-    ) -> Promise[bytes]: ...
+        Raises `notAuthenticatedError` without a session, or if the keys were replaced on another device.
+
+        The broker learns that the user deletes the KeyFile, and forgets it."""
 
     @overload
-    def getKeyFile(
-        self,
-        passphrase: str,
-        *,
-        completionHandler: Callable[[bytes], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
-    ) -> Self: ...
-
+    def getKeyFile(self, passphrase: str) -> Promise[bytes]: ...
+    @overload
+    def getKeyFile(self, passphrase: str, **handlers: Unpack[Handlers[bytes]]) -> Self: ...
     @operation
     def getKeyFile(self, *args: Any, **kwargs: Any) -> Any:
-        """The session's KeyFile as the broker keeps it, encrypted; verified to open and to be no older.
+        """Return the session's KeyFile, encrypted, as the broker stores it.
 
-        The broker learns a proof of the passphrase and no more. Raises `credentialsError` for a wrong
-        passphrase or if no KeyFile is stored, `invalidArgumentError` for an empty passphrase,
-        `throttledError` after too many guesses."""
+        The client verifies that the passphrase opens it, and that it is not older than the newest KeyFile
+        that this device has seen.
 
-    @overload
-    def needToSyncAccount(
-        self,
-        userId: uuid.UUID,
-        keyFileData: bytes,
-    ) -> Promise[bool]: ...
+        Raises `credentialsError` for a wrong passphrase or if no KeyFile is stored, `invalidArgumentError`
+        for an empty passphrase, `throttledError` after too many guesses.
+
+        The broker learns a proof of the passphrase and no more."""
 
     @overload
+    def needToSyncAccount(self, userId: uuid.UUID, keyFileData: bytes) -> Promise[bool]: ...
+    @overload
     def needToSyncAccount(
-        self,
-        userId: uuid.UUID,
-        keyFileData: bytes,
-        *,
-        completionHandler: Callable[[bool], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        self, userId: uuid.UUID, keyFileData: bytes, **handlers: Unpack[Handlers[bool]]
     ) -> Self: ...
-
     @operation
     def needToSyncAccount(self, *args: Any, **kwargs: Any) -> Any:
         """Return whether the KeyFile on the broker differs from these bytes; True if it keeps none.
@@ -412,13 +319,13 @@ class BrokerProvider(Protocol):
         True means that the local copy has to be fetched again: the credentials or keys were changed on
         another device, or the copy is damaged. Any bytes are compared, also empty or damaged ones.
 
-        The broker learns that this session asks for the state of its KeyFile. It answers with the SHA-256
-        of the stored KeyFile; the comparison is made here, so the broker learns nothing of
-        `keyFileData`, nor the outcome.
-
         Raises `invalidArgumentError` if `userId` is not the id of the session's user or `keyFileData` is
         not bytes-like, `rollbackError` or `forkError` if the broker names an older KeyFile than this
-        device has seen, or another of the same generation."""
+        device has seen, or another of the same generation.
+
+        The broker learns that this session asks for the state of its KeyFile. It answers with the SHA-256
+        of the stored KeyFile; the comparison is made here, so the broker learns nothing of
+        `keyFileData`, nor the outcome."""
 
     @overload
     def createContainer(
@@ -430,7 +337,6 @@ class BrokerProvider(Protocol):
         *,
         progress: Progress | None = None,
     ) -> Promise[SecuredContainer]: ...
-
     @overload
     def createContainer(
         self,
@@ -440,7 +346,6 @@ class BrokerProvider(Protocol):
         *,
         progress: Progress | None = None,
     ) -> Promise[SecuredContainer]: ...
-
     @overload
     def createContainer(
         self,
@@ -450,11 +355,8 @@ class BrokerProvider(Protocol):
         type: str | None = None,
         *,
         progress: Progress | None = None,
-        completionHandler: Callable[[SecuredContainer], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[SecuredContainer]],
     ) -> Self: ...
-
     @overload
     def createContainer(
         self,
@@ -463,57 +365,51 @@ class BrokerProvider(Protocol):
         type: str | None = None,
         *,
         progress: Progress | None = None,
-        completionHandler: Callable[[SecuredContainer], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[SecuredContainer]],
     ) -> Self: ...
-
     @operation_of_forms(header_left_out)
     def createContainer(self, *args: Any, **kwargs: Any) -> Any:
-        """Seals content and header and keeps them in a new container; the result has its id.
+        """Encrypt content and header and store them in a new container; the result has its id.
 
         The parameters go by position in either form: content, accessLevels, type, or content,
         customHeaderObject, accessLevels, type. A list of AccessLevel in second place, the empty list
-        included, is the first form: a header that is an empty list goes by its name.
+        included, is the first form: give a header that is an empty list by its name.
 
-        `content` is bytes-like, a `pathlib.Path`, a binary file or an iterator of bytes. Contents of
-        more than 64 KiB are sealed and sent piece by piece; `progress(done, total)` is called on
-        scbroker's own thread. `customHeaderObject` is anything that JSON holds, by msgspec or pydantic.
-        `accessLevels` None or empty: the caller alone, with owner permissions; anything else is
-        taken exactly, also without the caller. `type` is a label of at most 256 bytes.
+        `content` is bytes-like, a `pathlib.Path`, a binary file or an iterator of bytes. Contents of more
+        than 64 KiB are encrypted and sent in segments; scbroker's own thread calls `progress(done, total)`
+        with numbers of bytes. `customHeaderObject` is anything that JSON can hold, by msgspec or pydantic.
+        If `accessLevels` is None or empty, the caller alone gets access, with owner permissions; any other
+        list is used exactly, also if it leaves out the caller. `type` is a label of at most 256 bytes.
 
-        The broker learns the members and their permissions, the type, sizes and times; of content and
-        header nothing. Raises `notFoundError` for an unknown user, `keySubstitutionError` when the
-        broker answers with somebody else's keys."""
+        Raises `invalidArgumentError` for an argument that cannot be stored; `notFoundError` for an unknown
+        user in `accessLevels`; `keySubstitutionError` if the broker serves somebody else's keys for a user.
+
+        The broker learns the members and their permissions, the type, sizes and times; it learns nothing
+        of content and header."""
 
     @overload
     def createContainers(
-        self,
-        containers: Iterable[NewContainer],
+        self, containers: Iterable[NewContainer]
     ) -> Promise[list[SecuredContainer | BrokerError]]: ...
-
     @overload
     def createContainers(
         self,
         containers: Iterable[NewContainer],
-        *,
-        completionHandler: Callable[[list[SecuredContainer | BrokerError]], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[list[SecuredContainer | BrokerError]]],
     ) -> Self: ...
-
     @operation
     def createContainers(self, *args: Any, **kwargs: Any) -> Any:
-        """Makes many containers in few requests; the results stand in the order of the items.
+        """Create many containers in few requests; the results are in the order of the items.
 
-        Each is made as `createContainer` makes it, and each by itself: what failed is there as its
-        `BrokerError`, and undoes none of the others. Large contents are sent ahead of their container,
-        and begin anew where they were cut off.
-        The broker learns what it learns of each, and that they were made together.
+        Each is created as by `createContainer`, independently of the others: an item that failed has its
+        `BrokerError` as its result. Large contents are sent before their container; an upload that was cut
+        off starts again at its beginning.
 
-        Raises `invalidArgumentError`, with the position of the item, before anything is sent. Where a
-        request has no answer, as in an `unreachableError`, the operation fails as a whole, and any of
-        the containers may be there: `getEvents` tells."""
+        Raises `invalidArgumentError` with the position of the wrong item, before anything is sent. If a
+        request gets no answer, as in an `unreachableError`, the operation fails as a whole, and any of
+        the containers may exist: `getEvents` tells which.
+
+        The broker learns of each what it learns at `createContainer`, and that they were made together."""
 
     @overload
     def updateContainer(
@@ -527,7 +423,6 @@ class BrokerProvider(Protocol):
         ifVersion: int | None = None,
         progress: Progress | None = None,
     ) -> Promise[SecuredContainer]: ...
-
     @overload
     def updateContainer(
         self,
@@ -539,14 +434,11 @@ class BrokerProvider(Protocol):
         *,
         ifVersion: int | None = None,
         progress: Progress | None = None,
-        completionHandler: Callable[[SecuredContainer], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[SecuredContainer]],
     ) -> Self: ...
-
     @operation
     def updateContainer(self, *args: Any, **kwargs: Any) -> Any:
-        """Replaces content, header, access and type together.
+        """Replace content, header, access and type together.
 
         Warning: an omitted parameter is erased or unshared, not kept. Without `content`, `customHeaderObject`
         or `type` the container has none afterwards; without `accessLevels` (None or empty) its creator
@@ -554,10 +446,13 @@ class BrokerProvider(Protocol):
         are the creator. To change one of them, call
         updateContainerContent, updateContainerHeader, updateContainerAccessLevels or updateContainerType.
 
-        Needs Upload, ModifyType and ModifyAccess, and every bit that is given or taken: else
-        `permissionDeniedError`, before anything is sent. Raises `invalidArgumentError` without access
-        levels if the creator was deleted. With `ifVersion`, only if the container is still at
-        that version; else `conflictError`."""
+        Needs Upload, ModifyType and ModifyAccess, and every permission that it gives or takes.
+
+        Raises `permissionDeniedError` without these permissions, before anything is sent;
+        `invalidArgumentError` without access levels if the creator was deleted; `conflictError` if the
+        container is not at version `ifVersion` any more.
+
+        The broker learns what it learns at `createContainer`, and records the result as a fetch."""
 
     @overload
     def updateContainerHeader(
@@ -567,7 +462,6 @@ class BrokerProvider(Protocol):
         *,
         ifVersion: int | None = None,
     ) -> Promise[SecuredContainer]: ...
-
     @overload
     def updateContainerHeader(
         self,
@@ -575,20 +469,19 @@ class BrokerProvider(Protocol):
         customHeaderObject: object = None,
         *,
         ifVersion: int | None = None,
-        completionHandler: Callable[[SecuredContainer], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[SecuredContainer]],
     ) -> Self: ...
-
     @operation
     def updateContainerHeader(self, *args: Any, **kwargs: Any) -> Any:
-        """Replaces the header. Needs Upload.
+        """Replace the header. Needs Upload.
 
-        Warning: without `customHeaderObject` the header is erased.
+        Warning: without `customHeaderObject` the header is erased. If another field was changed meanwhile,
+        the update is made on top of that change.
 
-        The result is what `getSecuredContainer` gives, with the sealed content of up to 64 KiB: the
-        broker serves that to the caller, and records it as a fetch (`Accessed`).
-        Tried again on top of a change of another field; `conflictError` if the header was changed."""
+        Raises `permissionDeniedError` without Upload, `conflictError` if the header was changed meanwhile.
+
+        The broker learns that the header changed, and its size. The result is that of `getSecuredContainer`,
+        with a sealed content of up to 64 KiB: the broker records that as a fetch (`Accessed`)."""
 
     @overload
     def updateContainerContent(
@@ -599,7 +492,6 @@ class BrokerProvider(Protocol):
         ifVersion: int | None = None,
         progress: Progress | None = None,
     ) -> Promise[SecuredContainer]: ...
-
     @overload
     def updateContainerContent(
         self,
@@ -608,20 +500,19 @@ class BrokerProvider(Protocol):
         *,
         ifVersion: int | None = None,
         progress: Progress | None = None,
-        completionHandler: Callable[[SecuredContainer], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[SecuredContainer]],
     ) -> Self: ...
-
     @operation
     def updateContainerContent(self, *args: Any, **kwargs: Any) -> Any:
-        """Replaces the content. Needs Upload.
+        """Replace the content. Needs Upload.
 
-        Warning: without `content` the content is erased.
+        Warning: without `content` the content is erased. If another field was changed meanwhile, the update
+        is made on top of that change.
 
-        The result is what `getSecuredContainer` gives, with the sealed header: the broker serves that to
-        the caller, and records it as a fetch (`Accessed`).
-        Tried again on top of a change of another field; `conflictError` if the content was changed."""
+        Raises `permissionDeniedError` without Upload, `conflictError` if the content was changed meanwhile.
+
+        The broker learns that the content changed, and its size. The result is that of
+        `getSecuredContainer`, with the sealed header: the broker records that as a fetch (`Accessed`)."""
 
     @overload
     def updateContainerAccessLevels(
@@ -631,7 +522,6 @@ class BrokerProvider(Protocol):
         *,
         ifVersion: int | None = None,
     ) -> Promise[None]: ...
-
     @overload
     def updateContainerAccessLevels(
         self,
@@ -639,34 +529,28 @@ class BrokerProvider(Protocol):
         accessLevels: Iterable[AccessLevel] | None = None,
         *,
         ifVersion: int | None = None,
-        completionHandler: Callable[[], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[VoidHandlers],
     ) -> Self: ...
-
     @operation
     def updateContainerAccessLevels(self, *args: Any, **kwargs: Any) -> Any:
-        """Replaces the access list. Needs ModifyAccess, and every bit that is given or taken.
+        """Replace the access list. Needs ModifyAccess, and every permission that is given or taken.
 
         Warning: without `accessLevels` (left out, None or empty) the container's creator alone has access
         afterwards, with owner permissions. Everybody else loses it, the caller too unless they are the
         creator. For anything else name every user, yourself included.
 
-        Makes a new container key: who is left out opens nothing that is written from now on. What they
-        could read they may have kept. Costs one wrap a member, whatever the content's size.
+        Makes a new container key: a removed member cannot open anything that is written from now on, but
+        may have kept what they could read. Costs one key wrap for each member, whatever the content's size.
 
-        Raises `permissionDeniedError`, before anything is sent, without the bits that this gives or
-        takes, and `invalidArgumentError` without access levels if the creator was deleted."""
+        Raises `permissionDeniedError`, before anything is sent, without a permission that this gives or
+        takes; `invalidArgumentError` without access levels if the creator was deleted.
+
+        The broker learns the new members and their permissions."""
 
     @overload
     def updateContainerType(
-        self,
-        containerId: uuid.UUID,
-        type: str | None = None,
-        *,
-        ifVersion: int | None = None,
+        self, containerId: uuid.UUID, type: str | None = None, *, ifVersion: int | None = None
     ) -> Promise[None]: ...
-
     @overload
     def updateContainerType(
         self,
@@ -674,26 +558,23 @@ class BrokerProvider(Protocol):
         type: str | None = None,
         *,
         ifVersion: int | None = None,
-        completionHandler: Callable[[], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[VoidHandlers],
     ) -> Self: ...
-
     @operation
     def updateContainerType(self, *args: Any, **kwargs: Any) -> Any:
-        """Replaces the type label. Needs Upload and ModifyType.
+        """Replace the type label. Needs Upload and ModifyType.
 
-        Warning: without `type` the label is erased."""
+        Warning: without `type` the label is erased.
+
+        Raises `permissionDeniedError` without these permissions, `conflictError` if the type was changed
+        meanwhile, `invalidArgumentError` for a label of more than 256 bytes.
+
+        The broker learns the new type."""
 
     @overload
     def getContainer(
-        self,
-        containerId: uuid.UUID,
-        headerType: None = None,
-        *,
-        progress: Progress | None = None,
+        self, containerId: uuid.UUID, headerType: None = None, *, progress: Progress | None = None
     ) -> Promise[Container[Any]]: ...
-
     @overload
     def getContainer(
         self,
@@ -702,7 +583,6 @@ class BrokerProvider(Protocol):
         *,
         progress: Progress | None = None,
     ) -> Promise[Container[T]]: ...
-
     @overload
     def getContainer(
         self,
@@ -710,11 +590,8 @@ class BrokerProvider(Protocol):
         headerType: None = None,
         *,
         progress: Progress | None = None,
-        completionHandler: Callable[[Container[Any]], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[Container[Any]]],
     ) -> Self: ...
-
     @overload
     def getContainer(
         self,
@@ -722,132 +599,110 @@ class BrokerProvider(Protocol):
         headerType: builtins.type[T],
         *,
         progress: Progress | None = None,
-        completionHandler: Callable[[Container[T]], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[Container[T]]],
     ) -> Self: ...
-
     @operation
     def getContainer(self, *args: Any, **kwargs: Any) -> Any:
-        """Content, header and metadata, each None where the caller's permissions hide it.
+        """Return content, header and metadata, each None where the caller's permissions hide it.
 
-        `contentAvailability` and `headerAvailability` tell a missing part from a hidden one.
-        `headerType` names a type that the header is decoded and validated into. Verified before
-        anything is returned: who signed it, that they had the right to, that it is not older than
-        this device has seen, and every byte. Raises `notFoundError` without access, `deletedError`
-        after deletion, an `untrustedError` for anything that its author did not make."""
+        `contentAvailability` and `headerAvailability` distinguish a missing part from a hidden one.
+        `headerType` is a type that the header is decoded into and validated against. Before it returns
+        anything, the client verifies the signatures, the authors' permissions, that the container is not
+        older than this device has seen it, and every byte.
+
+        Raises `notFoundError` without access, `deletedError` after deletion, `invalidArgumentError` if the
+        header does not fit `headerType`, an `untrustedError` for anything that its author did not make.
+
+        The broker learns that the caller fetches the container, and when (`Accessed`)."""
 
     @overload
     def getContainers(
-        self,
-        containerIds: Iterable[uuid.UUID],
-        headerType: None = None,
+        self, containerIds: Iterable[uuid.UUID], headerType: None = None
     ) -> Promise[list[Container[Any] | BrokerError]]: ...
-
     @overload
     def getContainers(
-        self,
-        containerIds: Iterable[uuid.UUID],
-        headerType: builtins.type[T],
+        self, containerIds: Iterable[uuid.UUID], headerType: builtins.type[T]
     ) -> Promise[list[Container[T] | BrokerError]]: ...
-
     @overload
     def getContainers(
         self,
         containerIds: Iterable[uuid.UUID],
         headerType: None = None,
-        *,
-        completionHandler: Callable[[list[Container[Any] | BrokerError]], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[list[Container[Any] | BrokerError]]],
     ) -> Self: ...
-
     @overload
     def getContainers(
         self,
         containerIds: Iterable[uuid.UUID],
         headerType: builtins.type[T],
-        *,
-        completionHandler: Callable[[list[Container[T] | BrokerError]], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[list[Container[T] | BrokerError]]],
     ) -> Self: ...
-
     @operation
     def getContainers(self, *args: Any, **kwargs: Any) -> Any:
-        """Reads many containers in few requests; the results stand in the order of the ids.
+        """Read many containers in few requests; the results are in the order of the ids.
 
-        Each is verified as `getContainer` verifies it, and each by itself: what could not be read, or
-        must not be believed, is there as its `BrokerError`. `headerType` is that of every header. An id
-        may stand there twice. Where a request has no answer, also one for a large content of one of them,
-        the operation fails as a whole."""
+        Each is verified as by `getContainer`, independently of the others: one that cannot be read or
+        verified has its `BrokerError` as its result. `headerType` applies to every header. An id may occur
+        twice.
+
+        Raises `invalidArgumentError` with the position of a wrong id. If a request gets no answer, also one
+        for a large content, the operation fails as a whole, as with an `unreachableError`.
+
+        The broker learns of each what it learns at `getContainer`, and that they were read together."""
 
     @overload
     def getContainerHeader(
-        self,
-        containerId: uuid.UUID,
-        headerType: None = None,
+        self, containerId: uuid.UUID, headerType: None = None
     ) -> Promise[Header[Any] | None]: ...
-
     @overload
     def getContainerHeader(
-        self,
-        containerId: uuid.UUID,
-        headerType: builtins.type[T],
+        self, containerId: uuid.UUID, headerType: builtins.type[T]
     ) -> Promise[Header[T] | None]: ...
-
     @overload
     def getContainerHeader(
         self,
         containerId: uuid.UUID,
         headerType: None = None,
-        *,
-        completionHandler: Callable[[Header[Any] | None], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[Header[Any] | None]],
     ) -> Self: ...
-
     @overload
     def getContainerHeader(
         self,
         containerId: uuid.UUID,
         headerType: builtins.type[T],
-        *,
-        completionHandler: Callable[[Header[T] | None], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[Header[T] | None]],
     ) -> Self: ...
-
     @operation
     def getContainerHeader(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the decrypted header. `headerType` as in getContainer.
+        """Return the decrypted header; None if the container has none or permissions hide it.
 
-        None if there is none, and if permissions hide it: `getContainer` tells which."""
+        `headerType` is that of `getContainer`, whose `headerAvailability` tells the two cases apart.
+
+        Raises what `getContainer` raises.
+
+        The broker learns that the caller fetches the header, and when (`Accessed`)."""
 
     @overload
     def getContainerContent(
-        self,
-        containerId: uuid.UUID,
-        *,
-        progress: Progress | None = None,
+        self, containerId: uuid.UUID, *, progress: Progress | None = None
     ) -> Promise[bytes | None]: ...
-
     @overload
     def getContainerContent(
         self,
         containerId: uuid.UUID,
         *,
         progress: Progress | None = None,
-        completionHandler: Callable[[bytes | None], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[bytes | None]],
     ) -> Self: ...
-
     @operation
     def getContainerContent(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the decrypted content.
+        """Return the decrypted content; None if the container has none or permissions hide it.
 
-        None if there is none, and if permissions hide it: `getContainer` tells which."""
+        The `contentAvailability` of `getContainer` tells the two cases apart.
+
+        Raises what `getContainer` raises.
+
+        The broker learns that the caller fetches the content, and when (`Accessed`)."""
 
     @overload
     def saveContainerContent(
@@ -857,7 +712,6 @@ class BrokerProvider(Protocol):
         *,
         progress: Progress | None = None,
     ) -> Promise[int | None]: ...
-
     @overload
     def saveContainerContent(
         self,
@@ -865,86 +719,59 @@ class BrokerProvider(Protocol):
         path: os.PathLike[str],
         *,
         progress: Progress | None = None,
-        completionHandler: Callable[[int | None], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[int | None]],
     ) -> Self: ...
-
     @operation
     def saveContainerContent(self, *args: Any, **kwargs: Any) -> Any:
-        """Saves the content to a file, in constant memory whatever its size; gives its bytes' number.
+        """Save the content to a file, in constant memory whatever its size; return its number of bytes.
 
-        The file is written beside its place, readable by its owner alone, and takes it when it is whole
-        and verified; one that was there is replaced. With a trust store in files, what was cut off goes
-        on where it was when the same content is saved to the same place again. None, and no file, where
-        there is no content or the caller's permissions hide it. The broker learns which parts of the
-        content are fetched, and when.
+        The client writes a temporary file in the same folder, readable by its owner alone, and renames it
+        to `path` when it is complete and verified; an existing file is replaced. With a `FileTrustStore`, a
+        save that was cut off resumes when the same content is saved to the same path again. Returns None and
+        writes no file if the container has no content or the caller's permissions hide it.
 
-        Raises `invalidArgumentError` for a place that cannot be written, and what `getContainer` raises."""
+        Raises `invalidArgumentError` for a path that cannot be written, and what `getContainer` raises.
 
-    @overload
-    def openContainerContent(
-        self,
-        containerId: uuid.UUID,
-    ) -> Promise[ContentReader | None]: ...
+        The broker learns which segments of the content are fetched, and when."""
 
     @overload
+    def openContainerContent(self, containerId: uuid.UUID) -> Promise[ContentReader | None]: ...
+    @overload
     def openContainerContent(
-        self,
-        containerId: uuid.UUID,
-        *,
-        completionHandler: Callable[[ContentReader | None], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        self, containerId: uuid.UUID, **handlers: Unpack[Handlers[ContentReader | None]]
     ) -> Self: ...
-
     @operation
     def openContainerContent(self, *args: Any, **kwargs: Any) -> Any:
-        """The content as a file to read and to seek in, of which no more is fetched than is read.
+        """Return the content as a file to read and seek in; only what is read is fetched.
 
-        What is read is verified as in `getContainer`. It stays the content that it was when it was
-        opened: once it has been replaced, reading ends with a `partGoneError` after the broker's grace.
-        None where there is no content or the caller's permissions hide it. The broker learns which
-        parts of the content are read, and when."""
+        The reader verifies what it reads as `getContainer` does. It reads the content as of the opening:
+        once that was replaced, it raises `partGoneError` after the broker's grace period. Returns None if
+        the container has no content or the caller's permissions hide it.
 
-    @overload
-    def getContainerMetadata(
-        self,
-        containerId: uuid.UUID,
-    ) -> Promise[Container[Any]]: ...
+        Raises what `getContainer` raises.
+
+        The broker learns which segments of the content are read, and when."""
 
     @overload
+    def getContainerMetadata(self, containerId: uuid.UUID) -> Promise[Container[Any]]: ...
+    @overload
     def getContainerMetadata(
-        self,
-        containerId: uuid.UUID,
-        *,
-        completionHandler: Callable[[Container[Any]], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        self, containerId: uuid.UUID, **handlers: Unpack[Handlers[Container[Any]]]
     ) -> Self: ...
-
     @operation
     def getContainerMetadata(self, *args: Any, **kwargs: Any) -> Any:
-        """The metadata alone; content and header are None and are not fetched.
+        """Return the metadata alone, verified; content and header are None and are not fetched.
 
-        `hasContent` and `hasHeader` tell whether the container has them."""
+        `hasContent` and `hasHeader` tell whether the container has them.
 
-    @overload
-    def deleteContainer(
-        self,
-        containerId: uuid.UUID,
-    ) -> Promise[None]: ...
+        Raises what `getContainer` raises.
+
+        The broker learns that the caller reads the metadata, but does not record it as `Accessed`."""
 
     @overload
-    def deleteContainer(
-        self,
-        containerId: uuid.UUID,
-        *,
-        completionHandler: Callable[[], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
-    ) -> Self: ...
-
+    def deleteContainer(self, containerId: uuid.UUID) -> Promise[None]: ...
+    @overload
+    def deleteContainer(self, containerId: uuid.UUID, **handlers: Unpack[VoidHandlers]) -> Self: ...
     @operation
     def deleteContainer(self, *args: Any, **kwargs: Any) -> Any:
         """Delete the container for everybody. Needs Delete; cannot be undone, and the id is never used again.
@@ -955,7 +782,9 @@ class BrokerProvider(Protocol):
         and hashes, the authors' entries of the access lists, and the members' user ids.
 
         Raises `permissionDeniedError` without Delete, `notFoundError` without access, `deletedError` if it is
-        deleted already. The broker learns who deletes the container, and when."""
+        deleted already.
+
+        The broker learns who deletes the container, and when."""
 
     @overload
     def getPublicKeys(
@@ -964,52 +793,45 @@ class BrokerProvider(Protocol):
         keyType: KeyType | int | str | None = None,
         index: int | None = None,
     ) -> Promise[Sequence[PublicKey]]: ...
-
     @overload
     def getPublicKeys(
         self,
         userId: uuid.UUID | None = None,
         keyType: KeyType | int | str | None = None,
         index: int | None = None,
-        *,
-        completionHandler: Callable[[Sequence[PublicKey]], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[Sequence[PublicKey]]],
     ) -> Self: ...
-
     @operation
     def getPublicKeys(self, *args: Any, **kwargs: Any) -> Any:
-        """All public keys that match, verified to be the user's own; the session's user by default.
+        """Return all public keys that match, verified to be the user's own; by default the session's user.
 
         `keyType` is a KeyType, its value or its name. The keys of a deleted user are all retired, and
         kept only while others need them to verify records.
 
-        Raises `notFoundError` for an unknown user, `keySubstitutionError` for keys that are not theirs."""
+        Raises `notFoundError` for an unknown user, `keySubstitutionError` for keys that are not theirs.
+
+        The broker learns whose keys this session asks for."""
 
     @overload
     def getLatestActiveSigningKey(
-        self,
-        userId: uuid.UUID,
-        keyType: KeyType | int | str = KeyType.Signing,
+        self, userId: uuid.UUID, keyType: KeyType | int | str = KeyType.Signing
     ) -> Promise[PublicKey | None]: ...
-
     @overload
     def getLatestActiveSigningKey(
         self,
         userId: uuid.UUID,
         keyType: KeyType | int | str = KeyType.Signing,
-        *,
-        completionHandler: Callable[[PublicKey | None], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[PublicKey | None]],
     ) -> Self: ...
-
     @operation
     def getLatestActiveSigningKey(self, *args: Any, **kwargs: Any) -> Any:
-        """The user's latest active public key of the type; None for an unknown or a deleted user.
+        """Return the user's latest active public key of the type; None for an unknown or a deleted user.
 
-        `keyType` is a KeyType, its value or its name. The broker learns whose keys are asked for.
-        Raises `keySubstitutionError` for keys that are not theirs."""
+        `keyType` is a KeyType, its value or its name.
+
+        Raises `keySubstitutionError` for keys that are not theirs.
+
+        The broker learns whose keys this session asks for."""
 
     @overload
     def getEvents(
@@ -1020,7 +842,6 @@ class BrokerProvider(Protocol):
         startId: int | None = None,
         endId: int | None = None,
     ) -> Promise[Sequence[ContainerEvent]]: ...
-
     @overload
     def getEvents(
         self,
@@ -1029,24 +850,25 @@ class BrokerProvider(Protocol):
         containerType: str | None = None,
         startId: int | None = None,
         endId: int | None = None,
-        *,
-        completionHandler: Callable[[Sequence[ContainerEvent]], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        **handlers: Unpack[Handlers[Sequence[ContainerEvent]]],
     ) -> Self: ...
-
     @operation
     def getEvents(self, *args: Any, **kwargs: Any) -> Any:
-        """The session's event log as far as it matches, ascending; both ids are inclusive.
+        """Return the events of the session's user that match, ascending; both ids are inclusive.
 
         `eventType` is a ContainerEventType or its name, or several. `containerType` matches an event that
         changed the type by the type before it as well as by the one after.
 
-        A broker may drop old events. Without `startId` the log begins with the first that is kept: an
-        id above 1 tells that others are gone. With one that is gone, `eventsExpiredError` names the
-        first that is kept, as `firstId`.
+        A broker may drop old events. Without `startId` the result begins with the first event kept: an
+        id above 1 tells that others are gone.
 
         Once a container is deleted, its earlier events keep their kind alone and its `Deleted` event has no
         type: with `containerType` neither is found.
 
-        Events are the broker's word: what they point to is verified when it is read."""
+        Events are the broker's word: what they point to is verified when it is read.
+
+        Raises `eventsExpiredError`, whose `firstId` is the first event kept, if `startId` was dropped;
+        `rollbackError`, `forkError` or `integrityError` if the log contradicts what this device has seen;
+        `tooLargeError` for more than a million events.
+
+        The broker learns that the log is read, and with which criteria."""

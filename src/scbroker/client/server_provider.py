@@ -1,4 +1,4 @@
-"""`ServerProvider`: a user's session against a broker over HTTP.
+"""Implement the session operations over HTTP, and construct providers.
 
 provider = ServerProvider(apiKey, "https://broker.example", "my program")
 provider.register("password", "passphrase").result()
@@ -6,59 +6,54 @@ provider.register("password", "passphrase").result()
 
 from __future__ import annotations
 
-import logging
 import os
 import ssl as ssl_module
 import uuid
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, overload
+from typing import Any, Final, Self, TypeVar, Unpack, overload
 from urllib.parse import ParseResult, SplitResult
 
 import platformdirs
 
+from scbroker import errors
 from scbroker.client import events
 from scbroker.client.base_provider import BaseProvider
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.calls.operation import operation
+from scbroker.client.calls.operation import Handlers, operation
 from scbroker.client.calls.promise import Promise
 from scbroker.client.containers import fetching
 from scbroker.client.http.transport import Transport, checked_endpoint
-from scbroker.client.provider import OnError
-from scbroker.client.users import accounts, credentials, key_files, public_keys
+from scbroker.client.users import accounts, credentials, key_files
 from scbroker.client.users.credentials import Validator, validate_secret
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import FileTrustStore, TrustStore
 from scbroker.crypto.verify import sha256
-from scbroker.errors import CredentialsError, InvalidArgumentError
-from scbroker.keys import KeyRing
+from scbroker.keys import KeyRing, checked_secret
 from scbroker.types import ContainerEvent, PublicKey, SecuredContainer
-from scbroker.vocabulary import ContainerEventType, KeyType, member_of
+from scbroker.vocabulary import ContainerEventType, KeyType
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, T]
 _TIMEOUT: Final = 120.0
 _CLOSE_SECONDS: Final = 5.0
-_log = logging.getLogger("scbroker")
 
 
 class ServerProvider(BaseProvider):
-    """A session against one broker.
+    """A session against one broker, usable as `with` and `async with`.
 
     `apiKey` comes from the broker's operator, as UUID or text. `serverUrl` is https, or http for a
     broker on this machine; text, or a result of `urllib.parse.urlsplit` or `urlparse`. If the broker is
     below a path, it ends with that, as `https://example.org/broker`. `applicationName` names this program
     in the broker's event log.
 
-    `trustStore` keeps what this device has seen (default: files in the platform's state folder);
-    `secretValidator` says what is wrong with a password or passphrase, or None; `timeout` is the
+    `trustStore` keeps what this device has seen (default: files in the platform's state folder).
+    `secretValidator` returns what is wrong with a password or passphrase, or None. `timeout` is the number of
     seconds that one request may take, with its retries (default: 120; a broker that has answered before
-    is waited for up to a minute of them, one that never did about a second); `ssl` and `proxy` are for all
-    connections. Large contents go past the broker, straight to and from its object store, where that is at
-    one of `objectStoreOrigins`, as `https://s3.example` (default: at none, all goes through the broker).
-    Usable as `with` and `async with`.
+    is retried for up to a minute of them, one that never did for about a second). `ssl` and `proxy` apply to
+    all connections. Large contents go straight to and from the broker's object store if its origin is one of
+    `objectStoreOrigins`, as `https://s3.example` (default: none, all goes through the broker).
     """
 
     def __init__(
@@ -86,13 +81,14 @@ class ServerProvider(BaseProvider):
 
     @classmethod
     def fromEnvironment(cls, environment: Mapping[str, str] = os.environ, **options: Any) -> Self:
-        """From SCBROKER_API_KEY, SCBROKER_SERVER_URL and SCBROKER_APPLICATION_NAME.
+        """Construct from SCBROKER_API_KEY, SCBROKER_SERVER_URL and SCBROKER_APPLICATION_NAME.
 
-        SCBROKER_OBJECT_STORE_ORIGINS gives `objectStoreOrigins`, separated by commas."""
+        SCBROKER_OBJECT_STORE_ORIGINS gives `objectStoreOrigins`, separated by commas. Raises
+        `invalidArgumentError` that names the variables that are not set."""
         names = ("SCBROKER_API_KEY", "SCBROKER_SERVER_URL", "SCBROKER_APPLICATION_NAME")
         missing = [name for name in names if not environment.get(name)]
         if missing:
-            raise InvalidArgumentError(f"Set {', '.join(missing)} in the environment.")
+            raise errors.InvalidArgumentError(f"Set {', '.join(missing)} in the environment.")
         if stores := environment.get("SCBROKER_OBJECT_STORE_ORIGINS"):
             options.setdefault("objectStoreOrigins", stores.split(","))
         return cls(*(environment[name] for name in names), **options)
@@ -110,7 +106,7 @@ class ServerProvider(BaseProvider):
         return self._applicationName
 
     def close(self) -> None:
-        """Forgets the session and closes the connections. The provider can be used again."""
+        """Forget the session and close the connections. The provider can be used again."""
         self._forget()
         io_thread.submit("close", self._transport.close()).result(_CLOSE_SECONDS)
 
@@ -149,11 +145,11 @@ class ServerProvider(BaseProvider):
         return f"<ServerProvider of {self._endpoint.url}, {state}>"
 
     def _register(self, password: str, passphrase: str, reminder: str | None = None) -> Work[bytes]:
-        checked = credentials.checked_credentials(password, passphrase, reminder, self._validator)
+        credentials.check_credentials(password, passphrase, reminder, self._validator)
 
         async def work() -> bytes:
             session, key_file = await accounts.register(
-                self._transport, self._trust_store, *checked
+                self._transport, self._trust_store, password, passphrase, reminder
             )
             self._adopt(session)
             return key_file
@@ -162,25 +158,25 @@ class ServerProvider(BaseProvider):
 
     def _logIn(
         self,
-        userId: uuid.UUID | None = None,
+        userId: uuid.UUID,
         password: str | None = None,
         passphrase: str | None = None,
         *,
         keyRing: KeyRing | None = None,
     ) -> Work[bytes | None]:
-        if not isinstance(userId, uuid.UUID):
-            raise InvalidArgumentError("userId is a uuid.UUID, as getUserId gave it.")
         if keyRing is not None:
             return self._log_in_with_ring(userId, keyRing, password, passphrase)
         if passphrase is None:
-            raise CredentialsError("logIn needs the passphrase: the password alone opens nothing.")
-        user_id, phrase = userId, credentials.checked_one("passphrase", passphrase)
+            raise errors.CredentialsError(
+                "logIn needs the passphrase: the password alone opens nothing."
+            )
+        checked_secret(passphrase, "passphrase")
         if password is not None:
-            credentials.checked_one("password", password)
+            checked_secret(password, "password")
 
         async def work() -> bytes:
             session, key_file = await accounts.log_in_with_key_file(
-                self._transport, self._trust_store, user_id, password, phrase
+                self._transport, self._trust_store, userId, password, passphrase
             )
             self._adopt(session)
             return key_file
@@ -188,12 +184,14 @@ class ServerProvider(BaseProvider):
         return work()
 
     def _log_in_with_ring(
-        self, userId: uuid.UUID, keyRing: object, password: object, passphrase: object
+        self, userId: uuid.UUID, keyRing: KeyRing, password: object, passphrase: object
     ) -> Work[None]:
-        if not isinstance(keyRing, KeyRing) or password is not None or passphrase is not None:
-            raise InvalidArgumentError("logIn takes a KeyRing and its userId, and no secrets then.")
+        if password is not None or passphrase is not None:
+            raise errors.InvalidArgumentError(
+                "logIn takes a KeyRing or secrets, not both: leave out password and passphrase"
+            )
         if keyRing.userId != userId:
-            raise InvalidArgumentError("The KeyRing is not this user's.")
+            raise errors.InvalidArgumentError("keyRing must be the KeyRing of the user userId")
 
         async def work() -> None:
             self._adopt(
@@ -203,7 +201,7 @@ class ServerProvider(BaseProvider):
         return work()
 
     def _adopt(self, session: Session) -> None:
-        """Goes on with this session; the one before is forgotten once nothing uses it any more."""
+        """Make a session the current one; the one before is forgotten after its last operation."""
         before, self._current = self._current, session
         if before is not None:
             before.leave()
@@ -233,29 +231,29 @@ class ServerProvider(BaseProvider):
         compromised: bool = False,
     ) -> Work[bytes]:
         session = self._session()
-        if not isinstance(compromised, bool):
-            raise InvalidArgumentError("compromised is True or False.")
-        checked = credentials.checked_credentials(password, passphrase, reminder, self._validator)
+        credentials.check_credentials(password, passphrase, reminder, self._validator)
         return session.hold(
-            key_files.change_credentials(session, *checked, compromised=compromised)
+            key_files.change_credentials(
+                session, password, passphrase, reminder, compromised=compromised
+            )
         )
 
     def _createOrUpdateKeyFile(
         self, keyFileData: bytes, password: str, passphrase: str, reminder: str | None = None
     ) -> Work[bytes]:
-        session = self._session()
-        key_file = key_files.checked_key_file(keyFileData, session.userId)
-        secrets = credentials.checked_secrets(password, passphrase)
-        checked = credentials.checked_reminder(reminder, secrets)
+        session, secrets = self._session(), (password, passphrase)
+        key_files.check_own(keyFileData, session.userId)
+        checked_secret(password, "password")
+        checked_secret(passphrase, "passphrase")
+        credentials.check_reminder(reminder, secrets)
         return session.hold(
-            key_files.create_or_update(session, key_file, secrets, checked, self._validator)
+            key_files.create_or_update(session, keyFileData, secrets, reminder, self._validator)
         )
 
     def _getKeyFile(self, passphrase: str) -> Work[bytes]:
         session = self._session()
-        return session.hold(
-            key_files.fetch(session, credentials.checked_one("passphrase", passphrase))
-        )
+        checked_secret(passphrase, "passphrase")
+        return session.hold(key_files.fetch(session, passphrase))
 
     def _deleteKeyFile(self) -> Work[None]:
         session = self._session()
@@ -263,52 +261,36 @@ class ServerProvider(BaseProvider):
 
     def _needToSyncAccount(self, userId: uuid.UUID, keyFileData: bytes) -> Work[bool]:
         session = self._session()
-        if not isinstance(userId, uuid.UUID):
-            raise InvalidArgumentError(f"userId must be a uuid.UUID, not {type(userId).__name__}.")
         if userId != session.userId:
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 "userId must be the session's own: the KeyFile of another user cannot be compared."
             )
-        copy = sha256(key_files.checked_bytes(keyFileData))
-        return session.hold(key_files.differs(session, copy))
+        return session.hold(key_files.differs(session, sha256(keyFileData)))
 
     def _getReminder(self, userId: uuid.UUID | None = None) -> Work[str]:
         user_id = self._session().userId if userId is None else userId
-        if not isinstance(user_id, uuid.UUID):
-            raise InvalidArgumentError("userId is a uuid.UUID.")
-        return key_files.fetch_reminder(self._transport, user_id)
+        return accounts.fetch_reminder(self._transport, user_id)
 
     @overload
-    def getSecuredContainer(
-        self,
-        containerId: uuid.UUID,
-    ) -> Promise[SecuredContainer]: ...
-
+    def getSecuredContainer(self, containerId: uuid.UUID) -> Promise[SecuredContainer]: ...
     @overload
     def getSecuredContainer(
-        self,
-        containerId: uuid.UUID,
-        *,
-        completionHandler: Callable[[SecuredContainer], object],
-        errorHandler: OnError,
-        queue: Executor | None = None,
+        self, containerId: uuid.UUID, **handlers: Unpack[Handlers[SecuredContainer]]
     ) -> Self: ...
-
     @operation
     def getSecuredContainer(self, *args: Any, **kwargs: Any) -> Any:
-        """The container and its metadata without decrypting content or header; verified all the same.
+        """Return the container and its metadata, verified, without decrypting content or header.
 
-        `contentAvailability` is `NotIncluded` for a content of more than 64 KiB, whose sealed bytes do
-        not come along: read it with `openContainerContent`. The broker learns that the container is
-        fetched, and when.
+        `contentAvailability` is `NotIncluded` for a content of more than 64 KiB, whose sealed bytes are not
+        in the result: read it with `openContainerContent`.
 
         Raises `notFoundError` without access, `deletedError` after deletion, an `untrustedError` for
-        anything that its author did not make."""
+        anything that its author did not make.
+
+        The broker learns that the caller fetches the container, and when (`Accessed`)."""
 
     def _getSecuredContainer(self, containerId: uuid.UUID) -> Work[SecuredContainer]:
         session = self._session()
-        if not isinstance(containerId, uuid.UUID):
-            raise InvalidArgumentError("containerId is a uuid.UUID.")
 
         async def work() -> SecuredContainer:
             fetched = await fetching.fetch(session, containerId, header=True, content=True)
@@ -319,25 +301,24 @@ class ServerProvider(BaseProvider):
     def _getPublicKeys(
         self,
         userId: uuid.UUID | None = None,
-        keyType: KeyType | int | str | None = None,
+        keyType: KeyType | None = None,
         index: int | None = None,
     ) -> Work[list[PublicKey]]:
         session = self._session()
-        user_id = public_keys.checked_user(session.userId if userId is None else userId)
-        kind = public_keys.checked_key_type(keyType)
-        number = public_keys.checked_index(index)
-        return session.hold(public_keys.public_keys(session, user_id, kind, number))
+        if index is not None and index < 0:
+            raise errors.InvalidArgumentError(f"index must be 0 or more, not {index}")
+        user_id = session.userId if userId is None else userId
+        return session.hold(session.directory.public_keys(user_id, keyType, index))
 
     def _getLatestActiveSigningKey(
-        self, userId: uuid.UUID, keyType: KeyType | int | str = KeyType.Signing
+        self, userId: uuid.UUID, keyType: KeyType = KeyType.Signing
     ) -> Work[PublicKey | None]:
-        session, user_id = self._session(), public_keys.checked_user(userId)
-        kind = member_of(KeyType, keyType, "keyType")
-        return session.hold(public_keys.latest_active(session, user_id, kind))
+        session = self._session()
+        return session.hold(session.directory.latest_active(userId, keyType))
 
     def _getEvents(
         self,
-        eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
+        eventType: list[ContainerEventType] | None = None,
         containerId: uuid.UUID | None = None,
         containerType: str | None = None,
         startId: int | None = None,
@@ -353,5 +334,5 @@ def _default_trust_store() -> TrustStore:
 
 
 def _abandon(transport: Transport) -> None:
-    """Closes the connections of a provider that was dropped without `close`."""
+    """Close the connections of a provider that was dropped without `close`."""
     io_thread.submit("close", transport.close())

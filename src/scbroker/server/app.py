@@ -41,7 +41,7 @@ from scbroker.server import metrics
 from scbroker.server.answers import HEADERS, answer, problem
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.capacity.admission import ADMITTED, Gate
-from scbroker.server.capacity.buffers import Received
+from scbroker.server.capacity.large_bodies import Received
 from scbroker.server.containers import appending, batches, tombstones, views
 from scbroker.server.events import log, retention
 from scbroker.server.large import PIECE, LargeAnswer, takes_a_place
@@ -87,7 +87,7 @@ OPERATIONS: Final = (
               u.SessionRequest, u.Session, session=False, status=201),
     Operation("DELETE", "/v1/sessions/current", sessions.log_out, "End the session", status=204),
     Operation("POST", _USER + "/deletion", deletion.delete_user, "Delete a user for ever",
-              u.UserDeletion, session=False, status=204, turn=False),
+              u.UserDeletion, session=False, status=204),
     Operation("POST", _USER + "/key-file/open", key_files.open_key_file, "Get a KeyFile",
               u.KeyFileOpening, u.KeyFileAnswer, session=False),
     Operation("GET", "/v1/key-file", key_files.state, "Ask which KeyFile is stored",
@@ -103,7 +103,7 @@ OPERATIONS: Final = (
     Operation("POST", "/v1/key-records", registration.read_key_records, "Read users' key records",
               u.KeyRecordsRequest, u.KeyRecords),
     Operation("PUT", _CONTAINER + "/records/{version}", _append, "Append a record",
-              c.RecordRequest, c.RecordReceipt, status=201, limit=codec.MAX_MESSAGE, turn=False),
+              c.RecordRequest, c.RecordReceipt, status=201, limit=codec.MAX_MESSAGE),
     Operation("GET", _CONTAINER, views.view, "Read a container", None, c.ContainerView, c.ViewQuery),
     Operation("GET", _CONTAINER + "/governing", views.governing_page, "Read governing records",
               None, c.GoverningPage, c.GoverningQuery),
@@ -118,13 +118,13 @@ OPERATIONS: Final = (
     Operation("GET", _PART + "/transfers", presigned.to_read, "Get addresses to get chunks from",
               None, p.Transfers, p.TransfersQuery),
     Operation("POST", _PART + "/chunks", presigned.sent, "Say which chunks were put there",
-              p.SentChunks, status=204, large=True, turn=False),
+              p.SentChunks, status=204, large=True),
     Operation("GET", _PART + "/hashes", chunks.segment_hashes, "Read the segments' hashes",
               None, bytes),
     Operation("GET", _PART + "/segments", chunks.segments, "Read sealed segments",
-              None, bytes, p.SegmentsQuery, turn=False),
+              None, bytes, p.SegmentsQuery),
     Operation("POST", "/v1/batches/records", batches.append_records, "Append several records",
-              b.RecordsRequest, b.RecordsAnswer, limit=codec.MAX_MESSAGE, turn=False),
+              b.RecordsRequest, b.RecordsAnswer, limit=codec.MAX_MESSAGE),
     Operation("POST", "/v1/batches/views", batches.read_views, "Read several containers",
               b.ViewsRequest, b.ViewsAnswer, large=True),
     Operation("GET", "/v1/events", log.list_events, "List events", None, e.Events, e.EventQuery),
@@ -155,7 +155,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
 
     async def measured(request: Request) -> Response:
         gate = _gate(request)
-        metrics.present(gate.present, gate.aside)
+        metrics.present(gate.present, gate.waiting)
         body, media_type = metrics.exposition()
         return Response(body, headers={**HEADERS, "Content-Type": media_type})
 
@@ -231,9 +231,9 @@ async def _perform(operation: Operation, request: Request) -> Response:
         if len(found.body) <= PIECE:
             return found
         user_id = b"" if user is None else user.id
-        return LargeAnswer(found, broker.places.note_going(user_id, len(found.body)))
+        return LargeAnswer(found, broker.large_bodies.count_unread(user_id, len(found.body)))
     with broker.gate.waiting_for_client(request.scope[ADMITTED]):
-        release = await broker.places.take(call.session.id)
+        release = await broker.large_bodies.acquire(call.session.id)
     try:
         return LargeAnswer(await _answered(broker, call, operation, request), release)
     except BaseException:
@@ -243,16 +243,12 @@ async def _perform(operation: Operation, request: Request) -> Response:
 
 async def _answered(broker: Broker, call: Call, operation: Operation, request: Request) -> Response:
     if operation.message is bytes:
-        with broker.buffers.one() as received:
+        with broker.buffers.receiving() as received:
             await _receive(operation, request, received)
             found = await operation.handler(broker, call, received.octets)
     else:
         message = await _message(operation, request)
-        if operation.turn:
-            async with broker.gate:
-                found = await operation.handler(broker, call, message)
-        else:
-            found = await operation.handler(broker, call, message)
+        found = await operation.handler(broker, call, message)
     if isinstance(found, Response):
         return found
     if found is None:
@@ -279,7 +275,7 @@ async def _identify(broker: Broker, operation: Operation, request: Request) -> S
     key_hash = sha256(key.bytes)
     if key_hash not in broker.api_keys:
         if (
-            await broker.database.look(lambda c: sql.one(c, sql.FIND_API_KEY, hash=key_hash))
+            await broker.database.query(lambda c: sql.one(c, sql.FIND_API_KEY, hash=key_hash))
             is None
         ):
             raise ApiKeyError()

@@ -19,8 +19,7 @@ from sqlalchemy import Connection, Row
 from scbroker.crypto.verify import keyed_hash
 from scbroker.records.key_record import KeyChain
 from scbroker.server.capacity.admission import Gate
-from scbroker.server.capacity.buffers import Buffers
-from scbroker.server.capacity.places import Places
+from scbroker.server.capacity.large_bodies import Buffers, LargeBodies
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements
 from scbroker.server.storage.blobs import Blobs
@@ -148,7 +147,7 @@ class Broker:
     sessions: SessionCache = field(default_factory=SessionCache)
     buffers: Buffers = field(default_factory=lambda: Buffers(MAX_CHUNK))
     gate: Gate = field(init=False)
-    places: Places = field(init=False)
+    large_bodies: LargeBodies = field(init=False)
     api_keys: set[bytes] = field(default_factory=set)
     """Hashes of API keys that were found lately; forgotten every minute."""
     sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -160,7 +159,7 @@ class Broker:
 
     def __post_init__(self) -> None:
         self.gate = Gate(self.settings.max_requests, self.settings.max_connections)
-        self.places = Places(self.settings.max_transfers)
+        self.large_bodies = LargeBodies(self.settings.max_transfers)
 
     def keyed(self, name: str, *parts: bytes) -> bytes:
         """A hash under the broker's key, which is kept outside the database."""

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from scbroker.server.capacity.places import Release
+from scbroker.server.capacity.large_bodies import Release
 from scbroker.server.operation import Operation
 from scbroker.wire.codec import MAX_SMALL_MESSAGE
 

@@ -29,6 +29,3 @@ class Operation:
     limit: int = MAX_SMALL_MESSAGE
     large: bool = False
     """Whether the answer may be of megabytes, although the request is small; or the work for it large."""
-    turn: bool = True
-    """Whether all of the work is one turn. What waits for the object store takes its turn by itself, and
-    gives it back before."""

@@ -263,7 +263,7 @@ def test_a_failure_that_nobody_looked_at_is_logged_exactly_once(
         time.sleep(0.005)
     assert failures_in(caplog) == []
     del promise
-    assert failures_in(caplog) == ["work failed and nobody looked: slow down"]
+    assert failures_in(caplog) == ["work failed and its error was never read: slow down"]
     assert caplog.records[0].levelno == logging.ERROR
     assert caplog.records[0].exc_info is None
 
@@ -277,7 +277,7 @@ def test_the_failure_of_a_promise_that_was_dropped_before_it_ended_is_logged_exa
     while not failures_in(caplog) and time.monotonic() < deadline:
         time.sleep(0.005)
     time.sleep(0.02)
-    assert failures_in(caplog) == ["work failed and nobody looked: slow down"]
+    assert failures_in(caplog) == ["work failed and its error was never read: slow down"]
 
 
 def test_what_was_looked_at_went_well_or_was_cancelled_is_not_logged(

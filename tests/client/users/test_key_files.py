@@ -365,7 +365,7 @@ def test_a_copy_that_is_not_bytes_is_refused_by_the_call_itself(
     provider = new_provider(account.ring)
     with Network() as network, pytest.raises(BrokerError.invalidArgumentError) as caught:
         drop(provider.needToSyncAccount(account.ring.userId, data))
-    assert str(caught.value) == f"keyFileData must be bytes, not {type(data).__name__}."
+    assert str(caught.value) == f"keyFileData must be bytes, not {type(data).__name__}"
     assert network.sent == []
 
 

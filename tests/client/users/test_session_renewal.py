@@ -46,14 +46,14 @@ def network() -> Iterator[Network]:
 def begin(alice: ServerProvider, count: int) -> list[Promise[Any]]:
     """So many operations, all of which wait for a token."""
     session: Any = alice._current
-    session._token = None
+    session.token.value = None
     begun: list[Promise[Any]] = [alice.getEvents() for _ in range(count)]
     wait_for(session, count)
     return begun
 
 
 def wait_for(session: Any, count: int) -> None:
-    while (session._renewal.waiting if session._renewal else 0) != count:
+    while (session.token.renewal.waiting if session.token.renewal else 0) != count:
         sleep(0.005)
 
 

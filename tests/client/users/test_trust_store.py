@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from scbroker import BrokerError, FileTrustStore, MemoryTrustStore
 from scbroker.client.users import trust_store
-from scbroker.client.users.trust_store import Marks
+from scbroker.client.users.trust_store import Marks, raise_to
 
 USER = uuid.UUID("aaaaaaaa-aaaa-8aaa-8aaa-aaaaaaaaaaaa")
 SECRET = b"s" * 32
@@ -168,9 +168,9 @@ def test_a_file_that_vanishes_while_it_is_used_is_an_error_each_time(path: Path)
     fill(marks, 1)
     path.unlink()
     for _ in range(2):
-        with pytest.raises(BrokerError.trustStoreError, match="vanished"):
+        with pytest.raises(BrokerError.trustStoreError, match="was deleted while"):
             marks.get("container", bytes(16))
-        with pytest.raises(BrokerError.trustStoreError, match="vanished"):
+        with pytest.raises(BrokerError.trustStoreError, match="was deleted while"):
             marks.swap("container", bytes(16), b"value 0", b"new")
     assert not path.exists()
 
@@ -410,3 +410,34 @@ def test_a_pass_that_cannot_be_written_leaves_the_one_before(
         store.keep_pass(USER, b"x" * 48)
     assert store.read_pass(USER) == bytes(48)
     assert [path.name for path in tmp_path.iterdir()] == [f"{USER}.pass"]
+
+
+def test_a_mark_is_decided_again_if_another_process_replaced_it_meanwhile() -> None:
+    marks = MemoryTrustStore().open(USER, SECRET)
+    seen: list[bytes | None] = []
+
+    def decide(stored: bytes | None) -> bytes:
+        seen.append(stored)
+        if len(seen) == 1:
+            assert marks.swap("user", b"k", None, b"theirs")
+        return b"ours"
+
+    raise_to(marks, "user", b"k", decide)
+    assert (seen, marks.get("user", b"k")) == ([None, b"theirs"], b"ours")
+
+
+def test_a_mark_that_would_stay_the_same_is_not_written_and_a_refused_one_neither(
+    tmp_path: Path,
+) -> None:
+    marks = FileTrustStore(tmp_path).open(USER, SECRET)
+    raise_to(marks, "user", b"k", lambda _: b"1")
+    [file] = tmp_path.glob("*.trust")
+    before = file.read_bytes()
+    raise_to(marks, "user", b"k", lambda _: b"1")
+
+    def refuse(stored: bytes | None) -> bytes:
+        raise BrokerError.rollbackError(repr(stored))
+
+    with pytest.raises(BrokerError.rollbackError, match="b'1'"):
+        raise_to(marks, "user", b"k", refuse)
+    assert file.read_bytes() == before

@@ -20,8 +20,6 @@ from starlette.types import Message
 
 from scbroker.errors import OverloadedError
 from scbroker.server import app
-from scbroker.server.capacity import places
-from scbroker.server.capacity.places import Places
 from scbroker.wire import codec
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import dump
@@ -31,7 +29,6 @@ from tests.server.conftest import NewUser
 MOST = 8
 WRITES = 6
 PATIENCE = 30.0
-MIB = 1_048_576
 
 
 @pytest.fixture
@@ -183,81 +180,3 @@ def test_a_body_that_comes_too_slowly_is_not_waited_for(
                 pass
 
     asyncio.run(work())
-
-
-def test_a_process_has_so_many_places_and_gives_a_free_one_to_who_waits() -> None:
-    async def work() -> None:
-        process = Places(3)
-        taken = [await process.take(user) for user in (b"a", b"b", b"c")]
-        waiting = asyncio.ensure_future(process.take(b"d"))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        taken[1]()
-        (await waiting)()
-
-    asyncio.run(work())
-
-
-def test_nobody_waits_for_a_place_for_ever_and_who_gave_up_holds_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(places, "_WAIT_SECONDS", 0.1)
-
-    async def work() -> None:
-        process = Places(1)
-        release = await process.take(b"a")
-        for _ in range(8):
-            with pytest.raises(OverloadedError) as caught:
-                await process.take(b"b")
-            assert caught.value.retryAfter
-        release()
-        (await process.take(b"b"))()
-
-    asyncio.run(work())
-
-
-def test_of_one_user_no_more_wait_than_so_many() -> None:
-    async def work() -> None:
-        process = Places(1)
-        release = await process.take(b"a")
-        waiting = [asyncio.ensure_future(process.take(b"a")) for _ in range(64)]
-        await asyncio.sleep(0)
-        with pytest.raises(OverloadedError, match="fewer at once"):
-            await process.take(b"a")
-        release()
-        for place in waiting:
-            (await place)()
-
-    asyncio.run(work())
-
-
-def test_answers_that_are_being_read_are_bounded_in_bytes() -> None:
-    process = Places(1)
-    releases = [process.note_going(bytes([user]), 16 * MIB) for user in range(8)]
-    with pytest.raises(OverloadedError):
-        process.note_going(b"another", 1)
-    releases[3]()
-    process.note_going(b"another", 16 * MIB)
-
-
-def test_of_one_user_few_bytes_of_answers_are_being_read_and_of_others_as_many() -> None:
-    process = Places(1)
-    release = process.note_going(b"a", 10 * MIB)
-    for _ in range(3):
-        with pytest.raises(OverloadedError, match="read it"):
-            process.note_going(b"a", 7 * MIB)
-    others = [process.note_going(b"b", 8 * MIB), process.note_going(b"b", 8 * MIB)]
-    release()
-    process.note_going(b"a", 7 * MIB)
-    for other in others:
-        other()
-    process.note_going(b"b", 16 * MIB)
-
-
-def test_one_answer_goes_however_large_it_is() -> None:
-    process = Places(1)
-    release = process.note_going(b"a", 20 * MIB)
-    with pytest.raises(OverloadedError):
-        process.note_going(b"a", 1)
-    release()
-    process.note_going(b"a", 20 * MIB)

@@ -1,9 +1,11 @@
-"""Who keeps a connection waiting is let go, and what is refused costs no request of the application's."""
+"""A connection that makes the broker wait is closed, and a refusal costs the application nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
+import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +14,7 @@ import pytest
 import uvicorn
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from scbroker.server.capacity import connections
 from scbroker.server.capacity.admission import Gate, Kind
@@ -120,6 +123,28 @@ def run(work: Callable[[Server], Awaitable[None]], server: Server) -> None:
     asyncio.run(all_of_it())
 
 
+def test_this_version_of_uvicorn_has_each_attribute_that_a_connection_uses() -> None:
+    """If it fails: compare connections.py with uvicorn's httptools_impl.py before raising its bound."""
+    source = inspect.getsource(Connection)
+    inherited = set(re.findall(r"super\(\)\.(?!__)(\w+)", source))
+    used = set(re.findall(r"self\.(?!_)(\w+)", source)) - vars(Connection).keys()
+    assert {"on_headers_complete", "data_received"} <= inherited
+    assert {"app_state", "cycle", "expect_100_continue", "parser", "pipeline", "url"} <= used
+
+    async def work(server: Server) -> None:
+        reader, _ = await server.open(GET)
+        assert (await answer(reader)).endswith(b"hello")
+        [connection] = server.gate.connections
+        missing = {name for name in used if not hasattr(connection, name)}
+        missing |= inherited - set(dir(HttpToolsProtocol))
+        assert not missing, f"uvicorn {uvicorn.__version__} has no longer {sorted(missing)}"
+        cycle = vars(connection)["cycle"]
+        assert cycle.response_complete
+        assert isinstance(cycle.message_event, asyncio.Event)
+
+    run(work, Server(hello, gate()))
+
+
 def gate(max_requests: int = 8, max_connections: int = 100) -> Gate:
     return Gate(max_requests, max_connections)
 
@@ -192,7 +217,7 @@ def test_who_stops_reading_an_answer_is_let_go_and_what_they_held_is_free(
         await server.open(GET)
         while not released:  # noqa: ASYNC110 - nothing else tells
             await asyncio.sleep(0.02)
-        assert (server.gate.present, server.gate.aside) == (0, 0)
+        assert (server.gate.present, server.gate.waiting) == (0, 0)
         assert not server.gate.connections
 
     run(work, Server(large, gate()))
@@ -365,7 +390,7 @@ async def served(server: Server) -> None:
     """A broker that takes on one request takes it on."""
     reader, _ = await server.open(GET)
     assert (await answer(reader)).startswith(b"HTTP/1.1 200")
-    assert (server.gate.present, server.gate.aside) == (0, 0)
+    assert (server.gate.present, server.gate.waiting) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -420,7 +445,7 @@ def test_who_does_not_read_an_answer_stands_aside_and_keeps_no_room_from_others(
 
     async def work(server: Server) -> None:
         await server.open(GET * ahead)
-        while server.gate.aside < 1:  # noqa: ASYNC110 - nothing else tells
+        while server.gate.waiting < 1:  # noqa: ASYNC110 - nothing else tells
             await asyncio.sleep(0.01)
         assert server.gate.present == 0
         reader, _ = await server.open(GET)
@@ -440,7 +465,7 @@ def test_of_what_is_refused_behind_an_unread_answer_nobody_stands_aside() -> Non
         assert server.gate.enter(Kind.Reading)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert (server.gate.present, server.gate.aside) == (1, 0)
+        assert (server.gate.present, server.gate.waiting) == (1, 0)
 
     run(work, Server(some, gate(max_requests=1)))
 
@@ -452,6 +477,6 @@ def test_who_waits_for_a_client_stands_aside_and_makes_room() -> None:
         with one.waiting_for_client(Kind.Reading):
             assert one.enter(Kind.Reading)
             assert not one.enter(Kind.Reading)
-        assert (one.present, one.aside) == (2, 0)
+        assert (one.present, one.waiting) == (2, 0)
 
     asyncio.run(work())

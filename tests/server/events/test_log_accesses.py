@@ -19,7 +19,8 @@ from scbroker.server.events import log
 from scbroker.server.events.log import tell_accesses
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder
-from scbroker.server.storage.database import is_of_database, open_database
+from scbroker.server.storage.database import is_of_database
+from scbroker.server.storage.engines import open_database
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
@@ -146,7 +147,7 @@ def test_while_postgresql_is_away_fetches_stay_noted_and_are_told_of_when_it_is_
             assert broker.accesses == found.noted
 
         async def work(broker: Broker) -> None:
-            await broker.database.look(lambda c: c.execute(text("SELECT 1")))
+            await broker.database.query(lambda c: c.execute(text("SELECT 1")))
             for end in (server.stop, server.crash):
                 await asyncio.to_thread(end)
                 for _ in range(2):

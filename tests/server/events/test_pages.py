@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import Connection, event, select
 
 from scbroker.server.events.pages import events_page
-from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.database import open_database
+from scbroker.server.storage.engines import open_database
 from scbroker.server.storage.tables import events
 from scbroker.server.users import deletion
 from scbroker.wire.events import EventQuery
@@ -80,6 +80,7 @@ def _done(database_url: str, work: Callable[[Connection], T]) -> T:
     async def run() -> T:
         database = open_database(database_url)
         try:
+            await bring_up(database)
             return await database.write(work)
         finally:
             await database.close()
@@ -91,7 +92,6 @@ def test_every_combination_of_criteria_finds_what_matches_in_order(database_url:
     rows, queries = _rows(), _queries()
 
     def ask(connection: Connection) -> list[list[int]]:
-        upgrade(connection)
         connection.execute(sql.ADD_EVENTS, rows)
         return [
             [row.id for row in connection.execute(*events_page(USERS[0], query))]
@@ -116,7 +116,6 @@ def test_the_log_of_a_deleted_user_goes_in_parts_of_which_each_is_short(
             removed.append(len(each))
 
     def purge(connection: Connection) -> list[bytes]:
-        upgrade(connection)
         connection.execute(sql.ADD_EVENTS, _rows())
         event.listen(connection, "after_cursor_execute", count)
         while deletion._drop_events(connection, USERS[0]):

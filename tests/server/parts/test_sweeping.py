@@ -16,12 +16,12 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.errors import IncompleteUploadError, OverloadedError, PartGoneError
 from scbroker.records.container_record import SEGMENT
 from scbroker.server.broker import Broker, Call, SessionUser
-from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.parts import chunks, presigned, sweeping
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Folder, new_blob_name
-from scbroker.server.storage.database import open_database
+from scbroker.server.storage.engines import open_database
 from scbroker.wire.codec import Message
 from scbroker.wire.parts import SegmentsQuery, SentChunk, SentChunks
 from scbroker.wire.query import NoQuery
@@ -81,11 +81,11 @@ class Scene:
     async def open(self) -> AsyncIterator[tuple[Broker, _Meddled]]:
         database = open_database(self.url)
         try:
-            await database.change(upgrade)
+            await bring_up(database)
             row = {
                 "id": self.user.id, "fingerprint": self.user.fingerprint, "chain_length": 2,
                 "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
-                "first_event": 1,
+                "first_event": 1, "deleted": False,
             }  # fmt: skip
             await database.write(lambda connection: connection.execute(sql.ADD_USER, row))
             blobs = _Meddled(self.root)

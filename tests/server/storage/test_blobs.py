@@ -18,7 +18,7 @@ import pytest
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import InvalidArgumentError, OverloadedError
 from scbroker.server.broker import Broker, Call, SessionUser
-from scbroker.server.migrations.upgrade import upgrade
+from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.parts import chunks
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
@@ -30,7 +30,8 @@ from scbroker.server.storage.blobs import (
     new_blob_name,
     open_blobs,
 )
-from scbroker.server.storage.database import Database, open_database
+from scbroker.server.storage.database import Database
+from scbroker.server.storage.engines import open_database
 from scbroker.wire.query import NoQuery
 
 T = TypeVar("T")
@@ -47,19 +48,18 @@ class _Watched:
     async def read(self, work: Callable[[Any], T], *, large: bool = False) -> T:
         return await self._database.read(work, large=large)
 
-    async def look(self, work: Callable[[Any], T]) -> T:
-        return await self._database.look(work)
+    async def query(self, work: Callable[[Any], T]) -> T:
+        return await self._database.query(work)
 
-    async def write(self, work: Callable[[Any], T]) -> T:
-        result = await self._database.write(work)
+    async def write(
+        self, work: Callable[[Any], T], otherwise: Callable[[Any], T] | None = None
+    ) -> T:
+        result = await self._database.write(work, otherwise)
         self._told.append("commit")
         return result
 
-    async def change(self, work: Callable[[Any], T]) -> T:
-        return await self._database.change(work)
-
-    async def build(self, work: Callable[[Any], T]) -> T:
-        return await self._database.build(work)
+    async def migrate(self, work: Callable[[Any], T]) -> T:
+        return await self._database.migrate(work)
 
     def version(self) -> int | None:
         return self._database.version()
@@ -90,7 +90,7 @@ def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
     async def work() -> None:
         database = _Watched(open_database(database_url), synced)
         try:
-            await database.write(upgrade)
+            await bring_up(database)
             broker = Broker(Settings(), database, Folder(root), bytes(32), frozenset())
             path: dict[str, uuid.UUID | int] = {
                 "containerId": uuid.uuid4(), "partId": uuid.uuid4(), "index": 0
@@ -99,6 +99,7 @@ def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
             row = {
                 "id": user.id, "fingerprint": user.fingerprint, "chain_length": 2,
                 "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
+                "first_event": 1, "deleted": False,
             }  # fmt: skip
             await database.write(lambda connection: connection.execute(sql.ADD_USER, row))
             synced.clear()

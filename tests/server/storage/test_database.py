@@ -20,8 +20,9 @@ from sqlalchemy.exc import IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from scbroker.errors import ConflictError, InvalidArgumentError, OverloadedError
-from scbroker.server.storage import database as module
-from scbroker.server.storage.database import Database, open_database
+from scbroker.server.storage import postgresql
+from scbroker.server.storage.database import Database
+from scbroker.server.storage.engines import open_database
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.engines import PostgresServer
 from tests.kit.tables import query
@@ -324,6 +325,22 @@ def test_of_two_that_found_a_row_absent_the_second_finds_it_when_tried_again(
     assert sorted(outcomes) == [False, True]
 
 
+def test_after_an_insert_of_a_row_that_exists_the_other_function_runs(database_url: str) -> None:
+    def insert_first(connection: Connection) -> str:
+        _add(connection, 2)
+        _add(connection, 1)
+        return "inserted"
+
+    async def work() -> None:
+        async with _opened(database_url) as database:
+            assert await database.write(insert_first, otherwise=lambda _: "read") == "inserted"
+            await database.write(lambda c: c.execute(text("DELETE FROM things WHERE id = 2")))
+            assert await database.write(insert_first, otherwise=lambda _: "read") == "read"
+            assert await database.read(_ids) == [1], "nothing of the first function stays"
+
+    asyncio.run(work())
+
+
 def test_a_row_that_can_never_be_added_is_a_fault(database_url: str) -> None:
     async def work() -> None:
         async with _opened(database_url) as database:
@@ -349,18 +366,22 @@ def test_a_full_pool_is_overloaded_and_not_a_fault(postgres_url: str) -> None:
     asyncio.run(work())
 
 
-def test_a_change_of_tables_may_take_longer_than_any_statement(
+def test_a_migration_may_take_longer_than_any_statement(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_STATEMENT_SECONDS", 0.2)
+    monkeypatch.setattr(postgresql, "_STATEMENT_SECONDS", 0.2)
     long = text("CREATE TABLE made AS SELECT 1 FROM pg_sleep(0.5)")
+
+    def change(connection: Connection) -> None:
+        with connection.begin():
+            connection.execute(long)
 
     async def work() -> None:
         database = open_database(postgres_url)
         try:
             with pytest.raises(OverloadedError):
                 await database.write(lambda c: c.execute(long))
-            await database.change(lambda c: c.execute(long))
+            await database.migrate(change)
         finally:
             await database.close()
 
@@ -451,7 +472,7 @@ def test_a_database_of_which_no_member_leads_is_overloaded(postgres_url: str) ->
 
     async def connect() -> None:
         engine = create_async_engine(postgres_url, connect_args={"target_session_attrs": "standby"})
-        with module._reachable():
+        with postgresql._translating():
             async with engine.connect():
                 pass
 
@@ -469,14 +490,14 @@ def test_a_primary_that_takes_no_writes_for_now_is_to_be_retried(postgres_url: s
             statement = f"ALTER DATABASE {name} SET default_transaction_read_only = on"
             await database.write(lambda c: c.execute(text(statement)))
         async with _opened(postgres_url, create=False) as database:
-            for write in (database.write, database.change):
+            for write in (database.write, database.migrate):
                 with pytest.raises(OverloadedError):
                     await write(lambda c: _add(c, 1))
 
     asyncio.run(work())
 
 
-def test_nothing_is_read_written_or_changed_on_a_standby() -> None:
+def test_nothing_is_read_written_or_migrated_on_a_standby() -> None:
     with PostgresServer(settings=("wal_level=replica", "hot_standby=on")) as server:
         url = server.createdatabase()
         server.stop()
@@ -486,7 +507,7 @@ def test_nothing_is_read_written_or_changed_on_a_standby() -> None:
         async def work() -> None:
             database = open_database(url)
             try:
-                for ask in (database.read, database.look, database.write, database.change):
+                for ask in (database.read, database.query, database.write, database.migrate):
                     with pytest.raises(OverloadedError):
                         await ask(lambda connection: connection.execute(text("SELECT 1")))
             finally:
@@ -495,17 +516,17 @@ def test_nothing_is_read_written_or_changed_on_a_standby() -> None:
         asyncio.run(work())
 
 
-def test_a_change_gives_up_a_server_that_accepts_and_says_nothing(
+def test_a_migration_gives_up_a_server_that_accepts_and_says_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(postgresql, "_CONNECT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x?ssl=disable"
 
         async def work() -> None:
             database = open_database(url)
             with pytest.raises(OverloadedError):
-                await asyncio.wait_for(database.change(lambda _: None), 30)
+                await asyncio.wait_for(database.migrate(lambda _: None), 30)
             await database.close()
 
         asyncio.run(work())

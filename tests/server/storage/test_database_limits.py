@@ -12,8 +12,9 @@ import pytest
 from sqlalchemy import Connection, text
 
 from scbroker.errors import OverloadedError
-from scbroker.server.storage import database as module
-from scbroker.server.storage.database import Database, open_database
+from scbroker.server.storage import postgresql
+from scbroker.server.storage.database import Database
+from scbroker.server.storage.engines import async_url, open_database
 
 PATIENCE = 20.0
 
@@ -64,7 +65,7 @@ def test_a_write_that_waited_too_long_for_its_turn_is_refused_and_not_done(
 def test_the_server_ends_what_takes_too_long_or_waits_too_long_for_a_lock(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, limit: str, statement: str
 ) -> None:
-    monkeypatch.setitem(module._SERVER_SETTINGS, limit, "200ms")
+    monkeypatch.setitem(postgresql._SERVER_SETTINGS, limit, "200ms")
 
     async def work() -> None:
         async with opened(postgres_url) as database:
@@ -83,7 +84,7 @@ async def hold(url: str, locked: asyncio.Event, release: asyncio.Event) -> None:
     """Another program that keeps the table to itself."""
     from sqlalchemy.ext.asyncio import create_async_engine
 
-    engine = create_async_engine(module.async_url(url))
+    engine = create_async_engine(async_url(url))
     async with engine.connect() as connection, connection.begin():
         await connection.execute(text("LOCK TABLE things IN ACCESS EXCLUSIVE MODE"))
         locked.set()
@@ -98,7 +99,7 @@ def test_the_limits_of_the_server_side_are_set_for_each_connection(postgres_url:
 
     async def work() -> None:
         async with opened(postgres_url) as database:
-            for action in (database.read, database.look, database.write):
+            for action in (database.read, database.query, database.write):
                 assert await action(shown) == ["25s", "10s", "1min"]
 
     asyncio.run(work())

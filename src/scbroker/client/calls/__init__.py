@@ -1,0 +1,1 @@
+"""Run operations in promise or callback style, on one background thread for all providers."""

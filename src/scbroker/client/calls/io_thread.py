@@ -1,20 +1,20 @@
-"""The one background thread of a process that does all providers' I/O.
+"""Run the I/O of all providers of a process on one background thread.
 
-It starts with the first operation, as a daemon with an event loop of its own (uvloop where it is
-installed). After a fork the child starts a new one; promises from before fail there. At exit it is
-given a moment to finish, and one warning names what was dropped.
+The thread starts with the first operation, as a daemon with an event loop of its own (uvloop if it is
+installed). After a fork the child starts a new thread, and promises from before the fork fail there. At exit
+the thread gets five seconds to finish, and one warning names the operations that were dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures.thread  # by its full name: it has to hook its own end before this module
+import concurrent.futures.thread  # registers its own exit hook before this module's
 import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -33,44 +33,47 @@ class Inherited(Protocol):
 
 
 class IOThread:
-    """An event loop in a thread, and a small pool for work that would hold it up."""
+    """An event loop in a thread, and a small pool for work that would block it."""
 
     def __init__(self) -> None:
+        self._reset(())
+
+    def _reset(self, bound: Iterable[Inherited]) -> None:
         self._lock = threading.RLock()  # a finalizer may submit while this very thread starts
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         self._running: dict[concurrent.futures.Future[Any], tuple[str, object]] = {}
         self._closing: weakref.WeakSet[Closable] = weakref.WeakSet()
-        self._bound: weakref.WeakSet[Inherited] = weakref.WeakSet()
+        self._bound: weakref.WeakSet[Inherited] = weakref.WeakSet(bound)
 
     def submit(
         self, name: str, work: Coroutine[Any, Any, T], owner: object = None
     ) -> concurrent.futures.Future[T]:
-        """Runs a coroutine there; safe from any thread. Its owner lives at least as long as it runs."""
+        """Run a coroutine on the thread; callable from any thread. Keeps `owner` alive until it ends."""
         future = asyncio.run_coroutine_threadsafe(work, self._started())
         self._running[future] = (name, owner)
         future.add_done_callback(self._done)
         return future
 
     def close_at_exit(self, resource: Closable) -> None:
-        """Has a resource of the thread closed when the process ends."""
+        """Close a resource of the thread when the process ends."""
         self._closing.add(resource)
 
     def bound(self, resource: Inherited) -> None:
-        """Has a resource of the thread told in the child of a fork, where the thread is another."""
+        """Call the resource's `after_fork` in the child of a fork, which has another thread."""
         self._bound.add(resource)
 
     def is_current(self) -> bool:
-        """Whether the caller is on the thread, where waiting would wait for itself."""
+        """Return whether the caller is on the thread: waiting there for an operation would never end."""
         return threading.current_thread() is self._thread
 
     async def in_pool(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Runs what takes more than a moment of the processor beside the loop."""
+        """Run work for the processor in the pool, so that the loop goes on."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
 
     async def in_own_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Runs what may wait for anything, as code of the caller's does: it takes no place in the pool."""
+        """Run code of the caller in a thread of its own: it may block, and would keep a pool thread."""
         alone = concurrent.futures.ThreadPoolExecutor(1, "scbroker-caller")
         try:
             return await asyncio.get_running_loop().run_in_executor(alone, work, *arguments)
@@ -92,18 +95,17 @@ class IOThread:
         self._running.pop(future, None)
 
     def after_fork(self) -> None:
-        """In the child: forgets the parent's thread and loop without touching its sockets."""
+        """Forget the parent's thread and loop in the child, without touching the shared sockets."""
         orphans, bound = list(self._running), list(self._bound)
         inherited.append((self._loop, self._pool, self._thread))
-        self.__init__()  # type: ignore[misc] # nothing of the parent's may stay
+        self._reset(bound)
         for resource in bound:
-            self._bound.add(resource)
             resource.after_fork()
         for future in orphans:
             future.set_exception(ForkedError())
 
     def drain(self) -> None:
-        """At exit: waits a little for what is under way, then names what was dropped."""
+        """At exit: wait five seconds for operations under way, then log those that were dropped."""
         pending = dict(self._running)
         if pending:
             concurrent.futures.wait(pending, timeout=_DRAIN_SECONDS)
@@ -115,7 +117,7 @@ class IOThread:
 
 
 inherited: Final[list[object]] = []
-"""What a child keeps from its parent, so that no destructor closes what the two share."""
+"""Objects of the parent that the child keeps, so that no destructor closes shared sockets."""
 
 
 class ForkedError(Exception):
@@ -133,6 +135,6 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 io_thread: Final = IOThread()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=io_thread.after_fork)
-# Ahead of concurrent.futures, which refuses all work from the moment that the main thread ends:
-# atexit comes too late to finish what needs a pool. The hook is CPython's own and private.
+# Runs before the hook of concurrent.futures, which refuses all work once the main thread ends: atexit
+# would be too late for operations that need a pool. The hook is private to CPython.
 getattr(threading, "_register_atexit", atexit.register)(io_thread.drain)

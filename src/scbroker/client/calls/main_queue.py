@@ -1,11 +1,10 @@
-"""`mainQueue`: the Executor that runs handlers on the main thread.
+"""Run handlers on the main thread: `mainQueue` is the Executor for that.
 
-An event loop that runs there takes them; in a plain script, `mainQueue.run()` does. The queue owns
-its jobs and only wakes a loop, so no job is lost when a loop ends: it waits for the next loop, or for
-`run`.
+An event loop on the main thread runs them; in a plain script, `mainQueue.run()` does. The queue owns its jobs
+and only wakes a loop, so no job is lost when a loop ends: it waits for the next loop, or for `run`.
 
-asyncio tells no thread which loop another thread runs. A loop that starts sets its thread's hooks for
-asynchronous generators (PEP 525), so the queue looks at each change of those on the main thread:
+asyncio has no function that returns the loop of another thread. A loop that starts sets its thread's hooks
+for asynchronous generators (PEP 525), so the queue watches changes of those on the main thread;
 docs/adr/0011-the-main-threads-loop.md says what else was tried. A loop that sets no such hooks is found
 by the next operation that is called on the main thread.
 """
@@ -35,7 +34,7 @@ _log = logging.getLogger("scbroker")
 
 
 class MainQueue(concurrent.futures.Executor):
-    """Runs what is submitted on the main thread, one after the other.
+    """Run submitted functions on the main thread, one after the other.
 
     Tk, Qt and other loops that are not asyncio's run it from a timer: `mainQueue.run(0)`.
     """
@@ -44,7 +43,7 @@ class MainQueue(concurrent.futures.Executor):
         self.clear()
 
     def clear(self) -> None:
-        """Drop every job. Runs in the child after a fork: the parent runs the jobs that waited."""
+        """Drop every job. Called in the child of a fork, whose parent runs them."""
         self._changed = threading.Condition()
         self._jobs: collections.deque[tuple[str, Callable[[], None]]] = collections.deque()
         self._expected: collections.Counter[str] = collections.Counter()
@@ -62,9 +61,7 @@ class MainQueue(concurrent.futures.Executor):
                 future.set_result(fn(*args, **kwargs))
             except Exception as error:
                 future.set_exception(error)
-            except (
-                BaseException
-            ) as error:  # Ctrl-C, sys.exit: the main thread's, not the handler's alone
+            except BaseException as error:  # Ctrl-C and sys.exit must also end the main thread
                 future.set_exception(error)
                 raise
 
@@ -88,7 +85,7 @@ class MainQueue(concurrent.futures.Executor):
             self._changed.notify_all()
 
     def notice_loop(self) -> None:
-        """On the main thread: remember the event loop that runs there, and let it take what waits."""
+        """Remember the event loop of the main thread, if called there, and wake it for waiting jobs."""
         if not _on_main_thread():
             return
         with self._changed:
@@ -116,7 +113,7 @@ class MainQueue(concurrent.futures.Executor):
                     self._changed.wait(left)
 
     def warn_of_waiting(self) -> None:
-        """At the end of the process: name the operations whose handlers did not run."""
+        """Log, at the end of the process, the operations whose handlers did not run."""
         names = sorted({*self._expected, *(name for name, _ in self._jobs)})
         if names:
             _log.warning(
@@ -126,7 +123,7 @@ class MainQueue(concurrent.futures.Executor):
             )
 
     def _run_queued(self) -> None:
-        # A loop that ran on the main thread may run on another one by now.
+        # Checked before each job: a loop may since have moved from the main thread to another.
         while _on_main_thread():
             with self._changed:
                 if not self._jobs:
@@ -155,7 +152,8 @@ class _MainFuture(concurrent.futures.Future[Any]):
     def _check_thread(self) -> None:
         if not self.done() and _on_main_thread():
             raise InvalidArgumentError(
-                "Waiting on the main thread for what it has itself to run would wait for ever."
+                "result() on the main thread, which runs the job itself, would wait for ever: "
+                "call mainQueue.run() first"
             )
 
 
@@ -164,7 +162,7 @@ def _on_main_thread() -> bool:
 
 
 def _loop_here() -> asyncio.AbstractEventLoop | None:
-    """The event loop of this thread that runs, or that has set its hooks because it is about to."""
+    """Return the event loop that runs on this thread, or has set its hooks because it is about to."""
     with contextlib.suppress(RuntimeError):
         return asyncio.get_running_loop()
     owner = getattr(sys.get_asyncgen_hooks().firstiter, "__self__", None)
@@ -172,7 +170,7 @@ def _loop_here() -> asyncio.AbstractEventLoop | None:
 
 
 def _noticed(set_hooks: Callable[P, None]) -> Callable[P, None]:
-    """Return `set_hooks`, after each call of which `mainQueue` looks which loop runs."""
+    """Return `set_hooks` so that each call also makes `mainQueue` look up the running loop."""
 
     @functools.wraps(set_hooks)
     def set_and_notice(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -189,7 +187,7 @@ def _ask_running_loops() -> None:
     """
     for each in gc.get_objects():
         if issubclass(type(each), asyncio.AbstractEventLoop):
-            with contextlib.suppress(Exception):  # it may be half made, or closed by now
+            with contextlib.suppress(Exception):  # it may be half constructed, or closed by now
                 if each.is_running():
                     each.call_soon_threadsafe(mainQueue.notice_loop)
 

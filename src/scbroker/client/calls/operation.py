@@ -1,9 +1,9 @@
-"""The seam between the two call styles: one body serves both.
+"""Make one function of an operation's declaration that serves both call styles.
 
-The protocol in `provider.py` declares an operation once, as overloads and a docstring under
-`@operation`. A class implements it as `_name(self, ...)`, an ordinary method that checks and copies
-its arguments at once and gives back the coroutine of the rest. The wrapper here runs that coroutine
-on scbroker's thread and hands its outcome to a promise or to exactly one of two handlers.
+`provider.py` declares an operation once, as overloads and a docstring under `@operation`. A class implements
+it as `_name(self, ...)`, an ordinary method that returns a coroutine. The function made here checks the
+arguments by their declared types, starts the coroutine on scbroker's thread, and passes its outcome to a
+promise or to exactly one of two handlers.
 """
 
 from __future__ import annotations
@@ -14,16 +14,35 @@ import inspect
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, get_overloads
+from typing import Any, Final, Generic, NotRequired, TypedDict, TypeVar, get_overloads
 
+from scbroker.client.arguments import check_of
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.main_queue import MainQueue, mainQueue
 from scbroker.client.calls.promise import Promise, public_error
 from scbroker.errors import BrokerError, InvalidArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+OnError = Callable[[BrokerError], object]
 _CALLBACK: Final = ("completionHandler", "errorHandler", "queue")
 _log = logging.getLogger("scbroker")
+
+
+class Handlers(TypedDict, Generic[T]):
+    """The keywords of callback style (PEP 692): the two handlers, and the executor that runs them."""
+
+    completionHandler: Callable[[T], object]
+    errorHandler: OnError
+    queue: NotRequired[concurrent.futures.Executor | None]
+
+
+class VoidHandlers(TypedDict):
+    """The same for an operation without a result: its handler is called without an argument."""
+
+    completionHandler: Callable[[], object]
+    errorHandler: OnError
+    queue: NotRequired[concurrent.futures.Executor | None]
 
 
 def operation(declared: F) -> F:
@@ -42,9 +61,15 @@ def operation_of_forms(
 
     def decorate(declared: F) -> F:
         name, overloads = declared.__name__, [inspect.signature(o) for o in get_overloads(declared)]
-        forms = [o for o in overloads if "completionHandler" not in o.parameters]
-        signatures = [_with_all(form, overloads) for form in forms]
-        is_void = any("Promise[None]" in str(form.return_annotation) for form in forms)
+        forms = [o for o in overloads if str(o.return_annotation).startswith("Promise[")]
+        signatures = [_with_all(form, forms) for form in forms]
+        checks = {
+            key: check_of(parameter.annotation)
+            for form in forms
+            for key, parameter in list(form.parameters.items())[1:]
+            if parameter.annotation != "None"  # headerType, which another form takes
+        }
+        is_void = any(form.return_annotation == "Promise[None]" for form in forms)
 
         @functools.wraps(declared)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -52,7 +77,11 @@ def operation_of_forms(
             try:
                 if handlers is not None:
                     _check_handler(name, "completionHandler", handlers.completion)
-                given = _bound(name, signatures[form_of(args, kwargs)], (self, *args), kwargs)
+                signature = signatures[form_of(args, kwargs)]
+                given = _bound(name, signature, (self, *args), kwargs)
+                for key, value in given.items():
+                    if value is not signature.parameters[key].default:
+                        given[key] = checks[key](key, value)
                 future = io_thread.submit(name, getattr(self, f"_{name}")(**given), self)
             except Exception as error:
                 if handlers is not None:
@@ -72,13 +101,20 @@ def operation_of_forms(
     return decorate
 
 
-def _with_all(form: inspect.Signature, overloads: list[inspect.Signature]) -> inspect.Signature:
-    """Return a form's signature with the parameters of all other overloads as optional keywords."""
+def _with_all(form: inspect.Signature, forms: list[inspect.Signature]) -> inspect.Signature:
+    """Return a form's signature with all other parameters, and those of callback style, as keywords."""
+    result = str(form.return_annotation).removeprefix("Promise[")[:-1]
+    taken = "" if result == "None" else result
+    annotations = (f"Callable[[{taken}], object]", "OnError", "Executor | None")
     parameters = dict(form.parameters)
-    for each in overloads:
+    for each in forms:
         for key, parameter in each.parameters.items():
             optional = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
             parameters.setdefault(key, optional)
+    for key, annotation in zip(_CALLBACK, annotations, strict=True):
+        parameters[key] = inspect.Parameter(
+            key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+        )
     returned = f"{form.return_annotation} | Self"
     return form.replace(parameters=list(parameters.values()), return_annotation=returned)
 
@@ -150,7 +186,7 @@ class _Handlers:
         except BaseException as error:
             self._submit(self.error, public_error(error))
         else:
-            # logIn is Void in one of its forms alone: that one gives None.
+            # Of logIn's forms one alone is Void: its result is None.
             nothing = self.is_void and result is None
             self._submit(self.completion, *(() if nothing else (result,)))
         if isinstance(self.queue, MainQueue):

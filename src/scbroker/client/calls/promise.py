@@ -1,7 +1,7 @@
-"""Promises: the result of an operation that has started already.
+"""The result of an operation that has started, to await or to wait for.
 
-Awaitable in any event loop, and in a plain script by `.result()`. Each look at a failure raises a
-fresh error without inner frames, for tracebacks grow and frames hold secrets.
+A promise can be awaited in any event loop, and read by `.result()` in a plain script. Each read of a failure
+raises a fresh error without inner frames: tracebacks grow with each raise, and frames hold secrets.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ _log = logging.getLogger("scbroker")
 
 
 class _Outcome:
-    """What a promise and its running operation share; logs a failure that nobody looked at."""
+    """What a promise and its running operation share; logs a failure that was never read."""
 
-    __slots__ = ("future", "looked", "name")
+    __slots__ = ("future", "is_read", "name")
 
     def __init__(self, name: str, future: concurrent.futures.Future[Any]) -> None:
-        self.name, self.future, self.looked = name, future, False
+        self.name, self.future, self.is_read = name, future, False
         _under_way[id(self)] = self
         future.add_done_callback(functools.partial(_release, id(self)))
 
     def __del__(self) -> None:
-        if self.looked or not self.future.done() or self.future.cancelled():
+        if self.is_read or not self.future.done() or self.future.cancelled():
             return
         error = self.future.exception()
         if error is not None:
-            _log.error("%s failed and nobody looked: %s", self.name, public_error(error))
+            _log.error("%s failed and its error was never read: %s", self.name, public_error(error))
 
 
 _under_way: dict[int, _Outcome] = {}
-"""Holds what is under way, so that a promise that was dropped still logs its failure."""
+"""Keeps operations under way alive, so that a promise that was dropped still logs its failure."""
 
 
 def _release(key: int, _: object) -> None:
@@ -48,7 +48,7 @@ def _release(key: int, _: object) -> None:
 
 
 class Promise(Generic[T_co]):
-    """The result of an operation, to be awaited or waited for; as often as wanted."""
+    """The result of an operation, which can be awaited or waited for any number of times."""
 
     __slots__ = ("_outcome",)
 
@@ -56,44 +56,44 @@ class Promise(Generic[T_co]):
         self._outcome = _Outcome(name, future)
 
     def __await__(self) -> Generator[Any, None, T_co]:
-        """Waits in the running event loop. Cancelling the wait leaves the operation running."""
+        """Wait in the running event loop. Cancelling the wait leaves the operation running."""
         future = self._outcome.future
         if not future.done():
             loop = asyncio.get_running_loop()
             done = loop.create_future()
 
             def wake(_: object) -> None:
-                with contextlib.suppress(RuntimeError):  # that loop has ended; nobody waits
+                with contextlib.suppress(RuntimeError):  # that loop has ended, and the wait with it
                     loop.call_soon_threadsafe(_set, done)
 
             future.add_done_callback(wake)
             yield from done
-        return self._look()
+        return self._read()
 
     def result(self, timeout: float | None = None) -> T_co:
-        """Waits in a plain script, for `timeout` seconds at most, then `TimeoutError`.
+        """Wait in a plain script and return the result; `TimeoutError` after `timeout` seconds.
 
-        `InvalidArgumentError` on scbroker's own thread, which would wait for itself.
+        Raises `invalidArgumentError` on scbroker's own thread, which would wait for itself.
         """
         if io_thread.is_current():
             raise BrokerError.invalidArgumentError(
-                "Waiting here would wait for ever: this runs on scbroker's own thread."
+                "result() on scbroker's own thread would wait for ever: call it on a thread of your own"
             )
         concurrent.futures.wait([self._outcome.future], timeout)
         if not self._outcome.future.done():
             raise TimeoutError(f"{self._outcome.name} is still under way.")
-        return self._look()
+        return self._read()
 
     def done(self) -> bool:
-        """Whether there is a result or an error to look at."""
+        """Return whether the operation has ended, with a result or an error."""
         return self._outcome.future.done()
 
     def cancel(self) -> bool:
-        """Stops the operation where it is; what was sent may still take effect. False if it had ended."""
+        """Stop the operation; return False if it had ended. What was sent may still take effect."""
         return self._outcome.future.cancel()
 
-    def _look(self) -> T_co:
-        self._outcome.looked = True
+    def _read(self) -> T_co:
+        self._outcome.is_read = True
         future = self._outcome.future
         error = _failure(future)
         if error is not None:
@@ -119,7 +119,7 @@ def _failure(future: concurrent.futures.Future[Any]) -> BaseException | None:
 
 
 def public_error(error: BaseException) -> BrokerError:
-    """The error as callers see it: always a BrokerError, fresh, without frames."""
+    """Return an error as callers see it: always a BrokerError, fresh, without frames."""
     if isinstance(error, BrokerError):
         return error.fresh()
     if isinstance(error, (asyncio.CancelledError, concurrent.futures.CancelledError)):

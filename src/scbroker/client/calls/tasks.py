@@ -1,18 +1,28 @@
-"""Several things at once on scbroker's thread."""
+"""Run several coroutines, or the work of several items, at the same time on scbroker's thread."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
-from scbroker.errors import BrokerError
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.errors import BrokerError, BrokerUnavailableError, NotAuthenticatedError
+
+A = TypeVar("A")
+T = TypeVar("T")
+_AT_ONCE: Final = 2
+_PIECE: Final = 16
+EVERYTHING: Final = (BrokerUnavailableError, NotAuthenticatedError)
+"""Errors of one request of a batch that every other request would meet as well."""
+MISCOUNTED: Final = "The broker answered for more or fewer containers than it was asked about."
+NEITHER: Final = "The broker's answer for a container is neither a result nor a problem."
 
 
 @contextlib.asynccontextmanager
 async def all_or_first_error() -> AsyncIterator[asyncio.TaskGroup]:
-    """A TaskGroup that fails with the first error itself instead of a group of one."""
+    """Return a TaskGroup that raises its first error itself instead of a group of one."""
     try:
         async with asyncio.TaskGroup() as tasks:
             yield tasks
@@ -21,26 +31,26 @@ async def all_or_first_error() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 class Shared:
-    """Work that is done once for all who wait for it: they succeed together, and fail together.
+    """Work that runs once for all tasks that wait for it; they succeed or fail together.
 
-    It goes on as long as anybody waits, whoever was cancelled meanwhile.
+    It goes on while any task waits for it, and is cancelled after the last of them was cancelled.
     """
 
     def __init__(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = asyncio.ensure_future(work)
         self.waiting: int = 0
-        """How many wait for it."""
+        """How many tasks wait for it."""
 
     @property
     def is_over(self) -> bool:
-        """Whether whoever comes now has to begin anew."""
+        """Return whether it has ended or is being cancelled: a new caller needs new work."""
         return self._task.done() or bool(self._task.cancelling())
 
     async def wait(self) -> None:
-        """Until it is done; raises its error, to each without the frames of the others."""
+        """Wait until it ends; raise its error without the frames of other waiting tasks."""
         self.waiting += 1
         try:
-            await asyncio.wait([self._task])  # which leaves it alone when its own task is cancelled
+            await asyncio.wait([self._task])  # does not cancel it if this task is cancelled
         finally:
             self.waiting -= 1
             if not self.waiting:
@@ -48,3 +58,51 @@ class Shared:
         error = self._task.exception()
         if error is not None:
             raise error.fresh() if isinstance(error, BrokerError) else error
+
+
+def shown(outcome: T | BrokerError) -> T | BrokerError:
+    """Return the outcome of an item for the caller: an error without frames."""
+    return outcome.fresh() if isinstance(outcome, BrokerError) else outcome
+
+
+async def a_few_at_once(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines two at a time: while one request is sent, the next is prepared.
+
+    The first error ends them all.
+    """
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        finally:
+            slots.release()
+
+    async with all_or_first_error() as tasks:
+        left = iter(works)
+        while True:
+            await slots.acquire()
+            work = next(left, None)  # after acquire: an error there would leave it never awaited
+            if work is None:
+                return
+            tasks.create_task(run(work))
+
+
+async def each_in_pool(work: Callable[[A], T], items: Sequence[A]) -> list[T | BrokerError]:
+    """Run work for the processor for each item, and return its result or its `BrokerError`.
+
+    Pieces of 16 items run at the same time, so that signing and verifying use all cores.
+    """
+
+    def some(piece: Sequence[A]) -> list[T | BrokerError]:
+        found: list[T | BrokerError] = []
+        for item in piece:
+            try:
+                found.append(work(item))
+            except BrokerError as error:
+                found.append(error)
+        return found
+
+    pieces = [items[at : at + _PIECE] for at in range(0, len(items), _PIECE)]
+    done = await asyncio.gather(*(io_thread.in_pool(some, piece) for piece in pieces))
+    return [outcome for piece in done for outcome in piece]

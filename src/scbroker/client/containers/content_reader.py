@@ -97,7 +97,7 @@ class ContentReader(io.RawIOBase):
     def _check_open(self) -> None:
         if self.closed:
             raise ValueError("The reader was closed.")
-        if self._session.ring is None:
+        if self._session.keys.is_forgotten:
             raise NotAuthenticatedError("The session was logged out meanwhile.")
 
     async def _range(self, source: Download | bytes, offset: int, length: int) -> bytes:

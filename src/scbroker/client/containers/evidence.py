@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.clock import now
 from scbroker.client.core.judging import Mark, State, Walk, judge_signed, judge_view
-from scbroker.client.users.directory import now
 from scbroker.client.users.session import Session
 from scbroker.errors import ForkError, IntegrityError, NotFoundError, TooLargeError
 from scbroker.records.container_record import parse_bare

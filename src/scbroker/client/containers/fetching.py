@@ -159,7 +159,7 @@ class Opened:
 
 def open_fetched(session: Session, fetched: Fetched) -> Opened:
     wrap = fetched.view.wrap
-    key = open_container_key(fetched.state, wrap, session.fingerprint, session.unwrap)
+    key = open_container_key(fetched.state, wrap, session.fingerprint, session.keys.unwrap)
     return Opened(fetched, key)
 
 

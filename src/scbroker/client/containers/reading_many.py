@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scbroker.client.calls.batches import (
+from scbroker.client.calls.tasks import (
     EVERYTHING,
     MISCOUNTED,
     NEITHER,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from scbroker.client.clock import now
 from scbroker.client.containers.change import Change
 from scbroker.client.containers.fetching import Fetched, keep_own, sealed_part, secured_of
 from scbroker.client.core.judging import State
 from scbroker.client.core.sealing import NewAccess
-from scbroker.client.users.directory import now
 from scbroker.client.users.session import Session
 from scbroker.errors import IntegrityError, PermissionDeniedError
 from scbroker.records.access_list import AccessList
@@ -52,7 +52,7 @@ class Prepared:
 def prepare(session: Session, change: Change, draft: Draft, fetched: Fetched | None) -> Prepared:
     """Signs, and judges as a reader would. Nothing is sent."""
     record, body = draft.record, encode_object(draft.record)
-    signed = Signed(body, session.keys.signing[record.keyIndex].sign(LABEL, bare_body(body)))
+    signed = Signed(body, session.keys.ring.signing[record.keyIndex].sign(LABEL, bare_body(body)))
     state = _judge_own(draft, signed, fetched)
     for sealed in change.sealed.values():
         sealed.sent_under = state.governing.governing.keyCommitment

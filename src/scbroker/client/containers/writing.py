@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.clock import now
 from scbroker.client.containers.change import KEEP, OWNER, Change, Grants, keys_of, seal_parts
 from scbroker.client.containers.fetching import (
     Fetched,
@@ -23,7 +24,6 @@ from scbroker.client.containers.fetching import (
 from scbroker.client.containers.sending import Draft, Prepared, finish, prepare, stored
 from scbroker.client.core.judging import State, open_type
 from scbroker.client.core.sealing import Grant, NewAccess, make_access, make_type
-from scbroker.client.users.directory import now
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
 from scbroker.crypto.verify import HASH_SIZE

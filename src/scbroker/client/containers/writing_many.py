@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from scbroker.client.calls.batches import (
+from scbroker.client.calls.tasks import (
     EVERYTHING,
     MISCOUNTED,
     NEITHER,

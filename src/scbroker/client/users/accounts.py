@@ -1,32 +1,26 @@
-"""Registration and log-in: from two secrets to a session. Spec: docs/spec/keyfile.md, protocol.md 3.
+"""Register and log in: from two secrets to a session, and a user's reminder without one.
 
-What the broker learns: the public keys, the sealed KeyFile, and what the passphrase was stretched to
-for it (`auth`), which opens nothing.
+The broker learns the public keys, the sealed KeyFile and `auth`, which is derived from the passphrase and
+opens nothing. Spec: docs/spec/keyfile.md; docs/spec/protocol.md, section 3.
 """
 
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 from typing import Final
 
+from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.clock import now
 from scbroker.client.http.transport import Transport
-from scbroker.client.users.directory import now
-from scbroker.client.users.key_files import keep_mark
+from scbroker.client.users.key_files import keep_mark, open_stored
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import FileTrustStore, Marks, TrustStore
 from scbroker.crypto.verify import sha256
-from scbroker.errors import (
-    BrokerFaultError,
-    ChallengeError,
-    CredentialsError,
-)
 from scbroker.keys import (
     KeyRing,
     OpenedKeyFile,
     PassphraseKeys,
-    open_key_file,
     seal_key_file,
 )
 from scbroker.records.key_record import KeyChain
@@ -39,7 +33,7 @@ _MARKS: Final = "trust-store"
 async def register(
     transport: Transport, store: TrustStore, password: str, passphrase: str, reminder: str | None
 ) -> tuple[Session, bytes]:
-    """Makes a user; gives the session and the KeyFile."""
+    """Create a user; return the session and the KeyFile."""
     ring = KeyRing.generate()
     keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, ring.userId)
     key_file = await io_thread.in_pool(seal_key_file, ring, password, keys)
@@ -56,10 +50,10 @@ async def register(
         ),
     )
     if answer.userId != str(ring.userId):
-        raise BrokerFaultError("The broker registered another user than the one asked for.")
-    session = Session(transport, ring, _marks(store, ring), _folder(store))
+        raise errors.BrokerFaultError("The broker registered another user than the one asked for.")
+    session = _session(transport, store, ring)
     session.directory.set_own(KeyChain.verify(records, now()))
-    await session.token()
+    await session.token.get()
     _keep_pass(store, session)
     keep_mark(session.marks, OpenedKeyFile(ring, sha256(key_file)))
     return session, key_file
@@ -72,33 +66,39 @@ async def log_in_with_key_file(
     password: str | None,
     passphrase: str,
 ) -> tuple[Session, bytes]:
-    """Fetches the KeyFile with the passphrase alone, opens it, and begins a session with its keys."""
-    keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, user_id)
-    answer = await transport.call(
-        "POST",
-        f"/v1/users/{user_id}/key-file/open",
-        wire.KeyFileAnswer,
-        message=wire.KeyFileOpening(auth=keys.auth, devicePass=_kept_pass(store, user_id)),
-    )
-    opened = await io_thread.in_pool(open_key_file, answer.keyFile, user_id, keys, password)
+    """Fetch the KeyFile with the passphrase, open it, and return a session with its keys."""
+    device_pass = _kept_pass(store, user_id)
+    key_file, opened = await open_stored(transport, user_id, passphrase, password, device_pass)
     keep_mark(_marks(store, opened.ring), opened)
     session = await log_in_with_ring(transport, store, opened.ring)
-    return session, answer.keyFile
+    return session, key_file
 
 
 async def log_in_with_ring(transport: Transport, store: TrustStore, ring: KeyRing) -> Session:
-    """Begins a session with keys that are there already; they have to be the published ones."""
-    session = Session(transport, ring, _marks(store, ring), _folder(store))
+    """Return a session with these keys, which must be the published ones."""
+    session = _session(transport, store, ring)
     try:
         chain = await session.directory.latest_own()
-    except ChallengeError:
-        raise CredentialsError(
+    except errors.ChallengeError:
+        raise errors.CredentialsError(
             "The broker refused the log-in: it does not know this user's keys, or serverUrl is not "
             "an address that it is configured for."
         ) from None
     ring.check_chain(chain)
     _keep_pass(store, session)
     return session
+
+
+async def fetch_reminder(transport: Transport, user_id: uuid.UUID) -> str:
+    """Return the stored reminder of any user; "" for an unknown user as for one without."""
+    answer = await transport.call("GET", f"/v1/users/{user_id}/reminder", wire.ReminderAnswer)
+    return answer.reminder
+
+
+def _session(transport: Transport, store: TrustStore, ring: KeyRing) -> Session:
+    # Journals of unfinished transfers are beside the marks if the marks are in files.
+    folder = store.directory / "transfers" if isinstance(store, FileTrustStore) else None
+    return Session(transport, ring, _marks(store, ring), folder)
 
 
 def _marks(store: TrustStore, ring: KeyRing) -> Marks:
@@ -112,10 +112,5 @@ def _kept_pass(store: TrustStore, user_id: uuid.UUID) -> bytes | None:
 
 
 def _keep_pass(store: TrustStore, session: Session) -> None:
-    if session.device_pass is not None:
-        store.keep_pass(session.userId, session.device_pass)
-
-
-def _folder(store: TrustStore) -> Path | None:
-    """Where this device remembers unfinished transfers: beside the marks, where those are files."""
-    return store.directory / "transfers" if isinstance(store, FileTrustStore) else None
+    if session.token.device_pass is not None:
+        store.keep_pass(session.userId, session.token.device_pass)

@@ -1,4 +1,4 @@
-"""Checks of passwords, passphrases and reminders, before anything is derived or sent."""
+"""Check passwords, passphrases and reminders before anything is derived or sent."""
 
 from __future__ import annotations
 
@@ -32,40 +32,35 @@ def validate_secret(secret: str) -> str | None:
     return None
 
 
-def checked_credentials(
-    password: object, passphrase: object, reminder: object, validator: Validator
-) -> tuple[str, str, str | None]:
-    """Return new secrets and their reminder; `InvalidArgumentError` names the wrong one and the reason."""
-    secrets = (
-        checked_new("password", password, validator),
-        checked_new("passphrase", passphrase, validator),
-    )
-    return *secrets, checked_reminder(reminder, secrets)
+def check_credentials(
+    password: str, passphrase: str, reminder: str | None, validator: Validator
+) -> None:
+    """Raise `InvalidArgumentError` that names the wrong one of new secrets and their reminder."""
+    check_new("password", password, validator)
+    check_new("passphrase", passphrase, validator)
+    check_reminder(reminder, (password, passphrase))
 
 
-def checked_secrets(password: object, passphrase: object) -> tuple[str, str]:
-    """Return secrets that exist already.
+def check_new(name: str, secret: str, validator: Validator) -> None:
+    """Raise `InvalidArgumentError` if the format cannot hold a new secret or the validator refuses it.
 
-    They are not held to the policy for new ones: a secret that an older policy accepted has to work.
+    Existing secrets are not held to the policy: one that an older policy accepted must still work.
     """
-    return checked_one("password", password), checked_one("passphrase", passphrase)
+    checked_secret(secret, name)
+    if (fault := validator(secret)) is not None:
+        raise InvalidArgumentError(f"The {name} is too weak: {fault}.")
 
 
-def checked_reminder(reminder: object, secrets: tuple[str, str]) -> str | None:
-    """Return a reminder that can be stored, or None; `InvalidArgumentError` if it contains a secret."""
+def check_reminder(reminder: str | None, secrets: tuple[str, str]) -> None:
+    """Raise `InvalidArgumentError` for a reminder that cannot be stored or contains one of `secrets`."""
     if reminder is None:
-        return None
-    if not isinstance(reminder, str):
-        raise InvalidArgumentError(
-            f"reminder must be a str or None, not {type(reminder).__name__}."
-        )
+        return
     if not _can_be_kept(reminder):
         raise InvalidArgumentError(
             f"reminder must have at most {MAX_REMINDER} bytes in UTF-8 and no NUL: shorten it."
         )
     if _contains(reminder, secrets):
         raise InvalidArgumentError("The reminder contains a secret, and the broker can read it.")
-    return reminder
 
 
 def check_kept_reminder(reminder: str, secrets: tuple[str, str]) -> None:
@@ -91,19 +86,3 @@ def _can_be_kept(reminder: str) -> bool:
         return "\0" not in reminder and len(reminder.encode()) <= MAX_REMINDER
     except UnicodeEncodeError:
         return False
-
-
-def checked_one(name: str, secret: object) -> str:
-    """Return a secret that the format can hold; `InvalidArgumentError` for any other, also an empty one."""
-    if not isinstance(secret, str):
-        raise InvalidArgumentError(f"{name} must be a str, not {type(secret).__name__}.")
-    checked_secret(secret, name)
-    return secret
-
-
-def checked_new(name: str, given: object, validator: Validator) -> str:
-    """Return a new secret; `InvalidArgumentError` if the validator finds it too weak."""
-    secret = checked_one(name, given)
-    if (fault := validator(secret)) is not None:
-        raise InvalidArgumentError(f"The {name} is too weak: {fault}.")
-    return secret

@@ -1,40 +1,45 @@
-"""Other users' keys: fetched, verified from their userId on, pinned, and checked against marks.
+"""Fetch users' key chains, verify them from the user id on, and compare them with this device's marks.
 
-A userId is only ever a question; the answer is a key record chain whose first key hashes to it.
+A user id is only a question. The answer is a chain of key records whose first key hashes to that id.
 Spec: docs/spec/ids.md, section 4.
 """
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from scbroker.errors import (
-    BrokerFaultError,
-    KeySubstitutionError,
-    NotAuthenticatedError,
-    TooLargeError,
-)
-from scbroker.records.ids import user_id_of
-from scbroker.records.key_record import KeyChain, Signed
+from scbroker import errors
+from scbroker.client.clock import moment, now
+from scbroker.client.users.trust_store import Marks, raise_to
+from scbroker.records.ids import show_fingerprint, user_id_of
+from scbroker.records.key_record import KeyChain, KnownKey, Signed
+from scbroker.types import PublicKey
+from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
+from scbroker.wire.codec import Message
 
-if TYPE_CHECKING:
-    from scbroker.client.users.session import Session
-
+M = TypeVar("M", bound=Message)
 _KIND: Final = "user"
 _CACHED: Final = 20_000
-"""Records of key chains that a session keeps, of about 5.4 kB each."""
+"""Key records that a session keeps, of about 5.4 kB each."""
 REPLACED: Final = (
     "The broker no longer accepts these keys: they were replaced on another device, or the account was "
     "deleted. Log in again."
 )
 _MOST: Final = 50_000
-"""Records of key chains that one question may lead to."""
+"""Key records that one question may lead to."""
+
+
+class Call(Protocol):
+    """A request under the session's token: `Session.call`."""
+
+    def __call__(
+        self, method: str, path: str, answer: type[M], *, message: Message
+    ) -> Awaitable[M]: ...
 
 
 class _KeysMark(msgspec.Struct, array_like=True, frozen=True):
@@ -44,25 +49,26 @@ class _KeysMark(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Directory:
-    """The verified key chains that a session knows."""
+    """The verified key chains of the users that a session deals with."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, call: Call, marks: Marks, user_id: uuid.UUID) -> None:
+        self._call, self._marks, self._user_id = call, marks, user_id
         self._chains: dict[uuid.UUID, KeyChain] = {}
         self._deleted: set[uuid.UUID] = set()
         """Users that the broker reports as deleted."""
 
     @property
     def own(self) -> KeyChain:
-        return self._chains[self._session.userId]
+        """Return the chain of the session's user."""
+        return self._chains[self._user_id]
 
     def set_own(self, chain: KeyChain) -> None:
-        """The user's own chain, as it was just published."""
-        check_mark(self._session, chain)
-        self._chains[self._session.userId] = chain
+        """Keep the chain that the session's user has just published."""
+        check_mark(self._marks, chain)
+        self._chains[self._user_id] = chain
 
     async def latest(self, users: Iterable[uuid.UUID]) -> Mapping[uuid.UUID, KeyChain]:
-        """Return the chains of these users as of now, or raise.
+        """Return the chains of these users as of now; `NotFoundError` if one is unknown.
 
         A deleted user is in the result only with a closed chain. Without one the deletion is the broker's
         word: the user is left out, so that keys that this device knows are not used as active.
@@ -76,23 +82,45 @@ class Directory:
 
     async def latest_own(self) -> KeyChain:
         """Return the user's own chain as of now; `NotAuthenticatedError` if they were deleted."""
-        chain = (await self.latest([self._session.userId])).get(self._session.userId)
+        chain = (await self.latest([self._user_id])).get(self._user_id)
         if chain is None or chain.closed:
-            raise NotAuthenticatedError(REPLACED)
+            raise errors.NotAuthenticatedError(REPLACED)
         return chain
 
     async def at_least(self, states: Mapping[uuid.UUID, int]) -> Mapping[uuid.UUID, KeyChain]:
-        """The chains of these users, each known up to the sequence given at least."""
-        known = {user: self._chains.get(user) for user in states}
-        enough = {
+        """Return the chains of these users, each up to the given sequence at least."""
+        known = {
             user: chain
-            for user, chain in known.items()
-            if chain is not None and chain.sequence >= states[user]
+            for user, sequence in states.items()
+            if (chain := self._chains.get(user)) is not None and chain.sequence >= sequence
         }
-        return {**enough, **await self._fetch([user for user in states if user not in enough])}
+        return {**known, **await self._fetch([user for user in states if user not in known])}
+
+    async def public_keys(
+        self, user_id: uuid.UUID, kind: KeyType | None, index: int | None
+    ) -> list[PublicKey]:
+        """Return a user's keys that match; a deleted user has none, or only retired ones."""
+        chain = (await self.latest([user_id])).get(user_id)
+        if chain is None:
+            return []
+        return [
+            _public_key(chain, key)
+            for wanted in KeyType
+            if kind in (None, wanted)
+            for key in chain.of_type(wanted)
+            if index in (None, key.index)
+        ]
+
+    async def latest_active(self, user_id: uuid.UUID, kind: KeyType) -> PublicKey | None:
+        """Return the key to use now; None for an unknown user, or one without an active key."""
+        try:
+            keys = await self.public_keys(user_id, kind, None)
+        except errors.NotFoundError:
+            return None
+        return max((key for key in keys if key.active), key=lambda key: key.index, default=None)
 
     async def _fetch(self, wanted: list[uuid.UUID]) -> dict[uuid.UUID, KeyChain]:
-        """Asks for what is new of each, as often as it takes, and verifies it as it comes."""
+        """Ask for the new records of each user, in as many requests as it takes, and verify them."""
         bases = {user: self._chains.get(user) for user in wanted}
         received: dict[uuid.UUID, list[Signed]] = {user: [] for user in wanted}
         for start in range(0, len(wanted), wire.MAX_KEY_USERS):
@@ -100,7 +128,9 @@ class Directory:
             while batch:
                 batch = await self._fetch_some(batch, bases, received)
                 if sum(len(base.records) for base in bases.values() if base) > _MOST:
-                    raise TooLargeError("These users have more key records than can be judged.")
+                    raise errors.TooLargeError(
+                        f"These users have more than {_MOST} key records: name fewer users at once."
+                    )
         found = {
             user: self._accept(user, bases[user], received[user])
             for user in wanted
@@ -115,7 +145,7 @@ class Directory:
         bases: dict[uuid.UUID, KeyChain | None],
         received: dict[uuid.UUID, list[Signed]],
     ) -> list[uuid.UUID]:
-        """One request; gives the users of whom there may be more than fitted in the answer."""
+        """Make one request; return the users whose records may not all have fitted into the answer."""
         asked = [
             wire.KeyRecordsFrom(
                 userId=str(user),
@@ -123,14 +153,12 @@ class Directory:
             )
             for user in batch
         ]
-        answer = await self._session.call(
-            "POST",
-            "/v1/key-records",
-            wire.KeyRecords,
-            message=wire.KeyRecordsRequest(users=asked),
-        )
+        message = wire.KeyRecordsRequest(users=asked)
+        answer = await self._call("POST", "/v1/key-records", wire.KeyRecords, message=message)
         if [item.userId for item in answer.users] != [str(user) for user in batch]:
-            raise BrokerFaultError("The broker answered for other users than those asked for.")
+            raise errors.BrokerFaultError(
+                "The broker answered for other users than those asked for."
+            )
         count, last = 0, 0
         for position, (user, item) in enumerate(zip(batch, answer.users, strict=True)):
             (self._deleted.add if item.deleted else self._deleted.discard)(user)
@@ -138,7 +166,7 @@ class Directory:
             if item.keyRecords:
                 count, last = count + len(item.keyRecords), position
             base = bases[user]
-            # Of the first alone nothing can be said.
+            # The first record alone cannot be verified: a chain begins with two.
             if base is not None or len(received[user]) > 1:
                 bases[user] = _extended(user, base, received[user])
                 received[user] = []
@@ -148,16 +176,16 @@ class Directory:
         chain = _extended(user, base, records)
         known = self._chains.get(user)
         if known is not None and known.hashes[: len(chain.hashes)] == chain.hashes:
-            chain = known  # another answer, that came earlier, was newer
-        check_mark(self._session, chain)
-        self._chains.pop(user, None)  # the one that was used last stands last
+            chain = known  # a request that ran at the same time got a longer chain
+        check_mark(self._marks, chain)
+        self._chains.pop(user, None)  # the dict is ordered by last use
         self._chains[user] = chain
         return chain
 
     def _forget_oldest(self) -> None:
-        """Keeps as many chains as fit, the user's own always."""
+        """Drop the chains used longest ago until the rest fits; never the user's own."""
         records = sum(len(chain.records) for chain in self._chains.values())
-        for user in [name for name in self._chains if name != self._session.userId]:
+        for user in [name for name in self._chains if name != self._user_id]:
             if records <= _CACHED:
                 return
             records -= len(self._chains.pop(user).records)
@@ -168,34 +196,40 @@ def _extended(user: uuid.UUID, base: KeyChain | None, records: list[Signed]) -> 
 
 
 def verified_chain(user: uuid.UUID, records: list[Signed]) -> KeyChain:
-    """A chain from its first record, which has to be the user's."""
+    """Return the chain of these records; its first record must be of this user's signing key 0."""
     chain = KeyChain.verify(records, now())
     if user_id_of(chain.fingerprint) != user:
-        raise KeySubstitutionError(
+        raise errors.KeySubstitutionError(
             f"The broker answered for user {user} with keys of somebody else: do not share with them."
         )
     return chain
 
 
-def check_mark(session: Session, chain: KeyChain) -> None:
-    """Refuses what this device saw otherwise; raises the mark where it is news."""
-    key = chain.userId.bytes
-    while True:
-        stored = session.marks.get(_KIND, key)
+def check_mark(marks: Marks, chain: KeyChain) -> None:
+    """Raise the mark to this chain; raise an error if the chain contradicts what this device has seen."""
+
+    def decide(stored: bytes | None) -> bytes:
         if stored is not None:
             mark = msgspec.msgpack.decode(stored, type=_KeysMark)
             if mark.fingerprint != chain.fingerprint:
-                raise KeySubstitutionError(
+                raise errors.KeySubstitutionError(
                     f"User {chain.userId} had another fingerprint on this device before."
                 )
             chain.check_mark(mark.sequence, mark.hash)
-            if mark.sequence == chain.sequence:
-                return
-        mark = _KeysMark(chain.fingerprint, chain.sequence, chain.hashes[-1])
-        if session.marks.swap(_KIND, key, stored, msgspec.msgpack.encode(mark)):
-            return
+        new = _KeysMark(chain.fingerprint, chain.sequence, chain.hashes[-1])
+        return msgspec.msgpack.encode(new)
+
+    raise_to(marks, _KIND, chain.userId.bytes, decide)
 
 
-def now() -> int:
-    """The time in microseconds since 1970."""
-    return time.time_ns() // 1000
+def _public_key(chain: KeyChain, key: KnownKey) -> PublicKey:
+    return PublicKey(
+        userId=chain.userId,
+        keyType=key.type,
+        index=key.index,
+        key=key.public,
+        active=key.retired is None,
+        createdAt=moment(key.introduced),
+        retiredAt=None if key.retired is None else moment(key.retired),
+        fingerprint=show_fingerprint(chain.fingerprint),
+    )

@@ -1,12 +1,12 @@
-"""What this device has seen: pins and high-water marks, for refusing older or other histories.
+"""Store what this device has seen, so that the client can refuse an older or a different history.
 
-It also keeps each user's device pass, by which a broker counts this device's guesses apart from those of
-strangers. The pass is read before a log-in, when no key of the user is there to decrypt it with.
+A store has small values, the marks, by kind and key: fingerprints and the newest known versions. By default
+they are in one file for each user: a log whose entries are each authenticated together with all before them,
+under a key derived from the user's signing key 0. Any change is noticed, but not that the file was deleted or
+that a whole older copy was put back (docs/security.md).
 
-A store holds small values by kind and key. In a file by default, one for each user: a log of
-entries, each authenticated together with all before it under a key derived from the user's signing
-key 0, so that a change anywhere is noticed. What a file cannot notice is that it was deleted, or
-that an older copy was put back whole. docs/security.md says so.
+The store also has each user's device pass, by which a broker counts this device's guesses apart from those of
+strangers. It is not encrypted: the client needs it before a log-in, when it has no key of the user.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
@@ -36,15 +36,28 @@ class Marks(Protocol):
     def get(self, kind: str, key: bytes) -> bytes | None: ...
 
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
-        """Sets a mark if it is still the expected one; False if another was faster."""
+        """Set a mark if it still has the expected value; return whether it had."""
         ...
+
+
+def raise_to(marks: Marks, kind: str, key: bytes, decide: Callable[[bytes | None], bytes]) -> None:
+    """Replace a mark by what `decide` returns for it; decide again if another process replaced it first.
+
+    `decide` takes the stored value, or None, and raises if the new state must not follow it. Nothing is
+    written if it returns the stored value.
+    """
+    while True:
+        stored = marks.get(kind, key)
+        new = decide(stored)
+        if new == stored or marks.swap(kind, key, stored, new):
+            return
 
 
 class TrustStore(Protocol):
     """Where marks and device passes are kept."""
 
     def open(self, userId: uuid.UUID, secret: bytes) -> Marks:
-        """The marks of a user; `secret` authenticates them. `TrustStoreError` if they are damaged."""
+        """Return the marks of a user, which `secret` authenticates; `TrustStoreError` if they are damaged."""
         ...
 
     def read_pass(self, user_id: uuid.UUID) -> bytes | None:
@@ -60,7 +73,7 @@ class TrustStore(Protocol):
 
 
 class MemoryTrustStore:
-    """Marks for the life of this object: another process begins anew, like a fresh device."""
+    """Marks in memory: another process starts without any, like a new device."""
 
     def __init__(self) -> None:
         self._users: dict[uuid.UUID, _MemoryMarks] = {}
@@ -94,7 +107,7 @@ class _MemoryMarks:
 
 
 class FileTrustStore:
-    """Marks in a folder, one file for each user, and beside it the user's device pass."""
+    """Marks in a folder: one file for each user, and one with the user's device pass."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory: Path = Path(directory)
@@ -123,12 +136,13 @@ class FileTrustStore:
             yield
         except OSError as error:
             raise TrustStoreError(
-                f"The trust store in {self.directory} cannot be used: {error.strerror}."
+                f"The trust store in {self.directory} cannot be used ({error.strerror}): "
+                "give this user access to it, or pass another trustStore."
             ) from None
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Put a whole file in place at once, for its owner alone: a crash leaves the old one, or none."""
+    """Replace a file atomically, readable by its owner alone: a crash leaves the old file, or none."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -198,10 +212,12 @@ class _FileMarks:
             with self._file_lock:
                 yield
         except filelock.Timeout:
-            raise TrustStoreError(f"Another process keeps {self._path} locked.") from None
+            raise TrustStoreError(
+                f"Another process keeps {self._path} locked: end it, or try again."
+            ) from None
         except OSError as error:
             raise TrustStoreError(
-                f"The trust store {self._path} cannot be used: {error.strerror}."
+                f"The trust store {self._path} cannot be used ({error.strerror}): give the user access to it."
             ) from None
 
     def _is_behind(self) -> bool:
@@ -212,19 +228,19 @@ class _FileMarks:
         return (state.st_ino, state.st_size) != (self._inode, self._log.size)
 
     def _catch_up(self) -> None:
-        """Reads what others have written; everything again where the file was replaced."""
+        """Read the frames that other processes appended; the whole file if it was replaced."""
         if not self._path.exists():
             if self._log.size or self._values:
                 raise TrustStoreError(
-                    f"The trust store {self._path} vanished while it was in use. Restore it, or "
-                    "start again as on a fresh device, which forgets what this one has seen."
+                    f"The trust store {self._path} was deleted while it was in use: restore it, or restart "
+                    "the program, which then forgets what this device has seen."
                 )
             _replace(self._path, _MAGIC)
         state = self._path.stat()
         if (state.st_ino, state.st_size) == (self._inode, self._log.size):
             return
         if state.st_ino == self._inode and state.st_size > self._log.size:
-            # Where this fails, another file may have got the inode of one that was replaced twice.
+            # If this fails, the file may be another one with the same inode, after two replacements.
             with suppress(TrustStoreError):
                 self._read()
                 return
@@ -239,7 +255,7 @@ class _FileMarks:
                 raise self._damaged()
         except TrustStoreError:
             self._reset()
-            self._values = seen  # and so the next look says the same
+            self._values = seen  # so that the next read fails in the same way
             raise
         self._inode = inode
 

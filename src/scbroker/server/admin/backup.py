@@ -99,7 +99,7 @@ async def backup(
     async with open_stores(settings) as (database, _):
         with Folder(objects_folder / await database.read(object_prefix)).keeping():
             values = {"path": str(target / DATABASE)}
-            await database.look(lambda c: c.execute(own.COPY_DATABASE, values))
+            await database.query(lambda c: c.execute(own.COPY_DATABASE, values))
             copied = copy_objects(target, objects_folder, tell, progress, link=link)
     if with_key:
         store(target / KEY, key.read_bytes())

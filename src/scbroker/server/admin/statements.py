@@ -14,13 +14,13 @@ from scbroker.server.storage.tables import (
     authors,
     chunks,
     containers,
-    doomed_blobs,
-    doomed_users,
     events,
     key_files,
     key_records,
     members,
     parts,
+    pending_blobs,
+    pending_users,
     records,
     users,
 )
@@ -68,11 +68,11 @@ CHUNKS_AFTER: Final = (
     .limit(b("count"))
 )
 BLOBS_OF_PARTS: Final = select(chunks.c.blob).where(chunks.c.part_id.in_(b("some", expanding=True)))
-PENDING_DELETION_OF: Final = select(doomed_blobs.c.name).where(
-    doomed_blobs.c.name.in_(b("names", expanding=True))
+PENDING_DELETION_OF: Final = select(pending_blobs.c.name).where(
+    pending_blobs.c.name.in_(b("names", expanding=True))
 )
-PENDING_USERS_OF: Final = select(doomed_users.c.user_id).where(
-    doomed_users.c.user_id.in_(b("some", expanding=True))
+PENDING_USERS_OF: Final = select(pending_users.c.user_id).where(
+    pending_users.c.user_id.in_(b("some", expanding=True))
 )
 KEY_FILES_OF: Final = select(key_files).where(key_files.c.user_id.in_(b("some", expanding=True)))
 LOGS_OF: Final = (
@@ -115,6 +115,6 @@ STRAYS: Final = {
         (key_records, "user_id", users.c.id),
         (key_files, "user_id", users.c.id),
         (events, "user_id", users.c.id),
-        (doomed_users, "user_id", users.c.id),
+        (pending_users, "user_id", users.c.id),
     )
 }

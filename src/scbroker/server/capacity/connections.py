@@ -1,7 +1,11 @@
-"""A client's connection: uvicorn's, with the limits that it lacks.
+"""Client connections: uvicorn's HTTP protocol, with limits that uvicorn does not have.
 
-What is refused is refused here, for a few microseconds: no task, no routing, no session. A head has a size
-and a time; who does not read answers, or never ends a request, is let go.
+Above the limits of `admission` a request is refused here, in microseconds: without task, routing or session.
+The head of a request is limited in size and time. A connection is closed if the client does not read its
+response, or does not finish a request that was refused.
+
+The base class is no public interface of uvicorn: pyproject.toml bounds its version, and a test checks each
+attribute that is used here.
 """
 
 from __future__ import annotations
@@ -11,8 +15,7 @@ import itertools
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.flow_control import FlowControl
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from scbroker.server.answers import problem
@@ -20,53 +23,36 @@ from scbroker.server.capacity.admission import ADMITTED, Gate, Kind, overloaded
 
 _MAX_HEAD: Final = 32_768
 _CHUNKED_OVERHEAD: Final = 8
-"""Octets around each octet of a body that comes in the smallest of chunks."""
+"""Bytes of framing around each byte of a body in chunks of one byte."""
 _HEAD_SECONDS: Final = 10.0
 _STALLED_SECONDS: Final = 20.0
-"""For what is buffered, 64 to 320 KiB: who reads less than some 16 KiB a second is let go."""
+"""For 64 to 320 KiB of buffered data: a client that reads slower than 16 KiB/s is disconnected."""
 _PIPELINED: Final = 8
 _SPARE: Final = 32
 _VARIANTS: Final = 16
-# In the place of a cycle: it is complete, so that the rest of the request is dropped as it comes.
+# Takes the place of a request's cycle. Uvicorn drops the rest of a request whose response is complete.
 _REFUSED: Final = cast(Any, SimpleNamespace(response_complete=True, message_event=asyncio.Event()))
 
 
-class Flow(FlowControl):
-    """Uvicorn's: an answer waits here for who does not read. Its request stands aside meanwhile."""
-
-    def __init__(self, transport: asyncio.Transport, gate: Gate) -> None:
-        super().__init__(transport)
-        self._gate = gate
-        self.kind: Kind | None = None
-        """As which the connection's present request was let in; None if it was refused."""
-
-    async def drain(self) -> None:
-        if self.kind is None:
-            await super().drain()
-            return
-        with self._gate.waiting_for_client(self.kind):
-            await super().drain()
-
-
 class Connection(HttpToolsProtocol):
-    """One connection of the broker's."""
+    """One client connection."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._gate: Gate = self.app_state["gate"]
+        self.app: Any = Admitted(cast(ASGIApp, self.app), self._gate)
         self._spare = _MAX_HEAD
+        """Bytes that may still arrive before the next head or piece of a body is complete."""
         self._since = self.loop.time()
         self._stalled: float | None = None
         self._surplus = False
+        """Above max_connections: only reserved requests are served, and the connection closes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type] # uvicorn narrows it as well
-        flow = Flow(self.transport, self._gate)
-        self.flow: FlowControl = flow
-        self.app: Any = Admitted(cast(ASGIApp, self.app), self._gate, flow)
         self._gate.connections.add(self)
         count, most = len(self._gate.connections), self._gate.max_connections
-        self._surplus = count > most  # served for what has room of its own, and closed
+        self._surplus = count > most
         if count > most + _SPARE:
             self.transport.abort()
 
@@ -89,9 +75,9 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_headers_complete(self) -> None:
-        if not self._idle:
+        if not self._idle:  # pipelined: admitted or refused when the request before it is answered
             if len(self.pipeline) < _PIPELINED:
-                super().on_headers_complete()  # let in or refused when it is its turn
+                super().on_headers_complete()
             else:
                 self.transport.abort()
             return
@@ -102,7 +88,7 @@ class Connection(HttpToolsProtocol):
         cast(Any, self.scope)[ADMITTED] = kind
         try:
             super().on_headers_complete()
-        except BaseException:  # whatever uvicorn stumbles over, a URL without a path for one
+        except BaseException:  # uvicorn rejects the request, for example a URL without a path
             self._gate.leave(kind)
             raise
 
@@ -134,7 +120,7 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
 
     def check(self, now: float) -> None:
-        """Lets go of who does not read, does not begin a request, or does not end one that was refused."""
+        """Close the connection if the client does not read, or does not send or finish a request."""
         unread = _STALLED_SECONDS if self.transport.get_write_buffer_size() else 0
         idles = self._idle and now - self._since > _HEAD_SECONDS + unread
         stalls = self._stalled is not None and now - self._stalled > _STALLED_SECONDS
@@ -149,7 +135,7 @@ def _refusal(*, closes: bool) -> bytes:
     return f"HTTP/1.1 503 Service Unavailable\r\n{lines}\r\n".encode() + bytes(response.body)
 
 
-# Made once: to refuse has to cost next to nothing.
+# Encoded once, with different waits: refusing must cost next to nothing.
 _REFUSALS: Final = {
     closes: itertools.cycle([_refusal(closes=closes) for _ in range(_VARIANTS)])
     for closes in (False, True)
@@ -157,25 +143,30 @@ _REFUSALS: Final = {
 
 
 class Admitted:
-    """What a connection asks: the application, for a request that was let in, until its answer is over.
+    """The application, for admitted requests: releases the request's slot when its response ends.
 
-    It stands around all else, so that nothing that fails keeps its room. A request that waited behind
-    another on its connection is let in, or refused, here.
+    It is outermost, so that the slot is released also after an error. A pipelined request is admitted or
+    refused here.
     """
 
-    def __init__(self, app: ASGIApp, gate: Gate, flow: Flow) -> None:
-        self._app, self._gate, self._flow = app, gate, flow
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self._app, self._gate = app, gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gate = self._gate
         if ADMITTED not in scope:
             kind = Kind.of(scope["method"].encode(), scope["path"].encode())
-            if not self._gate.enter(kind):
-                self._flow.kind = None
+            if not gate.enter(kind):
                 await problem(overloaded())(scope, receive, send)
                 return
             scope[ADMITTED] = kind
-        self._flow.kind = scope[ADMITTED]
+        kind = scope[ADMITTED]
+
+        async def send_waiting(message: Message) -> None:
+            with gate.waiting_for_client(kind):  # `send` blocks while the client does not read
+                await send(message)
+
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, send_waiting)
         finally:
-            self._gate.leave(scope[ADMITTED])
+            gate.leave(kind)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from scbroker.server.containers.members import KeysChangedError
 from scbroker.server.containers.storing import is_stored, locked, store
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.new_rows import NewRows
+from scbroker.server.storage.database import NewRows
 from scbroker.server.users import throttle
 from scbroker.wire.containers import RecordReceipt, RecordRequest
 
@@ -41,9 +42,8 @@ Outcome = bool | BrokerError
 
 async def append(broker: Broker, call: Call, message: RecordRequest) -> tuple[RecordReceipt, bool]:
     """Appends a record, or finds that it was appended before. Second: whether it is new."""
-    async with broker.gate:
-        incoming = parse_incoming(broker.settings, call, message)
-        [outcome] = await append_each(broker, [incoming])
+    incoming = parse_incoming(broker.settings, call, message)
+    [outcome] = await append_each(broker, [incoming])
     await sweep_after(broker, [incoming])
     if isinstance(outcome, BrokerError):
         raise outcome
@@ -62,7 +62,7 @@ async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome
 
 
 async def sweep_after(broker: Broker, items: Sequence[Incoming]) -> None:
-    """Purge the containers that these records deleted, and sweep their parts. Takes no worker slot."""
+    """Purge the containers that these records deleted, and sweep their parts."""
     deleted = {item.container_id for item in items if item.known.record.tombstone}
     if deleted:
         with contextlib.suppress(BrokerError):  # the record is durable: what fails is done later
@@ -125,12 +125,9 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
         return []
     if len(items) > 1:
         return await broker.database.write(lambda c: _Batch(c, broker, items, chain_length).store())
-    item, looked = items[0], False
+    item = items[0]
 
-    def store_one(connection: Connection) -> bool:
-        """At first as if container and parts were new: if they are not, the tables refuse them."""
-        nonlocal looked
-        hopeful, looked = not looked, True
+    def store_one(connection: Connection, *, hopeful: bool) -> bool:
         new = NewRows()
         container = None if hopeful and item.is_first else locked(connection, item)
         is_new = store(connection, item, container, chain_length, new, hopeful=hopeful)
@@ -139,15 +136,22 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
             new.write(connection)
         return is_new
 
-    while True:
-        had_looked = looked or not item.is_first
-        try:
-            return [await broker.database.write(store_one)]
-        except BrokerUnavailableError:
-            raise
-        except BrokerError as refusal:  # of what is there already, another word may be right
-            if had_looked:
-                return [refusal]
+    insert_first = functools.partial(store_one, hopeful=True)
+    read_first = functools.partial(store_one, hopeful=False)
+    try:
+        return [await broker.database.write(insert_first, otherwise=read_first)]
+    except BrokerUnavailableError:
+        raise
+    except BrokerError as refusal:
+        if not item.is_first:
+            return [refusal]
+    # Refused without reading whether the container exists: if it does, the answer may be another one.
+    try:
+        return [await broker.database.write(read_first)]
+    except BrokerUnavailableError:
+        raise
+    except BrokerError as refusal:
+        return [refusal]
 
 
 class _Batch:
@@ -160,7 +164,7 @@ class _Batch:
         self._items, self._chain_length = items, chain_length
         # Containers before users, each in one statement: in the one order of all who lock several.
         some = sorted({item.container_id for item in items})
-        found = {row.id: row for row in connection.execute(sql.LOCK_SEVERAL, {"some": some})}
+        found = {row.id: row for row in connection.execute(sql.LOCK_CONTAINERS, {"some": some})}
         self._containers = {container_id: found.get(container_id) for container_id in some}
         self._held = members.hold_all(connection, items)
         self._new = NewRows()

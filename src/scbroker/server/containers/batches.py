@@ -51,10 +51,9 @@ async def append_records(broker: Broker, call: Call, message: RecordsRequest) ->
                 found.append(error)
         return found
 
-    async with broker.gate:
-        parsed = await asyncio.to_thread(parse)
-        good = [item for item in parsed if isinstance(item, Incoming)]
-        outcomes = iter(await append_each(broker, good) if good else ())
+    parsed = await asyncio.to_thread(parse)
+    good = [item for item in parsed if isinstance(item, Incoming)]
+    outcomes = iter(await append_each(broker, good) if good else ())
     await sweep_after(broker, good)
     answers = []
     for item in parsed:

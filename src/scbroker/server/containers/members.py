@@ -22,7 +22,7 @@ from scbroker.records.judge import InForce
 from scbroker.server.containers.incoming import Incoming
 from scbroker.server.containers.stored_lists import StoredList
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.new_rows import NewRows
+from scbroker.server.storage.database import NewRows
 from scbroker.vocabulary import ContainerAccessLevel
 
 
@@ -42,7 +42,7 @@ def hold_all(connection: Connection, items: Iterable[Incoming]) -> Users:
     names = {item.user.fingerprint for item in items}
     for item in items:
         names |= item.access.entries.keys() if item.access is not None else set()
-    return _rows(connection, sql.HOLD_USERS, names)
+    return _rows(connection, sql.SHARE_USERS, names)
 
 
 def hold_users(
@@ -65,7 +65,7 @@ def hold_users(
     if held is not None:
         found = {name: held[name] for name in wanted if name in held}
     else:
-        found = _rows(connection, sql.HOLD_USERS, wanted)
+        found = _rows(connection, sql.SHARE_USERS, wanted)
     if found[author].deleted:
         raise NotAuthenticatedError("The account was deleted.")
     if found[author].chain_length != chain_length:
@@ -151,6 +151,6 @@ def release_keys(connection: Connection, authors: Sequence[bytes]) -> None:
     All are locked until the transaction removes their rows of `authors`. Otherwise one who is deleted
     meanwhile could still find a row and keep the keys for ever.
     """
-    for user in connection.execute(sql.HOLD_USERS, {"ids": authors}).all():
+    for user in connection.execute(sql.SHARE_USERS, {"ids": authors}).all():
         if user.deleted:
-            connection.execute(sql.DOOM_USER, {"user": user.id})
+            connection.execute(sql.ADD_PENDING_USER, {"user": user.id})

@@ -39,7 +39,7 @@ from scbroker.server.containers.stored_lists import StoredList
 from scbroker.server.events import log
 from scbroker.server.parts import chunks
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.new_rows import NewRows
+from scbroker.server.storage.database import NewRows
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import MAX_INLINE
 

@@ -85,7 +85,7 @@ async def finish(broker: Broker) -> int:
 
 async def _waiting(broker: Broker, last: bytes) -> list[bytes]:
     values = {"last": last, "count": _CONTAINERS}
-    return await broker.database.look(lambda c: list(c.execute(sql.PURGES, values).scalars()))
+    return await broker.database.query(lambda c: list(c.execute(sql.PURGES, values).scalars()))
 
 
 async def _purge(broker: Broker, container_id: bytes) -> bool:

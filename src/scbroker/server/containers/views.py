@@ -87,7 +87,7 @@ async def view(broker: Broker, call: Call, message: None) -> ContainerView:
             return None
         return view_of(connection, container, user, since, wanted)
 
-    answer = await broker.database.look(
+    answer = await broker.database.query(
         lambda c: _view_at_once(c, container_id, user, since, wanted)
     )
     # Mostly little came since the mark; a long history must not hold up everybody else.

@@ -25,8 +25,7 @@ from scbroker.server.broker import Access, Broker, Call, now
 from scbroker.server.containers.incoming import Incoming
 from scbroker.server.events.pages import events_page
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.database import is_of_database
-from scbroker.server.storage.new_rows import NewRows
+from scbroker.server.storage.database import NewRows, is_of_database
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
 from scbroker.wire.events import NO_EVENTS, Change, Event, EventQuery, Events
 
@@ -195,7 +194,7 @@ def tell_of_access(
         return
     # Held, so that nothing is written of a user who is deleted meanwhile.
     users = [reader_id, *(member.user_id for member in told)]
-    found = connection.execute(sql.HOLD_USERS, {"ids": users})
+    found = connection.execute(sql.SHARE_USERS, {"ids": users})
     living = {user.id for user in found if not user.deleted}
     if reader_id not in living or not _is_due(connection, container.id, reader_id):
         return
@@ -310,7 +309,7 @@ async def list_events(broker: Broker, call: Call, message: None) -> Events:
 
 async def number(broker: Broker, user_id: bytes) -> None:
     """Gives a number to each event of a user's that is visible and has none."""
-    more = await broker.database.look(lambda c: _has_news(c, user_id))
+    more = await broker.database.query(lambda c: _has_news(c, user_id))
     while more:
         more = await broker.database.write(lambda c: _number(c, user_id))
 

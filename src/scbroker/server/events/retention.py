@@ -49,7 +49,7 @@ async def _drop_of(broker: Broker, user_id: bytes, before: int) -> None:
 
 def drop_some(connection: Connection, user_id: bytes, before: int) -> bool:
     """Drops the oldest events of a log as far as they are old; gives whether there may be more."""
-    log = sql.one(connection, sql.TAKE_LOG, user=user_id)
+    log = sql.one(connection, sql.LOCK_LOG_IF_FREE, user=user_id)
     if log is None:
         return False
     values = {"user": user_id, "from": log.first_event, "count": _AT_ONCE}

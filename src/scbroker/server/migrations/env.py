@@ -1,15 +1,12 @@
-"""Run by Alembic, with the connection that `upgrade` gives it."""
+"""Alembic's entry point: run revisions over the connection that `upgrade` passes."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from scbroker.server.storage.tables import metadata
-
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
-    transaction_per_migration=False,
+    transaction_per_migration=True,  # `autocommit_block` needs it
 )
 with context.begin_transaction():
     context.run_migrations()

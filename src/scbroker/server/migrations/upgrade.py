@@ -1,11 +1,13 @@
-"""Brings a database to the tables of this version. Several processes may try at once.
+"""Create the tables of a new database, or apply the revisions that an existing one lacks.
 
-On PostgreSQL other brokers serve meanwhile, of the version before as well. Indexes of tables that are long
-are built beside their writers first; then one transaction does the rest, which holds a table for a moment.
+Several processes may do so at once, and on PostgreSQL brokers of the version before go on serving: a
+revision that builds an index of a large table does so in an `autocommit_block`, with
+`postgresql_concurrently`. tests/server/migrations/later has an example.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Final
@@ -14,78 +16,89 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Index, text
-from sqlalchemy.schema import CreateIndex
+from sqlalchemy import Connection, event, text
+from sqlalchemy.schema import CreateIndex, CreateTable
 
+from scbroker.errors import InvalidArgumentError
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.tables import metadata
 
-_LOCK: Final = 0x5CB0_0001
-_BUILDING: Final = 0x5CB0_0002
+_FOLDER: Final = Path(__file__).parent
+VERSIONS: Final = [_FOLDER / "versions"]
+_TRY_LOCK: Final = text(f"SELECT pg_try_advisory_lock({0x5CB0_0001})")
 _POLL_SECONDS: Final = 0.2
-# Whoever needs a table waits behind the one who waits for it: not for long.
+# While a revision waits for a table, every later request for that table waits behind it.
 _LOCK_TIMEOUT: Final = "3s"
-_BESIDE_WRITERS: Final = {
-    "events_by_date", "events_of_container", "events_of_type", "events_of_kind", "parts_in_force",
-}  # fmt: skip
-# Of a table that an operator has parted by user no index can be built so.
-_IS_PARTED: Final = text("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass('events')")
-_IS_WHOLE: Final = text("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(:name)")
 
 
 def newest() -> str:
-    """The revision of this version's tables."""
+    """Return the revision of this version's tables."""
     return str(ScriptDirectory.from_config(_config()).get_current_head())
+
+
+async def bring_up(database: Database) -> None:
+    """Bring a database to this version's tables.
+
+    Raises `OverloadedError` if another transaction kept a table locked (try again), and
+    `InvalidArgumentError` if this version does not know the database's revision.
+    """
+    await database.migrate(_upgrade)
 
 
 def _config() -> Config:
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent))
+    config.set_main_option("script_location", str(_FOLDER))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("version_locations", os.pathsep.join(map(str, VERSIONS)))
     return config
 
 
-async def bring_up(database: Database) -> None:
-    """Runs what is missing. `OverloadedError` where a table was not to be had for a moment: again, then."""
-    await database.build(_build_indexes)
-    await database.change(upgrade)
-
-
-def upgrade(connection: Connection) -> None:
-    """Runs what is missing, in the caller's transaction."""
-    if connection.dialect.name == "postgresql":
-        # The limits of requests are not for this: it waits for the process that came first.
-        connection.execute(text("SET LOCAL lock_timeout = 0"))
-        connection.execute(text("SET LOCAL statement_timeout = 0"))
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-        connection.execute(text(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'"))
+def _upgrade(connection: Connection) -> None:
+    """Run in one transaction on SQLite, and on PostgreSQL in one for each revision."""
+    shared = connection.dialect.name == "postgresql"
+    if shared:
+        _lock(connection)
     config = _config()
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    found = MigrationContext.configure(connection).get_current_revision()
+    if found is None:
+        _create_tables(connection)
+        command.stamp(config, "head")
+    elif found not in {
+        known.revision for known in ScriptDirectory.from_config(config).walk_revisions()
+    }:
+        raise InvalidArgumentError(
+            f"The database has the tables of revision {found}, which this version does not know; its own "
+            f"is {newest()}. Start the version that the database was last used with, or restore a backup "
+            "of this version."
+        )
+    else:
+        if shared:
+            connection.commit()
+        command.upgrade(config, "head")
+    connection.commit()
 
 
-def _build_indexes(connection: Connection) -> None:
-    """Builds what a revision would else build in its transaction, while nobody could write."""
-    if connection.dialect.name != "postgresql" or not _missing(connection):
-        return
-    # No wait in a statement: an index that is being built waits for all that began before.
-    while not connection.execute(text(f"SELECT pg_try_advisory_lock({_BUILDING})")).scalar_one():
+def _create_tables(connection: Connection) -> None:
+    """Like `metadata.create_all`, which creates indexes in no fixed order.
+
+    Of two equally good indexes SQLite uses the one created last: here it is the first by name.
+    """
+    for table in metadata.sorted_tables:
+        connection.execute(CreateTable(table))
+        for index in sorted(table.indexes, key=lambda index: str(index.name), reverse=True):
+            connection.execute(CreateIndex(index))
+
+
+def _lock(connection: Connection) -> None:
+    """Wait for other processes that upgrade; closing the connection unlocks."""
+
+    @event.listens_for(connection, "begin")
+    def _limit_waiting(_: Connection) -> None:
+        # LOCAL: building an index concurrently waits for older transactions, however long they take.
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+
+    # A blocked pg_advisory_lock would hold a snapshot, and CREATE INDEX CONCURRENTLY waits for all of them.
+    while not connection.execute(_TRY_LOCK).scalar_one():
+        connection.commit()
         time.sleep(_POLL_SECONDS)
-    for index in _missing(connection):
-        # One whose building was cut off is there, and serves nothing.
-        connection.exec_driver_sql(f"DROP INDEX CONCURRENTLY IF EXISTS {index.name}")
-        create = str(CreateIndex(index).compile(dialect=connection.dialect))
-        connection.exec_driver_sql(create.replace("INDEX", "INDEX CONCURRENTLY", 1))
-
-
-def _missing(connection: Connection) -> list[Index]:
-    """Of tables that are there already."""
-    if MigrationContext.configure(connection).get_current_revision() is None:
-        return []
-    tables = ["parts"] if connection.execute(_IS_PARTED).scalar_one() else ["events", "parts"]
-    return [
-        index
-        for table in tables
-        for index in metadata.tables[table].indexes
-        if index.name in _BESIDE_WRITERS
-        and not connection.execute(_IS_WHOLE, {"name": index.name}).scalar()
-    ]

@@ -132,7 +132,7 @@ def _reserve(connection: Connection, broker: Broker, chunk: Chunk) -> bool:
     if is_stored(connection, chunk):
         return True
     check_quota(connection, broker, chunk.upload, part, chunk.size)
-    connection.execute(sql.DOOM_BLOBS, {"name": chunk.blob, "since": chunk.pending_since})
+    connection.execute(sql.ADD_PENDING_BLOBS, {"name": chunk.blob, "since": chunk.pending_since})
     return False
 
 
@@ -166,7 +166,7 @@ def check_quota(
     if part is not None and part.committed:
         raise errors.AlreadyExistsError(COMMITTED)
     settings = broker.settings
-    pending = sql.the(connection, sql.PENDING, user=upload.user_id)
+    pending = sql.the(connection, sql.UNCOMMITTED_PARTS, user=upload.user_id)
     if part is None and pending.parts >= settings.max_pending_parts:
         raise errors.TooLargeError("Too many uploads are unfinished: finish one first.")
     if pending.received + size > settings.max_pending_bytes:
@@ -205,15 +205,15 @@ def keep(connection: Connection, chunk: Chunk, counted: int) -> None:
     part_id = chunk.upload.part_id
     if lock_part(connection, chunk.upload).committed:
         raise errors.AlreadyExistsError(COMMITTED)
-    values = {"blob": chunk.blob, "doomed": chunk.pending_since}
-    if connection.execute(sql.SPARE_BLOB, values).rowcount != 1:
+    values = {"blob": chunk.blob, "marked": chunk.pending_since}
+    if connection.execute(sql.KEEP_BLOB, values).rowcount != 1:
         raise errors.OverloadedError(
             "The chunk was deleted meanwhile: send it again.", retryAfter=1
         )
     found = sql.one(connection, sql.FIND_CHUNK, part=part_id, number=chunk.number)
     if found is not None:
         connection.execute(sql.DROP_CHUNK, {"part": part_id, "number": chunk.number})
-        connection.execute(sql.DOOM_BLOBS, {"name": found.blob, "since": 0})
+        connection.execute(sql.ADD_PENDING_BLOBS, {"name": found.blob, "since": 0})
     connection.execute(
         sql.ADD_CHUNK,
         {
@@ -276,8 +276,7 @@ async def segments(broker: Broker, call: Call, message: None) -> bytes | memoryv
         numbers = range(first // CHUNK_SEGMENTS, (first + count - 1) // CHUNK_SEGMENTS + 1)
         return [_chunk_of(connection, part.part_id, number) for number in numbers]
 
-    async with broker.gate:
-        found = await broker.database.read(read)
+    found = await broker.database.read(read)
     log.note_access(broker, call, call.uuid("containerId"))
     if isinstance(found, bytes):
         return found
@@ -332,7 +331,7 @@ def take_over(connection: Connection, container_id: bytes, user_id: bytes, part:
 
 def _check_user_exists(connection: Connection, user_id: bytes) -> None:
     """Lock the user's row; raise if the user was deleted, or this request would leave data behind."""
-    if sql.the(connection, sql.HOLD_USERS, ids=[user_id]).deleted:
+    if sql.the(connection, sql.SHARE_USERS, ids=[user_id]).deleted:
         raise errors.NotAuthenticatedError("The account was deleted.")
 
 

@@ -58,7 +58,7 @@ def _reserve(
     part = chunks.find_upload(connection, upload)
     chunks.check_quota(connection, broker, upload, part, size)
     chunks.touch(connection, upload.part_id, size)
-    connection.execute(sql.DOOM_BLOBS, [{"name": name, "since": until} for name in names])
+    connection.execute(sql.ADD_PENDING_BLOBS, [{"name": name, "since": until} for name in names])
 
 
 async def sent(broker: Broker, call: Call, message: SentChunks) -> None:
@@ -72,13 +72,11 @@ async def sent(broker: Broker, call: Call, message: SentChunks) -> None:
             raise errors.InvalidArgumentError(
                 f"Chunk {chunk.index} must have the name that came with its presigned URL, and whole hashes."
             )
-    async with broker.gate:
-        missing = await broker.database.write(lambda c: _missing(c, upload, message.chunks))
+    missing = await broker.database.write(lambda c: _missing(c, upload, message.chunks))
     sizes = await broker.blobs.sizes([chunk.name for chunk in missing])
     found = [_stored(upload, chunk, size) for chunk, size in zip(missing, sizes, strict=True)]
     if found:
-        async with broker.gate:
-            await broker.database.write(lambda c: _keep(c, found))
+        await broker.database.write(lambda c: _keep(c, found))
 
 
 def _missing(connection: Connection, upload: Upload, sent: list[SentChunk]) -> list[SentChunk]:
@@ -99,7 +97,7 @@ def _missing(connection: Connection, upload: Upload, sent: list[SentChunk]) -> l
 
 
 def _check_handed_out(connection: Connection, number: int, name: str) -> None:
-    pending = sql.one(connection, sql.FIND_DOOMED, blob=name)
+    pending = sql.one(connection, sql.FIND_PENDING_BLOB, blob=name)
     if pending is None or pending.since != good_until(name):  # as `_reserve` recorded it
         raise errors.IncompleteUploadError(
             f"The presigned URL of chunk {number} was used or has expired: ask for another."

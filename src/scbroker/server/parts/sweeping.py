@@ -80,7 +80,7 @@ def _remove_and_claim(connection: Connection, broker: Broker) -> tuple[int, bool
     """Return the number of parts removed, whether more are due, and the claimed names."""
     dropped, full = _remove_parts(connection, broker)
     values = {"before": now() - _DUE_AFTER, "count": _BLOBS}
-    names = list(connection.execute(sql.DOOMED_BLOBS, values).scalars())
+    names = list(connection.execute(sql.PENDING_BLOBS, values).scalars())
     if names:
         connection.execute(sql.CLAIM_BLOBS, {"names": names})
     return dropped, full, names
@@ -107,7 +107,7 @@ def _remove_parts(connection: Connection, broker: Broker) -> tuple[int, bool]:
         return 0, False
     rows = connection.execute(sql.BLOBS_IN, {"gone": due, "count": _CHUNKS}).all()
     if rows:
-        connection.execute(sql.DOOM_BLOBS, [{"name": row.blob, "since": 0} for row in rows])
+        connection.execute(sql.ADD_PENDING_BLOBS, [{"name": row.blob, "since": 0} for row in rows])
     full = len(rows) >= _CHUNKS
     if (
         full
@@ -139,7 +139,7 @@ def _complete(connection: Connection, tried: dict[str, bool]) -> None:
         {"blob": name, "later": now()} for name, is_deleted in tried.items() if not is_deleted
     ]
     if again:
-        connection.execute(sql.DOOM_AGAIN, again)
+        connection.execute(sql.POSTPONE_BLOB, again)
     done = [name for name in deleted if good_until(name) <= limit]
     if done:
         connection.execute(sql.FORGET_BLOBS, {"names": done})

@@ -1,7 +1,7 @@
-"""The tables. UUIDs are 16 bytes, times are microseconds since 1970 in UTC.
+"""The database schema. UUIDs are 16 bytes, times are microseconds since 1970 in UTC.
 
-What each holds of a container is docs/spec/container.md's; nothing here is a plaintext or a private
-key. Changes go through `migrations/`; a test compares the two.
+docs/spec/container.md says what a container's rows contain; no column holds a plaintext or a private key.
+A change of a table needs a revision in `migrations/`: a test compares both.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ users: Final = Table(
     _number("key_file_generation"),
 )
 
-# Deleted users of whom there may still be rows to remove.
-doomed_users: Final = Table("doomed_users", metadata, _id("user_id", primary_key=True))
+# Deleted users whose rows may not all be removed yet.
+pending_users: Final = Table("doomed_users", metadata, _id("user_id", primary_key=True))
 
 key_records: Final = Table(
     "key_records",
@@ -133,8 +133,8 @@ containers: Final = Table(
     Index("containers_of_creator", "creator_id"),
 )
 
-# The users other than the creator who signed a record of a container. A creator who is deleted is moved
-# here, so that these rows say for which deleted users the public keys are still needed.
+# The users other than the creator who signed a record of a container. When a creator is deleted, a row is
+# added here: these rows say which deleted users' public keys are still needed.
 authors: Final = Table(
     "authors",
     metadata,
@@ -160,8 +160,8 @@ Index(
     postgresql_where=text("governing"),
 )
 
-# Deleted containers that are still to be purged: the tombstone's version and time, the last version whose
-# record was purged, and the last user whose log was.
+# Deleted containers to be purged: version and time of the tombstone, and how far the purge has come: the
+# last version whose record, and the last user whose log, was purged.
 containers_to_purge: Final = Table(
     "containers_to_purge",
     metadata,
@@ -245,7 +245,8 @@ chunks: Final = Table(
     _bytes("hashes"),
 )
 
-doomed_blobs: Final = Table(
+# Object names that no row references: deleted once `since`, the time of the mark, is long enough ago.
+pending_blobs: Final = Table(
     "doomed_blobs",
     metadata,
     Column("name", String(128), primary_key=True),
@@ -288,10 +289,10 @@ Index(
     sqlite_where=text("id IS NULL"),
     postgresql_where=text("id IS NULL"),
 )
-# For a page of one container's events, and for emptying them in all logs, numbered or not.
+# For pages of one container's events, and for emptying them in all logs, whether numbered or not.
 Index("events_of_container", events.c.container_id, events.c.user_id, events.c.id)
-# For the other criteria of a page, and in its order. Numbered once, an event stays as it is. Each condition
-# is what the queries say that the index is for: kinds of a type are not looked for among all types.
+# For the other criteria of a page, in its order. Each condition repeats one of the query's: otherwise
+# PostgreSQL's generic plan would search a rare type among all events of a kind.
 for _name, _columns, _numbered in (
     ("events_of_type", [events.c.container_type, events.c.event_type], "id IS NOT NULL"),
     (

@@ -69,19 +69,16 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
         return user, broker.chains.get(connection, user_id, user.chain_length)
 
     # What anybody can send is verified before it may take the writer's time.
-    async with broker.gate:
-        _check_own(user_id, order, message)
-        user, chain = await broker.database.read(find, large=True)
-        if chain is not None:
-            challenges.check_ordered(
-                user, chain, message.authorization, "delete-user", message.digest
-            )
-            if not grown_chain(chain, [closing]).closed:
-                raise RejectedError("The key record does not close the chain (K8).")
-            buckets = throttle.buckets_of(broker, user_id)
-            await broker.database.write(
-                lambda c: end(c, user_id, user.chain_length, closing, order.nonce, buckets)
-            )
+    _check_own(user_id, order, message)
+    user, chain = await broker.database.read(find, large=True)
+    if chain is not None:
+        challenges.check_ordered(user, chain, message.authorization, "delete-user", message.digest)
+        if not grown_chain(chain, [closing]).closed:
+            raise RejectedError("The key record does not close the chain (K8).")
+        buckets = throttle.buckets_of(broker, user_id)
+        await broker.database.write(
+            lambda c: end(c, user_id, user.chain_length, closing, order.nonce, buckets)
+        )
     with contextlib.suppress(BrokerError):  # what fails here is done later
         deadline = time.monotonic() + _SECONDS
         more = True
@@ -121,7 +118,9 @@ async def finish(broker: Broker) -> int:
 
 async def _doomed(broker: Broker, last: bytes) -> list[bytes]:
     values = {"last": last, "count": _USERS}
-    return await broker.database.look(lambda c: list(c.execute(sql.DOOMED_USERS, values).scalars()))
+    return await broker.database.query(
+        lambda c: list(c.execute(sql.PENDING_USERS, values).scalars())
+    )
 
 
 async def _purge_some(broker: Broker, user_id: bytes) -> bool:
@@ -150,7 +149,7 @@ def end(
     connection.execute(
         sql.SET_USER, {"user": user_id, "deleted": True, "chain_length": chain_length + 1}
     )
-    connection.execute(sql.DOOM_USER, {"user": user_id})
+    connection.execute(sql.ADD_PENDING_USER, {"user": user_id})
 
 
 def purge_some(connection: Connection, user_id: bytes) -> bool:
@@ -158,7 +157,7 @@ def purge_some(connection: Connection, user_id: bytes) -> bool:
 
     Only one broker purges a user at a time. Lock order, as in every writer: containers, users, event log.
     """
-    if sql.one(connection, sql.LOCK_DOOMED_USER, user=user_id) is None:
+    if sql.one(connection, sql.LOCK_PENDING_USER, user=user_id) is None:
         return False
     for statement in (
         sql.CONTAINERS_OF_MEMBER,

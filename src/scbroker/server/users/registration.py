@@ -123,7 +123,7 @@ async def read_key_records(broker: Broker, call: Call, message: KeyRecordsReques
             answers.append(_key_records(asked, user, found))
         return answers
 
-    known = await broker.database.look(users)
+    known = await broker.database.query(users)
     if not any(_news(asked, user) for asked, user in known):  # as it mostly is
         return KeyRecords(users=[_key_records(asked, user, []) for asked, user in known])
     return KeyRecords(users=await broker.database.read(read, large=True))

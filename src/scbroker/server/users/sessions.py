@@ -45,7 +45,7 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
     challenges.check_signed(user, chain, statement, SESSION_LABEL, signed)
 
     def store(connection: Connection) -> None:
-        held = sql.the(connection, sql.HOLD_USERS, ids=[user_id])
+        held = sql.the(connection, sql.SHARE_USERS, ids=[user_id])
         if held.deleted or held.chain_length != user.chain_length:
             raise ChallengeError(challenges.REFUSED)
         challenges.use_nonce(connection, statement.nonce)
@@ -71,7 +71,7 @@ async def find_session(broker: Broker, token: str) -> SessionUser:
     version = broker.database.version()
     row = broker.sessions.get(version, token_hash)
     if row is None:
-        row = await broker.database.look(
+        row = await broker.database.query(
             lambda c: sql.one(c, sql.FIND_SESSION, token_hash=token_hash)
         )
         if row is not None:

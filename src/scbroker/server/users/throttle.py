@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from scbroker.errors import ThrottledError, TooLargeError
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.new_rows import NewRows
+from scbroker.server.storage.database import NewRows
 from scbroker.server.users import device_passes
 from scbroker.vocabulary import ContainerEventType
 

@@ -1,0 +1,47 @@
+"""One flipped byte in each column and in an object; `make flips` flips every stored byte."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from assurance.flips.population import OBJECT, Flip, Population
+from scbroker.server.storage.tables import metadata
+
+
+@pytest.fixture(scope="module")
+def population(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Population]:
+    with Population(tmp_path_factory.mktemp("flips")) as found:
+        yield found
+
+
+def test_after_a_flip_in_any_column_or_object_a_read_gives_what_was_written_or_an_error(
+    population: Population,
+) -> None:
+    """`outcomes` raises if a read gives anything else."""
+    places: dict[tuple[str, str], list[Flip]] = {}
+    for flip in population.flips():
+        places.setdefault((flip.table, flip.column), []).append(flip)
+    kept = {OBJECT, *metadata.tables}
+    kept -= {"nonces", "guesses", "accesses", "doomed_blobs", "doomed_users", "containers_to_purge"}
+    assert {table for table, _ in places} == kept
+    choice, outcomes = random.Random(1), {}
+    for place, flips in places.items():
+        flip = choice.choice(flips)
+        with population.flipped(flip) as taken:
+            outcomes[place] = population.outcomes(flip) if taken else Counter()
+    assert outcomes[(OBJECT, "")] == Counter(["IntegrityError"])
+    assert sum(found["IntegrityError"] for found in outcomes.values()) > len(metadata.tables)
+
+
+def test_flips_are_taken_back(population: Population) -> None:
+    flips = list(population.flips())
+    untouched = population.outcomes(flips[0])
+    for flip in flips[:: len(flips) // 50]:
+        with population.flipped(flip):
+            pass
+    assert population.outcomes(flips[0]) == untouched
+    assert set(untouched) == {"as written", "DeletedError"}

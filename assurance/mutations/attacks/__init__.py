@@ -1,0 +1,24 @@
+"""The defences against each attack, as changes to the code that take them out.
+
+Each mutation removes one defence and leaves a program that works otherwise. The tests that it names must fail
+then. The data is in attacks.toml.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from assurance.mutations.attacks.edits import OPERATIONS, Mutation
+
+
+def _mutation(row: dict[str, Any]) -> Mutation:
+    edits = [OPERATIONS[operation](*given) for operation, *given in row["edits"]]
+    named = (test.split("::") for test in row["tests"])
+    tests = [f"tests/hostile_broker/test_{module}.py::test_{name}" for module, name in named]
+    return Mutation(row["attack"], row["defence"], edits, tests)
+
+
+_DATA: Final = Path(__file__).with_name("attacks.toml").read_text("utf-8")
+MUTATIONS: Final[list[Mutation]] = [_mutation(row) for row in tomllib.loads(_DATA)["mutation"]]

@@ -1,0 +1,192 @@
+"""Mutants of session, user, KeyFile and their states: rows S and K, and operations of parts 4.2 to 4.4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from assurance.mutations.conformance.mutants import (
+    Body,
+    Mutants,
+    altered,
+    bound,
+    change_body,
+    failing,
+    instead,
+    is_of_form,
+    nothing,
+    with_arguments,
+    with_result,
+)
+from scbroker import KeyRing
+from scbroker.client.users import accounts, key_files
+from scbroker.client.users.session import Session
+from scbroker.keys import PassphraseKeys
+from tests.conformance.interface import INTERFACE
+
+MUTANTS: Final = Mutants()
+add, body = MUTANTS.add, MUTANTS.body
+BY_PASSPHRASE, BY_RING = (
+    is_of_form(next(each for each in INTERFACE.operations if str(each) == row))
+    for row in ("logIn", "logIn with key ring")
+)
+
+
+def keeping_the_session(
+    when: Callable[[dict[str, Any]], bool] = lambda _: True,
+) -> Callable[[Body], Body]:
+    """The body runs, and the provider has the session that it had before."""
+
+    def change(honest: Body) -> Body:
+        def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
+            work, before = honest(self, *args, **kwargs), self._current
+            if not when(bound(honest, (self, *args), kwargs).arguments):
+                return work
+
+            async def both() -> Any:
+                result = await work
+                self._current = before
+                return result
+
+            return both()
+
+        return changed
+
+    return change
+
+
+for _row in ("register", "S1", "K2"):
+    body(_row, "register does not authenticate", "register", keeping_the_session())
+for _row in ("logIn", "S3", "K2"):
+    body(_row, "logIn does not authenticate", "logIn", keeping_the_session(BY_PASSPHRASE))
+for _row in ("logIn with key ring", "S5", "K2"):
+    body(_row, "logIn with a KeyRing does not authenticate", "logIn", keeping_the_session(BY_RING))
+body("S1", "register returns another KeyFile", "register", with_result(altered))
+body("S3", "logIn returns another KeyFile", "logIn", with_result(altered, BY_PASSPHRASE))
+body("S5", "logIn with a KeyRing returns something", "logIn", with_result(lambda _: b"", BY_RING))
+body(
+    "S9",
+    "logIn needs the password",
+    "logIn",
+    instead(failing, lambda given: BY_PASSPHRASE(given) and given["password"] is None),
+)
+
+
+@add("logIn with key ring", "takes any userId")
+def _() -> None:
+    def edit(_: Any, arguments: dict[str, Any]) -> None:
+        if BY_RING(arguments) and isinstance(arguments["keyRing"], KeyRing):
+            arguments["userId"] = arguments["keyRing"].userId
+
+    change_body("logIn", with_arguments(edit))
+
+
+# The end of a session and of a user
+
+
+def leave_the_token_alive() -> None:
+    async def close(self: Session) -> None:
+        self.forget()
+
+    Session.close = close  # type: ignore[method-assign]
+
+
+for _row in ("logout", "S6"):
+    add(_row, "leaves the token alive")(leave_the_token_alive)
+for _row in ("S6", "K4"):
+    body(_row, "logout keeps the session", "logout", instead(nothing))
+body("K4", "the session has another KeyRing", "getKeyRing", with_result(altered))
+
+
+@add("logout", "keeps the KeyRing")
+def _() -> None:
+    Session.forget = lambda self: setattr(self.token, "value", None)  # type: ignore[method-assign]
+
+
+async def logging_out(provider: Any, _: dict[str, Any]) -> None:
+    await provider._logout()
+
+
+async def deleting_at_the_broker_alone(provider: Any, _: dict[str, Any]) -> None:
+    await key_files.delete_user(provider._session())
+
+
+for _row in ("deleteUser", "S7"):
+    body(_row, "deleteUser only logs out", "deleteUser", instead(logging_out))
+body("deleteUser", "keeps the session", "deleteUser", instead(deleting_at_the_broker_alone))
+
+# KeyFiles
+
+
+def sealing_with(change: Callable[..., tuple[Any, ...]]) -> None:
+    modules: tuple[Any, ...] = (accounts, key_files)
+    honest = modules[0].seal_key_file
+    for module in modules:
+        module.seal_key_file = lambda *given: honest(*change(*given))
+
+
+@add("K3", "the KeyRing is not encrypted under the password")
+def _() -> None:
+    sealing_with(lambda ring, _, keys: (ring, "A secret 12345", keys))
+
+
+@add("K3", "the password is not encrypted under the passphrase")
+def _() -> None:
+    sealing_with(lambda ring, secret, keys: (ring, secret, PassphraseKeys(keys.auth, b"w" * 32)))
+
+
+async def returning_the_bytes(_: Any, arguments: dict[str, Any]) -> bytes:
+    return bytes(arguments["keyFileData"])
+
+
+async def returning_the_header(*_: Any) -> bytes:
+    return b"scbroker.keyfile\x01"
+
+
+async def true(*_: Any) -> bool:
+    return True
+
+
+async def false(*_: Any) -> bool:
+    return False
+
+
+body(
+    "createOrUpdateKeyFile",
+    "stores nothing, and returns the bytes",
+    "createOrUpdateKeyFile",
+    instead(returning_the_bytes),
+)
+body(
+    "changeCredentials",
+    "stores nothing, and returns bytes",
+    "changeCredentials",
+    instead(returning_the_header),
+)
+body("needToSyncAccount", "is always true", "needToSyncAccount", instead(true))
+body("needToSyncAccount", "is always false", "needToSyncAccount", instead(false))
+
+# Public keys
+
+
+def key_at(position: int) -> Callable[[Body], Body]:
+    async def work(provider: Any, arguments: dict[str, Any]) -> Any:
+        found = await provider._getPublicKeys(arguments["userId"], arguments["keyType"])
+        return found[position]
+
+    return instead(work)
+
+
+body("getLatestActiveSigningKey", "returns the oldest key", "getLatestActiveSigningKey", key_at(0))
+body(
+    "getLatestActiveSigningKey",
+    "returns a key that is not active",
+    "getLatestActiveSigningKey",
+    key_at(-1),
+)
+body(
+    "getPublicKeys",
+    "leaves retired keys out",
+    "getPublicKeys",
+    with_result(lambda found: [key for key in found if key.active]),
+)

@@ -1,0 +1,45 @@
+"""Devices of users, as the runs in flips/, faults/ and cluster/ have them."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import ExitStack
+from typing import Final, Protocol
+
+from scbroker import ContainerAccessLevel, KeyRing, MemoryTrustStore, ServerProvider
+
+PATIENCE: Final = 120.0
+"""Seconds that an operation may take with its retries: many times what a restart or a fail-over takes."""
+OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions
+READER: Final = ContainerAccessLevel.DefaultUserPermissions
+
+
+class Deployment(Protocol):
+    """One broker, or several on the same data."""
+
+    @property
+    def api_key(self) -> uuid.UUID: ...
+
+    @property
+    def url(self) -> str: ...
+
+
+def new_device(
+    stack: ExitStack,
+    at: Deployment,
+    ring: KeyRing | None = None,
+    name: str = "assurance",
+    *,
+    url: str = "",
+    timeout: float = PATIENCE,
+) -> ServerProvider:
+    """Return a program that has seen nothing yet, with a session if a ring is given. The stack closes it.
+
+    Its requests go to `url` in place of the deployment's own, and are retried for `timeout` seconds.
+    """
+    store = MemoryTrustStore()
+    provider = ServerProvider(at.api_key, url or at.url, name, trustStore=store, timeout=timeout)
+    stack.enter_context(provider)
+    if ring is not None:
+        provider.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
+    return provider

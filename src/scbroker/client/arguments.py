@@ -1,0 +1,154 @@
+"""Check and copy the arguments of public operations, once and before anything is sent.
+
+`operation` calls `checked` for each argument with its declared annotation. The functions below it check what
+a type cannot say, in the order of an operation's parameters. Every error names the argument.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from scbroker import errors
+from scbroker.client.clock import EPOCH
+from scbroker.client.core.sealing import Grant
+from scbroker.keys import KeyRing
+from scbroker.records.access_list import MAX_ENTRIES
+from scbroker.records.container_record import MAX_TYPE
+from scbroker.types import NewContainer
+from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType, instance_of, member_of
+
+_log = logging.getLogger("scbroker")
+Check = Callable[[str, Any], Any]
+
+
+def _instance(phrase: str, *kinds: type) -> Check:
+    return lambda name, value: instance_of(name, value, phrase, *kinds)
+
+
+def _octets(name: str, value: Any) -> bytes:
+    return bytes(instance_of(name, value, "bytes", bytes, bytearray, memoryview))
+
+
+def _list_of(kind: type) -> Check:
+    def check(name: str, value: Any) -> list[Any]:
+        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+            raise errors.InvalidArgumentError(
+                f"{name} must be a list of {kind.__name__}, not {type(value).__name__}"
+            )
+        items = list(value)
+        for number, item in enumerate(items):
+            if not isinstance(item, kind):
+                article = "an" if kind is AccessLevel else "a"
+                raise errors.InvalidArgumentError(
+                    f"{name}[{number}] is not {article} {kind.__name__}: its type is {type(item).__name__}"
+                )
+        return items
+
+    return check
+
+
+def _event_types(name: str, value: Any) -> list[ContainerEventType]:
+    is_one = isinstance(value, str) or not isinstance(value, Iterable)
+    kinds = [member_of(ContainerEventType, kind, name) for kind in ([value] if is_one else value)]
+    if not kinds:
+        raise errors.InvalidArgumentError(
+            f"{name} must name at least one ContainerEventType: None asks for all"
+        )
+    return kinds
+
+
+def _progress(name: str, value: Any) -> Callable[[int, int | None], None]:
+    """Return a function that reports to the caller's and logs its errors: they must not end a transfer."""
+    if not callable(value):
+        raise errors.InvalidArgumentError(
+            f"{name} must be a function of two numbers, done and total, not {type(value).__name__}"
+        )
+
+    def report(done: int, total: int | None) -> None:
+        try:
+            value(done, total)
+        except Exception:
+            _log.exception("A progress function failed")
+
+    return report
+
+
+_CHECKS: Final[dict[str, Check]] = {
+    "uuid.UUID": _instance("a uuid.UUID", uuid.UUID),
+    "str": _instance("a str", str),
+    "int": _instance("an int", int),
+    "bool": _instance("a bool", bool),
+    "bytes": _octets,
+    "os.PathLike[str]": _instance("a pathlib.Path", os.PathLike),
+    "KeyRing": _instance("a KeyRing", KeyRing),
+    "KeyType | int | str": lambda name, value: member_of(KeyType, value, name),
+    "ContainerEventType | str | Iterable[ContainerEventType | str]": _event_types,
+    "Iterable[AccessLevel]": _list_of(AccessLevel),
+    "Iterable[NewContainer]": _list_of(NewContainer),
+    "Iterable[uuid.UUID]": _list_of(uuid.UUID),
+    "Progress": _progress,
+    # `checked_content`, `encode_header` and `decode_header` check these three.
+    "ContentSource": lambda _, value: value,
+    "object": lambda _, value: value,
+    "builtins.type[T]": lambda _, value: value,
+}
+
+
+def check_of(annotation: str) -> Check:
+    """Return the check of a declared type; KeyError, at import, if it has none."""
+    required = annotation.removesuffix(" | None")
+    check = _CHECKS[required]
+    if required == annotation:
+        return check
+    return lambda name, value: None if value is None else check(name, value)
+
+
+_NEW: Final = {each.name: check_of(str(each.type)) for each in dataclasses.fields(NewContainer)}
+
+
+def checked_fields(item: NewContainer) -> NewContainer:
+    """Return a copy of one of the items of `createContainers`, its fields checked by their types."""
+    return NewContainer(**{name: check(name, getattr(item, name)) for name, check in _NEW.items()})
+
+
+def checked_grants(accessLevels: Iterable[AccessLevel] | None) -> dict[uuid.UUID, Grant]:
+    """Return the access list of an argument, empty for None; each user at most once, expiry in the future."""
+    grants: dict[uuid.UUID, Grant] = {}
+    for level in accessLevels or ():
+        if level.userId in grants:
+            raise errors.InvalidArgumentError(
+                f"accessLevels names user {level.userId} twice: give each user one level."
+            )
+        grants[level.userId] = Grant(int(level.permissions), _checked_expiry(level))
+    if len(grants) > MAX_ENTRIES:
+        raise errors.InvalidArgumentError(
+            f"accessLevels must name at most {MAX_ENTRIES} users, not {len(grants)}"
+        )
+    return grants
+
+
+def _checked_expiry(level: AccessLevel) -> int | None:
+    if level.expiresAt is None:
+        return None
+    if level.expiresAt <= dt.datetime.now(dt.UTC):
+        raise errors.InvalidArgumentError(f"expiresAt of user {level.userId} is in the past.")
+    return (level.expiresAt - EPOCH) // dt.timedelta(microseconds=1)
+
+
+def checked_type(text: str | None) -> str | None:
+    """Return a container's type label if the format can hold it."""
+    if text is None:
+        return None
+    if (size := len(text.encode("utf-8", "replace"))) > MAX_TYPE:
+        raise errors.InvalidArgumentError(
+            f"type must have at most {MAX_TYPE} bytes in UTF-8, not {size}"
+        )
+    if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text):
+        raise errors.InvalidArgumentError("type must not have a NUL or half a surrogate pair")
+    return text

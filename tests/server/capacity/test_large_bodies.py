@@ -1,0 +1,117 @@
+"""A large body takes one of its user's few slots until it is through, and no slot of other users."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from scbroker.errors import OverloadedError
+from scbroker.server.capacity import large_bodies
+from scbroker.server.capacity.large_bodies import Buffers, LargeBodies
+
+MIB = 1_048_576
+SIZE = 4 * MIB
+
+
+def test_a_process_has_so_many_slots_and_a_waiting_request_gets_the_next_free_one() -> None:
+    async def work() -> None:
+        process = LargeBodies(3)
+        taken = [await process.acquire(user) for user in (b"a", b"b", b"c")]
+        waiting = asyncio.ensure_future(process.acquire(b"d"))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        taken[1]()
+        (await waiting)()
+
+    asyncio.run(work())
+
+
+def test_waiting_for_a_slot_ends_and_a_request_that_gave_up_holds_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(large_bodies, "_WAIT_SECONDS", 0.1)
+
+    async def work() -> None:
+        process = LargeBodies(1)
+        release = await process.acquire(b"a")
+        for _ in range(8):
+            with pytest.raises(OverloadedError) as caught:
+                await process.acquire(b"b")
+            assert caught.value.retryAfter
+        release()
+        (await process.acquire(b"b"))()
+
+    asyncio.run(work())
+
+
+def test_the_waiting_requests_of_one_user_are_limited() -> None:
+    async def work() -> None:
+        process = LargeBodies(1)
+        release = await process.acquire(b"a")
+        waiting = [asyncio.ensure_future(process.acquire(b"a")) for _ in range(64)]
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError, match="fewer at once"):
+            await process.acquire(b"a")
+        release()
+        for acquiring in waiting:
+            (await acquiring)()
+
+    asyncio.run(work())
+
+
+def test_unread_responses_of_all_users_are_bounded_in_bytes() -> None:
+    process = LargeBodies(1)
+    releases = [process.count_unread(bytes([user]), 16 * MIB) for user in range(8)]
+    with pytest.raises(OverloadedError):
+        process.count_unread(b"another", 1)
+    releases[3]()
+    process.count_unread(b"another", 16 * MIB)
+
+
+def test_unread_responses_are_bounded_for_each_user_separately() -> None:
+    process = LargeBodies(1)
+    release = process.count_unread(b"a", 10 * MIB)
+    for _ in range(3):
+        with pytest.raises(OverloadedError, match="read them"):
+            process.count_unread(b"a", 7 * MIB)
+    others = [process.count_unread(b"b", 8 * MIB), process.count_unread(b"b", 8 * MIB)]
+    release()
+    process.count_unread(b"a", 7 * MIB)
+    for other in others:
+        other()
+    process.count_unread(b"b", 16 * MIB)
+
+
+def test_a_user_without_unread_responses_may_get_one_of_any_size() -> None:
+    process = LargeBodies(1)
+    release = process.count_unread(b"a", 20 * MIB)
+    with pytest.raises(OverloadedError):
+        process.count_unread(b"a", 1)
+    release()
+    process.count_unread(b"a", 20 * MIB)
+
+
+def test_a_buffer_is_allocated_only_after_the_first_megabyte() -> None:
+    """A client that announces a large body and sends little costs little memory."""
+    with Buffers(SIZE).receiving() as received:
+        received.add(b"a" * 1_048_576)
+        assert [received.buffer] == [None]
+        assert bytes(received.octets) == b"a" * 1_048_576
+        received.add(b"b")
+        assert [received.buffer] != [None]
+        assert bytes(received.octets) == b"a" * 1_048_576 + b"b"
+
+
+def test_a_released_buffer_is_reused_and_shows_no_bytes_of_its_last_use() -> None:
+    buffers = Buffers(SIZE)
+    with buffers.receiving() as first:
+        first.add(b"x" * SIZE)
+    with buffers.receiving() as second, buffers.receiving() as third:
+        second.add(b"y" * 1_500_000)
+        third.add(b"z" * 1_500_000)
+        assert second.buffer is first.buffer
+        assert third.buffer is not first.buffer
+        assert bytes(second.octets) == b"y" * 1_500_000
+        assert bytes(third.octets) == b"z" * 1_500_000
+        assert len(second.octets) == 1_500_000

@@ -1,0 +1,15 @@
+"""An example of a later revision: a column, which locks its table for a moment."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0011"
+down_revision = "0010"
+
+
+def upgrade() -> None:
+    op.add_column(
+        "users", sa.Column("example", sa.BigInteger(), nullable=False, server_default="7")
+    )

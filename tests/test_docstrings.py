@@ -1,0 +1,124 @@
+"""What every module and every public operation says of itself in its docstring."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from scbroker import ServerProvider
+from tests.kit.declared import HOMES
+
+SOURCE: Final = Path(__file__).parent.parent / "src" / "scbroker"
+RIDDLES: Final = {"Who", "What", "Of", "Whoever", "How"}
+NOT_IMPERATIVE: Final = {"A", "All", "An", "Each", "Every", "One", "Returns", "That", "The", "This"}
+TO_BE_WRITTEN: Final[frozenset[str]] = frozenset(
+    [
+        "cli/progress.py",
+        "client/containers/__init__.py",
+        "client/containers/change.py",
+        "client/core/__init__.py",
+        "client/http/__init__.py",
+        "client/parts/__init__.py",
+        "client/parts/content.py",
+        "client/parts/journal.py",
+        "crypto/__init__.py",
+        "records/__init__.py",
+        "server/__init__.py",
+        "server/admin/__init__.py",
+        "server/admin/findings.py",
+        "server/answers.py",
+        "server/capacity/__init__.py",
+        "server/capacity/admission.py",
+        "server/capacity/places.py",
+        "server/containers/__init__.py",
+        "server/containers/views.py",
+        "server/events/__init__.py",
+        "server/events/retention.py",
+        "server/metrics.py",
+        "server/migrations/__init__.py",
+        "server/migrations/versions/__init__.py",
+        "server/migrations/versions/r0002_expiry_and_deletion.py",
+        "server/migrations/versions/r0003_event_retention.py",
+        "server/operation.py",
+        "server/parts/__init__.py",
+        "server/storage/__init__.py",
+        "server/users/__init__.py",
+        "wire/__init__.py",
+    ]
+)
+"""Modules whose docstring is not a plain statement yet. Empty this list; do not add to it."""
+
+
+def module_names() -> list[str]:
+    return sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+
+
+def faults(first_line: str) -> list[str]:
+    """Return what keeps the first line of a docstring from being a plain statement."""
+    found = []
+    if not re.match("[A-Z]", first_line):
+        found.append("does not begin with a capital")
+    if not first_line.endswith("."):
+        found.append("does not end with a full stop on its line")
+    if re.split(r"\W", first_line)[0] in RIDDLES:
+        found.append("begins with a word that hides its subject")
+    return found
+
+
+def first_line_of(module: str) -> str:
+    tree = ast.parse((SOURCE / module).read_text("utf-8"))
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
+
+
+@pytest.mark.parametrize(
+    "line, is_plain",
+    [
+        ("Store what this device has seen.", True),
+        ("what a key is for.", False),
+        ("Whoever sweeps claims a name before its object goes.", False),
+        ("What operations return.", False),
+        ("Store the marks of a user, which the", False),
+        ("", False),
+    ],
+)
+def test_a_plain_statement_begins_with_its_subject_and_ends_on_its_line(
+    line: str, is_plain: bool
+) -> None:
+    assert (not faults(line)) == is_plain
+
+
+@pytest.mark.parametrize("module", [each for each in module_names() if each not in TO_BE_WRITTEN])
+def test_a_module_says_in_one_plain_statement_what_it_is_for(module: str) -> None:
+    assert faults(first_line_of(module)) == []
+
+
+def test_only_modules_that_are_there_and_not_plain_wait_for_their_words() -> None:
+    assert set(module_names()) >= TO_BE_WRITTEN
+    assert [module for module in TO_BE_WRITTEN if not faults(first_line_of(module))] == []
+
+
+each_operation = pytest.mark.parametrize("name", sorted(HOMES))
+
+
+def text_of(name: str) -> str:
+    return inspect.getdoc(getattr(ServerProvider, name)) or ""
+
+
+@each_operation
+def test_an_operations_docstring_begins_with_an_imperative_statement(name: str) -> None:
+    first = text_of(name).partition("\n")[0]
+    assert faults(first) == []
+    verb = first.split()[0]
+    assert verb not in NOT_IMPERATIVE
+    assert not verb.endswith("s"), "Return, not Returns"
+
+
+@each_operation
+def test_an_operation_says_what_it_raises_and_what_the_broker_learns(name: str) -> None:
+    assert re.search(r"\bRaises\b", text_of(name))
+    assert re.search(r"\bThe broker learns\b", text_of(name))
