@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
 import json
 import re
 import subprocess
@@ -71,6 +72,12 @@ def test_a_type_checker_is_told_of_every_public_name() -> None:
     homes = {(name, f"scbroker.{home}") for name, home in scbroker._HOME.items()}
     assert imported == homes
     assert {name for name, _ in homes} == set(PUBLIC)
+
+
+def test_the_version_is_the_installed_packages_and_is_read_when_it_is_used() -> None:
+    """It is not in `__all__`: a star import does not take it."""
+    assert scbroker.__version__ == importlib.metadata.version("scbroker")
+    assert "importlib.metadata" not in modules_after("import scbroker")
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -60,7 +60,7 @@ class Scene:
             item["path"]: item["size"]
             for page in obstore.list(self.bucket)
             for item in page
-            if not item["path"].endswith(("check", "owner"))
+            if not item["path"].endswith("/check")
         }
 
     def carried(self, since: int) -> int:

@@ -29,6 +29,7 @@ from scbroker.wire.parts import (
 )
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
+from tests.kit.objects import store_of
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, Grant, Story, User, chunks_of
 
@@ -210,7 +211,7 @@ def test_an_object_name_is_accepted_once_and_only_for_its_part(scene: Scene) -> 
     report(alice, story, part, *twice).expect(400, "invalid")
     report(alice, story, part, *twice[:1], *twice[:1]).expect(400, "invalid")
     unknown = transfer.name.replace("-", "-" + "0" * 8)[: len(transfer.name)]
-    obstore.put(scene.bucket, unknown, sealed)
+    obstore.put(store_of(scene.broker), unknown, sealed)
     for name in (unknown, "parts/00/check", "../x", transfer.name + "x"):
         assert report(alice, story, part, (0, name, hashes)).status in (400, 422), name
     report(alice, story, part, twice[0]).expect(204)

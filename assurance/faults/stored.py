@@ -35,15 +35,15 @@ class Objects(Protocol):
 
 @dataclass(frozen=True)
 class Folder:
-    """The broker's own folder."""
+    """The broker's own folder, in which the objects lie below the id of its one database."""
 
     root: Path
 
     def names(self) -> set[str]:
         return {
-            str(path.relative_to(self.root))
+            str(Path(*path.relative_to(self.root).parts[1:]))
             for path in self.root.rglob("*")
-            if not path.is_dir() and path.name not in {"check", "owner"}
+            if not path.is_dir() and path.name != "check"
         }
 
 
@@ -62,7 +62,7 @@ class Bucket:
 
     def names(self) -> set[str]:
         found = {each["path"] for page in obstore.list(self.store) for each in page}
-        return {name for name in found if not name.endswith(("/check", "/owner"))}
+        return {name.partition("/")[2] for name in found if not name.endswith("/check")}
 
 
 @dataclass(frozen=True)

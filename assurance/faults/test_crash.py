@@ -21,6 +21,7 @@ from assurance.people import new_device
 from scbroker.server.storage.blobs import new_blob_name
 from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
+from tests.kit.objects import folder_of
 
 pytestmark = pytest.mark.long
 
@@ -159,7 +160,7 @@ def test_the_inspection_finds_objects_that_are_missing_changed_or_unreferenced(
     lived: tuple[Scene, Crowd],
 ) -> None:
     scene, crowd = lived
-    inspection, root = Inspection(scene, crowd), scene.first.directory / "objects"
+    inspection, root = Inspection(scene, crowd), folder_of(scene.first)
     stored = look(scene.database_url)
     committed = {row.part_id for row in stored.rows["parts"] if row.committed}
     name: str = next(row.blob for row in stored.rows["chunks"] if row.part_id in committed)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from assurance.fuzz.target import Target, kept
 from assurance.fuzz.variations import MANY, in_bytes
-from scbroker.client.users import trust_store
+from scbroker.client.sealed_log import HEAD
 from scbroker.client.users.trust_store import FileTrustStore, Marks
 from scbroker.errors import TrustStoreError
 
@@ -80,7 +80,7 @@ def _trust_store(data: bytes) -> None:
     latest = max(whole)
     kept(_stages()[latest][1] == held, "an entry that is there whole was dropped")
     rest = data[len(_stages()[latest][0]) :]
-    head = trust_store._HEAD
+    head = HEAD
     following = _stages()[latest + 1][0] if latest + 1 < len(_stages()) else b""
     whole_head = data[: len(data) - len(rest) + head]
     torn = len(rest) < head or not any(rest) or following.startswith(whole_head)

@@ -93,13 +93,20 @@ __all__ = [
     "mainQueue",
 ]
 
+__version__: str
+"""The version of the installed package; read when it is first used."""
+
 
 def __getattr__(name: str) -> Any:
-    """Loads a public name when it is first used (PEP 562), so that importing is quick."""
-    home = _HOME.get(name)
-    if home is None:
+    """Load a public name when it is first used (PEP 562), so that importing the package is quick."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("scbroker")
+    elif home := _HOME.get(name):
+        value = getattr(importlib.import_module(f"scbroker.{home}"), name)
+    else:
         raise AttributeError(f"module 'scbroker' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"scbroker.{home}"), name)
     globals()[name] = value
     return value
 

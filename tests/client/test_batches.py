@@ -231,8 +231,8 @@ def test_a_bad_item_is_named_before_anything_is_sent(
     good = NewContainer(b"")
     cases: list[tuple[list[Any], str]] = [
         ([good, good, NewContainer(b"", type="\0")], r"containers\[2\]: type"),
-        ([good, NewContainer("text")], r"containers\[1\]: content is bytes"),  # type: ignore[arg-type]
-        ([NewContainer(Path("nowhere"))], r"containers\[0\]: There is no file"),
+        ([good, NewContainer("text")], r"containers\[1\]: content must be bytes"),  # type: ignore[arg-type]
+        ([NewContainer(Path("nowhere"))], r"containers\[0\]: The file"),
         ([good, NewContainer(b"", {1: object()})], r"containers\[1\]: The header"),
         ([good, b"no item"], r"containers\[1\] is not a NewContainer"),
     ]

@@ -135,7 +135,7 @@ def case(
     return add
 
 
-@case(e.InvalidArgumentError, "invalid", "is bytes", at_once=True)
+@case(e.InvalidArgumentError, "invalid", "must be bytes", at_once=True)
 def content_that_is_text(scene: Scene) -> Iterator[Attempt]:
     alice, text = scene.new_provider(True), cast(bytes, WRONG)
     yield lambda **style: alice.createContainer(text, **style)
@@ -291,7 +291,7 @@ def a_record_whose_signature_is_broken(scene: Scene) -> Iterator[Attempt]:
         yield lambda **style: alice.createContainer(b"CANARY", **style)
 
 
-@case(e.IncompleteUploadError, "incomplete", "send it first", needs="a way that swallows a chunk")
+@case(e.IncompleteUploadError, "incomplete", "upload it first", needs="a way that swallows a chunk")
 def a_chunk_that_never_arrived(scene: Scene) -> Iterator[Attempt]:
     alice = scene.new_provider(True)
     with Network() as network:

@@ -19,7 +19,7 @@ import pytest
 
 from scbroker import BrokerError, ServerProvider
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.parts.presigned import Addresses
+from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import BrokerError as Error
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
@@ -301,10 +301,10 @@ def test_a_name_that_an_honest_broker_did_not_give_is_refused(mallory: HostileBr
         assert len(store.requests) == 1
 
 
-def addresses_of(alice: ServerProvider, count: int | None) -> Addresses:
+def addresses_of(alice: ServerProvider, count: int | None) -> PresignedUrls:
     session: Any = alice._current
     part = f"/v1/containers/{uuid.uuid4()}/parts/{uuid.uuid4()}"
-    return Addresses(session, part, count)
+    return PresignedUrls(session, part, count)
 
 
 @contextmanager
@@ -328,8 +328,10 @@ def giving(mallory: HostileBroker, url: str, seconds: int) -> Iterator[list[list
         yield asked
 
 
-def test_of_what_was_sent_no_address_is_kept_nor_asked_for_again(mallory: HostileBroker) -> None:
-    async def send(addresses: Addresses, chunks: range) -> None:
+def test_a_presigned_url_is_dropped_once_its_chunk_is_sent_and_not_asked_for_again(
+    mallory: HostileBroker,
+) -> None:
+    async def send(addresses: PresignedUrls, chunks: range) -> None:
         for chunk in chunks:
             assert await addresses.put(chunk, memoryview(b"sealed"), bytes(32))
 
@@ -345,8 +347,8 @@ def test_of_what_was_sent_no_address_is_kept_nor_asked_for_again(mallory: Hostil
 
 
 @pytest.mark.parametrize("seconds", [0, 900], ids=["run out", "good"])
-def test_of_what_is_read_few_addresses_are_kept(mallory: HostileBroker, seconds: int) -> None:
-    async def read(addresses: Addresses) -> list[int]:
+def test_a_reader_keeps_few_presigned_urls(mallory: HostileBroker, seconds: int) -> None:
+    async def read(addresses: PresignedUrls) -> list[int]:
         sizes = []
         for chunk in range(400):
             await addresses.get(chunk * CHUNK_SEGMENTS, 1, memoryview(bytearray(SEALED_SEGMENT)))

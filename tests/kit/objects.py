@@ -1,18 +1,32 @@
-"""What a broker has in its object store: a folder, or an S3."""
+"""The objects of a broker: in a folder, or in an S3, below a prefix with its database's id."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import obstore
 from obstore.store import ObjectStore, from_url
 
 from tests.kit.brokers import BrokerProcess
+from tests.kit.tables import query
+
+
+def folder_of(broker: BrokerProcess) -> Path:
+    """Return the folder of a broker's objects, where it keeps them in its data folder."""
+    return broker.directory / "objects" / prefix_of(broker.database_url)
+
+
+def prefix_of(database_url: str) -> str:
+    """Return the prefix of a database's objects."""
+    [(value,)] = query(database_url, "SELECT value FROM checks WHERE name = 'objects'")
+    return bytes(value).hex()
 
 
 def store_of(broker: BrokerProcess) -> ObjectStore:
-    """The object store, as somebody sees it who has the operator's keys."""
+    """Return the database's part of the object store, opened with the operator's keys."""
     url = str(broker.settings.get("object_store_url") or (broker.directory / "objects").as_uri())
+    url = f"{url}/{prefix_of(broker.database_url)}"
     if not url.startswith("s3:"):
         return from_url(url)
     keys: Any = {name.lower(): value for name, value in broker.variables.items()}
@@ -21,11 +35,11 @@ def store_of(broker: BrokerProcess) -> ObjectStore:
 
 
 def objects(broker: BrokerProcess) -> dict[str, bytes]:
-    """The chunks by their names, without what the broker knows its store by."""
+    """Return the chunks' objects by their names, without the object that checks the store."""
     store = store_of(broker)
     names = [item["path"] for page in obstore.list(store) for item in page]
     return {
         name: obstore.get(store, name).bytes().to_bytes()
         for name in names
-        if not name.endswith(("/check", "/owner"))
+        if not name.endswith("/check")
     }

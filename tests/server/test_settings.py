@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 
+import scbroker
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.settings import Settings, load_settings
 from tests.kit.brokers import BrokerProcess, Wire, environment
@@ -263,6 +264,11 @@ def test_what_a_broker_keeps_is_for_its_operators_eyes_alone(tmp_path: Path) -> 
     assert status == 0
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert uuid.UUID(output.strip()).version == 4
+
+
+def test_the_command_line_says_its_version() -> None:
+    status, output, _ = run(["--version"], environment(), 60)
+    assert (status, output) == (0, f"scbroker {scbroker.__version__}\n")
 
 
 def test_a_first_start_makes_an_api_key_and_shows_it_once(tmp_path: Path) -> None:

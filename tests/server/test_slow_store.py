@@ -20,7 +20,7 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import Part, Role
 from scbroker.server.broker import Broker
 from scbroker.server.parts import sweeping
-from scbroker.server.parts.at_once import sweep_at_once
+from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder, new_blob_name
 from scbroker.server.storage.engines import open_database

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 import socket
 import time
 import uuid
@@ -462,6 +464,15 @@ def test_the_broker_itself_is_asked_without_key_or_version(broker: BrokerProcess
             answer = wire.send("GET", path, headers=nothing).expect(200)
             assert answer.headers["content-type"].startswith(kind), path
             _has_fixed_headers(answer)
+
+
+def test_metrics_name_the_versions_of_the_broker_and_of_python(broker: BrokerProcess) -> None:
+    with Wire(broker) as wire:
+        text = wire.call("GET", "/metrics").expect(200).body.decode()
+    [line] = [line for line in text.splitlines() if line.startswith("scbroker_build_info{")]
+    assert f'version="{importlib.metadata.version("scbroker")}"' in line
+    assert f'python="{platform.python_version()}"' in line
+    assert line.endswith(" 1.0")
 
 
 def test_metrics_count_answers_by_operation_and_status_and_name_nobody(

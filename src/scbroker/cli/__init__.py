@@ -1,4 +1,4 @@
-"""The command line: `scbroker serve`, `scbroker admin …`. Says which extra is missing, if one is."""
+"""The command line: `scbroker serve` and `scbroker admin …`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """The entry point of the console script."""
+    """Run the `scbroker` command; name the missing package if the extra is not installed."""
     try:
         from scbroker.cli.commands import app
     except ModuleNotFoundError as error:

@@ -1,44 +1,68 @@
-"""The commands and their options."""
+"""Define the commands and their options."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import scbroker
 from scbroker import BrokerError
-from scbroker.cli.progress import shown
 
 app: typer.Typer = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="scbroker: containers that only their members can read, on a broker that cannot.",
 )
-admin: typer.Typer = typer.Typer(no_args_is_help=True, help="What an operator does to a broker.")
+admin: typer.Typer = typer.Typer(no_args_is_help=True, help="Administer a broker.")
 app.add_typer(admin, name="admin")
 
-DataDir = Annotated[str | None, typer.Option(help="Where the embedded default keeps everything.")]
+Tell = Callable[[str], None]
+Progress = Callable[[str, int, int], None]
+DataDir = Annotated[
+    str | None, typer.Option(help="The folder of a broker without external stores.")
+]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"scbroker {scbroker.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
 def serve(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 for a free one.", min=0, max=65535)] = 8400,
+    port: Annotated[
+        int, typer.Option(help="The port; 0 chooses a free one.", min=0, max=65535)
+    ] = 8400,
     data_dir: DataDir = None,
     workers: Annotated[
-        int, typer.Option(help="Processes; more than one needs PostgreSQL.", min=1)
+        int, typer.Option(help="Number of processes; more than one needs PostgreSQL.", min=1)
     ] = 1,
 ) -> None:
-    """Serves a broker until it is told to stop (SIGTERM or Ctrl-C).
+    """Serve a broker until SIGTERM or Ctrl-C.
 
     Settings come from SCBROKER_… variables and from the TOML file that SCBROKER_CONFIG names.
     """
-    with _said():
+    with _errors_in_words():
         from scbroker.server import commands
 
         commands.serve(commands.load_settings(data_dir=data_dir), host, port, workers)
@@ -46,11 +70,11 @@ def serve(
 
 @admin.command("create-api-key")
 def create_api_key(
-    name: Annotated[str, typer.Argument(help="Whom the key is for; kept beside its hash.")],
+    name: Annotated[str, typer.Argument(help="A name for the key, stored beside its hash.")],
     data_dir: DataDir = None,
 ) -> None:
-    """Makes an API key and prints it, once; the broker keeps its hash."""
-    with _said():
+    """Create an API key and print it once; the broker stores only its hash."""
+    with _errors_in_words():
         from scbroker.server import commands
 
         settings = commands.load_settings(data_dir=data_dir)
@@ -59,30 +83,31 @@ def create_api_key(
 
 @admin.command()
 def sweep(data_dir: DataDir = None) -> None:
-    """Removes at once what nothing needs any more, and objects that nothing names; says how much."""
-    with _said():
+    """Delete abandoned uploads, replaced contents and unreferenced objects now."""
+    with _errors_in_words():
         from scbroker.server import commands
 
-        commands.sweep(commands.load_settings(data_dir=data_dir), print)
+        settings = commands.load_settings(data_dir=data_dir)
+        asyncio.run(commands.sweep(settings, print))
 
 
 @admin.command()
 def check(
     quick: Annotated[
-        bool, typer.Option(help="Leaves out the bytes of objects and the database's file.")
+        bool, typer.Option(help="Skip the bytes of objects and the database file's own check.")
     ] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Reads all that the broker keeps and says what is wrong; exit status 1 if anything is.
+    """Check everything that the broker keeps and report each fault; exit status 1 if any is found.
 
-    It changes nothing, and can run beside the broker.
+    The check changes nothing and can run beside the broker.
     """
-    with _said():
+    with _errors_in_words():
         from scbroker.server import commands
 
         settings = commands.load_settings(data_dir=data_dir)
-        with shown() as (tell, progress):
-            right = commands.check(settings, tell, progress, quick=quick)
+        with _reporting() as (tell, progress):
+            right = asyncio.run(commands.check(settings, tell, progress, quick=quick))
         sys.exit(not right)
 
 
@@ -90,18 +115,23 @@ def check(
 def backup(
     target: Annotated[Path, typer.Argument(help="A new or empty folder.")],
     link: Annotated[
-        bool, typer.Option(help="Hard links in place of copies, on the same file system.")
+        bool, typer.Option(help="Make hard links instead of copies, on the same file system only.")
     ] = False,
-    with_key: Annotated[bool, typer.Option(help="Puts the broker's key in as well.")] = False,
+    with_key: Annotated[bool, typer.Option(help="Include the broker's key.")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Copies an embedded broker while it runs; exit status 1 if an object is missing or damaged."""
-    with _said():
+    """Copy a broker on SQLite and a folder while it runs.
+
+    Exit status 1 if an object was missing or damaged.
+    """
+    with _errors_in_words():
         from scbroker.server import commands
 
         settings = commands.load_settings(data_dir=data_dir)
-        with shown() as (tell, progress):
-            right = commands.backup(settings, target, tell, progress, link=link, with_key=with_key)
+        with _reporting() as (tell, progress):
+            right = asyncio.run(
+                commands.backup(settings, target, tell, progress, link=link, with_key=with_key)
+            )
         sys.exit(not right)
 
 
@@ -109,25 +139,47 @@ def backup(
 def restore(
     source: Annotated[Path, typer.Argument(help="A folder that `backup` made.")],
     damaged: Annotated[
-        bool, typer.Option(help="Also where objects are damaged or missing.")
+        bool, typer.Option(help="Restore even if objects are damaged or missing.")
     ] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Verifies a backup and puts it into an empty data folder."""
-    with _said():
+    """Verify a backup and put it into an empty data folder."""
+    with _errors_in_words():
         from scbroker.server import commands
 
         settings = commands.load_settings(data_dir=data_dir)
-        with shown() as (tell, progress):
+        with _reporting() as (tell, progress):
             commands.restore(settings, source, tell, progress, damaged=damaged)
 
 
 @contextmanager
-def _said() -> Iterator[None]:
-    """Errors in words, without a traceback, and exit status 1."""
+def _errors_in_words() -> Iterator[None]:
+    """Print an error without its traceback, and exit with status 1."""
     try:
         yield
     except ModuleNotFoundError as error:
         sys.exit(f"A broker needs {error.name}: install it with `pip install scbroker[server]`.")
     except BrokerError as error:
         sys.exit(f"scbroker: {error}")
+
+
+@contextmanager
+def _reporting() -> Iterator[tuple[Tell, Progress]]:
+    """Yield a function that prints a line, and one that takes a step's name, items done and total."""
+    if not sys.stderr.isatty():
+        yield print, lambda _what, _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what)
+            bars.update(tasks[what], completed=done, total=max(done, total))
+
+        yield print, progress

@@ -1,15 +1,23 @@
-"""What an operator watches, in Prometheus' format. Labels are operations and statuses, never ids."""
+"""Metrics in Prometheus' format. Labels are operations, statuses and versions, never ids."""
 
 from __future__ import annotations
 
 import functools
+import importlib.metadata
+import platform
 from typing import Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client import generate_latest as _generate
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    generate_latest,
+)
 
 REGISTRY: Final = CollectorRegistry()
-_LABELS: Final = ("method", "path", "status")
 _SECONDS: Final = Histogram(
     "scbroker_request_seconds",
     "Seconds from a request's head to its answer.",
@@ -17,26 +25,34 @@ _SECONDS: Final = Histogram(
     registry=REGISTRY,
 )
 _REQUESTS: Final = Counter(
-    "scbroker_requests", "Requests answered, by operation and status.", _LABELS, registry=REGISTRY
+    "scbroker_requests",
+    "Requests answered, by operation and status.",
+    ("method", "path", "status"),
+    registry=REGISTRY,
 )
 _REFUSED: Final = Counter(
     "scbroker_refused", "Requests refused at their head, by kind.", ("kind",), registry=REGISTRY
 )
-_PRESENT: Final = Gauge("scbroker_requests_present", "Requests taken on.", registry=REGISTRY)
-_ASIDE: Final = Gauge(
-    "scbroker_requests_aside", "Requests that wait for their clients.", registry=REGISTRY
+_PRESENT: Final = Gauge(
+    "scbroker_requests_present", "Requests admitted and not ended.", registry=REGISTRY
+)
+_WAITING: Final = Gauge(
+    "scbroker_requests_aside", "Requests waiting on client I/O.", registry=REGISTRY
+)
+Info("scbroker_build", "Versions of scbroker and Python.", registry=REGISTRY).info(
+    {"version": importlib.metadata.version("scbroker"), "python": platform.python_version()}
 )
 
 
 def refused(kind: str) -> None:
-    """Counts one refused request."""
+    """Count one refused request."""
     _refused(kind).inc()
 
 
-def present(now: int, aside: int) -> None:
-    """How many requests there are now."""
-    _PRESENT.set(now)
-    _ASIDE.set(aside)
+def present(admitted: int, waiting: int) -> None:
+    """Set the numbers of admitted requests and of requests that wait on client I/O."""
+    _PRESENT.set(admitted)
+    _WAITING.set(waiting)
 
 
 @functools.cache
@@ -45,21 +61,17 @@ def _refused(kind: str) -> Counter:
 
 
 @functools.cache
-def _requests(method: str, path: str, status: int) -> Counter:
-    return _REQUESTS.labels(method, path, str(status))
-
-
-@functools.cache
-def _seconds(method: str, path: str) -> Histogram:
-    return _SECONDS.labels(method, path)
+def _of_operation(method: str, path: str, status: int) -> tuple[Counter, Histogram]:
+    return _REQUESTS.labels(method, path, str(status)), _SECONDS.labels(method, path)
 
 
 def observe(method: str, path: str, status: int, seconds: float) -> None:
-    """Counts one answered request of an operation."""
-    _requests(method, path, status).inc()
-    _seconds(method, path).observe(seconds)
+    """Count one answered request of an operation, and its duration in seconds."""
+    count, durations = _of_operation(method, path, status)
+    count.inc()
+    durations.observe(seconds)
 
 
 def exposition() -> tuple[bytes, str]:
-    """All metrics of this process, and their content type."""
-    return _generate(REGISTRY), CONTENT_TYPE_LATEST
+    """Return all metrics of this process, and their content type."""
+    return generate_latest(REGISTRY), CONTENT_TYPE_LATEST

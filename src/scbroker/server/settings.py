@@ -1,7 +1,7 @@
-"""The broker's configuration: defaults, then one TOML file, then the environment.
+"""Load the broker's settings: defaults, then one TOML file, then the environment.
 
-`SCBROKER_DATABASE_URL` sets `database_url`, and so on for every field. A name or value that is not
-understood is an error at start, never ignored.
+`SCBROKER_DATABASE_URL` sets `database_url`, and so on for every field. An unknown name or a wrong value is an
+error at start, never ignored.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from scbroker.errors import InvalidArgumentError
 from scbroker.records.access_list import MAX_ENTRIES
 
 PREFIX: Final = "SCBROKER_"
-# Names with the prefix that belong to the client or are read elsewhere.
+# Names with the prefix that configure the client or are read elsewhere.
 _OTHERS: Final = {"SERVER_URL", "APPLICATION_NAME", "OBJECT_STORE_ORIGINS", "CONFIG"}
 
 _DAY: Final = 86_400
 
-# Ten years: a time beyond would overflow where it is added to another.
+# Ten years: a sum of longer times would overflow.
 _LONGEST: Final = 3650 * _DAY
 _STORES: Final = ("s3://", "gs://", "az://", "file:///")
 
@@ -35,74 +35,74 @@ Seconds = Annotated[int, Meta(ge=1, le=_LONGEST)]
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What an operator can set. Sizes in bytes, times in seconds."""
+    """The settings of a broker. Sizes are in bytes, times in seconds."""
 
     data_dir: str = ""
-    """Where the embedded default keeps everything; the platform's data folder if empty."""
+    """The folder of a broker on SQLite and a folder; the platform's data folder if empty."""
     database_url: str = ""
     """postgresql://… or sqlite:///…; a SQLite file in data_dir if empty."""
     object_store_url: str = ""
     """s3://…, gs://…, az://… or file:///…; a folder in data_dir if empty."""
     direct_transfer: bool = True
-    """Whether clients who ask for it get addresses of the object store, where that is an S3."""
+    """Whether clients that ask for presigned URLs get them, if the object store is an S3."""
     transfer_seconds: Annotated[int, Meta(ge=1, le=3600)] = 900
-    """How long such an address is good."""
+    """How long a presigned URL is valid."""
     broker_key: str = ""
-    """64 hexadecimal digits, the same for every process of a broker; a file in data_dir if empty."""
+    """64 hexadecimal digits, the same for all processes of a broker; a file in data_dir if empty."""
     origins: list[str] = []
-    """The addresses that clients use, as https://broker.example:443; the bound one if empty."""
+    """The origins that clients use, as https://broker.example:443; the bound address if empty."""
     api_key: str = ""
-    """A first API key to provision; one is made and printed at the first start if empty."""
+    """An API key to add; if empty, the first start creates one and prints it."""
     session_seconds: Seconds = 3600
     guesses: Positive = 10
-    """Wrong passphrases allowed for one user from one address, or with one device pass, in guess_seconds."""
+    """Wrong passphrases for one user from one address, or with one device pass, in guess_seconds."""
     guesses_user: Positive = 100
-    """... for one user from all addresses without a pass; as many again with all passes of the user."""
+    """Wrong passphrases for one user from all addresses without a pass; as many again with passes."""
     guesses_address: Positive = 100
-    """... from one address for all users together."""
+    """Wrong passphrases from one address for all users together."""
     reminders_address: Positive = 100
     """Reminders that one address may read in guess_seconds."""
     registrations_address: Positive = 1000
     """Users that one address may register in guess_seconds."""
     guess_seconds: Seconds = 900
     max_new_grants: Positive = 10_000
-    """How often one user may give somebody else access that they had not, in an hour."""
+    """New grants of access to others that one user may make in an hour."""
     trusted_proxies: str = ""
-    """Addresses or networks of proxies whose X-Forwarded-For is believed, comma-separated; "*" is all."""
+    """Proxies whose X-Forwarded-For is believed: addresses or networks, comma-separated; "*" means all."""
     max_members: Annotated[int, Meta(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES
     max_content: Positive = 2**40
     max_pending_parts: Positive = 256
-    """Parts that one user may have begun to send and not committed."""
+    """Unfinished uploads of one user."""
     max_pending_bytes: Positive = 2**41
-    """Bytes that one user may have sent for contents that are not committed."""
+    """Bytes of one user's unfinished uploads."""
     max_requests: Positive = 128
-    """Requests that a process takes on at once; what is more is refused at its head (503)."""
+    """Requests that a process admits at once; further ones are refused at their head (503)."""
     max_transfers: Positive = 32
-    """Large requests and answers, of up to 8 MiB mostly, that a process holds at once."""
+    """Large requests and answers, mostly of up to 8 MiB, that a process handles at once."""
     max_connections: Positive = 900
-    """Connections to a process; each beyond is for the operator's own paths, and closed."""
+    """Connections to a process; a further one is answered only on the operator's paths, and closed."""
     database_connections: Positive = 16
     """Connections of a process to PostgreSQL."""
     database_wait_seconds: Seconds = 5
-    """How long a request waits for its turn at the database; after it, it is refused, and was not done."""
+    """How long a request waits for a database connection; then it is refused and has no effect."""
     part_grace_seconds: Seconds = 3600
-    """How long a replaced content can still be read to its end."""
+    """How long a replaced content is kept for readers that have started to read it."""
     upload_seconds: Annotated[int, Meta(ge=_DAY, le=_LONGEST)] = 172_800
-    """How long chunks are kept that no record names."""
+    """How long the chunks of an unfinished upload are kept after its last chunk."""
     event_retention_seconds: Annotated[int, Meta(ge=0, le=_LONGEST)] = 0
-    """How long events are kept, a day or more; 0 is for ever."""
+    """How long events are kept: a day or more, or 0 to keep them for ever."""
 
     def __post_init__(self) -> None:
         if 0 < self.event_retention_seconds < _DAY:
-            raise ValueError(f"`event_retention_seconds` is 0 or at least {_DAY}")
+            raise ValueError(f"`event_retention_seconds` must be 0 or at least {_DAY}")
         if self.object_store_url and not self.object_store_url.startswith(_STORES):
-            raise ValueError(f"`object_store_url` begins with one of {', '.join(_STORES)}")
+            raise ValueError(f"`object_store_url` must begin with one of {', '.join(_STORES)}")
         if self.trusted_proxies not in ("", "*"):
             for proxy in self.trusted_proxies.split(","):
                 _check_address(proxy.strip())
 
     def __repr__(self) -> str:
-        return "Settings(…)"  # keys and a database's password stand in it
+        return "Settings(…)"  # the fields include keys and the database's password
 
     @property
     def directory(self) -> Path:
@@ -113,15 +113,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 def _check_address(proxy: str) -> None:
     try:
-        ipaddress.ip_network(proxy)  # an address is one as well
+        ipaddress.ip_network(proxy)  # accepts single addresses too
     except ValueError:
         raise ValueError(
-            "`trusted_proxies` are IP addresses or networks as 10.0.0.0/8, comma-separated"
+            "`trusted_proxies` must be IP addresses or networks as 10.0.0.0/8, comma-separated"
         ) from None
 
 
 def load_settings(environment: Mapping[str, str] = os.environ, **overrides: str | None) -> Settings:
-    """Settings from file, environment and command line; `InvalidArgumentError` says what is wrong."""
+    """Load settings from file, environment and command line; raise `InvalidArgumentError` if one is wrong."""
     values: dict[str, Any] = {}
     if config := environment.get(PREFIX + "CONFIG"):
         try:

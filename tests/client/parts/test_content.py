@@ -77,7 +77,7 @@ def test_a_files_size_is_known_before_it_is_read_and_a_streams_is_not(tmp_path: 
         assert (content.total, content.repeatable) == (total, repeatable)
 
 
-def test_what_is_repeatable_gives_the_same_segments_twice(tmp_path: Path) -> None:
+def test_a_repeatable_content_yields_the_same_segments_twice(tmp_path: Path) -> None:
     path = tmp_path / "content"
     path.write_bytes(b"12345")
     for source in (b"12345", path):
@@ -101,9 +101,9 @@ def test_bytes_like_content_is_copied_at_once() -> None:
     ["text", "", 7, 7.0, {"a": 1}, [b"a"], (b"a",), {b"a"}, True, object()],
     ids=range(10),
 )
-def test_what_is_no_content_is_refused(wrong: object) -> None:
+def test_an_argument_that_is_not_a_content_is_refused(wrong: object) -> None:
     """Text above all: whether it is a path or to be encoded, nobody can tell."""
-    with pytest.raises(BrokerError.invalidArgumentError, match="content is"):
+    with pytest.raises(BrokerError.invalidArgumentError, match="content must be"):
         checked_content(wrong)
 
 
@@ -121,9 +121,9 @@ def failing(error: Exception) -> Iterator[bytes]:
 def test_a_source_that_fails_or_gives_text_is_an_argument_error(tmp_path: Path) -> None:
     with pytest.raises(BrokerError.invalidArgumentError, match="read to its end: OSError: gone"):
         segments(failing(OSError("gone")))
-    with pytest.raises(BrokerError.invalidArgumentError, match="binary mode"):
+    with pytest.raises(BrokerError.invalidArgumentError, match="binary and blocking"):
         segments(io.StringIO("text"))
-    with pytest.raises(BrokerError.invalidArgumentError, match="yields bytes"):
+    with pytest.raises(BrokerError.invalidArgumentError, match="must yield bytes"):
         segments(iter([7]))
     vanishing = tmp_path / "content"
     vanishing.write_bytes(b"1")

@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from scbroker import BrokerError, FileTrustStore
+from scbroker.client.parts import journal as journal_module
 from scbroker.client.parts.journal import Journal
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
@@ -53,7 +54,7 @@ def test_without_a_folder_nothing_is_remembered() -> None:
     assert Journal.open(None, SECRET, b"a name") is None
 
 
-def test_what_was_ended_or_begun_anew_is_forgotten(tmp_path: Path) -> None:
+def test_an_ended_or_restarted_journal_has_no_earlier_entries(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     journal.append(b"before")
     journal.restart()
@@ -72,8 +73,9 @@ def test_an_entry_in_another_place_or_under_another_name_counts_for_nothing(tmp_
     journal.close()
     [path] = tmp_path.glob("*.journal")
     data = path.read_bytes()
-    size = 4 + int.from_bytes(data[:4], "big")
-    path.write_bytes(data[size:] + data[:size])
+    start = len(journal_module._MAGIC)
+    size = (len(data) - start) // 2  # the entries are of one size
+    path.write_bytes(data[:start] + data[start + size :] + data[start : start + size])
     assert remembered(tmp_path) == []
     path.write_bytes(data)
     opened(tmp_path, SECRET, b"another").close()
@@ -82,7 +84,7 @@ def test_an_entry_in_another_place_or_under_another_name_counts_for_nothing(tmp_
     assert remembered(tmp_path, SECRET, b"another") == []
 
 
-def test_what_cannot_be_written_is_said_and_not_remembered(
+def test_a_failed_write_is_logged_once_and_not_recorded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A full disk cannot be had everywhere; a file that is open for reading fails in the same way."""
@@ -128,7 +130,7 @@ def test_no_record_is_sent_while_its_journal_cannot_be_ended(
     device.createContainer(file).result(30)
 
 
-def test_a_journal_that_nobody_went_on_with_for_a_week_is_removed(tmp_path: Path) -> None:
+def test_a_journal_that_was_not_used_for_a_week_is_removed(tmp_path: Path) -> None:
     for name, days in ((b"old", 8), (b"young", 6)):
         journal = opened(tmp_path, SECRET, name)
         journal.append(name)

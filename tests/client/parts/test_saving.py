@@ -66,7 +66,7 @@ def test_a_saved_file_is_the_content(
     assert not list((tmp_path / "device").glob("transfers/*"))
 
 
-def test_a_file_that_was_there_is_replaced_by_the_whole_alone(
+def test_an_existing_file_is_replaced_only_by_a_whole_one(
     device: ServerProvider, folder: Path
 ) -> None:
     target = folder / "file"
@@ -136,7 +136,7 @@ def leave_partial(device: ServerProvider, made: Any, target: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["a byte", "zeros", "shorter", "removed", "journal removed"])
-def test_what_changed_on_the_disk_meanwhile_is_fetched_again(
+def test_runs_that_changed_on_the_disk_are_fetched_again(
     device: ServerProvider, folder: Path, tmp_path: Path, harm: str
 ) -> None:
     """As after a power cut, or by whoever writes to the folder: it is not taken for the content."""
@@ -164,7 +164,7 @@ def test_what_changed_on_the_disk_meanwhile_is_fetched_again(
     assert target.read_bytes() == CONTENT
 
 
-def test_without_files_to_remember_in_nothing_is_left_of_what_failed(
+def test_a_failed_save_without_a_journal_leaves_nothing_behind(
     alice: ServerProvider, folder: Path
 ) -> None:
     made = alice.createContainer(CONTENT).result(PATIENCE).id
@@ -195,7 +195,7 @@ def test_a_segment_that_was_not_signed_is_never_in_the_file(
     assert (folder / "file").read_bytes() == CONTENT
 
 
-def test_where_there_is_nothing_to_save_no_file_is_written(
+def test_a_container_without_content_writes_no_file(
     alice: ServerProvider, bob: ServerProvider, folder: Path
 ) -> None:
     empty = alice.createContainer(None, {"title": "no content"}).result(PATIENCE).id
@@ -230,7 +230,7 @@ def test_a_relative_path_is_where_the_program_was_when_it_called(
     assert checked_target(Path("file")) == folder / "file"
 
 
-def test_a_full_disk_is_said_and_leaves_what_was_there(
+def test_a_full_disk_is_an_error_and_leaves_the_existing_file(
     device: ServerProvider, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that can be filled is not to be had everywhere: its error is made here."""
@@ -255,7 +255,7 @@ def test_a_full_disk_is_said_and_leaves_what_was_there(
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
 @pytest.mark.parametrize("kind", ["link", "second name", "pipe", "open to others"])
-def test_what_lies_where_a_save_was_cut_off_is_used_only_if_it_is_ones_own(
+def test_a_partial_file_is_resumed_only_if_it_belongs_to_this_user_alone(
     device: ServerProvider, folder: Path, tmp_path: Path, kind: str
 ) -> None:
     made = device.createContainer(CONTENT).result(PATIENCE).id
@@ -282,7 +282,7 @@ def test_what_lies_where_a_save_was_cut_off_is_used_only_if_it_is_ones_own(
     assert (stat.S_IMODE(target.stat().st_mode), target.stat().st_nlink) == (0o600, 1)
 
 
-def test_nothing_of_another_content_is_taken_up_and_none_of_it_stays(
+def test_a_save_resumes_nothing_of_another_content_and_keeps_none_of_it(
     device: ServerProvider, folder: Path
 ) -> None:
     made = device.createContainer(CONTENT).result(PATIENCE).id
@@ -306,7 +306,7 @@ def test_a_part_of_the_same_id_with_other_segments_is_another_content(tmp_path: 
         partial = _Partial(tmp_path / "file", journal)
         try:
             assert partial.resume(opened) == there
-            partial.keep(0, memoryview(bytes(RUN)))
+            partial.write(0, memoryview(bytes(RUN)))
         finally:
             partial.close()
 
@@ -325,7 +325,7 @@ def test_a_name_that_no_file_can_have_is_refused_at_the_call(
 def test_a_save_that_is_cancelled_writes_nothing_once_its_file_is_closed(tmp_path: Path) -> None:
     partial = _Partial(tmp_path / "file", None)
     partial.close()
-    partial.keep(0, memoryview(b"too late"))
+    partial.write(0, memoryview(b"too late"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -94,7 +94,7 @@ def journals(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("existing", [False, True], ids=["create", "update"])
-def test_what_arrived_before_a_cut_is_not_sent_again(
+def test_chunks_that_arrived_before_a_cut_are_not_sent_again(
     device: ServerProvider, file: Path, tmp_path: Path, existing: bool
 ) -> None:
     into = device.createContainer(b"small").result(PATIENCE).id if existing else None
@@ -199,7 +199,7 @@ def test_another_user_another_container_and_another_trust_store_begin_anew(
             assert chunks_of(network) == ALL
 
 
-def test_what_the_broker_dropped_meanwhile_is_sent_again(
+def test_chunks_that_the_broker_dropped_meanwhile_are_sent_again(
     device: ServerProvider, file: Path
 ) -> None:
     """It is asked what it has, and believed where it has less."""
@@ -216,7 +216,7 @@ async def _no_chunks(go: Go) -> bytes:
     return b"\x81\xa6chunks\x90"
 
 
-def test_of_very_many_chunks_the_broker_is_asked_for_some_and_then_for_the_others(
+def test_a_list_of_very_many_chunks_is_fetched_in_pages(
     device: ServerProvider, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploads, "MAX_LISTED", 1)
@@ -256,7 +256,7 @@ def test_a_broker_that_claims_a_chunk_it_does_not_have_cannot_make_another_of_it
 
 
 @pytest.mark.parametrize("harm", ["flipped", "cut", "emptied", "another's"])
-def test_a_journal_that_was_harmed_costs_time_and_nothing_else(
+def test_a_damaged_journal_costs_time_and_nothing_else(
     device: ServerProvider, file: Path, tmp_path: Path, harm: str
 ) -> None:
     cut_off(device, file, 2)

@@ -222,7 +222,7 @@ def _flip(path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no manifest": (lambda copy: (copy / "manifest.json").unlink(), "is no backup"),
+    "no manifest": (lambda copy: (copy / "manifest.json").unlink(), "is not a finished backup"),
     "another manifest": (
         lambda copy: (copy / "manifest.json").write_bytes(b"{}"),
         "cannot be read",
@@ -261,7 +261,7 @@ def test_a_damaged_backup_is_restored_for_what_is_left_of_it_where_that_is_asked
 
 
 @pytest.mark.parametrize("command", ["backup", "restore"])
-def test_nothing_is_put_where_something_is(
+def test_neither_backup_nor_restore_writes_into_a_folder_that_is_not_empty(
     served: BrokerProcess, backed_up: Path, tmp_path: Path, command: str
 ) -> None:
     there = tmp_path / "there"
@@ -331,7 +331,7 @@ def test_a_broker_does_not_start_where_a_restore_was_cut_off(
     assert not (there / "broker.sqlite").exists()
 
 
-def test_a_broker_on_postgresql_is_told_where_to_read_on(tmp_path: Path) -> None:
+def test_backup_and_restore_of_a_broker_on_postgresql_name_the_guide(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", "postgresql://user:secret@127.0.0.1:1/x")
     for command in ("backup", "restore"):
         done = admin(broker, command, tmp_path / "copy").expect(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import uuid
@@ -18,6 +19,7 @@ from scbroker.server.settings import Settings
 from tests.kit.both_engines import postgresql_when_long
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
+from tests.kit.objects import folder_of
 from tests.kit.operators import admin
 from tests.kit.tables import dump, query
 from tests.kit.writers import (
@@ -57,7 +59,7 @@ class Kept:
             "SELECT blob FROM chunks JOIN parts USING (part_id) WHERE container_id = ? AND committed",
             self.large.id,
         )
-        return [self.broker.directory / "objects" / name for (name,) in names]
+        return [folder_of(self.broker) / name for (name,) in names]
 
 
 @pytest.fixture
@@ -124,7 +126,7 @@ LINE = re.compile(
 
 @pytest.mark.parametrize("options", [[], ["--quick"]], ids=["whole", "quick"])
 @postgresql_when_long
-def test_of_a_whole_broker_it_says_how_much_there_is_and_changes_nothing(
+def test_a_check_of_a_whole_broker_counts_everything_and_changes_nothing(
     kept: Kept, options: list[str]
 ) -> None:
     before = dump(kept.broker.database_url)
@@ -216,7 +218,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     "an object is gone": (lambda k: k.objects()[0].unlink(), "", "its object is missing", True),
     "an object is cut off": (_cut, "", "its object has another size", True),
     "a byte of an object is another": (_flip, "", "its object has other bytes", False),
-    "an object that nothing names": (_strange, "object ", "nothing names it", True),
+    "an object that no row names": (_strange, "object ", "no row names it", True),
     "a record's body": (_byte("records", "body", _RECORD, _small), SMALL, "version 2", True),
     "a record's signature": (
         _byte("records", "signature", _RECORD, _small), SMALL, "version 2", True,
@@ -227,7 +229,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     ),
     "the last record is gone": (
         _sql("DELETE FROM records WHERE container_id = ? AND version = 4", _small),
-        SMALL, "something else than its records", True,
+        SMALL, "does not agree with its records", True,
     ),
     "all records are gone": (
         _sql("DELETE FROM records WHERE container_id = ?", _small),
@@ -235,14 +237,14 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     ),
     "a record is listed as another": (
         _sql("UPDATE records SET governing = NOT governing WHERE container_id = ? AND version = 2",
-             _small), SMALL, "listed as what it is not", True,
+             _small), SMALL, "whether it is a governing record", True,
     ),
     "a container's row is gone": (
-        _sql("DELETE FROM containers WHERE id = ?", _small), "records ", "not there", True,
+        _sql("DELETE FROM containers WHERE id = ?", _small), "records ", "does not exist", True,
     ),
     "a container's head": (
         _sql("UPDATE containers SET version = 3 WHERE id = ?", _small),
-        SMALL, "something else than its records", True,
+        SMALL, "does not agree with its records", True,
     ),
     "a container's type": (
         _sql("UPDATE containers SET type = 'other' WHERE id = ?", _small), SMALL, "type", True,
@@ -308,7 +310,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     ),
     "chunks of no part": (
         lambda k: k.run("DELETE FROM parts WHERE part_id = ?", content_of(k.large)),
-        "chunks ", "not there", True,
+        "chunks ", "does not exist", True,
     ),
     "a key record": (
         _byte("key_records", "signature", "user_id = ? AND sequence = 1", _bob), BOB, "", True,
@@ -319,7 +321,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     ),
     "a KeyFile": (_byte("key_files", "key_file", "user_id = ?", _bob), BOB, "KeyFile", True),
     "a user's row is gone": (
-        _sql("DELETE FROM users WHERE id = ?", _bob), "key_records ", "not there", True,
+        _sql("DELETE FROM users WHERE id = ?", _bob), "key_records ", "does not exist", True,
     ),
     "a gap in the event log": (
         _sql("DELETE FROM events WHERE user_id = ? AND id = 2", _alice), ALICE, "gap", True,
@@ -352,9 +354,9 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     "a user who is to go and was not deleted": (
         _sql("INSERT INTO doomed_users VALUES (?)", _bob), BOB, "not deleted", True,
     ),
-    "a user who is to go and is not there": (
+    "a pending deletion of a user who does not exist": (
         lambda k: k.run("INSERT INTO doomed_users VALUES (?)", b"x" * 16),
-        "doomed_users ", "not there", True,
+        "doomed_users ", "does not exist", True,
     ),
     "a deleted container has its type still": (
         lambda k: k.run("UPDATE containers SET type = 'x' WHERE id = ?", k.deleted.id),
@@ -395,11 +397,11 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     "a note of a fetch outlived the deletion": (
         lambda k: k.run("INSERT INTO accesses (container_id, user_id, told_at) VALUES (?, ?, 1)",
                         k.deleted.id, _bob(k)),
-        "deleted", "notes of its fetches", True,
+        "deleted", "records of its fetches", True,
     ),
     "an event outlived the deletion": (
         _sql("UPDATE events SET version = 1 WHERE container_id = ?", lambda k: k.deleted.id),
-        "deleted", "event logs", True,
+        "deleted", "details in its events", True,
     ),
 }  # fmt: skip
 
@@ -438,26 +440,29 @@ def test_each_kind_of_damage_is_found_and_named_by_its_name_alone(copied: Kept, 
 def checked(kept: Kept, *, quick: bool = False) -> tuple[bool, list[str]]:
     lines: list[str] = []
     settings = Settings(data_dir=str(kept.broker.directory))
-    right = commands.check(settings, lines.append, lambda *_: None, quick=quick)
+    right = asyncio.run(commands.check(settings, lines.append, lambda *_: None, quick=quick))
     return right, lines
 
 
-def test_the_copy_that_is_damaged_was_whole(copied: Kept) -> None:
+def test_the_copy_is_whole_before_it_is_damaged(copied: Kept) -> None:
     assert checked(copied)[0]
 
 
-def test_its_exit_status_says_that_something_is_wrong(copied: Kept) -> None:
+def test_a_check_that_finds_a_fault_exits_with_status_1(copied: Kept) -> None:
     _flip(copied)
     assert admin(copied.broker, "check").expect(1).last.endswith(": 1 wrong.")
     admin(copied.broker, "check", "--quick").expect(0)
 
 
-def test_where_no_broker_is_or_one_of_another_version_it_says_so_and_makes_nothing(
+def test_a_missing_database_or_one_of_another_version_is_refused_and_nothing_is_created(
     copied: Kept, tmp_path: Path
 ) -> None:
     nowhere = tmp_path / "nowhere"
     for command in ("check", "sweep"):
-        assert "no broker's database" in admin(copied.broker, command, at=nowhere).expect(1).error
+        assert (
+            "is not a broker's database"
+            in admin(copied.broker, command, at=nowhere).expect(1).error
+        )
     assert not nowhere.exists()
     copied.run("UPDATE alembic_version SET version_num = '0001'")
     for command in ("check", "sweep"):

@@ -7,7 +7,6 @@ import re
 import time
 import uuid
 from contextlib import ExitStack
-from pathlib import Path
 
 import obstore
 import pytest
@@ -26,7 +25,7 @@ HOUR = 3_600_000_000
 
 
 def objects(broker: BrokerProcess) -> set[str]:
-    root = broker.directory / "objects"
+    root = stored.folder_of(broker)
     found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
     return {name for name in found if re.search("-[0-9a-f]{32}$", name)}
 
@@ -55,7 +54,7 @@ def planted(broker: BrokerProcess, hours: float, *, doomed: float | None = None)
     """An object of this age that no row names, and that is doomed since so many hours."""
     part = uuid.uuid4().hex
     name = f"parts/{part[:2]}/{part}-{uuid.uuid4().hex}"
-    path = broker.directory / "objects" / name
+    path = stored.folder_of(broker) / name
     path.write_bytes(b"left over")
     then = time.time() - hours * 3600
     os.utime(path, (then, then))
@@ -67,7 +66,7 @@ def planted(broker: BrokerProcess, hours: float, *, doomed: float | None = None)
 
 @pytest.mark.only_on(*ENGINES)  # an S3 dates its objects itself
 @postgresql_when_long
-def test_it_removes_exactly_what_nothing_needs_and_says_how_much(start_broker: StartBroker) -> None:
+def test_a_sweep_deletes_exactly_what_is_due_and_says_how_much(start_broker: StartBroker) -> None:
     broker = start_broker()
     url = broker.database_url
     with Wire(broker) as wire, ExitStack():
@@ -86,15 +85,15 @@ def test_it_removes_exactly_what_nothing_needs_and_says_how_much(start_broker: S
         for hours in (1.5, 30):
             planted(broker, hours)
         planted(broker, 2, doomed=2)
-        other = broker.directory / "objects" / "parts" / "00" / "check"
+        other = stored.folder_of(broker) / "parts" / "00" / "check"
         other.write_bytes(b"not a chunk")
         os.utime(other, (1, 1))
         before = dump(url)
 
         done = admin(broker, "sweep").expect(0)
         assert done.lines == [
-            "Removed 2 contents that were replaced or not finished, 3 objects that were waiting for it, "
-            "2 objects that nothing names; 1 strange objects are younger than an hour: left."
+            "Deleted 2 replaced or abandoned contents, 3 objects that were pending deletion, 2 unreferenced "
+            "objects; 1 unreferenced objects were kept: they are younger than an hour."
         ]
         assert objects(broker) == kept | {young, arriving}
         assert other.exists()
@@ -103,16 +102,16 @@ def test_it_removes_exactly_what_nothing_needs_and_says_how_much(start_broker: S
         assert changed == {"parts", "chunks", "doomed_blobs"}
         assert len(before["parts"] - after["parts"]) == len(before["chunks"] - after["chunks"]) == 2
         again = admin(broker, "sweep").expect(0)
-        assert again.last.startswith("Removed 0 contents")
-        assert ", 0 objects that were waiting for it, 0 objects" in again.last
+        assert again.last.startswith("Deleted 0 replaced")
+        assert ", 0 objects that were pending deletion, 0 unreferenced" in again.last
         assert objects(broker) == kept | {young, arriving}
-        Path(broker.directory / "objects" / young).unlink()
+        (stored.folder_of(broker) / young).unlink()
         admin(broker, "check").expect(0)
 
 
 @pytest.mark.cluster("ceph")
 @pytest.mark.only_on("cluster")
-def test_in_an_s3_it_removes_the_same_and_leaves_what_came_lately(
+def test_a_sweep_of_an_s3_deletes_the_same_and_keeps_young_objects(
     start_broker: StartBroker,
 ) -> None:
     broker = start_broker()
@@ -140,8 +139,8 @@ def test_in_an_s3_it_removes_the_same_and_leaves_what_came_lately(
 
         done = admin(broker, "sweep").expect(0)
         assert done.lines == [
-            "Removed 2 contents that were replaced or not finished, 3 objects that were waiting for it, "
-            "0 objects that nothing names; 1 strange objects are younger than an hour: left."
+            "Deleted 2 replaced or abandoned contents, 3 objects that were pending deletion, 0 unreferenced "
+            "objects; 1 unreferenced objects were kept: they are younger than an hour."
         ]
         assert stored.objects(broker).keys() == kept | {young}
         obstore.delete(store, young)

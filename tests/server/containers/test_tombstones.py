@@ -220,7 +220,7 @@ def test_a_container_is_deleted_for_everybody_and_purged_later_where_the_broker_
     view = bob.view(story, "since=1")
     assert view.head == request.record
     done = admin(broker, "sweep").expect(0)
-    assert ", and of 1 deleted containers" in done.last
+    assert ", and the remaining data of 1 deleted containers" in done.last
     assert "deleted containers" not in admin(broker, "sweep").expect(0).last
     assert pending(broker) == []
     assert rows_of(broker, "events", story, "AND version <> 0 AND event_type <> 'Deleted'") == 0

@@ -18,7 +18,7 @@ from scbroker.wire.codec import OCTETS
 from scbroker.wire.parts import MAX_CHUNK, Chunks, ChunkState, Transfers, TransfersRequest
 from tests.kit.brokers import ENGINES, Answer, BrokerProcess
 from tests.kit.fixtures import StartBroker
-from tests.kit.objects import objects, store_of
+from tests.kit.objects import folder_of, objects, store_of
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, WRITER, Story, User, chunks_of
 from tests.server.conftest import NewUser, Unchanged
@@ -111,7 +111,7 @@ def test_what_has_arrived_is_listed_for_its_sender_until_a_record_names_it(
     assert _chunk_list(alice, story, part) == []
 
 
-def test_of_very_many_chunks_so_many_are_listed_at_once_from_any_on(
+def test_a_list_has_at_most_4096_chunks_from_any_chunk_on(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:
     alice, most = new_user(), 4096
@@ -196,7 +196,7 @@ def test_a_chunk_beyond_the_end_or_of_another_size_is_refused_at_commit(
 
 
 @pytest.mark.parametrize("size", [0, 1, 72, SEALED_SEGMENT + 1])
-def test_what_cannot_be_sealed_segments_is_invalid(
+def test_a_chunk_whose_size_no_sealed_segments_have_is_invalid(
     new_user: NewUser, unchanged: Unchanged, size: int
 ) -> None:
     alice = new_user()
@@ -250,7 +250,7 @@ def test_a_part_of_another_container_is_not_served_here(new_user: NewUser) -> No
     _segments(alice, theirs, part, 0, 1).expect(404, "not-found")
 
 
-def test_a_part_that_no_record_names_is_not_served(new_user: NewUser) -> None:
+def test_an_uncommitted_part_is_not_served(new_user: NewUser) -> None:
     alice = new_user()
     story = Story(alice).created()
     part = story.upload(alice, bytes(70_000))
@@ -461,7 +461,7 @@ def test_a_store_that_does_not_take_a_chunk_is_overloaded_and_keeps_nothing(
     alice = new_user(at=fresh_broker)
     story = Story(alice).created()
     part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
-    folder = fresh_broker.directory / "objects" / "parts"
+    folder = folder_of(fresh_broker) / "parts"
     moved = folder.rename(folder.with_name("moved"))
     folder.write_bytes(b"a file where the folder was")
     answer = story.chunk(alice, part, 0, sealed).expect(503, "overloaded")
@@ -475,7 +475,7 @@ def test_a_store_that_does_not_take_a_chunk_is_overloaded_and_keeps_nothing(
 
 
 @pytest.mark.only_on(*ENGINES)
-def test_a_folder_has_no_addresses_and_takes_no_word_for_what_is_there(
+def test_a_broker_on_a_folder_gives_no_presigned_urls_and_accepts_no_reports_of_chunks(
     new_user: NewUser, unchanged: Unchanged
 ) -> None:
     alice = new_user()

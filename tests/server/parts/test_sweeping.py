@@ -25,6 +25,7 @@ from scbroker.server.storage.blobs import Folder, new_blob_name
 from scbroker.server.storage.engines import open_database
 from scbroker.wire.parts import SegmentsQuery, SentChunk, SentChunks
 from tests.kit.brokers import ENGINES, BrokerProcess, clock
+from tests.kit.objects import folder_of
 from tests.kit.tables import query
 from tests.kit.writers import Story, session_of
 from tests.server.conftest import NewUser
@@ -185,7 +186,7 @@ def test_a_chunk_whose_name_is_claimed_is_refused_before_its_object_goes_and_aft
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-def test_a_chunk_past_the_broker_that_is_swept_between_look_and_row_gets_none(
+def test_a_presigned_chunk_that_is_swept_between_check_and_write_gets_no_row(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, dropped: bool
 ) -> None:
     """One whose name had a row already is not looked for: its address is good, and it is doomed once more."""
@@ -211,7 +212,7 @@ def test_a_chunk_past_the_broker_that_is_swept_between_look_and_row_gets_none(
     assert scene.named() == []
 
 
-def test_a_sweep_takes_so_many_chunks_at_a_time_and_a_part_with_its_last(
+def test_a_sweep_removes_a_bounded_number_of_chunks_and_a_part_with_its_last_chunk(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping, "_CHUNKS", 10)
@@ -245,7 +246,7 @@ def test_a_sweep_takes_so_many_chunks_at_a_time_and_a_part_with_its_last(
     assert scene.doomed() == {}
 
 
-def test_objects_that_cannot_be_removed_stop_no_other_and_are_tried_again_later(
+def test_objects_that_cannot_be_deleted_hold_up_no_others_and_are_tried_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping, "_BLOBS", 3)
@@ -257,8 +258,8 @@ def test_objects_that_cannot_be_removed_stop_no_other_and_are_tried_again_later(
             with pytest.raises(OverloadedError):
                 await sweeping.sweep(broker)
             found = await sweeping.sweep_some(broker)
-            assert (found.blobs, found.stuck, found.more) == (2, 1, True)
-            assert (await sweeping.sweep_some(broker)).blobs == 1
+            assert (found.objects, found.failed, found.more) == (2, 1, True)
+            assert (await sweeping.sweep_some(broker)).objects == 1
             assert not any(map(scene.there, others))
             assert not await sweeping.sweep(broker)
             assert scene.doomed().keys() == set(stuck)
@@ -276,14 +277,14 @@ def test_objects_that_cannot_be_removed_stop_no_other_and_are_tried_again_later(
 
 
 @pytest.mark.only_on(*ENGINES)  # it looks into the folder
-def test_a_content_that_goes_while_it_is_read_is_gone_and_no_fault(
+def test_a_content_that_is_deleted_while_it_is_read_is_gone_and_not_a_fault(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:
     alice = new_user(at=fresh_broker)
     story = Story(alice)
     part = story.upload(alice, bytes(70_000))
     story.tell(alice, story.begin(content=part))
-    scene = Scene(fresh_broker.database_url, fresh_broker.directory / "objects")
+    scene = Scene(fresh_broker.database_url, folder_of(fresh_broker))
     scene.user = session_of(alice)
     scene.path = {"containerId": story.id, "partId": part.partId}
 
@@ -318,7 +319,7 @@ def test_an_object_that_is_missing_while_a_row_names_it_is_a_fault(
     part = story.upload(alice, bytes(70_000))
     story.tell(alice, story.begin(content=part))
     [(name,)] = query(fresh_broker.database_url, "SELECT blob FROM chunks")
-    (fresh_broker.directory / "objects" / name).unlink()
+    (folder_of(fresh_broker) / name).unlink()
     path = f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/segments?first=0&count=1"
     assert alice.wire.call("GET", path).status == 500
     assert "a row names it" in fresh_broker.log

@@ -28,6 +28,7 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.kit.both_engines import both_engines, postgresql_when_long
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
+from tests.kit.objects import folder_of
 from tests.kit.operators import admin
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, Grant, Story, User, closing, delete_user, session_of
@@ -45,9 +46,11 @@ SHORT: Final = 900_000
 def beside(broker: BrokerProcess, work: Callable[[Broker], Awaitable[T]]) -> T:
     """Run some work as a further process of this broker."""
 
+    folder = folder_of(broker).as_uri()
+
     async def run() -> T:
         database = open_database(broker.database_url)
-        objects = open_blobs((broker.directory / "objects").as_uri())
+        objects = open_blobs(folder)
         try:
             return await work(Broker(Settings(), database, objects, bytes(32), frozenset()))
         finally:
@@ -206,8 +209,8 @@ def test_a_user_is_deleted_for_everybody_after_the_first_transaction(
     assert left(broker, alice) > 0
 
     done = admin(broker, "sweep").expect(0)
-    assert ", and what was left of 1 deleted users" in done.last
-    assert ", and what was left of" not in admin(broker, "sweep").expect(0).last
+    assert ", and the remaining data of 1 deleted users" in done.last
+    assert ", and the remaining data of" not in admin(broker, "sweep").expect(0).last
     assert doomed(broker) == set()
     _assert_forgotten(broker.database_url, alice, {shared.id})
 

@@ -17,7 +17,7 @@ from typing import Final
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.core.sealing import Grant, NewPart
 from scbroker.client.parts.content import Content, Progress, Segment
-from scbroker.client.parts.uploads import Upload, begin, send
+from scbroker.client.parts.uploads import Upload, send, start
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import sha256
@@ -72,7 +72,7 @@ class Change:
         """Prepare the upload of a large file, or resume one of the same file that was interrupted."""
         content = self.content
         if isinstance(content, Content) and content.identity and (content.total or 0) > MAX_INLINE:
-            self.upload = await begin(session, content, container_id)
+            self.upload = await start(session, content, container_id)
 
     def end_upload(self) -> None:
         """Drop the resume journal: from here on this part must not be reused.

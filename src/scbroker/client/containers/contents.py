@@ -53,7 +53,7 @@ async def reader(session: Session, opened: Opened) -> ContentReader | None:
     if isinstance(found, bytes):
         return ContentReader(session, container_id, version, found)
     async with deletion_proved(session, container_id):
-        source = await Download.begin(session, found)
+        source = await Download.start(session, found)
     return ContentReader(session, container_id, version, source)
 
 

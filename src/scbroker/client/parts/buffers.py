@@ -1,4 +1,4 @@
-"""Buffers that are used again: fresh memory for every chunk costs more than sealing and hashing it."""
+"""Reuse buffers: allocating memory for every chunk would cost more than sealing and hashing it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from contextlib import asynccontextmanager
 
 
 class Buffers:
-    """So many buffers of one size; whoever comes later waits for one."""
+    """At most `count` buffers of `size` bytes; `take` waits while all are in use."""
 
     def __init__(self, count: int, size: int) -> None:
         self._size = size
         self._free: list[memoryview] = []
-        self._room = asyncio.Semaphore(count)
+        self._available = asyncio.Semaphore(count)
 
     async def take(self) -> memoryview:
-        await self._room.acquire()
+        await self._available.acquire()
         return self._free.pop() if self._free else memoryview(bytearray(self._size))
 
     def give_back(self, buffer: memoryview | None) -> None:
-        """Makes room for the next; None stands for a buffer that must not be used again."""
+        """Return a buffer; None in place of one that must not be used again."""
         if buffer is not None:
             self._free.append(buffer)
-        self._room.release()
+        self._available.release()
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[memoryview]:
-        """A buffer for the length of a block."""
+        """Lend a buffer for the length of a block."""
         buffer = await self.take()
         try:
             yield buffer

@@ -1,7 +1,7 @@
-"""What a caller gives as content: bytes, a path, a binary file, or an iterator of bytes.
+"""Read the content that a caller passes: bytes, a path, a binary file, or an iterator of bytes.
 
-Bytes-like content is copied before the call returns; a path or file is read while it is sent, one
-segment at a time, so that its size does not matter.
+Bytes are copied before the call returns. Anything else is read while it is sent, one segment at a time, so
+that a content of any size needs little memory.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from scbroker.wire.containers import MAX_INLINE
 
 Progress = Callable[[int, int | None], object]
 Segment = tuple[Octets, bool]
-"""A piece of a content, good until the next is asked for, and whether it is the last."""
+"""A piece of a content, valid until the next one is read, and whether it is the last."""
 _READ: Final = 1_048_576
 
 
 class Content:
-    """A content to be sealed: read in pieces, again from the start where it can be."""
+    """A content to be sealed, read in pieces; bytes and files can be read repeatedly."""
 
     def __init__(self, source: ContentSource) -> None:
         self._source: ContentSource = source
         self.total: int | None = None
         self.repeatable: bool = True
         self.identity: bytes | None = None
-        """What says that a file is still the same as before; None for what is no file."""
+        """Changes whenever a file is written to; None if the content is not a file with a size."""
         self.waits: bool = False
-        """Whether reading it is code of the caller's, which may wait for anything."""
+        """Whether reading may block for long: the caller's code, or a file of the system."""
         if isinstance(source, (bytes, bytearray, memoryview)):
             self._source = bytes(source)
             self.total = len(self._source)
         elif isinstance(source, os.PathLike):
-            # A file of the system's own says that it is empty, and is read to its end.
+            # Files of the system, as in /proc, have no size: they are read to their end.
             state = _state_of(Path(source))
             self.total = state.st_size or None
             if state.st_size:
@@ -51,14 +51,14 @@ class Content:
 
     @property
     def small(self) -> bytes | None:
-        """All of a content that is at hand and goes inside a record request; None for any other."""
+        """Bytes that are small enough to be sent inside a record request; None otherwise."""
         source = self._source
         return source if isinstance(source, bytes) and len(source) <= MAX_INLINE else None
 
     def segments(self, first: int = 0) -> Generator[Segment, None, None]:
-        """Pieces of exactly one segment's size, the last one shorter; one empty piece for nothing.
+        """Yield pieces of one segment's size, the last one shorter; an empty content has one empty piece.
 
-        From another than the first only where there is an identity.
+        Another `first` than 0 needs an `identity`.
         """
         try:
             if self.identity is not None:
@@ -86,8 +86,8 @@ class Content:
                     filled += count
                 if filled < len(segment) or self._has_changed(path, file):
                     raise InvalidArgumentError(
-                        f"The file {path} changed while it was read: try again, or give it opened, "
-                        "and it is read to wherever it ends."
+                        f"The file {path} changed while it was read: try again, or pass it opened to read "
+                        "it to wherever it ends."
                     )
                 yield segment, start + SEGMENT >= total
 
@@ -107,18 +107,19 @@ class Content:
 
 
 def checked_content(content: Any) -> Content | None:
-    """The content of an argument; `InvalidArgumentError` for what is none."""
+    """Return the argument `content` as a `Content`; raise `InvalidArgumentError` if it cannot be one."""
     if content is None:
         return None
     if isinstance(content, str):
         raise InvalidArgumentError(
-            "content is bytes: encode text first, and give a file's name as pathlib.Path."
+            "content must be bytes, not str: encode text, or pass a pathlib.Path."
         )
     kinds = (bytes, bytearray, memoryview, os.PathLike)
     streams = isinstance(content, Iterable) and not isinstance(content, (dict, list, tuple, set))
     if not (isinstance(content, kinds) or hasattr(content, "read") or streams):
         raise InvalidArgumentError(
-            "content is bytes, a pathlib.Path, a binary file or an iterator of bytes."
+            "content must be bytes, a pathlib.Path, a binary file or an iterator of bytes, not "
+            f"{type(content).__name__}."
         )
     return Content(content)
 
@@ -130,7 +131,7 @@ def _views(source: bytes) -> Iterator[Segment]:
 
 
 def _cut(pieces: Iterable[bytes]) -> Iterator[Segment]:
-    """Whatever comes, in segments: one is held back until it is clear whether another follows."""
+    """Cut pieces into segments; the last segment is kept back until the pieces have ended."""
     pending = bytearray()
     for piece in pieces:
         pending += piece
@@ -144,23 +145,23 @@ def _state_of(path: Path) -> os.stat_result:
     try:
         state = path.stat()
     except FileNotFoundError:
-        raise InvalidArgumentError(f"There is no file {path}.") from None
+        raise InvalidArgumentError(f"The file {path} does not exist.") from None
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "its name is none"
+        why = getattr(error, "strerror", None) or "the name is not valid"
         raise InvalidArgumentError(f"The file {str(path)!r} cannot be read: {why}.") from None
     if not stat.S_ISREG(state.st_mode):
-        raise InvalidArgumentError(f"There is no file {path}.")
+        raise InvalidArgumentError(f"{path} is not a file.")
     return state
 
 
 def _identity(path: Path, state: os.stat_result) -> bytes:
-    """Where a file is, and what the system changes with every write to it."""
+    """Return a file's place, and the numbers that the system changes with every write."""
     known = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
     return b"\0".join([os.fsencode(path.absolute()), *(str(item).encode() for item in known)])
 
 
 def _read(file: BinaryIO) -> Iterator[bytes]:
-    """To the end, which only empty bytes say: a stream that has nothing yet gives None."""
+    """Yield pieces until `read` returns empty bytes. None, as from a non-blocking stream, is an error."""
     while piece := _checked(file.read(_READ)):
         yield piece
 
@@ -168,6 +169,6 @@ def _read(file: BinaryIO) -> Iterator[bytes]:
 def _checked(piece: object) -> bytes:
     if not isinstance(piece, (bytes, bytearray, memoryview)):
         raise InvalidArgumentError(
-            "A content yields bytes: open a file in binary mode, and so that reading it waits."
+            f"content must yield bytes, not {type(piece).__name__}: open a file in binary and blocking mode."
         )
     return bytes(piece)

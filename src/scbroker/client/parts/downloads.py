@@ -1,7 +1,7 @@
-"""Large contents on their way to a reader: fetched in runs of segments, checked, opened, handed on.
+"""Download large contents in runs of segments. Spec: docs/spec/container.md, section 6.
 
-Each segment is checked against the hashes that were signed before anything of it is used. Several runs are
-on the wire while others are checked and opened beside the loop. Spec: docs/spec/container.md, section 6.
+Each segment is checked against the signed hashes before any of its bytes is used. Several runs are on the
+wire while others are checked and opened in the thread pool.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.parts.buffers import Buffers
 from scbroker.client.parts.content import Progress
-from scbroker.client.parts.presigned import Addresses
+from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.client.users.session import Session
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import IntegrityError, TooLargeError
@@ -29,39 +29,38 @@ from scbroker.records.container_record import (
 from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
 
 Sink = Callable[[int, memoryview], None]
-"""Takes the plaintext of a run by its number; what it is given is good until it returns."""
+"""Takes the number of a run and its plaintext, whose buffer is reused after the call."""
 RUN: Final = CHUNK_SEGMENTS * SEGMENT
 _AT_ONCE: Final = 3
 
 
 class Download:
-    """A large content of which the segments' hashes are known to be those that were signed."""
+    """A large content whose segments' hashes were verified against its signed record."""
 
     def __init__(self, session: Session, opened: OpenPart, hashes: bytes) -> None:
         self._session, self._opened, self._hashes = session, opened, hashes
-        container, part = uuid.UUID(bytes=opened.container_id), uuid.UUID(bytes=opened.part.partId)
-        path = f"/v1/containers/{container}/parts/{part}"
-        self._path = f"{path}/segments"
         self._count = segment_count(opened.part.paddedLength)
-        self._addresses = Addresses(session, path, -(-self._count // CHUNK_SEGMENTS))
+        self._runs = -(-self._count // CHUNK_SEGMENTS)
+        self._urls = PresignedUrls(
+            session, path_of(opened.container_id, opened.part.partId), self._runs
+        )
 
     @classmethod
-    async def begin(cls, session: Session, opened: OpenPart) -> Download:
-        container, part = uuid.UUID(bytes=opened.container_id), uuid.UUID(bytes=opened.part.partId)
-        path = f"/v1/containers/{container}/parts/{part}/hashes"
-        count = segment_count(opened.part.paddedLength)
-        hashes = await session.send("GET", path, limit=HASH_SIZE * count)
+    async def start(cls, session: Session, opened: OpenPart) -> Download:
+        """Fetch and verify the segments' hashes of a content."""
+        path = f"{path_of(opened.container_id, opened.part.partId)}/hashes"
+        limit = HASH_SIZE * segment_count(opened.part.paddedLength)
+        hashes = await session.send("GET", path, limit=limit)
         await io_thread.in_pool(check_segment_hashes, opened.part, hashes)
         return cls(session, opened, hashes)
 
     @property
     def length(self) -> int:
-        """Bytes of plaintext."""
+        """Length of the plaintext in bytes."""
         return self._opened.length
 
     async def run(self, sink: Sink, progress: Progress, skip: Collection[int] = ()) -> None:
-        """Everything but the runs to skip, in any order."""
-        runs = -(-self._count // CHUNK_SEGMENTS)
+        """Pass all runs but those in `skip` to `sink`, in any order."""
         size = min(RUN, self._opened.part.paddedLength)
         sealed = Buffers(_AT_ONCE + 1, min(MAX_CHUNK, self._count * SEALED_SEGMENT))
         plain = Buffers(_AT_ONCE + 1, size)
@@ -76,43 +75,43 @@ class Download:
             try:
                 received = await self._fetch(first, count, buffer)
                 async with plain.one() as target:
-                    await io_thread.in_pool(self._open_into, sink, number, received, target)
+
+                    def pass_on() -> None:
+                        opened = open_run(self._opened, first, received, self._hashes, target)
+                        sink(number, target[:opened])
+
+                    await io_thread.in_pool(pass_on)
             finally:
                 sealed.give_back(buffer)
             done += self._length_of(number)
             progress(done, self.length)
 
         async with all_or_first_error() as fetching:
-            for number in range(runs):
+            for number in range(self._runs):
                 if number not in skip:
                     fetching.create_task(one(number, await sealed.take()))
 
     async def segments(self, first: int, count: int) -> bytes:
-        """The plaintext of some segments, of one run at most."""
+        """Return the plaintext of some segments, at most as many as a run has."""
         buffer = memoryview(bytearray(count * SEALED_SEGMENT))
         received = await self._fetch(first, count, buffer)
         target = memoryview(bytearray(count * SEGMENT))
-        size = await io_thread.in_pool(self._open, first, received, target)
+        work = io_thread.in_pool(open_run, self._opened, first, received, self._hashes, target)
+        size = await work
         return bytes(target[:size])
 
     async def _fetch(self, first: int, count: int, buffer: memoryview) -> memoryview:
         query, target = {"first": str(first), "count": str(count)}, buffer[: count * SEALED_SEGMENT]
         try:
-            size = await self._addresses.get(first, count, target)
+            size = await self._urls.get(first, count, target)
             if size is None:
-                size = await self._session.fetch(self._path, target, query)
+                path = path_of(self._opened.container_id, self._opened.part.partId)
+                size = await self._session.fetch(f"{path}/segments", target, query)
         except TooLargeError:
-            raise IntegrityError("Segments were added to those that were signed.") from None
+            raise IntegrityError("The broker returned more segments than were signed.") from None
         if size <= (count - 1) * SEALED_SEGMENT:
-            raise IntegrityError("Segments were cut off from those that were signed.")
+            raise IntegrityError("The broker returned fewer segments than were signed.")
         return buffer[:size]
-
-    def _open_into(self, sink: Sink, number: int, sealed: memoryview, target: memoryview) -> None:
-        size = self._open(number * CHUNK_SEGMENTS, sealed, target)
-        sink(number, target[:size])
-
-    def _open(self, first: int, sealed: memoryview, target: memoryview) -> int:
-        return open_run(self._opened, first, sealed, self._hashes, target)
 
     def _length_of(self, number: int) -> int:
         return max(0, min(RUN, self.length - number * RUN))
@@ -121,7 +120,7 @@ class Download:
 def open_run(
     opened: OpenPart, first: int, sealed: memoryview, hashes: bytes, target: memoryview
 ) -> int:
-    """Opens segments one after the other; gives the size of their plaintext. Runs in the pool."""
+    """Open consecutive segments into `target`; return the size of their plaintext. Runs in the pool."""
     size = 0
     for offset, start in enumerate(range(0, len(sealed), SEALED_SEGMENT)):
         at = (first + offset) * HASH_SIZE
@@ -134,11 +133,18 @@ def open_run(
     return size
 
 
+def path_of(container_id: bytes, part_id: bytes) -> str:
+    """Return the path of a part."""
+    return f"/v1/containers/{uuid.UUID(bytes=container_id)}/parts/{uuid.UUID(bytes=part_id)}"
+
+
 async def whole(session: Session, opened: OpenPart, progress: Progress) -> bytes:
-    """A whole content in memory."""
-    download = await Download.begin(session, opened)
+    """Return a whole content, in memory."""
+    download = await Download.start(session, opened)
     try:
-        content = io.BytesIO(bytes(download.length))  # its value is given out without a copy
+        content = io.BytesIO(
+            bytes(download.length)
+        )  # `getvalue` returns these bytes without a copy
     except MemoryError:
         raise TooLargeError("The content does not fit into memory: save it to a file.") from None
     with content.getbuffer() as view:

@@ -1,61 +1,78 @@
-"""What a device remembers of large contents on their way, so that what was cut off goes on where it was.
+"""Journals of large transfers on the device, so that a transfer that was cut off can be resumed.
 
-One file for each transfer, in the trust store's folder: entries one after the other, each sealed under
-a key of the user's own and bound to its place. What a crash cut off, or anybody changed, counts as never
-written, and so does all that follows it. It is an aid and no more: without it a transfer begins anew.
+Each transfer has one file in the trust store's folder: a `SealedLog` of entries that are also encrypted, as
+they hold keys. Whatever follows a frame that was cut off or changed counts as never written. A journal is
+only an aid: without it a transfer starts again.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final, Self, TypeVar
 
 import filelock
+import msgspec
 
-from scbroker.client.parts.own_files import open_own
+from scbroker.client.sealed_log import DamagedLogError, SealedLog
 from scbroker.crypto.seal import seal, unseal
 from scbroker.crypto.verify import keyed_hash, label
-from scbroker.errors import DecryptionError, TrustStoreError
+from scbroker.errors import TrustStoreError
 
+F = TypeVar("F")
+S = TypeVar("S")
+_MAGIC: Final = b"scbroker.journal\x01"
+_CONTEXT: Final = label("journal")  # the log's MACs bind each entry to its place
 _LENGTH: Final = 4
-_MAX: Final = 67_108_864  # a content of the largest size, and some
+_MAX: Final = 67_108_864  # bytes: enough for a content of the largest size
 _KEPT_SECONDS: Final = 7 * 86_400
+# Do not follow a link, and do not wait at a pipe.
+_OPEN_FLAGS: Final = (
+    os.O_RDWR
+    | os.O_CREAT
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_BINARY", 0)
+)
 _log: Final = logging.getLogger("scbroker")
 
 
 class Journal:
-    """The entries of one transfer, while it has them for itself."""
+    """The entries of one transfer, while this object has the journal's lock."""
 
     def __init__(self, path: Path, secret: bytes, lock: filelock.BaseFileLock) -> None:
         self.name: str = path.stem
-        self._path, self._secret, self._lock = path, secret, lock
-        self._file: BinaryIO | None = None
-        self.entries: list[bytes] = self._read()
-        """What was there when it was opened."""
-        self._count = len(self.entries)
+        # A key of its own: another journal's file under this name does not replay.
+        self._secret = keyed_hash(secret, "journal-log", self.name.encode())
+        self._path, self._lock = path, lock
+        self._file: BinaryIO | None = os.fdopen(open_own(path), "r+b", buffering=0)
+        self.entries: list[bytes] = []
+        """The entries that the file had when it was opened."""
+        self._replay(self._file)
 
     @classmethod
     def open(cls, folder: Path | None, secret: bytes, *names: bytes) -> Self | None:
-        """The journal of what bears these names.
+        """Open the journal of the transfer that these names identify.
 
-        None where there is no folder, it cannot be used, or another transfer of these names is under way.
+        Return None if `folder` is None or cannot be used, or another transfer has the journal open.
         """
         if folder is None:
             return None
-        # Nobody learns from a file's name what is sent or saved.
+        # A keyed hash: the file's name does not disclose what is transferred.
         sizes = b"".join(len(name).to_bytes(_LENGTH, "big") for name in names)
         name = keyed_hash(secret, "journal-name", sizes, *names)
         path = folder / f"{name.hex()}.journal"
-        # Whatever thread of the pool begins a transfer, another may end it.
+        # One thread of the pool may open the journal and another close it.
         lock = filelock.FileLock(path.with_suffix(".lock"), timeout=0, thread_local=False)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
-            _forget_old(folder)
+            _remove_old(folder)
             lock.acquire()
             return cls(path, secret, lock)
         except filelock.Timeout:
@@ -66,40 +83,57 @@ class Journal:
             return None
 
     def append(self, entry: bytes) -> None:
-        """Remembers one more; where that fails, what follows is not remembered."""
+        """Append an entry. After a failed write nothing more is written."""
         if self._file is None:
             return
-        sealed = seal(self._secret, self._context(self._count), entry)
+        sealed = seal(self._secret, _CONTEXT, entry)
         try:
-            self._file.write(len(sealed).to_bytes(_LENGTH, "big") + sealed)
+            self._file.write(self._frames.append(sealed))
         except OSError as error:
             _log.warning("A transfer cannot be resumed from here: %s", error)
             self._file.close()
             self._file = None
-        self._count += 1
 
-    def restart(self) -> None:
-        """Forgets the entries."""
+    def append_item(self, item: msgspec.Struct) -> None:
+        """Append an item as an entry."""
+        self.append(msgspec.msgpack.encode(item))
+
+    def items(self, first: type[F], others: type[S]) -> tuple[F, list[S]] | None:
+        """Return the first entry and the others; None without entries, or if another version wrote them."""
+        if not self.entries:
+            return None
+        head, *rest = self.entries
+        decode = msgspec.msgpack.decode
+        try:
+            return decode(head, type=first), [decode(entry, type=others) for entry in rest]
+        except msgspec.DecodeError:
+            return None
+
+    def restart(self, item: msgspec.Struct | None = None) -> None:
+        """Remove all entries; start with this item, if any."""
         self.entries.clear()
-        self._count = 0
+        self._frames = SealedLog(self._secret, "journal", _MAGIC)
         if self._file is not None:
             self._file.truncate(0)
             self._file.seek(0)
+            self._file.write(self._frames.start())
+        if item is not None:
+            self.append_item(item)
 
     def close(self) -> None:
-        """Keeps the entries for another time."""
+        """Keep the entries, so that the transfer can be resumed."""
         if self._file is not None:
             self._file.close()
             self._file = None
         self._lock.release()
 
     def end(self) -> None:
-        """Forgets the entries for good, also after a power cut: it has ended, or must not go on.
+        """Remove the journal durably: the transfer is complete, or must not be resumed.
 
-        `TrustStoreError` where that cannot be done.
+        Raises `TrustStoreError` if that fails.
         """
         try:
-            self._forget()
+            self._remove()
         except OSError as error:
             raise TrustStoreError(
                 f"The journal {self._path} of a transfer cannot be emptied: {error.strerror}."
@@ -107,41 +141,53 @@ class Journal:
         finally:
             self.close()
 
-    def _forget(self) -> None:
+    def _remove(self) -> None:
         file, self._file = self._file, None
-        if file is None:  # it could not be written to
+        if file is None:  # an earlier write failed
             self._path.unlink(missing_ok=True)
         else:
             with file:
                 file.truncate(0)
                 os.fsync(file.fileno())
-        with suppress(OSError):  # what is empty is only in the way
+        with suppress(OSError):  # an empty file does no harm
             self._path.unlink()
             Path(self._lock.lock_file).unlink()
 
-    def _read(self) -> list[bytes]:
-        """All entries that are whole; what follows them is cut off, and the file is left open there."""
-        file = os.fdopen(open_own(self._path), "r+b", buffering=0)
-        data = file.read(_MAX)
-        entries: list[bytes] = []
-        at = 0
-        with suppress(DecryptionError):
-            while at < len(data):
-                size = int.from_bytes(data[at : at + _LENGTH], "big")
-                sealed = data[at + _LENGTH : at + _LENGTH + size]
-                entries.append(unseal(self._secret, self._context(len(entries)), sealed))
-                at += _LENGTH + size
-        file.truncate(at)
-        file.seek(at)
-        self._file = file
-        return entries
-
-    def _context(self, number: int) -> bytes:
-        return label("journal") + self._path.name.encode() + number.to_bytes(_LENGTH, "big")
+    def _replay(self, file: BinaryIO) -> None:
+        """Read all entries up to a fault, and cut off what follows."""
+        self._frames = SealedLog(self._secret, "journal", _MAGIC)
+        with suppress(DamagedLogError):
+            for sealed in self._frames.replay(file.read(_MAX)):
+                self.entries.append(unseal(self._secret, _CONTEXT, sealed))
+        if self._frames.size == 0:
+            self.restart()
+        file.truncate(self._frames.size)
+        file.seek(self._frames.size)
 
 
-def _forget_old(folder: Path) -> None:
-    """Removes what nobody went on with; a broker has dropped its side of it by then."""
+def open_own(path: Path, flags: int = 0) -> int:
+    """Open or create a file that only this user can read; return its descriptor.
+
+    Raises `OSError` for a link, for anything but a regular file with a single name, and for a file that
+    belongs to another user or that others can access.
+    """
+    descriptor = os.open(path, _OPEN_FLAGS | flags, 0o600)
+    if not _is_own(os.fstat(descriptor)):
+        os.close(descriptor)
+        raise OSError(errno.EPERM, "It is not a file of this user alone", str(path))
+    return descriptor
+
+
+def _is_own(state: os.stat_result) -> bool:
+    if not stat.S_ISREG(state.st_mode) or state.st_nlink != 1:
+        return False
+    if not hasattr(os, "geteuid"):  # Windows: the folder's access rules decide
+        return True
+    return state.st_uid == os.geteuid() and not state.st_mode & 0o077
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove journals that were not used for a week: the broker has dropped its side by then."""
     before = time.time() - _KEPT_SECONDS
     for path in folder.glob("*.journal"):
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""The addresses by which a part's chunks go straight to and from an object store.
+"""Put a part's chunks to an object store, and get them, by presigned URLs.
 
-The broker gives them, a few at a time, and they are good for minutes. Where it gives none, or one that the
-caller does not allow, everything goes through the broker. Spec: docs/spec/protocol.md, section 5.
+The broker hands out a few URLs at a time, each valid for minutes. If it hands out none, or one whose origin
+the caller did not allow, everything goes through the broker. Spec: docs/spec/protocol.md, section 5.
 """
 
 from __future__ import annotations
@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import tenacity
 
+from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.endpoint import allowed
 from scbroker.client.http.object_store import StoreError
 from scbroker.client.users.session import Session
-from scbroker.errors import (
-    BrokerFaultError,
-    IncompleteUploadError,
-    UnreachableError,
-)
 from scbroker.records.container_record import SEALED_SEGMENT
 from scbroker.wire.parts import (
     CHUNK_SEGMENTS,
@@ -36,11 +32,14 @@ if TYPE_CHECKING:
     from yarl import URL
 
 T = TypeVar("T")
-_ASKED: Final = 16
-# Of what is sent from a stream nobody knows how much will come: only what is on the wire at once.
-_ASKED_BLINDLY: Final = 2
+_Presigned = tuple[Transfer, "URL", float]
+"""What the broker handed out, its URL, and until when the client uses it (monotonic seconds)."""
+# Asking for one chunk at a time made uploads 6 % slower (tried: 128 MiB, broker and store on one machine).
+_PREFETCHED: Final = 16
+# The length of a stream is unknown: ask only for chunks that are on the wire at once.
+_PREFETCHED_OF_STREAM: Final = 2
 _KEPT: Final = 64
-_GOOD_PART: Final = 0.9
+_USED_LIFETIME: Final = 0.9  # a part of the time that a URL is valid
 _RETRYING: Final = tenacity.AsyncRetrying(
     retry=tenacity.retry_if_exception_type(StoreError),
     stop=tenacity.stop_after_attempt(4),
@@ -49,8 +48,8 @@ _RETRYING: Final = tenacity.AsyncRetrying(
 )
 
 
-class Addresses:
-    """Of one part's chunks, while they are good and of use: a part may have a hundred thousand."""
+class PresignedUrls:
+    """The presigned URLs of one part, at most `_KEPT` at a time: a part may have 100,000 chunks."""
 
     def __init__(
         self, session: Session, path: str, count: int | None, skip: Collection[int] = ()
@@ -59,17 +58,17 @@ class Addresses:
         self._timeout = session.transport.endpoint.timeout
         self._path = path
         self._count, self._sent = count, set(skip)
-        self._known: dict[int, tuple[Transfer, URL, float]] = {}
+        self._known: dict[int, _Presigned] = {}
         self._through_broker = not self._store.origins
         self._asking = asyncio.Lock()
         io_thread.bound(self)
 
     def after_fork(self) -> None:
-        """Whoever was asking did so in the parent."""
+        """Replace the lock: a task of the parent process may hold it."""
         self._asking = asyncio.Lock()
 
     async def put(self, chunk: int, sealed: memoryview, hashes: bytes) -> bool:
-        """Sends a chunk; False if it has to go through the broker."""
+        """Put a chunk to the store and report it; return False if it has to go through the broker."""
 
         async def send(transfer: Transfer, url: URL) -> bool:
             await self._store.put(url, sealed)
@@ -77,18 +76,18 @@ class Addresses:
             try:
                 message = SentChunks(chunks=[one])
                 await self._session.send("POST", f"{self._path}/chunks", message=message)
-            except IncompleteUploadError:  # the address ran out, or the store lost it
+            except errors.IncompleteUploadError:  # the URL expired, or the store lost the object
                 raise StoreError("the chunk is not there", missing=True) from None
             return True
 
-        sent = await self._use(chunk, self._to_send, send) or False
+        sent = await self._retrying(chunk, self._ask_to_send, send) or False
         if sent:
             self._sent.add(chunk)
             self._known.pop(chunk, None)
         return sent
 
     async def get(self, first: int, count: int, target: memoryview) -> int | None:
-        """Gets segments into a buffer; gives their size, or None if they have to come through the broker."""
+        """Get segments into a buffer; return their size, or None if they have to come through the broker."""
         size, end = 0, first + count
         while first < end:
             chunk, place = divmod(first, CHUNK_SEGMENTS)
@@ -100,7 +99,7 @@ class Addresses:
             ) -> int:
                 return await self._store.get(url, start, piece)
 
-            got = await self._use(chunk, self._to_read, get)
+            got = await self._retrying(chunk, self._ask_to_read, get)
             if got is None:
                 return None
             size += got
@@ -109,30 +108,29 @@ class Addresses:
             first += CHUNK_SEGMENTS - place
         return size
 
-    async def _to_send(self, chunks: list[int]) -> Transfers:
+    async def _ask_to_send(self, chunks: list[int]) -> Transfers:
         message = TransfersRequest(chunks=chunks)
-        return await self._session.call(
-            "POST", f"{self._path}/transfers", Transfers, message=message
-        )
+        path = f"{self._path}/transfers"
+        return await self._session.call("POST", path, Transfers, message=message)
 
-    async def _to_read(self, chunks: list[int]) -> Transfers:
+    async def _ask_to_read(self, chunks: list[int]) -> Transfers:
         query = {"first": str(chunks[0]), "count": str(len(chunks))}
         return await self._session.call("GET", f"{self._path}/transfers", Transfers, query=query)
 
-    async def _use(
+    async def _retrying(
         self,
         chunk: int,
         ask: Callable[[list[int]], Awaitable[Transfers]],
         work: Callable[[Transfer, URL], Awaitable[T]],
     ) -> T | None:
-        """What the work gives with a good address, in the end with a fresh one; None if there is none."""
+        """Return the result of `work` with a chunk's URL, or None without one; ask again after a failure."""
 
         async def attempt() -> T | None:
-            found = await self._take(chunk, ask)
+            found = await self._presigned(chunk, ask)
             if found is None:
                 return None
             try:
-                return await work(*found)
+                return await work(*found[:2])
             except StoreError:
                 self._known.pop(chunk, None)
                 raise
@@ -141,47 +139,42 @@ class Addresses:
             async with asyncio.timeout(self._timeout):
                 return await _RETRYING.copy()(attempt)
         except TimeoutError:
-            raise UnreachableError(
-                f"The object store did not do it within {self._timeout:g} seconds."
+            raise errors.UnreachableError(
+                f"The object store did not answer within {self._timeout:g} seconds."
             ) from None
         except StoreError as failure:
             if failure.missing:
-                raise BrokerFaultError("The object store lacks what the broker names.") from None
-            raise UnreachableError(f"The object store did not do it ({failure}).") from None
+                raise errors.BrokerFaultError(
+                    "The object store lacks an object that the broker named."
+                ) from None
+            raise errors.UnreachableError(f"The object store failed ({failure}).") from None
 
-    async def _take(
+    async def _presigned(
         self, chunk: int, ask: Callable[[list[int]], Awaitable[Transfers]]
-    ) -> tuple[Transfer, URL] | None:
+    ) -> _Presigned | None:
+        """Return a chunk's URL, asking the broker if none is known; None if the broker carries the chunk."""
         async with self._asking:
-            if self._through_broker:
-                return None
+            now = time.monotonic()
             found = self._known.get(chunk)
-            if found is None or found[2] < time.monotonic():
-                self._forget(chunk)
-                await self._learn(self._next(chunk), ask)
-                found = self._known.get(chunk)
-            return None if found is None else found[:2]
-
-    def _forget(self, chunk: int) -> None:
-        """This one, those that are good no more, and of the others the oldest where they are many."""
-        now = time.monotonic()
-        good = [n for n, (_, _, until) in self._known.items() if until >= now and n != chunk]
-        self._known = {n: self._known[n] for n in good[-_KEPT:]}
+            if not self._through_broker and (found is None or found[2] < now):
+                valid = [n for n, known in self._known.items() if known[2] >= now]
+                self._known = {n: self._known[n] for n in valid[-_KEPT:]}
+                await self._fetch(self._next(chunk), ask)
+            return None if self._through_broker else self._known.get(chunk)
 
     def _next(self, chunk: int) -> list[int]:
-        """This chunk and those after it, as far as nothing is known of them and one run goes."""
-        ahead = _ASKED_BLINDLY if self._count is None else _ASKED
-        end = chunk + ahead if self._count is None else min(chunk + ahead, self._count)
+        """Return this chunk and those after it without a URL, in one run."""
+        prefetched = _PREFETCHED_OF_STREAM if self._count is None else _PREFETCHED
+        end = min(chunk + prefetched, self._count or chunk + prefetched)
         chunks = [chunk]
-        while chunks[-1] + 1 < end and chunks[-1] + 1 not in self._known:
-            if chunks[-1] + 1 in self._sent:
-                break
-            chunks.append(chunks[-1] + 1)
+        while (after := chunks[-1] + 1) < end and not (after in self._known or after in self._sent):
+            chunks.append(after)
         return chunks
 
-    async def _learn(
+    async def _fetch(
         self, chunks: list[int], ask: Callable[[list[int]], Awaitable[Transfers]]
     ) -> None:
+        """Ask the broker for URLs; use none of them unless the caller allowed the origins of all."""
         began = time.monotonic()
         answer = await ask(chunks)
         urls = [allowed(transfer.url, self._store.origins) for transfer in answer.transfers]
@@ -189,8 +182,8 @@ class Addresses:
             self._through_broker = True
             return
         if [transfer.index for transfer in answer.transfers] != chunks:
-            raise BrokerFaultError("The broker gave addresses that it was not asked for.")
-        until = began + answer.seconds * _GOOD_PART
+            raise errors.BrokerFaultError("The broker gave presigned URLs for other chunks.")
+        until = began + answer.seconds * _USED_LIFETIME
         for transfer, url in zip(answer.transfers, urls, strict=True):
             if url is not None:
                 self._known[transfer.index] = (transfer, url, until)

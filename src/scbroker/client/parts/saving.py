@@ -1,6 +1,6 @@
-"""Saving a content to a file: beside its place first, and there all at once when it is whole.
+"""Save a content to a file: write a partial file beside the target, then rename it.
 
-What was saved of a large content when it was cut off is checked and kept the next time.
+If the save of a large content is cut off, the next save to the same target verifies and keeps its runs.
 """
 
 from __future__ import annotations
@@ -18,52 +18,53 @@ from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.parts.content import Progress
 from scbroker.client.parts.downloads import RUN, Download
-from scbroker.client.parts.journal import Journal
-from scbroker.client.parts.own_files import open_own
+from scbroker.client.parts.journal import Journal, open_own
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, checksum, random_bytes
 from scbroker.crypto.verify import equal, sha256
 from scbroker.errors import InvalidArgumentError, TrustStoreError
 
 
-class _Begun(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """The first entry of a save's journal: what is saved, and the key of the checksums."""
+class _Start(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The first entry of a save's journal: which content is saved, and the key of the checksums."""
 
     content: bytes
     key: bytes
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A run that was written, and its checksum."""
+    """The entry of a written run, with its checksum."""
 
     run: int
     mac: bytes
 
 
 def checked_target(path: object) -> Path:
-    """Where to save; `InvalidArgumentError` for what is no place for a file."""
+    """Return the argument `path` as an absolute path; `InvalidArgumentError` if no file can be there."""
     if not isinstance(path, os.PathLike):
-        raise InvalidArgumentError("path is the name of the file to write, as pathlib.Path.")
+        raise InvalidArgumentError(f"path must be a pathlib.Path, not {type(path).__name__}.")
     target = Path(path).absolute()
     try:
         if target.is_dir():
             raise InvalidArgumentError(f"{target} is a folder: name the file to write.")
         if not target.parent.is_dir():
-            raise InvalidArgumentError(f"There is no folder {target.parent}: make it first.")
+            raise InvalidArgumentError(
+                f"The folder {target.parent} does not exist: create it first."
+            )
         with suppress(FileNotFoundError):
-            target.lstat()  # finds what no file can be called
+            target.lstat()  # raises for a name that no file can have
     except (OSError, ValueError) as error:
         raise _not_written(target, error) from None
     return target
 
 
 async def save_small(target: Path, content: bytes) -> int:
-    """Writes a content that is there already."""
+    """Save a content that is in memory; return its length."""
 
     def write() -> int:
         partial = _Partial(target, None)
         try:
-            partial.keep(0, memoryview(content))
+            partial.write(0, memoryview(content))
             partial.finish(len(content))
         finally:
             partial.close()
@@ -73,7 +74,7 @@ async def save_small(target: Path, content: bytes) -> int:
 
 
 async def save_large(session: Session, opened: OpenPart, target: Path, progress: Progress) -> int:
-    """Fetches and writes what is not there yet, in constant memory; gives the content's length."""
+    """Download and save the runs that are missing, in constant memory; return the content's length."""
     names = (b"save", os.fsencode(target))
     journal = await io_thread.in_pool(Journal.open, session.folder, session.journal_secret, *names)
     try:
@@ -83,9 +84,9 @@ async def save_large(session: Session, opened: OpenPart, target: Path, progress:
             journal.close()
         raise
     try:
-        there = await io_thread.in_pool(partial.resume, opened)
-        download = await Download.begin(session, opened)
-        await download.run(partial.keep, progress, there)
+        written = await io_thread.in_pool(partial.resume, opened)
+        download = await Download.start(session, opened)
+        await download.run(partial.write, progress, written)
         await io_thread.in_pool(partial.finish, download.length)
     finally:
         await io_thread.in_pool(partial.close)
@@ -93,10 +94,10 @@ async def save_large(session: Session, opened: OpenPart, target: Path, progress:
 
 
 class _Partial:
-    """The file beside its place, readable by its owner alone.
+    """The partial file, which only its owner can read. Several threads write to it until it is closed.
 
-    With a journal it stays when the save is cut off, and the next one to the same place takes it up; runs
-    of another content in it are not used. Several threads write to it until it is closed.
+    With a journal it is kept when the save is cut off, and the next save of the same content to the same
+    target resumes it.
     """
 
     def __init__(self, target: Path, journal: Journal | None) -> None:
@@ -112,7 +113,7 @@ class _Partial:
             raise _not_written(target, error) from None
 
     def _opened(self) -> FileIO:
-        """What is there is taken up only where it is this user's alone."""
+        """Open an earlier partial file only if it belongs to this user alone; else make a new one."""
         if self._journal is not None:
             with suppress(OSError):
                 return os.fdopen(open_own(self._path), "r+b", buffering=0)
@@ -120,35 +121,34 @@ class _Partial:
         return os.fdopen(open_own(self._path, os.O_EXCL), "r+b", buffering=0)
 
     def resume(self, opened: OpenPart) -> set[int]:
-        """The runs of this very content that are there as they were written."""
+        """Return the runs of this content that an earlier save wrote and that have not changed since."""
         journal = self._journal
         if journal is None:
             return set()
         length = opened.length.to_bytes(8, "big")
         content = sha256(opened.container_id + opened.part.partId + opened.part.segments + length)
-        entries = _decoded(journal.entries)
-        if entries is None or entries[0].content != content:
-            journal.restart()
+        items = journal.items(_Start, _Saved)
+        if items is None or items[0].content != content:
             self._key = random_bytes(KEY_SIZE)
-            journal.append(msgspec.msgpack.encode(_Begun(content, self._key)))
+            journal.restart(_Start(content, self._key))
             self._file.truncate(0)
             return set()
-        self._key = entries[0].key
+        self._key = items[0].key
         with suppress(OSError):
             return {
                 saved.run
-                for saved in entries[1]
-                if 0 <= saved.run * RUN < opened.length and self._is_there(saved, opened.length)
+                for saved in items[1]
+                if 0 <= saved.run * RUN < opened.length and self._is_intact(saved, opened.length)
             }
         return set()
 
-    def _is_there(self, saved: _Saved, length: int) -> bool:
+    def _is_intact(self, saved: _Saved, length: int) -> bool:
         self._file.seek(saved.run * RUN)
         found = self._file.read(min(RUN, length - saved.run * RUN))
         return equal(checksum(self._key, saved.run, found), saved.mac)
 
-    def keep(self, run: int, plaintext: memoryview) -> None:
-        """Writes the plaintext of a run, and remembers it; nothing once it was closed."""
+    def write(self, run: int, plaintext: memoryview) -> None:
+        """Write the plaintext of a run and record it in the journal; do nothing after `close`."""
         mac = b"" if self._journal is None else checksum(self._key, run, plaintext)
         with self._lock:
             if self._file.closed:
@@ -161,10 +161,13 @@ class _Partial:
             except OSError as error:
                 raise _not_written(self._target, error) from None
             if self._journal is not None:
-                self._journal.append(msgspec.msgpack.encode(_Saved(run, mac)))
+                self._journal.append_item(_Saved(run, mac))
 
     def finish(self, length: int) -> None:
-        """Puts the whole file in its place. What is replaced is safe from a power cut until it is there."""
+        """Rename the complete file to its target.
+
+        If that replaces a file, sync first: a power cut leaves either the old file or the whole new one.
+        """
         try:
             with self._lock:
                 self._file.truncate(length)
@@ -177,12 +180,14 @@ class _Partial:
         self._is_whole = True
 
     def close(self) -> None:
-        """Leaves what is there for another time, if anything is remembered of it."""
+        """Close the file. An incomplete one is kept if a journal says what is in it."""
         with self._lock:
             self._file.close()
             if self._journal is not None:
                 if self._is_whole:
-                    with suppress(TrustStoreError):  # what it remembers is not there any more
+                    with suppress(
+                        TrustStoreError
+                    ):  # the runs that it records were renamed away: it does no harm
                         self._journal.end()
                 else:
                     self._journal.close()
@@ -191,17 +196,6 @@ class _Partial:
                     self._path.unlink()
 
 
-def _decoded(entries: list[bytes]) -> tuple[_Begun, list[_Saved]] | None:
-    """What a journal says; None where there is nothing, or nothing of this program's."""
-    if not entries:
-        return None
-    try:
-        begun = msgspec.msgpack.decode(entries[0], type=_Begun)
-        return begun, [msgspec.msgpack.decode(entry, type=_Saved) for entry in entries[1:]]
-    except msgspec.DecodeError:
-        return None
-
-
 def _not_written(target: Path, error: OSError | ValueError) -> InvalidArgumentError:
-    why = getattr(error, "strerror", None) or "no file can have this name"
+    why = getattr(error, "strerror", None) or "the name is not valid"
     return InvalidArgumentError(f"The file {str(target)!r} cannot be written: {why}.")

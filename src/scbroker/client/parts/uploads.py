@@ -1,13 +1,12 @@
-"""Large contents on their way to the broker: sealed and sent in chunks, before the record that names them.
+"""Seal and upload large contents in chunks, before the record that names them is sent.
 
-Reading, sealing and hashing one chunk runs beside the loop while others are on the wire. Of a file it is
-remembered what has arrived, until the record is sent. Spec: docs/spec/container.md, section 6;
+One chunk is read, sealed and hashed in the thread pool while others are on the wire. For a file, a journal
+records which chunks have arrived, until the record is sent. Spec: docs/spec/container.md, section 6;
 docs/spec/protocol.md, section 5.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,8 +18,9 @@ from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.core.sealing import NewPart
 from scbroker.client.parts.buffers import Buffers
 from scbroker.client.parts.content import Content, Progress, Segment
+from scbroker.client.parts.downloads import path_of
 from scbroker.client.parts.journal import Journal
-from scbroker.client.parts.presigned import Addresses
+from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE, sha256
@@ -32,7 +32,7 @@ _AT_ONCE: Final = 3
 _CHUNK: Final = CHUNK_SEGMENTS * SEGMENT
 
 
-class _Begun(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class _Start(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """The first entry of an upload's journal."""
 
     nonce: bytes
@@ -42,7 +42,7 @@ class _Begun(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
 
 
 class _Sent(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A chunk that the broker has."""
+    """The entry of a chunk that the broker has."""
 
     chunk: int
     hashes: bytes
@@ -50,33 +50,33 @@ class _Sent(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
 
 @dataclass(slots=True, repr=False)
 class Upload:
-    """A part on its way: its key, and the segments' hashes of the chunks that the broker has already."""
+    """A part being uploaded. `sent` has the segments' hashes of each chunk that the broker has."""
 
     part: NewPart
     nonce: bytes
     journal: Journal | None = None
     sent: dict[int, bytes] = field(default_factory=dict)
 
-    def keep(self, chunk: int, hashes: bytes) -> None:
-        """Remembers that a chunk has arrived."""
+    def record(self, chunk: int, hashes: bytes) -> None:
+        """Record in the journal that a chunk has arrived."""
         if self.journal is not None:
-            self.journal.append(msgspec.msgpack.encode(_Sent(chunk, hashes)))
+            self.journal.append_item(_Sent(chunk, hashes))
 
     def close(self) -> None:
-        """Leaves it for another time."""
+        """Keep the journal, so that the upload can resume."""
         if self.journal is not None:
             self.journal.close()
 
     def end(self) -> None:
-        """A record that names the part is sent: no other may ever name it."""
+        """Drop the journal: a record that names this part is about to be sent, and no other may name it."""
         if self.journal is not None:
             self.journal.end()
 
 
-async def begin(session: Session, content: Content, container_id: bytes | None) -> Upload:
-    """What was begun with this very file before and is not over, or a new upload.
+async def start(session: Session, content: Content, container_id: bytes | None) -> Upload:
+    """Resume the unfinished upload of an unchanged file, or start a new upload.
 
-    For a container that exists, or, without an id, for a new one, which is made of the upload's nonce.
+    Without a container id the upload is for a new container, whose id is derived from the upload's nonce.
     """
     secret = session.journal_secret
     names = (b"upload", content.identity or b"", container_id or b"")
@@ -90,13 +90,13 @@ async def begin(session: Session, content: Content, container_id: bytes | None) 
 
 
 async def _resume(session: Session, journal: Journal | None) -> Upload | None:
-    """What is remembered, as far as the broker still has it."""
-    found = None if journal is None else _remembered(session, journal)
+    """Return the recorded upload with the chunks that the broker still has; None if it has none."""
+    found = None if journal is None else _recorded(session, journal)
     if found is None:
         return None
-    there = await _chunks_there(session, found.part, max(found.sent, default=-1) + 1)
+    stored = await _stored_chunks(session, found.part, max(found.sent, default=-1) + 1)
     found.sent = {
-        chunk: hashes for chunk, hashes in found.sent.items() if there.get(chunk) == sha256(hashes)
+        chunk: hashes for chunk, hashes in found.sent.items() if stored.get(chunk) == sha256(hashes)
     }
     return found if found.sent else None
 
@@ -107,38 +107,31 @@ def _new(session: Session, journal: Journal | None, container_id: bytes | None) 
         container_id = container_id_of(session.fingerprint, nonce).bytes
     part = NewPart.begin(container_id, Role.Content, session.fingerprint)
     if journal is not None:
-        journal.restart()
-        begun = _Begun(nonce, part.container_id, part.part_id, part.key)
-        journal.append(msgspec.msgpack.encode(begun))
+        journal.restart(_Start(nonce, part.container_id, part.part_id, part.key))
     return Upload(part, nonce, journal)
 
 
-def _remembered(session: Session, journal: Journal) -> Upload | None:
-    if not journal.entries:
+def _recorded(session: Session, journal: Journal) -> Upload | None:
+    items = journal.items(_Start, _Sent)
+    if items is None:
         return None
-    try:
-        begun = msgspec.msgpack.decode(journal.entries[0], type=_Begun)
-        sent = [msgspec.msgpack.decode(entry, type=_Sent) for entry in journal.entries[1:]]
-    except msgspec.DecodeError:  # of another version of this program
-        return None
-    part = NewPart(begun.container_id, Role.Content, session.fingerprint, begun.part_id, begun.key)
-    return Upload(part, begun.nonce, journal, {item.chunk: item.hashes for item in sent})
+    first, sent = items
+    part = NewPart(first.container_id, Role.Content, session.fingerprint, first.part_id, first.key)
+    return Upload(part, first.nonce, journal, {item.chunk: item.hashes for item in sent})
 
 
-async def _chunks_there(session: Session, part: NewPart, end: int) -> dict[int, bytes]:
-    """The hashes of chunks that the broker says it has, of those before `end`."""
-    there: dict[int, bytes] = {}
+async def _stored_chunks(session: Session, part: NewPart, end: int) -> dict[int, bytes]:
+    """Return the hashes of the chunks before `end` that the broker says it has."""
+    stored: dict[int, bytes] = {}
     for first in range(0, end, MAX_LISTED):
         query = f"?first={first}" if first else ""
         found = await session.call("GET", f"{_path(part)}/chunks{query}", Chunks)
-        there |= {chunk.index: chunk.hash for chunk in found.chunks}
-    return there
+        stored |= {chunk.index: chunk.hash for chunk in found.chunks}
+    return stored
 
 
 def _path(part: NewPart) -> str:
-    return (
-        f"/v1/containers/{uuid.UUID(bytes=part.container_id)}/parts/{uuid.UUID(bytes=part.part_id)}"
-    )
+    return path_of(part.container_id, part.part_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +143,7 @@ class _Chunk:
 
 
 class Sealer:
-    """Cuts a content into sealed chunks, and keeps their hashes."""
+    """Cut a content into sealed chunks, and collect the hashes of all segments."""
 
     def __init__(self, upload: Upload, content: Content, segments: Iterator[Segment]) -> None:
         self._upload, self._content, self._segments = upload, content, segments
@@ -160,7 +153,7 @@ class Sealer:
         self.hashes: bytearray = bytearray()
 
     def next_chunk(self, buffer: memoryview) -> _Chunk | None:
-        """Up to eight sealed segments in the buffer, or None at the end. Runs in the pool."""
+        """Seal up to eight segments into the buffer; return None at the end. Runs in the pool."""
         self._skip_sent()
         if self._ended:
             return None
@@ -177,7 +170,7 @@ class Sealer:
         return _Chunk(number, buffer[:size], bytes(hashes), length)
 
     def _skip_sent(self) -> None:
-        """What the broker has already is not read again."""
+        """Pass over chunks that the broker has, without reading them."""
         first = self._number
         while not self._ended and (hashes := self._upload.sent.get(self._number)) is not None:
             length = _length_of(self._content, self._number)
@@ -199,7 +192,7 @@ async def send(
     segments: Iterator[Segment],
     progress: Progress,
 ) -> tuple[int, bytes]:
-    """Seals and sends what the broker does not have; gives the content's length and segments' hashes."""
+    """Seal and send the chunks that the broker lacks; return the content's length and segments' hashes."""
     sealer = Sealer(upload, content, segments)
     buffers = Buffers(_AT_ONCE + 1, MAX_CHUNK)  # one is filled while the others are on the wire
     done = sum(_length_of(content, chunk) for chunk in upload.sent)
@@ -207,19 +200,19 @@ async def send(
         progress(done, content.total)
 
     chunks = None if content.total is None else -(-content.total // _CHUNK) or 1
-    addresses = Addresses(session, _path(upload.part), chunks, upload.sent)
+    urls = PresignedUrls(session, _path(upload.part), chunks, upload.sent)
 
     async def put(chunk: _Chunk, buffer: memoryview) -> None:
         nonlocal done
         path = f"{_path(upload.part)}/chunks/{chunk.number}"
         failures = session.transport.all_failures
         try:
-            if not await addresses.put(chunk.number, chunk.sealed, chunk.hashes):
+            if not await urls.put(chunk.number, chunk.sealed, chunk.hashes):
                 await session.send("PUT", path, octets=chunk.sealed)
         finally:
-            # A connection that was given up may still be sending out of the buffer.
+            # A connection that failed may still be sending from the buffer: do not reuse it.
             buffers.give_back(buffer if session.transport.all_failures == failures else None)
-        upload.keep(chunk.number, chunk.hashes)
+        upload.record(chunk.number, chunk.hashes)
         done += chunk.length
         progress(done, content.total)
 

@@ -22,14 +22,10 @@ from typing import Final, Protocol
 import filelock
 import msgspec
 
-from scbroker.crypto.verify import equal, keyed_hash
+from scbroker.client.sealed_log import DamagedLogError, SealedLog
 from scbroker.errors import TrustStoreError
 
 _MAGIC: Final = b"scbroker.trust\x01"
-_LENGTH: Final = 4
-_MAC: Final = 32
-_HEAD: Final = _LENGTH + _MAC
-_MAX_ENTRY: Final = 65_536
 _COMPACT_AT: Final = 4096
 _LOCK_SECONDS: Final = 10.0
 
@@ -166,12 +162,10 @@ class _Entry(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
 
 
 class _FileMarks:
-    """An append-only log: frame = length, mac of the length, entry, mac of the entry.
+    """Marks in a `SealedLog`, to which other processes append as well.
 
-    Each mac covers the one before it as well. Other processes append to the same file; each reads on
-    from where it was before it looks or writes. A frame cut off by a crash was never acknowledged and
-    is dropped by the next writer; the length has a mac of its own, or a change to it would make all
-    that follows look cut off.
+    Each process reads what others have appended before it gets or sets a mark. A frame that a crash cut off
+    was never acknowledged: the next writer overwrites it.
     """
 
     def __init__(self, path: Path, secret: bytes) -> None:
@@ -194,20 +188,18 @@ class _FileMarks:
             self._catch_up()
             if self._values.get((kind, key)) != expected:
                 return False
-            if self._frames > _COMPACT_AT and self._frames > 2 * len(self._values):
+            if self._log.count > _COMPACT_AT and self._log.count > 2 * len(self._values):
                 self._compact()
             self._append(_Entry(kind, key, value))
             return True
 
     def _reset(self) -> None:
         self._values: dict[tuple[str, bytes], bytes] = {}
-        self._mac = self._keyed("start", _MAGIC)
-        self._offset = 0
+        self._log = self._new_log()
         self._inode = 0
-        self._frames = 0
 
-    def _keyed(self, name: str, *parts: bytes) -> bytes:
-        return keyed_hash(self._secret, f"trust-store-{name}", *parts)
+    def _new_log(self) -> SealedLog:
+        return SealedLog(self._secret, "trust-store", _MAGIC)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -232,22 +224,22 @@ class _FileMarks:
         try:
             state = self._path.stat()
         except FileNotFoundError:
-            return self._offset > 0
-        return (state.st_ino, state.st_size) != (self._inode, self._offset)
+            return self._log.size > 0
+        return (state.st_ino, state.st_size) != (self._inode, self._log.size)
 
     def _catch_up(self) -> None:
         """Read the frames that other processes appended; the whole file if it was replaced."""
         if not self._path.exists():
-            if self._offset or self._values:
+            if self._log.size or self._values:
                 raise TrustStoreError(
                     f"The trust store {self._path} was deleted while it was in use: restore it, or restart "
                     "the program, which then forgets what this device has seen."
                 )
             _replace(self._path, _MAGIC)
         state = self._path.stat()
-        if (state.st_ino, state.st_size) == (self._inode, self._offset):
+        if (state.st_ino, state.st_size) == (self._inode, self._log.size):
             return
-        if state.st_ino == self._inode and state.st_size > self._offset:
+        if state.st_ino == self._inode and state.st_size > self._log.size:
             # If this fails, the file may be another one with the same inode, after two replacements.
             with suppress(TrustStoreError):
                 self._read()
@@ -269,64 +261,28 @@ class _FileMarks:
 
     def _read(self) -> None:
         with self._path.open("rb") as file:
-            file.seek(self._offset)
+            file.seek(self._log.size)
             data = file.read()
-        position = 0
-        if self._offset == 0:
-            if not data.startswith(_MAGIC):
-                raise self._damaged()
-            position = len(_MAGIC)
-        while (end := self._frame_end(data, position)) is not None:
-            body, mac = data[position + _HEAD : end - _MAC], data[end - _MAC : end]
-            if not equal(self._keyed("entry", self._mac, body), mac):
-                raise self._damaged()
-            self._apply(body, mac)
-            position = end
-        self._offset += position
-
-    def _frame_end(self, data: bytes, position: int) -> int | None:
-        """Where a whole frame ends; None at the end or where a crash cut the last one off.
-
-        After a power cut a file may have its new length and zeros where its bytes were to be.
-        """
-        if len(data) - position < _HEAD:
-            return None
-        length = data[position : position + _LENGTH]
-        if not equal(self._keyed("length", self._mac, length), data[position + _LENGTH :][:_MAC]):
-            if not any(data[position:]):
-                return None
-            raise self._damaged()
-        end = position + _HEAD + int.from_bytes(length, "big") + _MAC
-        return end if end <= len(data) else None
-
-    def _apply(self, body: bytes, mac: bytes) -> None:
-        entry = msgspec.msgpack.decode(body, type=_Entry)
-        self._values[(entry.kind, entry.key)] = entry.value
-        self._mac = mac
-        self._frames += 1
+        try:
+            for body in self._log.replay(data):
+                entry = msgspec.msgpack.decode(body, type=_Entry)
+                self._values[(entry.kind, entry.key)] = entry.value
+        except DamagedLogError:
+            raise self._damaged() from None
 
     def _append(self, entry: _Entry) -> None:
-        body, mac, frame = self._frame(self._mac, entry)
+        """Append an entry. If that fails, the log is ahead of the file, which is then read again."""
         with self._path.open("r+b") as file:
-            file.truncate(self._offset)
-            file.seek(self._offset)
-            file.write(frame)
-        self._apply(body, mac)
-        self._offset += len(frame)
-
-    def _frame(self, before: bytes, entry: _Entry) -> tuple[bytes, bytes, bytes]:
-        """An entry's body, its mac, and all that is written of it."""
-        body = msgspec.msgpack.encode(entry)
-        length = len(body).to_bytes(_LENGTH, "big")
-        mac = self._keyed("entry", before, body)
-        return body, mac, length + self._keyed("length", before, length) + body + mac
+            file.truncate(self._log.size)
+            file.seek(self._log.size)
+            file.write(self._log.append(msgspec.msgpack.encode(entry)))
+        self._values[(entry.kind, entry.key)] = entry.value
 
     def _compact(self) -> None:
-        """Writes the latest values alone to a new file and puts it in the old one's place."""
-        frames, mac = [_MAGIC], self._keyed("start", _MAGIC)
-        for (kind, key), value in self._values.items():
-            _, mac, frame = self._frame(mac, _Entry(kind, key, value))
-            frames.append(frame)
+        """Replace the file by a new one with only the latest values."""
+        log = self._new_log()
+        entries = [_Entry(kind, key, value) for (kind, key), value in self._values.items()]
+        frames = [log.start(), *(log.append(msgspec.msgpack.encode(entry)) for entry in entries)]
         _replace(self._path, b"".join(frames))
         self._catch_up()
 

@@ -1,1 +1,1 @@
-"""What an operator does to a broker: sweep, check, backup, restore. `commands` calls these."""
+"""Commands that administer a broker: check, sweep, backup, restore. `commands` offers them to the CLI."""

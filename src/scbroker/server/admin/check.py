@@ -1,49 +1,59 @@
-"""Whether all that a broker keeps is there and right. It reads alone, also beside a running broker.
+"""Check that everything a broker keeps is there and whole, without changing anything.
 
-Users and containers are read some at a time, each lot as of one moment; objects are listed, and then
-each row of a chunk is looked up. Only so much is in memory at once, however much there is. What a
-record must be is said by the judge that the broker and the clients judge by.
+Users and containers are read a page at a time, each page in one transaction, so that the check can run
+beside the broker and needs little memory. Records are judged by the same code as in brokers and clients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import sha256
+from scbroker.errors import IntegrityError
+from scbroker.records.key_record import KeyChain
 from scbroker.server.admin import statements as own
 from scbroker.server.admin.check_containers import ContainerCheck
-from scbroker.server.admin.check_users import check_user
-from scbroker.server.admin.findings import Findings, named
-from scbroker.server.admin.opened import Opened, Place, Progress, Tell, opened
-from scbroker.server.admin.owner import unnamed
-from scbroker.server.broker import ChainCache
+from scbroker.server.admin.findings import Findings, Progress, Tell, named
+from scbroker.server.admin.stores import open_stores, unreferenced
+from scbroker.server.broker import ChainCache, now
 from scbroker.server.parts.chunks import hashes_of
+from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.blobs import Blobs
+from scbroker.server.storage.database import Database
+from scbroker.vocabulary import KeyType
 
-_AT_ONCE: Final = 100
-_STRAYS_AT_ONCE: Final = 1000
+_PAGE: Final = 100
+_STRAYS_PAGE: Final = 1000
 _FIRST: Final = b""
+_MORE_THAN_ANY: Final = 100_000
 
 
-async def check(place: Place, tell: Tell, progress: Progress, *, quick: bool = False) -> bool:
-    """Tells each thing that is wrong, then how much was looked at; gives whether all is right.
+async def check(settings: Settings, tell: Tell, progress: Progress, *, quick: bool = False) -> bool:
+    """Report each fault and how much was checked; return whether nothing is wrong.
 
     `quick` leaves out the bytes of objects, and the database's own check of its file.
     """
     findings = Findings(tell)
-    async with opened(place) as found:
-        job = _Check(found, findings, progress, quick)
-        await job.run()
+    async with open_stores(settings) as (database, objects):
+        await _Check(database, objects, findings, progress, quick).run()
     tell(findings.line)
     return not findings.wrong
 
 
 class _Check:
-    def __init__(self, found: Opened, findings: Findings, progress: Progress, quick: bool) -> None:
-        self._database, self._blobs = found.database, found.blobs
+    def __init__(
+        self,
+        database: Database,
+        objects: Blobs,
+        findings: Findings,
+        progress: Progress,
+        quick: bool,
+    ) -> None:
+        self._database, self._objects = database, objects
         self._findings, self._progress, self._quick = findings, progress, quick
         self._chains = ChainCache()
 
@@ -51,17 +61,25 @@ class _Check:
         totals = await self._database.read(_totals, large=True)
         if not self._quick and self._database.version() is not None:
             await self._check_file()
-        await self._each("users", own.USERS_AFTER, totals["users"], self._check_users)
-        await self._each(
-            "containers", own.CONTAINERS_AFTER, totals["containers"], self._check_containers
+        first = {"last": _FIRST}
+        tables = (
+            ("users", own.USERS_AFTER, self._check_users),
+            ("containers", own.CONTAINERS_AFTER, self._check_containers),
         )
+        for what, statement, check_page in tables:
+            async for rows in self._pages(statement, first, lambda r: {"last": r.id}, check_page):
+                self._count(what, len(rows), totals[what])
         for name, statement in own.STRAYS.items():
             await self._check_strays(name, statement)
         await self._check_chunks(totals["chunks"])
         await self._check_objects(totals["chunks"])
 
+    def _count(self, what: str, more: int, total: int) -> None:
+        self._findings.seen[what] += more
+        self._progress(what, self._findings.seen[what], total)
+
     async def _check_file(self) -> None:
-        """The database's own check: pages, and indexes against their tables."""
+        """Run the database's own check: pages, and indexes against their tables."""
 
         def read(connection: Connection) -> list[str]:
             return [str(line) for line in connection.execute(own.CHECK_DATABASE).scalars()]
@@ -72,115 +90,173 @@ class _Check:
                 self._findings.add(f"database: {line}")
         self._progress("database", 1, 1)
 
-    async def _each(
+    async def _pages(
         self,
-        what: str,
         statement: Any,
-        total: int,
-        look: Callable[[Connection, Sequence[Row[Any]]], None],
-    ) -> None:
-        """All rows of a table by their id, some at a time, and what belongs to them as of the same moment."""
-        last = _FIRST
+        last: dict[str, Any],
+        key: Callable[[Row[Any]], dict[str, Any]],
+        check_page: Callable[[Connection, Sequence[Row[Any]]], None] = lambda _c, _rows: None,
+        count: int = _PAGE,
+    ) -> AsyncIterator[Sequence[Row[Any]]]:
+        """Yield all rows behind `last` in pages; `check_page` runs in the transaction that reads its page."""
 
-        def read(connection: Connection) -> list[Row[Any]]:
-            rows = connection.execute(statement, {"last": last, "count": _AT_ONCE}).all()
-            look(connection, rows)
-            return list(rows)
+        def read(connection: Connection) -> Sequence[Row[Any]]:
+            rows = connection.execute(statement, {**last, "count": count}).all()
+            check_page(connection, rows)
+            return rows
 
         while rows := await self._database.read(read, large=True):
-            last = rows[-1].id
-            self._findings.seen[what] += len(rows)
-            self._progress(what, self._findings.seen[what], total)
+            yield rows
+            last = key(rows[-1])
 
     def _check_users(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
         some = {"some": [row.id for row in rows]}
         key_files = {row.user_id: row for row in connection.execute(own.KEY_FILES_OF, some)}
         logs = {row.user_id: row for row in connection.execute(own.LOGS_OF, some)}
-        doomed = {*connection.execute(own.DOOMED_OF_USERS, some).scalars()}
+        pending = {*connection.execute(own.PENDING_USERS_OF, some).scalars()}
         for row in rows:
             with self._findings.of(named("user", row.id)):
-                log, is_doomed = logs.get(row.id), row.id in doomed
-                check_user(connection, row, key_files.get(row.id), log, doomed=is_doomed)
+                log, is_pending = logs.get(row.id), row.id in pending
+                _check_user(connection, row, key_files.get(row.id), log, is_pending)
 
     def _check_containers(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
         for row in rows:
-            looking = ContainerCheck(connection, row, self._chains, self._findings)
-            with self._findings.of(looking.name):
-                looking.run()
-            self._findings.seen["records"] += looking.records
+            container = ContainerCheck(connection, row, self._chains, self._findings)
+            with self._findings.of(container.name):
+                container.run()
+            self._findings.seen["records"] += container.records
 
     async def _check_strays(self, name: str, statement: Any) -> None:
-        """Rows of what is not there."""
-        last = _FIRST
-
-        def read(connection: Connection) -> list[Row[Any]]:
-            values = {"last": last, "count": _STRAYS_AT_ONCE}
-            return list(connection.execute(statement, values))
-
-        while rows := await self._database.read(read, large=True):
+        """Find rows that refer to a row which does not exist."""
+        pages = self._pages(
+            statement, {"last": _FIRST}, lambda row: {"last": row.value}, count=_STRAYS_PAGE
+        )
+        async for rows in pages:
             for row in rows:
                 if row.stray:
-                    self._findings.add(f"{named(name, row.value)}: rows of what is not there.")
-            last = rows[-1].value
+                    self._findings.add(
+                        f"{named(name, row.value)}: it has rows, but it does not exist."
+                    )
 
     async def _check_chunks(self, total: int) -> None:
-        """Every row of a chunk has its object, and its hashes are those of the object's bytes."""
-        last = {"part": _FIRST, "number": -1}
-
-        def read(connection: Connection) -> list[Row[Any]]:
-            return list(connection.execute(own.CHUNKS_AFTER, {**last, "count": _AT_ONCE}))
-
-        while rows := await self._database.read(read, large=True):
+        """Compare every row of a chunk with its object."""
+        first = {"part": _FIRST, "number": -1}
+        pages = self._pages(
+            own.CHUNKS_AFTER, first, lambda row: {"part": row.part_id, "number": row.chunk}
+        )
+        async for rows in pages:
             for row in rows:
                 problem = await self._problem_of(row)
-                if problem and await self._is_still(row):
-                    self._findings.add(
-                        f"{named('content', row.part_id)}: chunk {row.chunk}: {problem}"
-                    )
-            last = {"part": rows[-1].part_id, "number": rows[-1].chunk}
-            self._findings.seen["chunks"] += len(rows)
-            self._progress("chunks", self._findings.seen["chunks"], total)
+                # A running broker may have removed the row together with its object meanwhile.
+                if problem and await self._still_exists(row):
+                    self._findings.add(f"{chunk_name(row)}: {problem}")
+            self._count("chunks", len(rows), total)
 
     async def _problem_of(self, row: Row[Any]) -> str | None:
         if sha256(row.hashes) != row.chunk_hash:
             return "its hash is not that of its segments' hashes."
         if self._quick:
-            size = await self._blobs.size(row.blob)
-            return size_problem(size, row)
-        return octets_problem(await self._blobs.whole(row.blob), row)
+            return size_problem(await self._objects.size(row.blob), row)
+        return octets_problem(await self._objects.whole(row.blob), row)
 
-    async def _is_still(self, row: Row[Any]) -> bool:
-        """Whether the row is there yet: beside a running broker it may have gone with its object."""
+    async def _still_exists(self, row: Row[Any]) -> bool:
         values = {"part": row.part_id, "number": row.chunk}
         again = await self._database.read(lambda c: sql.one(c, sql.FIND_CHUNK, **values))
         return again is not None and again.blob == row.blob
 
     async def _check_objects(self, total: int) -> None:
-        """Every object is named by a row, or waits for its row or its removal."""
-        async for page in self._blobs.pages():
-            for stored in await unnamed(self._database, page):
-                if await self._blobs.size(stored.name) is not None:  # not removed meanwhile
-                    self._findings.add(f"object {stored.name}: nothing names it.")
-            self._findings.seen["objects"] += len(page)
-            self._progress("objects", self._findings.seen["objects"], total)
-
-
-def size_problem(size: int | None, row: Row[Any]) -> str | None:
-    """What is wrong with an object of this size, of the chunk that a row is of."""
-    if size is None:
-        return "its object is missing."
-    return None if size == row.size else "its object has another size."
-
-
-def octets_problem(octets: memoryview | None, row: Row[Any]) -> str | None:
-    """What is wrong with an object that has these bytes."""
-    problem = size_problem(None if octets is None else len(octets), row)
-    if problem is None and octets is not None and hashes_of(octets) != row.hashes:
-        return "its object has other bytes."
-    return problem
+        """Find objects that no row names and that are not pending deletion."""
+        async for page in self._objects.pages():
+            for stored in await unreferenced(self._database, page):
+                if await self._objects.size(stored.name) is not None:  # not removed meanwhile
+                    self._findings.add(f"object {stored.name}: no row names it.")
+            self._count("objects", len(page), total)
 
 
 def _totals(connection: Connection) -> dict[str, int]:
     return {
         name: connection.execute(statement).scalar_one() for name, statement in own.COUNTS.items()
     }
+
+
+def chunk_name(row: Row[Any]) -> str:
+    """Return how a chunk is called in a report."""
+    return f"{named('content', row.part_id)}: chunk {row.chunk}"
+
+
+def size_problem(size: int | None, row: Row[Any]) -> str | None:
+    """Return what is wrong with a chunk's object of this size (None: it is missing), or None."""
+    if size is None:
+        return "its object is missing."
+    return None if size == row.size else "its object has another size."
+
+
+def octets_problem(octets: memoryview | None, row: Row[Any]) -> str | None:
+    """Return what is wrong with a chunk's object that has these bytes, or None."""
+    problem = size_problem(None if octets is None else len(octets), row)
+    if problem is None and octets is not None and hashes_of(octets) != row.hashes:
+        return "its object has other bytes."
+    return problem
+
+
+# Users: public keys, KeyFile, event log
+
+
+def _check_user(
+    connection: Connection,
+    user: Row[Any],
+    key_file: Row[Any] | None,
+    log: Row[Any] | None,
+    pending: bool,
+) -> None:
+    """Raise `IntegrityError` for the first fault of a user.
+
+    `log` summarises the numbered events. `pending` says that a deletion still removes the user's data.
+    """
+    if user.fingerprint is not None or not user.deleted:
+        _check_keys(connection, user)
+    if user.deleted:
+        _check_kept_keys(connection, user, pending)
+    if not pending:
+        _check_log(user, log)
+    elif not user.deleted:
+        raise IntegrityError("Their data is pending deletion, but they were not deleted.")
+    if key_file is not None:
+        if user.deleted:
+            raise IntegrityError("They were deleted, but their KeyFile was not.")
+        if sha256(key_file.key_file) != key_file.key_file_hash:
+            raise IntegrityError("Their KeyFile is not the one that was stored.")
+
+
+def _check_keys(connection: Connection, user: Row[Any]) -> None:
+    records = sql.key_chain(connection, user.id, 0, _MORE_THAN_ANY)
+    if len(records) != user.chain_length:
+        raise IntegrityError(f"{len(records)} of {user.chain_length} key records are stored.")
+    chain = KeyChain.verify(records, now())
+    if (chain.userId.bytes, chain.fingerprint) != (user.id, user.fingerprint):
+        raise IntegrityError("Their key records are another user's.")
+    if chain.closed and not user.deleted:
+        raise IntegrityError("Their key records say that they were deleted, but they were not.")
+    if chain.of_type(KeyType.Encryption)[-1].index != user.encryption_index:
+        raise IntegrityError("Their row names another encryption key than their latest.")
+
+
+def _check_kept_keys(connection: Connection, user: Row[Any], pending: bool) -> None:
+    """Check that a deleted user's keys are kept exactly as long as a container needs them."""
+    needed = sql.one(connection, sql.ANY_CONTAINER_OF_AUTHOR, user=user.id) is not None
+    kept = user.fingerprint is not None
+    if needed and not kept:
+        raise IntegrityError("Containers need their key records, which are missing.")
+    if kept and not needed and not pending:
+        raise IntegrityError("They were deleted, but their key records were not.")
+    if not kept and (user.chain_length or sql.key_chain(connection, user.id)):
+        raise IntegrityError("Their key records exist without their fingerprint.")
+
+
+def _check_log(user: Row[Any], log: Row[Any] | None) -> None:
+    expected = (user.last_event - user.first_event + 1, user.first_event, user.last_event)
+    found = (0, *expected[1:]) if log is None else (log.count, log.first, log.last)
+    if expected[0] < 0 or found != expected:
+        raise IntegrityError("Their event log has a gap.")
+    if (user.dropped_digest is None) != (user.first_event == 1):
+        raise IntegrityError("The digest of their dropped events is missing.")

@@ -1,4 +1,4 @@
-"""Whether what is kept of a container is whole: its records in their chain, lists, members and parts."""
+"""Check a container: its chain of records, access lists, members and parts."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from scbroker.server.containers.members import StoredList
 from scbroker.server.parts.chunks import check_sealed_size
 from scbroker.server.storage import statements as sql
 
-_AT_ONCE: Final = 256
-_GONE: Final = (sql.MEMBERS, own.PARTS_OF, sql.LIST_VERSIONS, own.AUTHORS_OF)
+_PAGE: Final = 256
+_PURGED: Final = (sql.MEMBERS, own.PARTS_OF, sql.LIST_VERSIONS, own.AUTHORS_OF)
 
 
 class ContainerCheck:
-    """One container, as of one moment."""
+    """The check of one container, in one transaction."""
 
     def __init__(
         self, connection: Connection, row: Row[Any], chains: ChainCache, findings: Findings
@@ -54,7 +54,7 @@ class ContainerCheck:
         self._disclosed: set[bytes] = set()
 
     def run(self) -> None:
-        """What breaks the chain is raised as `IntegrityError`; what is wrong beside it is told."""
+        """Raise `IntegrityError` for a fault of the chain; report faults of the rest."""
         head, force = self._judge_all()
         if head is None or force is None:
             self._check_purged()
@@ -74,7 +74,7 @@ class ContainerCheck:
     def _judge_all(self) -> tuple[Known | None, InForce | None]:
         """Verify every record after the one before it: signature, hash chain, rules, list.
 
-        A deleted container has its governing records and the tombstone alone, each linked to the one before.
+        A deleted container has only its governing records and the tombstone, each linked to the one before.
         """
         parent: Known | None = None
         force: InForce | None = None
@@ -83,7 +83,7 @@ class ContainerCheck:
             expected = 1 if parent is None else parent.record.version + 1
             if not self._row.deleted and row.version != expected:
                 raise IntegrityError(f"Version {expected} is missing.")
-            if self._is_to_go(row):
+            if self._is_pending_deletion(row):
                 continue
             if row.version != expected:
                 parent = None
@@ -99,10 +99,10 @@ class ContainerCheck:
             parent = known
             self.records += 1
         if parent is not None and set(self._all(sql.LIST_VERSIONS).scalars()) != lists:
-            raise IntegrityError("There are access lists that no record names.")
+            raise IntegrityError("It has access lists that no record names.")
         return parent, force
 
-    def _is_to_go(self, row: Row[Any]) -> bool:
+    def _is_pending_deletion(self, row: Row[Any]) -> bool:
         """Return whether the pending purge of a deleted container still has to remove this record."""
         if not self._row.deleted or row.governing or row.version == self._row.version:
             return False
@@ -117,9 +117,9 @@ class ContainerCheck:
     def _rows(self) -> Iterator[Row[Any]]:
         first = 0
         while True:
-            rows = self._all(own.RECORDS_FROM, **{"from": first, "count": _AT_ONCE}).all()
+            rows = self._all(own.RECORDS_FROM, **{"from": first, "count": _PAGE}).all()
             yield from rows
-            if len(rows) < _AT_ONCE:
+            if len(rows) < _PAGE:
                 return
             first = rows[-1].version + 1
 
@@ -134,12 +134,12 @@ class ContainerCheck:
         if (record.containerId, record.version) != (self._row.id, row.version):
             raise IntegrityError("It is another container's, or another version.")
         if (record.governing is not None) != row.governing:
-            raise IntegrityError("It is listed as what it is not.")
+            raise IntegrityError("Its row says wrongly whether it is a governing record.")
         author = stored_user_id(record.author)
         self._authors.add(author)
         user = sql.one(self._connection, sql.FIND_USER, id=author)
         if user is None:
-            raise IntegrityError("Its author is not there.")
+            raise IntegrityError("Its author does not exist.")
         chain = self._chains.get(self._connection, author, user.chain_length)
         verify_author(Signed(row.body, row.signature), record, chain)
         return known
@@ -167,16 +167,18 @@ class ContainerCheck:
     ) -> InForce:
         if force is None:
             if access is None:
-                raise IntegrityError("A first record says who has access (rule 1).")
+                raise IntegrityError("The first record has no access list (rule 1).")
             return judge_first(known, access, now())
         return judge_next(known, force, access, parent, now())
 
     def _check_purged(self) -> None:
-        """Nothing is left of a container that went with its last user."""
+        """Check that nothing remains of a container that was deleted together with its last user."""
         if not self._row.deleted:
             raise IntegrityError("Its records are missing.")
-        if any(self._all(what).first() for what in _GONE):
-            raise IntegrityError("It went with its last user, and not all of it did.")
+        if any(self._all(what).first() for what in _PURGED):
+            raise IntegrityError(
+                "It was deleted with its last user, but some of its rows were not."
+            )
 
     def _check_row(self, head: Known, force: InForce) -> None:
         row, record = self._row, head.record
@@ -188,10 +190,10 @@ class ContainerCheck:
             governing.accessVersion,
             record.tombstone,
         ):
-            raise IntegrityError("Its row says something else than its records.")
+            raise IntegrityError("Its row does not agree with its records.")
 
     def _check_authors(self) -> None:
-        """Check that `authors` names all who signed its records but the creator, whom its row names."""
+        """Check that `authors` names all signers of its records except the creator, whom its row names."""
         named = set(self._all(own.AUTHORS_OF).scalars())
         needed = self._authors - {self._row.creator_id}
         if named != needed and not (self._is_purging and named > needed):
@@ -206,7 +208,7 @@ class ContainerCheck:
             raise IntegrityError("Its type is not the one that its records name.")
 
     def _check_members(self, access: AccessList) -> None:
-        """A row of each living member as the list has it, with the wrap that the list names."""
+        """Check that each member who was not deleted has a row that agrees with the access list."""
         rows = {row.user_id: row for row in self._all(sql.MEMBERS)}
         for fingerprint, entry in access.entries.items():
             user_id = stored_user_id(fingerprint)
@@ -227,20 +229,20 @@ class ContainerCheck:
         """Check that only what proves the deletion is kept, unless a purge is pending."""
         kept = (row.permissions or row.expires_at or row.wrap for row in self._all(sql.MEMBERS))
         if any(kept):
-            raise IntegrityError("It was deleted, and its members' rights or wraps were not.")
+            raise IntegrityError("It was deleted, but its members' rights or wraps were not.")
         if (self._row.type, self._row.type_salt) != (None, None):
-            raise IntegrityError("It was deleted, and its type was not.")
+            raise IntegrityError("It was deleted, but its type was not.")
         if self._is_purging:
             return
         if not self._disclosed <= self._authors:
-            raise IntegrityError("It was deleted, and entries of its access lists were not.")
+            raise IntegrityError("It was deleted, but entries of its access lists were not.")
         if self._all(sql.ACCESSES_TO, count=1).first() is not None:
-            raise IntegrityError("It was deleted, and the notes of its fetches were not.")
+            raise IntegrityError("It was deleted, but the records of its fetches were not.")
         if self._all(own.ANY_EVENT_WITH_DETAILS, deletion=self._row.version).first() is not None:
-            raise IntegrityError("It was deleted, and what event logs said of it was not.")
+            raise IntegrityError("It was deleted, but details in its events were not.")
 
     def _check_parts(self, head: Known) -> None:
-        """The head's parts are there, with the segments that its author signed, and no others."""
+        """Check that the parts of the head record are stored with the signed segments, and no others."""
         named_parts = [part for role in Role if (part := head.record.part(role)) is not None]
         rows = {row.part_id: row for row in self._all(own.PARTS_OF)}
         for part in named_parts:

@@ -1,20 +1,24 @@
-"""What a check finds: told at once, counted, and never kept."""
+"""Report what `admin check` and the copies of `backup` and `restore` find: print and count, keep nothing."""
 
 from __future__ import annotations
 
 import contextlib
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from scbroker.errors import BrokerError
-from scbroker.server.admin.opened import Tell
+
+Tell = Callable[[str], None]
+"""Takes a line for the operator."""
+Progress = Callable[[str, int, int], None]
+"""Takes the name of a step, how many items of it are done, and of how many."""
 
 
 class Findings:
-    """How much was looked at, and how much of it is wrong."""
+    """Counts of what was checked, and of what is wrong with it."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -22,13 +26,13 @@ class Findings:
         self.seen: Counter[str] = Counter()
 
     def add(self, what: str) -> None:
-        """One thing that is wrong, by its name and never by its content."""
+        """Report a fault; `what` names the faulty thing and never quotes its content."""
         self.wrong += 1
         self._tell(what)
 
     @contextlib.contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """What fails to be read or judged in here is wrong, and of this name."""
+        """Report an error of the block as a fault of `name`."""
         try:
             yield
         except BrokerError as error:
@@ -38,10 +42,11 @@ class Findings:
 
     @property
     def line(self) -> str:
-        looked = ", ".join(f"{count} {what}" for what, count in sorted(self.seen.items()))
+        checked = ", ".join(f"{count} {what}" for what, count in sorted(self.seen.items()))
         verdict = "nothing is wrong" if not self.wrong else f"{self.wrong} wrong"
-        return f"Checked {looked or 'nothing'}: {verdict}."
+        return f"Checked {checked or 'nothing'}: {verdict}."
 
 
 def named(kind: str, id: bytes) -> str:
+    """Return `kind` with an id as the operator sees it: a UUID where it is one."""
     return f"{kind} {uuid.UUID(bytes=bytes(id))}" if len(id) == 16 else f"{kind} {bytes(id).hex()}"

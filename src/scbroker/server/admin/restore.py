@@ -1,7 +1,7 @@
-"""A backup put back into an empty data folder, once all of it was verified.
+"""Put a backup into an empty data folder.
 
-What is copied lies in a folder beside its place until all is there and synced; then it is moved, the
-database last. A broker refuses to start in a folder where that was cut off.
+Everything is copied to a folder inside the data folder and verified there; then it is moved into place, the
+database last. A broker refuses to start in a data folder where a crash left that inner folder.
 """
 
 from __future__ import annotations
@@ -11,94 +11,83 @@ from pathlib import Path
 from typing import Final
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.server.admin import manifest as m
-from scbroker.server.admin import statements as own
-from scbroker.server.admin.check import octets_problem
-from scbroker.server.admin.findings import named
-from scbroker.server.admin.opened import Place, Progress, Tell
-from scbroker.server.admin.owner import known_owner, text_of
-from scbroker.server.storage.blobs import OWNER, sync
+from scbroker.server.admin.backup import KEY, Manifest, copy_objects, hash_of, sync_folders
+from scbroker.server.admin.findings import Progress, Tell
+from scbroker.server.admin.stores import DATABASE, OBJECTS, embedded_paths
+from scbroker.server.settings import Settings
+from scbroker.server.storage.blobs import sync
 
 UNFINISHED: Final = "restoring"
 
 
-def restore(place: Place, source: Path, tell: Tell, progress: Progress, *, damaged: bool) -> None:
-    """Verifies a backup, then puts it into the data folder, which has nothing but the broker's key.
+def restore(
+    settings: Settings, source: Path, tell: Tell, progress: Progress, *, damaged: bool
+) -> None:
+    """Copy, verify and move a backup into the data folder, which may contain only the broker's key.
 
-    With `damaged` also one of which objects are missing or damaged; each of those is told.
+    If anything is damaged or missing, nothing is restored. `damaged` accepts damaged or missing objects;
+    each of them is reported.
     """
-    _check_empty(place)
-    found = m.Manifest.read(source)
-    wrong = _verify(source, found, tell, progress)
-    if wrong and not damaged:
-        raise InvalidArgumentError(
-            f"{wrong} objects of this backup are damaged or missing, and nothing was restored: take "
-            "another backup, or --damaged for what is left of this one."
-        )
-    new = place.settings.directory / UNFINISHED
+    directory = settings.directory
+    is_new = not directory.exists()
+    _check_empty(settings)
+    manifest = Manifest.read(source)
+    new = directory / UNFINISHED
     new.mkdir(parents=True, mode=0o700)
-    _copy(source, new, found, progress)
-    _move(new, place.settings.directory)
-    tell(f"Restored the state of {found.created_at} to {place.settings.directory}.")
-    if not (place.settings.directory / m.KEY).exists() and not place.settings.broker_key:
-        tell(f"Put the broker's key there as {m.KEY} before you start it.")
+    try:
+        _copy(source, new, manifest, tell, progress, damaged)
+    except BaseException:
+        shutil.rmtree(directory if is_new else new)
+        raise
+    _move(new, directory)
+    tell(f"Restored the state of {manifest.created_at} to {directory}.")
+    if not (directory / KEY).exists() and not settings.broker_key:
+        tell(f"Put the broker's key there as {KEY} before you start it.")
 
 
-def _check_empty(place: Place) -> None:
-    directory = place.settings.directory
-    if place.file.parent != directory.resolve() or place.objects.parent != directory.resolve():
-        raise InvalidArgumentError("Database and objects have to be in the data folder.")
-    there = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
-    if there - {m.KEY}:
+def _check_empty(settings: Settings) -> None:
+    directory = settings.directory
+    home = directory.resolve()
+    if embedded_paths(settings) != (home / DATABASE, home / OBJECTS):
         raise InvalidArgumentError(
-            f"{directory} is not empty, and nothing was changed: move away what is there, or name another "
+            f"A restore needs the database and the objects at {DATABASE} and {OBJECTS} in the data folder: "
+            "unset database_url and object_store_url."
+        )
+    found = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+    if found - {KEY}:
+        raise InvalidArgumentError(
+            f"{directory} is not empty, and nothing was changed: move its files away, or name another "
             "folder with --data-dir."
         )
 
 
-def _verify(source: Path, found: m.Manifest, tell: Tell, progress: Progress) -> int:
-    """How many objects are not as the database names them; raises if the database is not right."""
-    for name, expected in ((m.DATABASE, found.database), (m.KEY, found.key)):
+def _copy(
+    source: Path, new: Path, manifest: Manifest, tell: Tell, progress: Progress, damaged: bool
+) -> None:
+    """Copy a backup, and raise `InvalidArgumentError` if the copy is not what the backup was."""
+    for name, expected in ((DATABASE, manifest.database), (KEY, manifest.key)):
         if expected is None:
             continue
-        path = source / name
-        if not path.is_file() or m.hash_of(path) != expected:
-            raise InvalidArgumentError(f"{path} is missing or damaged: take another backup.")
-    wrong = 0
-    with m.snapshot(source / m.DATABASE) as connection:
-        total = connection.execute(own.COUNTS["chunks"]).scalar_one()
-        for seen, row in enumerate(m.chunks_of(connection), start=1):
-            path = source / m.OBJECTS / row.blob
-            octets = memoryview(path.read_bytes()) if path.is_file() else None
-            problem = octets_problem(octets, row)
-            if problem is not None:
-                wrong += 1
-                tell(f"{named('content', row.part_id)}: chunk {row.chunk}: {problem}")
-            progress("verified", seen, total)
-    return wrong
-
-
-def _copy(source: Path, new: Path, found: m.Manifest, progress: Progress) -> None:
-    (new / m.OBJECTS).mkdir(mode=0o700)
-    with m.snapshot(source / m.DATABASE) as connection:
-        total = connection.execute(own.COUNTS["chunks"]).scalar_one()
-        for seen, row in enumerate(m.chunks_of(connection), start=1):
-            path = source / m.OBJECTS / row.blob
-            if path.is_file():
-                m.store(new / m.OBJECTS / row.blob, path.read_bytes())
-            progress("restored", seen, total)
-        number = known_owner(connection)
-    if number is not None:
-        m.store(new / m.OBJECTS / OWNER, text_of(number))
-    if found.key is not None:
-        m.copy(source / m.KEY, new / m.KEY)
-    m.copy(source / m.DATABASE, new / m.DATABASE)
-    m.sync_folders(new)
+        if (source / name).is_file():
+            shutil.copyfile(source / name, new / name)
+            (new / name).chmod(0o600)
+            sync(new / name)
+        if not (new / name).is_file() or hash_of(new / name) != expected:
+            raise InvalidArgumentError(
+                f"{source / name} is missing or damaged: take another backup."
+            )
+    copied = copy_objects(new, source / OBJECTS, tell, progress)
+    if copied.damaged and not damaged:
+        raise InvalidArgumentError(
+            f"{copied.damaged} objects of this backup are damaged or missing, and nothing was restored: take "
+            "another backup, or --damaged to restore without them."
+        )
+    sync_folders(new)
 
 
 def _move(new: Path, directory: Path) -> None:
-    """The database last: without it there is no broker here."""
-    for name in (m.OBJECTS, m.KEY, m.DATABASE):
+    """Move everything into place; without a database, which comes last, no broker exists here."""
+    for name in (OBJECTS, KEY, DATABASE):
         if (new / name).exists() and not (directory / name).exists():
             (new / name).rename(directory / name)
             sync(directory)

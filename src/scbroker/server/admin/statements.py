@@ -1,6 +1,6 @@
-"""Statements of the operator's commands alone: what is there, and whether it is whole.
+"""SQL statements that only the commands of `scbroker admin` need.
 
-What the broker asks as well stands in `scbroker.server.storage.statements`.
+The statements that the broker needs as well are in `scbroker.server.storage.statements`.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ CHUNKS_AFTER: Final = (
     .limit(b("count"))
 )
 BLOBS_OF_PARTS: Final = select(chunks.c.blob).where(chunks.c.part_id.in_(b("some", expanding=True)))
-DOOMED_OF: Final = select(pending_blobs.c.name).where(
+PENDING_DELETION_OF: Final = select(pending_blobs.c.name).where(
     pending_blobs.c.name.in_(b("names", expanding=True))
 )
-DOOMED_OF_USERS: Final = select(pending_users.c.user_id).where(
+PENDING_USERS_OF: Final = select(pending_users.c.user_id).where(
     pending_users.c.user_id.in_(b("some", expanding=True))
 )
 KEY_FILES_OF: Final = select(key_files).where(key_files.c.user_id.in_(b("some", expanding=True)))
@@ -88,7 +88,7 @@ LOGS_OF: Final = (
 
 
 def _strays(child: Column[Any], parent: Column[Any]) -> Select[Any]:
-    """Values of a column behind `last` that no row of the table has which it points to."""
+    """Select the values of a column after `last`, and whether the row that they refer to is missing."""
     some = (
         select(child.label("value"))
         .where(child > b("last"))

@@ -1,75 +1,75 @@
-"""Removing at once what nothing needs: what the broker removes in the background, and strange objects.
+"""Delete at once what the broker deletes in the background, and unreferenced objects.
 
-An object that no row names and that is not among the doomed was left by a database that was put back to
-an earlier state. No upload makes one: its name is among the doomed from before its bytes are stored until a
-row names it. It has to be an hour old all the same.
+An unreferenced object, which no row names and which is not pending deletion, exists after the database was
+put back to an earlier state. Uploads make none: their names are pending deletion from before the bytes are
+stored until a row names them. Only unreferenced objects that are an hour old are deleted all the same.
 """
 
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from typing import Final
 
-from scbroker.server.admin.opened import Place, Tell, opened
-from scbroker.server.admin.owner import unnamed
+import msgspec
+
+from scbroker.server.admin.findings import Tell
+from scbroker.server.admin.stores import open_stores, unreferenced
 from scbroker.server.broker import Broker
 from scbroker.server.containers import tombstones
 from scbroker.server.parts.sweeping import sweep_some
+from scbroker.server.settings import Settings
 from scbroker.server.users.deletion import finish
 
-_OLD: Final = datetime.timedelta(hours=1)
+_MIN_AGE: Final = datetime.timedelta(hours=1)
 
 
-@dataclass(slots=True)
-class Sweeping:
-    """What went so far, and what was left for its age."""
+class _Deleted(msgspec.Struct):
+    """Counts of what was deleted, of young objects that were kept, and of failures."""
 
     users: int = 0
     containers: int = 0
     parts: int = 0
     objects: int = 0
-    strange: int = 0
+    unreferenced: int = 0
     young: int = 0
-    stuck: int = 0
+    failed: int = 0
 
     @property
     def line(self) -> str:
-        left = (
-            f"; {self.young} strange objects are younger than an hour: left" if self.young else ""
+        line = (
+            f"Deleted {self.parts} replaced or abandoned contents, {self.objects} objects that were pending "
+            f"deletion, {self.unreferenced} unreferenced objects"
         )
-        ended = f", and what was left of {self.users} deleted users" if self.users else ""
-        ended += f", and of {self.containers} deleted containers" if self.containers else ""
-        stuck = f"; {self.stuck} could not be removed" if self.stuck else ""
-        return (
-            f"Removed {self.parts} contents that were replaced or not finished, {self.objects} objects "
-            f"that were waiting for it, {self.strange} objects that nothing names{ended}{left}{stuck}."
-        )
+        if self.users:
+            line += f", and the remaining data of {self.users} deleted users"
+        if self.containers:
+            line += f", and the remaining data of {self.containers} deleted containers"
+        if self.young:
+            line += f"; {self.young} unreferenced objects were kept: they are younger than an hour"
+        return line + (f"; {self.failed} could not be deleted." if self.failed else ".")
 
 
-async def sweep(place: Place, tell: Tell) -> None:
-    """Removes what the background removes by now, then what nothing names."""
-    done = Sweeping()
-    async with opened(place) as found:
-        broker = Broker(place.settings, found.database, found.blobs, b"", frozenset())
-        done.users = await finish(broker)
-        done.containers = await tombstones.finish(broker)
+async def sweep(settings: Settings, tell: Tell) -> None:
+    """Delete everything that is due, then unreferenced objects; report how much."""
+    deleted = _Deleted()
+    async with open_stores(settings) as (database, objects):
+        broker = Broker(settings, database, objects, b"", frozenset())
+        deleted.users = await finish(broker)
+        deleted.containers = await tombstones.finish(broker)
         more = True
         while more:
             swept = await sweep_some(broker)
-            done.stuck += swept.stuck
-            done.parts, done.objects, more = (
-                done.parts + swept.parts,
-                done.objects + swept.blobs,
-                swept.more,
-            )
-        async for page in found.blobs.pages():
-            strange = await unnamed(found.database, page)
-            before = datetime.datetime.now(datetime.UTC) - _OLD
-            old = [stored.name for stored in strange if stored.modified <= before]
-            done.young += len(strange) - len(old)
+            deleted.parts += swept.parts
+            deleted.objects += swept.objects
+            deleted.failed += swept.failed
+            more = swept.more
+        async for page in objects.pages():
+            found = await unreferenced(database, page)
+            before = datetime.datetime.now(datetime.UTC) - _MIN_AGE
+            old = [stored.name for stored in found if stored.modified <= before]
+            deleted.young += len(found) - len(old)
             if old:
-                tried = await found.blobs.remove(old)
-                done.strange += sum(tried.values())
-                done.stuck += len(old) - sum(tried.values())
-    tell(done.line)
+                tried = await objects.remove(old)
+                deleted.unreferenced += sum(tried.values())
+                deleted.failed += len(old) - sum(tried.values())
+    tell(deleted.line)

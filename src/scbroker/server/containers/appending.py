@@ -21,7 +21,7 @@ from scbroker.server.answers import answer
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.containers import members, storing, tombstones
 from scbroker.server.containers.incoming import Incoming, parse_incoming
-from scbroker.server.parts.at_once import sweep_at_once
+from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows
 from scbroker.wire.codec import encode

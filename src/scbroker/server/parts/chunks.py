@@ -1,8 +1,8 @@
-"""Large contents in chunks: receiving, resuming, serving ranges. Spec: docs/spec/protocol.md, section 5.
+"""Store, list and serve the chunks of large contents. Spec: docs/spec/protocol.md, section 5.
 
-A chunk is up to eight sealed segments. It goes to the object store first, through here or, as `transfers`
-lets it, past the broker; its row, with the hash of each segment, makes it count; the record that names the
-part takes it over.
+A chunk is up to eight sealed segments. Its bytes go to the object store first, through the broker or by a
+presigned URL (`presigned`). Then a row with the hash of each segment makes the chunk count. The record that
+names the part commits all its chunks.
 """
 
 from __future__ import annotations
@@ -13,20 +13,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
+from scbroker import errors
 from scbroker.crypto.verify import HASH_SIZE, sha256
-from scbroker.errors import (
-    AlreadyExistsError,
-    DeletedError,
-    IncompleteUploadError,
-    IntegrityError,
-    InvalidArgumentError,
-    NotAuthenticatedError,
-    OverloadedError,
-    PartGoneError,
-    PermissionDeniedError,
-    RejectedError,
-    TooLargeError,
-)
 from scbroker.records.container_record import (
     MAX_SEGMENTS,
     SEALED_SEGMENT,
@@ -52,27 +40,28 @@ from scbroker.wire.parts import (
 )
 from scbroker.wire.query import NoQuery
 
-# Longer than storing a chunk may take.
-DOOMED_AFTER: Final = 3_600_000_000
-# A chunk counts as this much at least, so that tiny ones are no way around the quota.
+# Each chunk counts for at least so many bytes of the quota, or tiny chunks would circumvent it.
 _LEAST_COUNTED: Final = 65_536
+COMMITTED: Final = "A record names this part already."
 
 
 def check_sealed_size(padded_length: int, sealed: int) -> None:
-    """Raises `IntegrityError` unless all segments together have the size they must have."""
+    """Raise `IntegrityError` unless the sealed segments of a part have the right size in all."""
     count = segment_count(padded_length)
     last = padded_length - (count - 1) * SEGMENT
     if sealed != (count - 1) * SEALED_SEGMENT + sealed_size(last):
-        raise IntegrityError("Sealed bytes have another size than their part's length gives.")
+        raise errors.IntegrityError(
+            "The sealed bytes have another size than the length of their part gives."
+        )
 
 
 async def receive(broker: Broker, call: Call, message: memoryview) -> None:
-    """Stores a chunk of a part that no record names yet; the same chunk again changes nothing.
+    """Store a chunk of a part that is not committed; the same chunk again changes nothing.
 
-    Reserve a name, store the bytes, then the row that names them: a crash in between leaves a doomed
-    name for the sweeper.
+    First the object's name is recorded as pending deletion, then its bytes are stored, then a row names it
+    and the record is removed. After a crash in between, the sweeper deletes the object.
     """
-    check_place(broker, call.chunk)
+    check_number(broker, call.chunk)
     _check_size(message)
     hashes = await asyncio.to_thread(hashes_of, message)
     upload = Upload.of(call)
@@ -85,7 +74,7 @@ async def receive(broker: Broker, call: Call, message: memoryview) -> None:
 
 
 def hashes_of(message: memoryview) -> bytes:
-    """The hashes of a chunk's segments, one after the other."""
+    """Return the concatenated hashes of a chunk's segments."""
     return b"".join(
         sha256(message[start : start + SEALED_SEGMENT])
         for start in range(0, len(message), SEALED_SEGMENT)
@@ -94,7 +83,7 @@ def hashes_of(message: memoryview) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A part that its user sends."""
+    """A part that a user uploads to a container."""
 
     container_id: bytes
     part_id: bytes
@@ -107,61 +96,61 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk on its way into its row."""
+    """A chunk whose row is to be written."""
 
     upload: Upload
     number: int
     hashes: bytes
-    """Of its segments, one after the other."""
+    """Concatenated hashes of its segments."""
     size: int
     blob: str
-    doomed: int
-    """Since when its name is among the doomed; with another time there, or none, it is not kept."""
+    pending_since: int
+    """The time in its pending deletion: `keep` refuses the chunk if another time, or none, is recorded."""
 
     @property
     def hash(self) -> bytes:
         return sha256(self.hashes)
 
 
-def check_place(broker: Broker, number: int) -> None:
-    """Raises `TooLargeError` for a chunk beyond the largest content."""
+def check_number(broker: Broker, number: int) -> None:
+    """Raise `TooLargeError` if a chunk lies beyond the largest content."""
     limit = min(broker.settings.max_content, MAX_SEGMENTS * SEGMENT)
     if number * CHUNK_SEGMENTS * SEGMENT >= limit:
-        raise TooLargeError(f"This broker takes contents of at most {limit} bytes.")
+        raise errors.TooLargeError(f"This broker accepts contents of at most {limit} bytes.")
 
 
 def _check_size(message: memoryview) -> None:
     if len(message) > MAX_CHUNK:
-        raise TooLargeError("A chunk has at most eight sealed segments.")
+        raise errors.TooLargeError("A chunk must have at most eight sealed segments.")
     if 0 < len(message) % SEALED_SEGMENT < sealed_size(1) or not message:
-        raise InvalidArgumentError("A chunk has one to eight sealed segments.")
+        raise errors.InvalidArgumentError("A chunk must have one to eight sealed segments.")
 
 
 def _reserve(connection: Connection, broker: Broker, chunk: Chunk) -> bool:
-    """Whether this very chunk is here already; if not, room is made for it."""
-    part = begun(connection, chunk.upload)
-    if is_here(connection, chunk):
+    """Return whether this chunk is stored already; if not, check the quota and record its object's name."""
+    part = find_upload(connection, chunk.upload)
+    if is_stored(connection, chunk):
         return True
-    make_room(connection, broker, chunk.upload, part, chunk.size)
-    connection.execute(sql.ADD_PENDING_BLOBS, {"name": chunk.blob, "since": chunk.doomed})
+    check_quota(connection, broker, chunk.upload, part, chunk.size)
+    connection.execute(sql.ADD_PENDING_BLOBS, {"name": chunk.blob, "since": chunk.pending_since})
     return False
 
 
-def begun(connection: Connection, upload: Upload) -> Row[Any] | None:
-    """The part as far as it is here; raises what keeps the user from sending it."""
-    _check_living(connection, upload.user_id)
+def find_upload(connection: Connection, upload: Upload) -> Row[Any] | None:
+    """Return the part's row, if any; raise if the user may not upload it."""
+    _check_user_exists(connection, upload.user_id)
     _check_upload(connection, upload.container_id, upload.user_id)
     part = sql.one(connection, sql.FIND_PART, part=upload.part_id)
     if part is not None and (part.user_id, part.container_id) != (
         upload.user_id,
         upload.container_id,
     ):
-        raise AlreadyExistsError("This part id is taken.")
+        raise errors.AlreadyExistsError("This part id belongs to another upload.")
     return part
 
 
-def is_here(connection: Connection, chunk: Chunk) -> bool:
-    """Whether this very chunk has a row; its part is kept for longer then."""
+def is_stored(connection: Connection, chunk: Chunk) -> bool:
+    """Return whether a chunk has a row with these hashes, and if so extend the life of its part."""
     part_id = chunk.upload.part_id
     found = sql.one(connection, sql.FIND_CHUNK, part=part_id, number=chunk.number)
     if found is None or found.chunk_hash != chunk.hash:
@@ -170,18 +159,18 @@ def is_here(connection: Connection, chunk: Chunk) -> bool:
     return True
 
 
-def make_room(
+def check_quota(
     connection: Connection, broker: Broker, upload: Upload, part: Row[Any] | None, size: int
 ) -> None:
-    """Begins the part if it is not; raises if nothing, or not so much, may be sent of it."""
+    """Raise if the user may not upload `size` more bytes of the part; add its row if it has none."""
     if part is not None and part.committed:
-        raise AlreadyExistsError("A record names this part already.")
+        raise errors.AlreadyExistsError(COMMITTED)
     settings = broker.settings
     pending = sql.the(connection, sql.UNCOMMITTED_PARTS, user=upload.user_id)
     if part is None and pending.parts >= settings.max_pending_parts:
-        raise TooLargeError("Too many contents are begun and not finished: finish one first.")
+        raise errors.TooLargeError("Too many uploads are unfinished: finish one first.")
     if pending.received + size > settings.max_pending_bytes:
-        raise TooLargeError("Too much is sent and not finished: finish a content first.")
+        raise errors.TooLargeError("Unfinished uploads have too many bytes: finish one first.")
     if part is None:
         connection.execute(
             sql.ADD_PART,
@@ -196,27 +185,31 @@ def make_room(
         )
 
 
-def locked(connection: Connection, upload: Upload) -> Row[Any]:
-    """The part, which nobody else changes until the transaction ends."""
-    _check_living(connection, upload.user_id)
+def lock_part(connection: Connection, upload: Upload) -> Row[Any]:
+    """Return the part's row, locked until the transaction ends."""
+    _check_user_exists(connection, upload.user_id)
     part = sql.one(connection, sql.LOCK_PART, part=upload.part_id)
     if part is None:
-        raise OverloadedError("The part was swept meanwhile: send it again.", retryAfter=1)
+        raise errors.OverloadedError(
+            "The part was deleted meanwhile: upload it again.", retryAfter=1
+        )
     return part
 
 
 def keep(connection: Connection, chunk: Chunk, counted: int) -> None:
-    """Gives a stored chunk its row; another one of its place is dropped. So many bytes count.
+    """Write the row of a stored chunk, in place of an older one, and add `counted` bytes to the quota.
 
-    Whoever sweeps claims a name before its object goes, and from then on no row can name it: whatever the
-    clocks of the two say, and however long the bytes took. Bytes that come after the sweep nothing names.
+    The sweeper claims an object's name before it deletes the object; no row can reference a claimed name. A
+    late upload stays unreferenced and is swept later. No clock is involved.
     """
     part_id = chunk.upload.part_id
-    if locked(connection, chunk.upload).committed:
-        raise AlreadyExistsError("A record names this part already.")
-    spared = connection.execute(sql.KEEP_BLOB, {"blob": chunk.blob, "marked": chunk.doomed})
-    if spared.rowcount != 1:
-        raise OverloadedError("The chunk was swept meanwhile: send it again.", retryAfter=1)
+    if lock_part(connection, chunk.upload).committed:
+        raise errors.AlreadyExistsError(COMMITTED)
+    values = {"blob": chunk.blob, "marked": chunk.pending_since}
+    if connection.execute(sql.KEEP_BLOB, values).rowcount != 1:
+        raise errors.OverloadedError(
+            "The chunk was deleted meanwhile: send it again.", retryAfter=1
+        )
     found = sql.one(connection, sql.FIND_CHUNK, part=part_id, number=chunk.number)
     if found is not None:
         connection.execute(sql.DROP_CHUNK, {"part": part_id, "number": chunk.number})
@@ -236,12 +229,12 @@ def keep(connection: Connection, chunk: Chunk, counted: int) -> None:
 
 
 def touch(connection: Connection, part_id: bytes, more: int) -> None:
-    """Keeps the part for longer; so many more bytes of it count."""
+    """Extend the life of a part, and count `more` bytes of it in its user's quota."""
     connection.execute(sql.TOUCH_PART, {"part": part_id, "now": now(), "more": more})
 
 
 async def list_chunks(broker: Broker, call: Call, query: ChunksQuery) -> Chunks:
-    """What is there, of some chunks, of a part that the session's user began to send and no record names."""
+    """Return which chunks of an uncommitted part of the session's user are stored, from `first` on."""
     part_id, user_id = call.part_id, call.session.id
     first = query.first
 
@@ -257,7 +250,7 @@ async def list_chunks(broker: Broker, call: Call, query: ChunksQuery) -> Chunks:
 
 
 async def segment_hashes(broker: Broker, call: Call, query: NoQuery) -> bytes:
-    """The hashes of all segments of a part that the reader may download."""
+    """Return the concatenated hashes of all segments of a part that the reader may download."""
     del query
 
     def read(connection: Connection) -> bytes:
@@ -268,13 +261,13 @@ async def segment_hashes(broker: Broker, call: Call, query: NoQuery) -> bytes:
 
 
 async def segments(broker: Broker, call: Call, query: SegmentsQuery) -> bytes | memoryview:
-    """Sealed segments, one after the other."""
+    """Return sealed segments of a part, concatenated."""
     first, count = query.first, query.count
 
     def read(connection: Connection) -> bytes | list[Row[Any]]:
         part, _ = readable(connection, call)
         if first + count > part.hashes_size // HASH_SIZE:
-            raise InvalidArgumentError("The part has fewer segments.")
+            raise errors.InvalidArgumentError("The part has fewer segments.")
         if part.is_inline:
             return bytes(sql.the(connection, sql.PARTS_INLINE, some=[part.part_id]).inline)
         numbers = range(first // CHUNK_SEGMENTS, (first + count - 1) // CHUNK_SEGMENTS + 1)
@@ -287,16 +280,16 @@ async def segments(broker: Broker, call: Call, query: SegmentsQuery) -> bytes | 
     try:
         ranges = [await _range(broker, row, first, count) for row in found]
     except LookupError:
-        await broker.database.read(read)  # raises what became of the content, if it was not lost
+        await broker.database.read(read)  # raises if the content was replaced or deleted meanwhile
         raise
     return ranges[0] if len(ranges) == 1 else b"".join(ranges)
 
 
 def _chunk_of(connection: Connection, part_id: bytes, number: int) -> Row[Any]:
-    """A chunk of a part that a record named; of one that was replaced it may be swept already."""
+    """Return a chunk of a committed part; `PartGoneError` if the part was replaced and swept."""
     found = sql.one(connection, sql.FIND_CHUNK, part=part_id, number=number)
     if found is None:
-        raise PartGoneError()
+        raise errors.PartGoneError()
     return found
 
 
@@ -308,35 +301,35 @@ async def _range(broker: Broker, row: Row[Any], first: int, count: int) -> memor
 
 
 def take_over(connection: Connection, container_id: bytes, user_id: bytes, part: Part) -> None:
-    """Makes a part that came in chunks a container's; every segment must be there and right."""
+    """Commit an uploaded part to its container; raise unless all of its segments are stored and match."""
     row = sql.one(connection, sql.LOCK_PART, part=part.partId)
     if row is None or row.user_id != user_id or row.container_id != container_id:
-        raise IncompleteUploadError("No chunk of the content has arrived: send it first.")
+        raise errors.IncompleteUploadError("No chunk of the content is stored: upload it first.")
     if row.committed:
-        raise RejectedError("A part id is used a second time.")
+        raise errors.RejectedError("This part belongs to another record already.")
     expected = -(-segment_count(part.paddedLength) // CHUNK_SEGMENTS)
-    # First what takes little: of a part that is not whole nobody has many hashes read again and again.
-    here = sql.the(connection, sql.COUNT_CHUNKS, part=part.partId)
-    if (here.arrived, here.last) != (expected, expected - 1):
-        raise IncompleteUploadError(
-            f"{here.arrived} of {expected} chunks are here: send the others."
+    # Count first: the hashes of an incomplete part would cost much to read, again at each attempt.
+    stored = sql.the(connection, sql.COUNT_CHUNKS, part=part.partId)
+    if (stored.arrived, stored.last) != (expected, expected - 1):
+        raise errors.IncompleteUploadError(
+            f"{stored.arrived} of {expected} chunks are stored: upload the others."
         )
     found = list(connection.execute(sql.CHUNKS, {"part": part.partId}))
     if any(chunk.size != MAX_CHUNK for chunk in found[:-1]):
-        raise RejectedError("A chunk before the last is not full.")
+        raise errors.RejectedError("A chunk before the last one has fewer than eight segments.")
     hashes = b"".join(chunk.hashes for chunk in found)
     try:
         check_sealed_size(part.paddedLength, sum(chunk.size for chunk in found))
         check_segment_hashes(part, hashes)
-    except IntegrityError as error:
-        raise RejectedError(str(error)) from None
+    except errors.IntegrityError as error:
+        raise errors.RejectedError(str(error)) from None
     connection.execute(sql.COMMIT_PART, {"part": part.partId, "all_hashes": hashes})
 
 
-def _check_living(connection: Connection, user_id: bytes) -> None:
-    """A user who is deleted meanwhile leaves nothing behind."""
+def _check_user_exists(connection: Connection, user_id: bytes) -> None:
+    """Lock the user's row; raise if the user was deleted, or this request would leave data behind."""
     if sql.the(connection, sql.SHARE_USERS, ids=[user_id]).deleted:
-        raise NotAuthenticatedError("The account was deleted.")
+        raise errors.NotAuthenticatedError("The account was deleted.")
 
 
 def _check_upload(connection: Connection, container_id: bytes, user_id: bytes) -> None:
@@ -346,25 +339,25 @@ def _check_upload(connection: Connection, container_id: bytes, user_id: bytes) -
     found = sql.one(connection, sql.FIND_MEMBER, container=container_id, user=user_id)
     member = check_unexpired(found, now())
     if container.deleted:
-        raise DeletedError()
+        raise errors.DeletedError()
     if not member.permissions & ContainerAccessLevel.Upload:
-        raise PermissionDeniedError("Your access to this container lacks Upload.")
+        raise errors.PermissionDeniedError("Your access to this container lacks Upload.")
 
 
 def readable(connection: Connection, call: Call) -> tuple[Row[Any], int | None]:
-    """The part that the user may download, and when their access ends; raises why they may not."""
+    """Return the part, and when the user's access expires; raise if the user may not download it."""
     container_id, part_id = call.container_id, call.part_id
     row = sql.one(
         connection, sql.CONTAINER_AND_MEMBER, container=container_id, user=call.session.id
     )
     found = check_unexpired(row, call.now, "part")
     if found.deleted:
-        raise DeletedError()
+        raise errors.DeletedError()
     if not found.permissions & ContainerAccessLevel.Download:
-        raise PermissionDeniedError("Your access to this container lacks Download.")
+        raise errors.PermissionDeniedError("Your access to this container lacks Download.")
     part = sql.one(connection, sql.FIND_PART, part=part_id)
     if part is None:
-        raise PartGoneError()
+        raise errors.PartGoneError()
     if part.container_id != container_id or not part.committed:
         raise not_found("part")
     return part, found.expires_at

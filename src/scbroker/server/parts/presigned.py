@@ -1,8 +1,8 @@
-"""Chunks that go between client and object store past the broker. Spec: docs/spec/protocol.md, section 5.
+"""Hand out presigned URLs for chunks, and accept chunks put to them. Spec: docs/spec/protocol.md, section 5.
 
-The broker gives addresses that are good for minutes and never sees the bytes: of a chunk it knows what the
-sender says, and that something of the right size is there. Readers verify each segment all the same.
-A name is doomed from before its address is given until the sender says that the chunk is there.
+The bytes go straight between client and object store. The broker knows a chunk's hashes only from its sender
+and checks only the object's size; readers verify each segment. Before we hand out a URL we record the object
+name as pending deletion, due one hour after the URL expires. Reporting the chunk removes that record.
 """
 
 from __future__ import annotations
@@ -11,14 +11,8 @@ from typing import Final, Literal
 
 from sqlalchemy import Connection
 
+from scbroker import errors
 from scbroker.crypto.verify import HASH_SIZE
-from scbroker.errors import (
-    AlreadyExistsError,
-    IncompleteUploadError,
-    InvalidArgumentError,
-    PartGoneError,
-    RejectedError,
-)
 from scbroker.records.container_record import SEALED_SEGMENT, sealed_size
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.events import log
@@ -42,15 +36,15 @@ _NONE: Final = Transfers(transfers=[], seconds=0)
 
 
 async def to_send(broker: Broker, call: Call, message: TransfersRequest) -> Transfers:
-    """Addresses to put these chunks to; none where the broker takes them itself."""
+    """Return URLs to put these chunks to; none if uploads go through the broker."""
     upload = Upload.of(call)
-    _check_once(message.chunks)
+    _check_distinct(message.chunks)
     for number in message.chunks:
-        chunks.check_place(broker, number)
+        chunks.check_number(broker, number)
     seconds = broker.settings.transfer_seconds
     until = now() + seconds * _SECOND
     names = [new_blob_name(upload.part_id, until) for _ in message.chunks]
-    found = await _addresses(broker, "PUT", message.chunks, names, seconds)
+    found = await _presigned(broker, "PUT", message.chunks, names, seconds)
     if found.transfers:
         await broker.database.write(lambda c: _reserve(c, broker, upload, names, until))
     return found
@@ -59,22 +53,25 @@ async def to_send(broker: Broker, call: Call, message: TransfersRequest) -> Tran
 def _reserve(
     connection: Connection, broker: Broker, upload: Upload, names: list[str], until: int
 ) -> None:
-    """Counts each address as a whole chunk: what is put to it is not seen."""
+    """Count a full chunk of the quota for each URL: the broker does not see what is put to it."""
     size = len(names) * MAX_CHUNK
-    chunks.make_room(connection, broker, upload, chunks.begun(connection, upload), size)
+    part = chunks.find_upload(connection, upload)
+    chunks.check_quota(connection, broker, upload, part, size)
     chunks.touch(connection, upload.part_id, size)
     connection.execute(sql.ADD_PENDING_BLOBS, [{"name": name, "since": until} for name in names])
 
 
 async def sent(broker: Broker, call: Call, message: SentChunks) -> None:
-    """Takes chunks that were put to the object store; what was taken already changes nothing."""
+    """Write the rows of chunks that were put to the object store; known chunks change nothing."""
     upload = Upload.of(call)
-    _check_once([chunk.index for chunk in message.chunks])
-    _check_once([chunk.name for chunk in message.chunks])
+    _check_distinct([chunk.index for chunk in message.chunks])
+    _check_distinct([chunk.name for chunk in message.chunks])
     for chunk in message.chunks:
-        chunks.check_place(broker, chunk.index)
+        chunks.check_number(broker, chunk.index)
         if not is_name_of(chunk.name, upload.part_id) or len(chunk.hashes) % HASH_SIZE:
-            raise InvalidArgumentError("A chunk has the name that came with its address.")
+            raise errors.InvalidArgumentError(
+                f"Chunk {chunk.index} must have the name that came with its presigned URL, and whole hashes."
+            )
     missing = await broker.database.write(lambda c: _missing(c, upload, message.chunks))
     sizes = await broker.blobs.sizes([chunk.name for chunk in missing])
     found = [_stored(upload, chunk, size) for chunk, size in zip(missing, sizes, strict=True)]
@@ -83,50 +80,54 @@ async def sent(broker: Broker, call: Call, message: SentChunks) -> None:
 
 
 def _missing(connection: Connection, upload: Upload, sent: list[SentChunk]) -> list[SentChunk]:
-    """Those that have no row yet. The store is asked for none whose address was not given."""
-    part = chunks.begun(connection, upload)
+    """Return the chunks without a row. Refuses names that we did not hand out, before the store is asked."""
+    part = chunks.find_upload(connection, upload)
     missing = [
         chunk
         for chunk in sent
-        if not chunks.is_here(
+        if not chunks.is_stored(
             connection, Chunk(upload, chunk.index, chunk.hashes, 0, chunk.name, 0)
         )
     ]
     if missing and part is not None and part.committed:
-        raise AlreadyExistsError("A record names this part already.")
+        raise errors.AlreadyExistsError(chunks.COMMITTED)
     for chunk in missing:
-        _check_given(connection, chunk.index, chunk.name)
+        _check_handed_out(connection, chunk.index, chunk.name)
     return missing
 
 
-def _check_given(connection: Connection, number: int, name: str) -> None:
-    doomed = sql.one(connection, sql.FIND_PENDING_BLOB, blob=name)
-    if doomed is None or doomed.since != good_until(name):  # as `_reserve` doomed it
-        raise IncompleteUploadError(
-            f"The address of chunk {number} is used or has run out: ask for another."
+def _check_handed_out(connection: Connection, number: int, name: str) -> None:
+    pending = sql.one(connection, sql.FIND_PENDING_BLOB, blob=name)
+    if pending is None or pending.since != good_until(name):  # as `_reserve` recorded it
+        raise errors.IncompleteUploadError(
+            f"The presigned URL of chunk {number} was used or has expired: ask for another."
         )
 
 
 def _stored(upload: Upload, chunk: SentChunk, size: int | None) -> Chunk:
     if size is None:
-        raise IncompleteUploadError(f"Chunk {chunk.index} is not in the object store: send it.")
+        raise errors.IncompleteUploadError(
+            f"Chunk {chunk.index} is not in the object store: upload it."
+        )
     before = (len(chunk.hashes) // HASH_SIZE - 1) * SEALED_SEGMENT
     if not before + sealed_size(1) <= size <= before + SEALED_SEGMENT:
-        raise RejectedError(f"Chunk {chunk.index} has another size than so many segments have.")
+        raise errors.RejectedError(
+            f"Chunk {chunk.index} does not have the size of {len(chunk.hashes) // HASH_SIZE} segments."
+        )
     return Chunk(upload, chunk.index, chunk.hashes, size, chunk.name, good_until(chunk.name))
 
 
 def _keep(connection: Connection, arrived: list[Chunk]) -> None:
     for chunk in arrived:
-        chunks.locked(connection, chunk.upload)
-        if chunks.is_here(connection, chunk):
+        chunks.lock_part(connection, chunk.upload)
+        if chunks.is_stored(connection, chunk):
             continue
-        _check_given(connection, chunk.number, chunk.blob)
+        _check_handed_out(connection, chunk.number, chunk.blob)
         chunks.keep(connection, chunk, 0)
 
 
 async def to_read(broker: Broker, call: Call, query: TransfersQuery) -> Transfers:
-    """Addresses to get chunks from; none where the broker gives them itself."""
+    """Return URLs to get chunks from; none if downloads go through the broker."""
 
     def read(connection: Connection) -> tuple[list[int], list[str], int | None]:
         part, ends = chunks.readable(connection, call)
@@ -136,21 +137,21 @@ async def to_read(broker: Broker, call: Call, query: TransfersQuery) -> Transfer
         rows = connection.execute(sql.CHUNK_BLOBS, values).all()
         if len(rows) < query.count and not part.is_inline:
             if (query.first + query.count - 1) * CHUNK_SEGMENTS < part.hashes_size // HASH_SIZE:
-                raise PartGoneError()  # it was replaced, and its first chunks are swept
-            raise InvalidArgumentError("The part has fewer chunks.")
+                raise errors.PartGoneError()  # it was replaced, and some of its chunks are swept
+            raise errors.InvalidArgumentError("The part has fewer chunks.")
         return [row.chunk for row in rows], [row.blob for row in rows], ends
 
     numbers, names, ends = await broker.database.read(read)
     seconds = broker.settings.transfer_seconds
     if ends is not None:
         seconds = max(1, min(seconds, (ends - now()) // _SECOND))
-    found = await _addresses(broker, "GET", numbers, names, seconds)
+    found = await _presigned(broker, "GET", numbers, names, seconds)
     if found.transfers:
         log.note_access(broker, call, call.container_id)
     return found
 
 
-async def _addresses(
+async def _presigned(
     broker: Broker,
     method: Literal["GET", "PUT"],
     numbers: list[int],
@@ -169,6 +170,6 @@ async def _addresses(
     return Transfers(transfers=transfers, seconds=seconds)
 
 
-def _check_once(items: list[int] | list[str]) -> None:
+def _check_distinct(items: list[int] | list[str]) -> None:
     if len(set(items)) < len(items):
-        raise InvalidArgumentError("A chunk stands there twice.")
+        raise errors.InvalidArgumentError("Each chunk must be named once.")

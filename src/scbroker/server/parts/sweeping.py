@@ -1,12 +1,14 @@
-"""Removing what nothing needs any more: contents that were replaced or given up, and doomed objects.
+"""Delete replaced contents, abandoned uploads and objects that are pending deletion.
 
-Rows go first, in one transaction with the names of their objects among the doomed, a bounded number at a
-time; then names are claimed; then their objects go; then the names. A name that is claimed is never kept
-(`parts.keep`), and what a sweeper that ends in between has claimed is swept by the next.
+A round of the sweeper starts with one transaction that removes a bounded number of rows, records the names
+of their objects as pending deletion, and claims names that are due. No row can reference a claimed name
+(`chunks.keep`). Then the objects are deleted, then the records of their names. If a sweeper dies in between,
+the next one continues with the claimed names.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,56 +21,76 @@ from scbroker.server.storage.blobs import good_until
 
 _SECOND: Final = 1_000_000
 _PARTS: Final = 32
-# About a twentieth of a second of SQLite.
+# Removing so many rows takes SQLite about 50 ms.
 _CHUNKS: Final = 2_000
 _BLOBS: Final = 256
-# Longer than storing a chunk may take.
-_DOOMED_AFTER: Final = 3_600 * _SECOND
+# Microseconds after which a name is due: longer than storing a chunk may take.
+_DUE_AFTER: Final = 3_600 * _SECOND
+# How long a request sweeps at most.
+_REQUEST_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What one round did."""
+    """Counts of what one round deleted, and of objects that it failed to delete."""
 
     parts: int
-    blobs: int
-    """Objects that went."""
-    stuck: int
-    """Objects that could not be removed."""
+    objects: int
+    failed: int
     more: bool
-    """Whether there may be more."""
+    """Whether more may be due."""
 
 
 async def sweep(broker: Broker) -> bool:
-    """Removes some of what nothing needs any more; gives whether there may be more."""
+    """Run one round; return whether more may be due."""
     return (await sweep_some(broker)).more
 
 
 async def sweep_some(broker: Broker) -> Swept:
-    """The same, and gives what went. `OverloadedError` where objects had to go and none did."""
-    dropped, full, names = await broker.database.write(lambda c: _doom_and_claim(c, broker))
+    """Run one round. Raises `OverloadedError` if objects were due and none could be deleted."""
+    dropped, full, names = await broker.database.write(lambda c: _remove_and_claim(c, broker))
     if not names:
         return Swept(dropped, 0, 0, full)
     tried = await broker.blobs.remove(names)
-    await broker.database.write(lambda c: _settle(c, tried))
-    gone = sum(tried.values())
-    if not gone:
-        raise OverloadedError("The broker's object store removed nothing.", retryAfter=1)
-    return Swept(dropped, gone, len(tried) - gone, full or len(names) >= _BLOBS)
+    await broker.database.write(lambda c: _complete(c, tried))
+    deleted = sum(tried.values())
+    if not deleted:
+        raise OverloadedError("The broker's object store deleted no object.", retryAfter=1)
+    return Swept(dropped, deleted, len(tried) - deleted, full or len(names) >= _BLOBS)
 
 
-def _doom_and_claim(connection: Connection, broker: Broker) -> tuple[int, bool, list[str]]:
-    """How many parts went, whether there may be more, and the names whose objects are to go."""
-    dropped, full = _drop(connection, broker)
-    values = {"before": now() - _DOOMED_AFTER, "count": _BLOBS}
+async def sweep_at_once(broker: Broker) -> bool:
+    """Sweep for a request that deleted something; return whether more may be due. Takes no worker slot.
+
+    One request of a process sweeps at a time, also for those that come meanwhile, which return at once: an
+    object store that hangs holds up a single request. The background sweeper does what remains.
+    """
+    broker.unswept = True
+    if broker.sweeping.locked():
+        return False
+    more, until = False, time.monotonic() + _REQUEST_SECONDS
+    async with broker.sweeping:
+        while broker.unswept and time.monotonic() < until:
+            broker.unswept = False
+            more = await sweep(broker)
+    return more
+
+
+def _remove_and_claim(connection: Connection, broker: Broker) -> tuple[int, bool, list[str]]:
+    """Return the number of parts removed, whether more are due, and the claimed names."""
+    dropped, full = _remove_parts(connection, broker)
+    values = {"before": now() - _DUE_AFTER, "count": _BLOBS}
     names = list(connection.execute(sql.PENDING_BLOBS, values).scalars())
     if names:
         connection.execute(sql.CLAIM_BLOBS, {"names": names})
     return dropped, full, names
 
 
-def _drop(connection: Connection, broker: Broker) -> tuple[int, bool]:
-    """Dooms the objects of parts that are over; a part goes with the last of its chunks."""
+def _remove_parts(connection: Connection, broker: Broker) -> tuple[int, bool]:
+    """Remove rows of due parts; return the number of parts removed, and whether more are due.
+
+    A part's row is removed together with the row of its last chunk.
+    """
     settings = broker.settings
     limits = {
         sql.REPLACED_PARTS: now() - settings.part_grace_seconds * _SECOND,
@@ -80,37 +102,44 @@ def _drop(connection: Connection, broker: Broker) -> tuple[int, bool]:
         .all()
         for statement, before in limits.items()
     }
-    over = sorted({part_id for some in found.values() for part_id in some})
-    if not over:
+    due = sorted({part_id for some in found.values() for part_id in some})
+    if not due:
         return 0, False
-    rows = connection.execute(sql.BLOBS_IN, {"gone": over, "count": _CHUNKS}).all()
+    rows = connection.execute(sql.BLOBS_IN, {"gone": due, "count": _CHUNKS}).all()
     if rows:
         connection.execute(sql.ADD_PENDING_BLOBS, [{"name": row.blob, "since": 0} for row in rows])
     full = len(rows) >= _CHUNKS
-    if full:  # not come to the end of the last one: its first chunks go, and the parts before it
+    if (
+        full
+    ):  # the last part may have more chunks than `_CHUNKS` allows: remove those that were read
         last = rows[-1].part_id
-        over = [part_id for part_id in over if part_id < last]
+        due = [part_id for part_id in due if part_id < last]
         connection.execute(sql.DROP_CHUNKS_TO, {"part": last, "number": rows[-1].chunk})
-    if over:
-        connection.execute(sql.DROP_CHUNKS, {"gone": over})
-        connection.execute(sql.DROP_PARTS, {"gone": over})
-    return len(over), full or any(len(some) >= _PARTS for some in found.values())
+    if due:
+        connection.execute(sql.DROP_CHUNKS, {"gone": due})
+        connection.execute(sql.DROP_PARTS, {"gone": due})
+    return len(due), full or any(len(some) >= _PARTS for some in found.values())
 
 
-def _settle(connection: Connection, tried: dict[str, bool]) -> None:
-    """Forgets what is gone. Where somebody may still put something, it is removed once more.
+def _complete(connection: Connection, tried: dict[str, bool]) -> None:
+    """Remove the records of deleted objects; `tried` says of each name whether its object is deleted.
 
-    What could not be removed is tried again when all that was doomed before had its turn.
+    A name whose presigned URL has not expired long enough is deleted once more later: somebody may still put
+    an object there. An object that could not be deleted is tried again after all that is due before it.
     """
-    limit = now() - _DOOMED_AFTER
-    gone = [name for name, went in tried.items() if went]
-    # Not the time at which its address was given: what was removed is never kept.
-    late = [
-        {"blob": name, "later": good_until(name) + 1} for name in gone if good_until(name) > limit
+    limit = now() - _DUE_AFTER
+    deleted = [name for name, is_deleted in tried.items() if is_deleted]
+    # Another time than that of the presigned URL: `chunks.keep` must not accept a deleted object.
+    again = [
+        {"blob": name, "later": good_until(name) + 1}
+        for name in deleted
+        if good_until(name) > limit
     ]
-    late += [{"blob": name, "later": now()} for name, went in tried.items() if not went]
-    if late:
-        connection.execute(sql.POSTPONE_BLOB, late)
-    over = [name for name in gone if good_until(name) <= limit]
-    if over:
-        connection.execute(sql.FORGET_BLOBS, {"names": over})
+    again += [
+        {"blob": name, "later": now()} for name, is_deleted in tried.items() if not is_deleted
+    ]
+    if again:
+        connection.execute(sql.POSTPONE_BLOB, again)
+    done = [name for name in deleted if good_until(name) <= limit]
+    if done:
+        connection.execute(sql.FORGET_BLOBS, {"names": done})

@@ -41,8 +41,6 @@ _PAGE: Final = 500
 _HEADS: Final = 8
 _NAME: Final = re.compile(r"parts/([0-9a-f]{2})/(\1[0-9a-f]{30})-[0-9a-f]{32}(-[0-9]{1,20})?\Z")
 _CHECK: Final = "parts/00/check"
-OWNER: Final = "parts/00/owner"
-"""The object that says which database a store belongs to."""
 _CHECK_SECONDS: Final = 10.0
 _SAME_ANSWER: Final = 1.0
 # Seconds after a successful put in which `check` does not write.

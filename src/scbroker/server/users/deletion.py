@@ -24,7 +24,7 @@ from scbroker.records.key_record import KeyChain, Signed, closing_fingerprint
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.containers import members, tombstones
 from scbroker.server.events import log
-from scbroker.server.parts.at_once import sweep_at_once
+from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.server.users.key_files import add_key_records, grown_chain

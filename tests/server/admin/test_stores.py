@@ -1,0 +1,171 @@
+"""The objects of a database lie below its id: another database sees none of them and removes none."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.objects import folder_of
+from tests.kit.operators import admin
+from tests.kit.tables import query
+from tests.kit.writers import Story, User
+
+COMMANDS = (("sweep",), ("check", "--quick"))
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A stopped broker that has a large content."""
+    broker = BrokerProcess(tmp_path / "broker")
+    with broker:
+        _add_large_content(broker)
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A further broker, which has started once and has a large content of its own."""
+    broker = BrokerProcess(tmp_path / "other")
+    with broker:
+        _add_large_content(broker)
+    yield broker
+    broker.stop()
+
+
+def _add_large_content(broker: BrokerProcess) -> None:
+    with Wire(broker) as wire:
+        ring = broker.new_user()
+        alice = User(ring, wire.log_in(ring))
+        story = Story(alice)
+        story.tell(alice, story.begin(content=story.upload(alice, bytes(70_000))))
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def _make_old(objects: Path) -> None:
+    for path in objects.rglob("*"):
+        os.utime(path, (time.time() - 7200,) * 2)
+
+
+def _delete_everything(broker: BrokerProcess) -> None:
+    """Have all parts of a database be due for the sweeper."""
+    query(broker.database_url, "UPDATE parts SET replaced_at = 1")
+
+
+def test_with_the_wrong_database_nothing_of_another_is_swept(
+    stopped: BrokerProcess, other: BrokerProcess
+) -> None:
+    """Neither a command nor a running broker touches the objects of another; its own are named as missing."""
+    objects = stopped.directory / "objects"
+    _make_old(objects)
+    before = _files(folder_of(stopped))
+    other.settings["object_store_url"] = objects.as_uri()
+    assert "its object is missing" in admin(other, "check").expect(1).lines[0]
+    admin(other, "sweep").expect(0)
+    with other:
+        _add_large_content(other)
+        _delete_everything(other)
+        assert "Deleted 2 replaced" in admin(other, "sweep").expect(0).last
+    assert _files(folder_of(stopped)) == before
+    stopped.start()
+    for command in COMMANDS:
+        admin(stopped, *command).expect(0)
+    assert _files(folder_of(stopped)).items() >= before.items()
+
+
+def test_two_brokers_share_one_store_and_each_sweeps_its_own_objects_alone(
+    stopped: BrokerProcess, tmp_path: Path
+) -> None:
+    second = BrokerProcess(tmp_path / "second")
+    second.settings["object_store_url"] = (stopped.directory / "objects").as_uri()
+    _make_old(stopped.directory / "objects")
+    before = _files(folder_of(stopped))
+    with second:
+        _add_large_content(second)
+        for command in COMMANDS:
+            admin(second, *command).expect(0)
+            admin(stopped, *command).expect(0)
+        _delete_everything(second)
+        admin(second, "sweep").expect(0)
+    root = stopped.directory / "objects" / folder_of(second).name
+    assert {Path(name).name for name in _files(root)} <= {"check"}
+    assert _files(folder_of(stopped)) == before
+
+
+def test_with_another_store_everything_that_is_missing_is_named_and_opens_again_with_the_right_one(
+    stopped: BrokerProcess, tmp_path: Path
+) -> None:
+    right = stopped.directory / "objects"
+    before = _files(right)
+    stopped.settings["object_store_url"] = (tmp_path / "wrong").as_uri()
+    assert "its object is missing" in admin(stopped, "check", "--quick").expect(1).lines[0]
+    admin(stopped, "sweep").expect(0)
+    stopped.settings["object_store_url"] = right.as_uri()
+    for command in COMMANDS:
+        admin(stopped, *command).expect(0)
+    assert _files(right) == before
+
+
+def test_a_database_without_an_id_is_refused_until_its_broker_starts(
+    stopped: BrokerProcess, tmp_path: Path
+) -> None:
+    admin(stopped, "create-api-key", "x", at=tmp_path / "new").expect(0)
+    for command in (*COMMANDS, ("backup", str(tmp_path / "copy"))):
+        said = admin(stopped, *command, at=tmp_path / "new").expect(1).error
+        assert "start the broker" in said
+
+
+def test_a_refused_start_keeps_the_first_api_key_for_the_one_that_serves(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path / "new")
+    del broker.settings["api_key"]
+    broker.settings["object_store_url"] = "az://container"
+    with pytest.raises(RuntimeError) as caught:
+        broker.start()
+    assert "object_store_url cannot be used" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+    broker.settings["object_store_url"] = (tmp_path / "empty").as_uri()
+    with broker, Wire(broker) as wire:
+        wire.call("GET", "/health/ready").expect(200)
+        [key] = [line for line in broker.output.splitlines() if "SCBROKER_API_KEY" in line]
+        uuid.UUID(key.rpartition("=")[2])
+
+
+def test_while_its_object_store_is_away_a_broker_starts_and_nothing_is_swept(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    variables = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }
+    broker = BrokerProcess(tmp_path, object_store_url="s3://bucket", variables=variables)
+    with broker, Wire(broker) as wire:
+        wire.call("GET", "/health/live").expect(200)
+        wire.call("GET", "/health/ready").expect(503)
+        assert "object store" in admin(broker, "sweep").expect(1).error
+
+
+def test_restored_objects_belong_to_the_restored_database_before_any_start(
+    stopped: BrokerProcess, tmp_path: Path
+) -> None:
+    copy, restored = tmp_path / "copy", BrokerProcess(tmp_path / "restored")
+    admin(stopped, "backup", copy).expect(0)
+    admin(stopped, "restore", copy, at=restored.directory).expect(0)
+    names = {name for name in _files(folder_of(stopped)) if not name.endswith("/check")}
+    assert _files(folder_of(restored)).keys() == names != set()
+    for command in COMMANDS:
+        admin(stopped, *command, at=restored.directory).expect(0)
