@@ -322,7 +322,7 @@ def test_an_object_that_is_missing_while_a_row_names_it_is_a_fault(
     (folder_of(fresh_broker) / name).unlink()
     path = f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/segments?first=0&count=1"
     assert alice.wire.call("GET", path).status == 500
-    assert "a row names it" in fresh_broker.log
+    assert "a row references it" in fresh_broker.log
 
 
 def test_a_content_whose_first_chunks_are_swept_is_gone(
