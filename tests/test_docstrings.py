@@ -40,7 +40,6 @@ TO_BE_WRITTEN: Final[frozenset[str]] = frozenset(
         "server/metrics.py",
         "server/migrations/__init__.py",
         "server/migrations/versions/__init__.py",
-        "server/operation.py",
         "server/parts/__init__.py",
         "server/storage/__init__.py",
         "server/users/__init__.py",
