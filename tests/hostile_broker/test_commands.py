@@ -78,7 +78,7 @@ def test_no_name_that_a_user_gives_is_a_path_at_the_broker(mallory: HostileBroke
     kept = [p.relative_to(mallory.behind.directory) for p in new if "sqlite" not in p.name]
     assert kept
     assert all(
-        re.fullmatch(r"objects/parts/[0-9a-f]{2}/[0-9a-f]{32}-[0-9a-f]{32}", str(path))
+        re.fullmatch(r"objects/[0-9a-f]+/parts/[0-9a-f]{2}/[0-9a-f]{32}-[0-9a-f]{32}", str(path))
         for path in kept
     )
     octets = {"Content-Type": "application/octet-stream"}

@@ -268,8 +268,10 @@ def _decoded(stored: bytes | None) -> Mark:
 def _keep_ends(session: Session, ends: _Ends) -> None:
     """Raise the mark to the log's ends."""
 
-    def decide(stored: bytes | None) -> bytes:
-        return msgspec.msgpack.encode(_with_ends(_decoded(stored), ends))
+    def decide(stored: bytes | None) -> bytes | None:
+        mark = _decoded(stored)
+        new = _with_ends(mark, ends)
+        return stored if new == mark else msgspec.msgpack.encode(new)
 
     raise_to(session.marks, _KIND, b"", decide)
 

@@ -1,0 +1,1 @@
+"""Sign, verify, seal and unseal with the algorithms of the cryptography library."""

@@ -1,0 +1,1 @@
+"""Define the signed objects and the rules by which they are judged."""

@@ -1,4 +1,7 @@
-"""Metrics in Prometheus' format. Labels are operations, statuses and versions, never ids."""
+"""Count what the broker does, in the format of Prometheus.
+
+Labels are operations, statuses and versions, never ids.
+"""
 
 from __future__ import annotations
 

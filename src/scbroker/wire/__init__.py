@@ -1,0 +1,1 @@
+"""Define the messages of the protocol and their strict encoding."""

@@ -282,7 +282,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     ),
     "an inline content": (
         lambda k: _swapped_bytes(k, "parts", "inline", "part_id = ?", content_of(k.small)),
-        SMALL, "segments", True,
+        SMALL, "list of segment hashes", True,
     ),
     "a part is gone": (
         lambda k: k.run("DELETE FROM parts WHERE part_id = ?", content_of(k.small)),
@@ -298,7 +298,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     ),
     "a chunk's hashes": (
         lambda k: _swapped_bytes(k, "chunks", "hashes", "part_id = ?", content_of(k.large)),
-        LARGE_ONE, "segments", True,
+        LARGE_ONE, "list of segment hashes", True,
     ),
     "a chunk's hash": (
         lambda k: _swapped_bytes(k, "chunks", "chunk_hash", "part_id = ?", content_of(k.large)),

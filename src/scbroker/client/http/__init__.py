@@ -1,0 +1,1 @@
+"""Send requests to one broker and to its object store."""

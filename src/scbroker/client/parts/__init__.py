@@ -1,0 +1,1 @@
+"""Move large contents to and from the broker, and resume them."""

@@ -145,9 +145,9 @@ class Token:
                     self.renewal = None  # its error holds frames
         return self.value or ""
 
-    async def other_than(self, refused: str) -> str:
-        """Return another token than one that the broker refused."""
-        if refused == self.value:
+    async def other_than(self, token: str) -> str:
+        """Return another token than this one, which the broker refused."""
+        if token == self.value:
             self.value = None
         return await self.get()
 

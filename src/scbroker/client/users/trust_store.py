@@ -40,7 +40,9 @@ class Marks(Protocol):
         ...
 
 
-def raise_to(marks: Marks, kind: str, key: bytes, decide: Callable[[bytes | None], bytes]) -> None:
+def raise_to(
+    marks: Marks, kind: str, key: bytes, decide: Callable[[bytes | None], bytes | None]
+) -> None:
     """Replace a mark by what `decide` returns for it; decide again if another process replaced it first.
 
     `decide` takes the stored value, or None, and raises if the new state must not follow it. Nothing is
@@ -49,7 +51,7 @@ def raise_to(marks: Marks, kind: str, key: bytes, decide: Callable[[bytes | None
     while True:
         stored = marks.get(kind, key)
         new = decide(stored)
-        if new == stored or marks.swap(kind, key, stored, new):
+        if new is None or new == stored or marks.swap(kind, key, stored, new):
             return
 
 

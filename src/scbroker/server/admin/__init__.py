@@ -1,1 +1,1 @@
-"""Commands that administer a broker: check, sweep, backup, restore. `commands` offers them to the CLI."""
+"""Administer a broker: check, sweep, backup, restore. `commands` offers them to the command line."""

@@ -1,0 +1,1 @@
+"""Limit requests, connections and large bodies."""

@@ -1,0 +1,1 @@
+"""Store records and serve views of containers."""

@@ -1,4 +1,6 @@
-"""Serve containers to their readers. Spec: docs/spec/protocol.md, section 5; container.md, 4 and 8.
+"""Serve containers to their readers.
+
+Spec: docs/spec/protocol.md, section 5; container.md, 4 and 8.
 
 A reader gets what they need to judge the head, and no entry of an access list beyond what they may see.
 """

@@ -1,0 +1,1 @@
+"""Record, number, page and drop events."""

@@ -1,4 +1,6 @@
-"""Delete events that are older than the operator keeps them. Spec: docs/spec/protocol.md, section 5.
+"""Delete events that are older than the operator keeps them.
+
+Spec: docs/spec/protocol.md, section 5.
 
 A log loses only its oldest events, those before the first that is young enough, so that its ids have no gap.
 Events without a number are numbered first. Several brokers may do this at once: a log is locked by one of

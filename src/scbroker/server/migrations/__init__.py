@@ -1,0 +1,1 @@
+"""Bring the tables of a database up to date."""

@@ -1,0 +1,1 @@
+"""Receive chunks, give presigned URLs, and sweep unreferenced objects."""

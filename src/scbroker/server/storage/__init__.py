@@ -1,0 +1,1 @@
+"""Keep rows in a database and chunks in an object store."""

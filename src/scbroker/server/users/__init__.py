@@ -1,0 +1,1 @@
+"""Register, authenticate, throttle and delete users."""
