@@ -29,7 +29,7 @@ class Header(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What every kind of container has beside content and header.
+    """The fields of every kind of container, beside content and header.
 
     Signatures prove `type`, `access`, `version`, times and authors; `createdAt` and `modifiedAt` are the
     times of their authors' clocks.

@@ -23,7 +23,7 @@ _WRONG_SIZE: Final = "An access list has 1 to 1,024 entries."
 
 
 class Entry(Row, frozen=True):
-    """What one user may do with one container, from one change of access to the next."""
+    """One user's permissions for one container, from one change of access to the next."""
 
     fingerprint: Bin32
     keyIndex: KeyIndex

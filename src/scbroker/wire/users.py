@@ -57,7 +57,7 @@ class Challenge(Message, frozen=True, kw_only=True):
 
 
 class Statement(Row, frozen=True):
-    """What a log-in signs. The client builds it, and never signs bytes from a broker (section 3)."""
+    """The statement that a log-in signs, built by the client and never taken from a broker (section 3)."""
 
     origin: Origin
     fingerprint: Bin32

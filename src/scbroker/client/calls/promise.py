@@ -22,7 +22,7 @@ _log = logging.getLogger("scbroker")
 
 
 class _Outcome:
-    """What a promise and its running operation share; logs a failure that was never read."""
+    """The state that a promise and its running operation share; logs a failure that was never read."""
 
     __slots__ = ("future", "is_read", "name")
 

@@ -41,7 +41,7 @@ _OTHER_HISTORY: Final = "This device has verified another history of this contai
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """What a device keeps of a container for ever (section 8)."""
+    """The mark that a device keeps of a container for ever (section 8)."""
 
     version: int
     hash: bytes

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _Presigned = tuple[Transfer, "URL", float]
-"""What the broker handed out, its URL, and until when the client uses it (monotonic seconds)."""
+"""A transfer that the broker handed out, its URL, and until when the client uses it (monotonic seconds)."""
 # Asking for one chunk at a time made uploads 6 % slower (tried: 128 MiB, broker and store on one machine).
 _PREFETCHED: Final = 16
 # The length of a stream is unknown: ask only for chunks that are on the wire at once.

@@ -190,7 +190,7 @@ class Token:
 
 
 class Session:
-    """What operations need of an authenticated user."""
+    """Keys, token, marks and transport of an authenticated user."""
 
     def __init__(
         self, transport: Transport, ring: KeyRing, marks: Marks, folder: Path | None = None

@@ -27,7 +27,7 @@ Release = Callable[[], None]
 
 
 class _Usage:
-    """What one user uses; it exists while it is referenced by a request."""
+    """The slots and bytes that one user has; it exists while a request references it."""
 
     def __init__(self) -> None:
         self.slots = asyncio.Semaphore(_SLOTS_OF_A_USER)
