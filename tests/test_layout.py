@@ -1,0 +1,25 @@
+"""Tests lie where the module that they test lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+TESTS: Final = Path(__file__).parent
+SOURCE: Final = TESTS.parent / "src" / "scbroker"
+IN_ROOMS: Final = sorted(
+    path.relative_to(TESTS).as_posix()
+    for end in ("client", "server")
+    for path in (TESTS / end).glob("*/test_*.py")
+)
+
+
+@pytest.mark.parametrize("file", IN_ROOMS)
+def test_a_test_in_a_room_is_named_after_a_module_of_that_room(file: str) -> None:
+    """A test of several rooms lies one folder up."""
+    path = Path(file)
+    tested = path.stem.removeprefix("test_")
+    modules = [module.stem for module in (SOURCE / path.parent).glob("*.py")]
+    assert any(f"{tested}_".startswith(f"{module}_") for module in modules), modules
