@@ -11,7 +11,7 @@ TESTS ?=
 # Engines that brokers of the tests stand on: make test ENGINES="sqlite cluster"; by default what
 # each test names. What cannot run on them is left out, and the last line says how much that is.
 ENGINES ?=
-# What of assurance/ runs every day: its claims are proved nowhere else. assurance/README.md says why.
+# The parts of assurance/ that run every day: nothing else proves their claims (assurance/README.md).
 EVERYDAY := assurance/fuzz/test_decoders.py assurance/mutations assurance/flips
 # For make test-cluster: engines to do without, as WITHOUT="ceph", and which tests run on the others
 # beside those in assurance/cluster.

@@ -132,7 +132,7 @@ class ObjectGateway:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a broker needs in its environment beside the URL: where the S3 is, and its keys."""
+        """The variables of a broker for its object store: the address of the S3, and its keys."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ALLOW_HTTP": "true",

@@ -27,7 +27,7 @@ _PROGRAMS: Final = {
     "ceph": (("ceph-mon", "ceph-osd", "radosgw"), ceph.PACKAGES),
 }
 PARTS: Final = tuple(_PROGRAMS)
-"""What `--without` can leave out."""
+"""The engines that `--without` can leave out."""
 
 
 @dataclass(frozen=True, slots=True)

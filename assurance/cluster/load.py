@@ -22,12 +22,12 @@ _LARGE: Final = 200_000
 
 @dataclass
 class Load:
-    """What the clients stored and read, and their errors."""
+    """The contents that clients stored and read, and their errors."""
 
     patient: bool
     """Whether a client retries after `BrokerUnavailableError`."""
     stored: dict[int, tuple[uuid.UUID, list[bytes]]] = field(default_factory=dict)
-    """Of each writer, its container and the acknowledged contents in order."""
+    """The container of each writer, and its acknowledged contents in order."""
     read: int = 0
     failures: list[BaseException] = field(default_factory=list)
     retried: int = 0

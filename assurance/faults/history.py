@@ -40,7 +40,7 @@ class Operation:
     version: int | None = None
     """The version that a write made or a read returned."""
     value: Value | None = None
-    """What a read returned, or what a create wrote."""
+    """The content that a read returned or a create wrote."""
     written: int | None = None
     """The value that a write set."""
     condition: int | None = None

@@ -47,7 +47,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """What was acknowledged at one moment."""
+    """The writes that were acknowledged at one moment."""
 
     entries: Mapping[uuid.UUID, dict[int, Entry]]
     unnumbered: Mapping[uuid.UUID, list[Entry]]

@@ -1,4 +1,4 @@
-"""What the broker stores, read without it: rows in one snapshot, and the names of objects."""
+"""Read what the broker stores without it: rows in one snapshot, and the names of objects."""
 
 from __future__ import annotations
 

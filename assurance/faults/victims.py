@@ -1,4 +1,4 @@
-"""What can be killed, and how it is started again."""
+"""Kill processes of brokers and databases, and start them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client is answered with: problems, headers of containers, and pages of the event log."""
+"""Fuzz the answers that a client reads: problems, headers of containers, pages of the event log."""
 
 from __future__ import annotations
 

@@ -27,8 +27,6 @@ from scbroker.vocabulary import KeyType
 
 LABEL: Final = "key-record"
 MAX_KEY_RECORD: Final = 4096
-MAX_KEYS: Final = 256
-"""Keys of a type (K7), as many as there are values of `KeyIndex`."""
 CLOCK_TOLERANCE: Final = 300_000_000
 """Microseconds: a broker accepts records that are at most five minutes off its clock."""
 READER_TOLERANCE: Final = 900_000_000
