@@ -1,7 +1,5 @@
 """Devices of users, as the runs in flips/, faults/ and cluster/ have them."""
 
-from __future__ import annotations
-
 import uuid
 from contextlib import ExitStack
 from typing import Final, Protocol

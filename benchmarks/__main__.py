@@ -1,7 +1,5 @@
 """`python -m benchmarks [--quick] [--only NAME ...] [--json FILE] [--markdown FILE] [--plots FOLDER]`."""
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

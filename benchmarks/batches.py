@@ -1,7 +1,5 @@
 """Many containers in one round trip, beside as many single calls of the same client."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

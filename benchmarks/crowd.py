@@ -4,8 +4,6 @@
 `ready`, and on a line of input works for the seconds that it names; then says what it did.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

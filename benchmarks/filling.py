@@ -4,8 +4,6 @@ Nothing checks them, and no device could verify the containers: they are there t
 measured beside them is written and read by a client through the broker.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import uuid
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 `/answer?bytes=N` takes any body and gives N bytes. Prints its port.
 """
 
-from __future__ import annotations
-
 import functools
 import socket
 

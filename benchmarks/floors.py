@@ -1,7 +1,5 @@
 """What the parts of every job cost alone, by the same libraries, with nothing of scbroker around them."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os

@@ -4,8 +4,6 @@ Each claim is that the cost stays. The smallest and the largest stand side by si
 own, and take turns. `filling` says which rows are not written by clients.
 """
 
-from __future__ import annotations
-
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Sequence

@@ -5,8 +5,6 @@ in. The raw floors move as many bytes, in pieces of the size of a chunk and as m
 server that does nothing.
 """
 
-from __future__ import annotations
-
 import statistics
 import subprocess
 import sys

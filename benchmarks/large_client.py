@@ -5,8 +5,6 @@ do, and in the end what was done, as JSON. A process of its own has a peak of me
 killed.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import uuid

@@ -1,7 +1,5 @@
 """What a process held at most since a moment, as Linux counts it; nothing where nobody counts."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

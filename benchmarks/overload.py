@@ -3,8 +3,6 @@
 The load is of requests that a client made before, one create to three gets, sent as bytes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import statistics

@@ -3,8 +3,6 @@
 Each part has its place in the page, between two comments; what stands between them is replaced.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import platform

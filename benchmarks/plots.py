@@ -3,8 +3,6 @@
 The same results give the same bytes, so that a plot under version control changes with its data alone.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ checks them, and no device could verify the containers: they are there to be in 
 beside them is written and read by clients through the broker.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import uuid

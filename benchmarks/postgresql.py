@@ -7,8 +7,6 @@ stands beside that statement together with one HTTP exchange and the cryptograph
 the bare statement, as many at a time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """One line of the table, and how times are taken."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence

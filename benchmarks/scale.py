@@ -6,8 +6,6 @@ two brokers of their own, on two databases of one server, one with few rows and 
 ratio of the two is what counts. A heavy user owns a tenth of all containers and events, and does the work.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import statistics

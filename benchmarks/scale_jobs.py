@@ -1,7 +1,5 @@
 """The operations that `scale` measures, on one side: beside few rows or beside many."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import uuid
@@ -170,7 +168,4 @@ def _users(side: Side) -> list[Job]:
             leaving.createContainer(CONTENT, HEADER).result(_PATIENCE)
         return lambda: leaving.deleteUser().result(_PATIENCE)
 
-    return [
-        _always("a log-in on the wire", log_in),
-        Job("deleteUser with 3 containers", leave),
-    ]
+    return [_always("a log-in on the wire", log_in), Job("deleteUser with 3 containers", leave)]

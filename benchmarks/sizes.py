@@ -1,7 +1,5 @@
 """What tables and indexes take on the disk."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -1,7 +1,5 @@
 """Small containers, one client: each operation beside the sum of its parts."""
 
-from __future__ import annotations
-
 import itertools
 import uuid
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What it takes before anything is done: importing, starting a broker, a broker that idles."""
 
-from __future__ import annotations
-
 import http.client
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Hooks of mkdocs: what its configuration cannot say."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ A real broker in a process of its own, on a real socket, with SQLite and a folde
 nothing but what went through it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sqlite3

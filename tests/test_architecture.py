@@ -1,7 +1,5 @@
 """docs/architecture.md names modules and functions: each of them exists, and each room is drawn."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The harness of the measurements: what its tables, pages and plots say of given figures."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The brokers that the tests run against are real, and end when they are told to."""
 
-from __future__ import annotations
-
 import http.client
 
 import pytest

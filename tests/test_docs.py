@@ -4,8 +4,6 @@
 broker. A `print(...)  # expected` says what is printed, and nothing else may be.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import os

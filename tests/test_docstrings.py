@@ -1,7 +1,5 @@
 """What every module and every public operation says of itself in its docstring."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Which tests a run takes, and that it says what it leaves out."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

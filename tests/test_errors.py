@@ -1,7 +1,5 @@
 """The tree of errors: one class for each decision that a caller can make."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re
@@ -37,9 +35,7 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
 
 
 @each
-def test_every_error_is_an_attribute_of_broker_error_in_camel_case(
-    kind: type[BrokerError],
-) -> None:
+def test_every_error_is_an_attribute_of_broker_error_in_camel_case(kind: type[BrokerError]) -> None:
     name = kind.__name__[0].lower() + kind.__name__[1:]
     assert getattr(BrokerError, name) is kind
     assert name in BrokerError.__annotations__

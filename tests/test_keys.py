@@ -1,7 +1,5 @@
 """KeyRing and KeyFile: docs/spec/keyfile.md. See also tests/vectors/key_files.json."""
 
-from __future__ import annotations
-
 import pickle
 import uuid
 from functools import cache

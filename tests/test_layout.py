@@ -1,7 +1,5 @@
 """Tests lie where the module that they test lies."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What the README says, done: its example, its links, its claims."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The population that operations are measured beside, and what is said of it."""
 
-from __future__ import annotations
-
 import uuid
 from contextlib import ExitStack
 

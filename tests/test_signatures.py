@@ -1,7 +1,5 @@
 """How operations declare their forms and both call styles, to `help()` and to type checkers."""
 
-from __future__ import annotations
-
 import inspect
 import pydoc
 import re

@@ -1,7 +1,5 @@
 """The shared words, against the specification's tables."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import datetime as dt

@@ -3,8 +3,6 @@
 CONTRIBUTING.md, "Words", says why. Code blocks, names in backticks and tables that a run writes are left out.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

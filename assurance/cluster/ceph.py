@@ -4,8 +4,6 @@ One monitor, one OSD and one gateway keep everything in one temporary folder. Th
 `apt-get install --no-install-recommends radosgw ceph-mon ceph-osd`.
 """
 
-from __future__ import annotations
-
 import secrets
 import subprocess
 import uuid

@@ -1,7 +1,5 @@
 """Three brokers behind HAProxy, on the engines of deployment.py."""
 
-from __future__ import annotations
-
 import secrets
 import uuid
 from collections.abc import Collection

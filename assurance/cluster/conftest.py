@@ -1,7 +1,5 @@
 """One cluster for all tests of a run: each leaves it running, and uses users of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 

@@ -3,8 +3,6 @@
 Started once for a test run; test processes get `Addresses`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from collections.abc import Collection

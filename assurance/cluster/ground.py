@@ -4,8 +4,6 @@ Every process of a deployment, and what it starts, has its working directory in 
 found: by the `with` block when it ends, and by a watchdog when the test runner was killed.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

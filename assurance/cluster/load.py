@@ -1,7 +1,5 @@
 """Clients at work while brokers or their engines restart."""
 
-from __future__ import annotations
-
 import threading
 import time
 import uuid

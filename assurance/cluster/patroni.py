@@ -4,8 +4,6 @@ An acknowledged commit is on both members while both run. PostgreSQL's binaries 
 tests/kit/engines.py; etcd and Patroni are Debian's.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import subprocess

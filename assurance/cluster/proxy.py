@@ -1,7 +1,5 @@
 """HAProxy in front of brokers and databases, with the configuration of docs/guide/cluster.md."""
 
-from __future__ import annotations
-
 import re
 import socket
 import time

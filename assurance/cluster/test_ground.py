@@ -1,7 +1,5 @@
 """The processes of a deployment end with its block, and with a test runner that was killed."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Brokers and databases restart or are killed, and clients go on."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Large contents go directly to a real S3, are verified all the same, and leave no stray objects."""
 
-from __future__ import annotations
-
 import os
 import time
 import uuid
@@ -282,10 +280,7 @@ def test_an_object_that_was_never_reported_is_swept_an_hour_after_its_url_expire
             b'{"type":"about:blank","title":"x","status":403,"detail":"x","code":"permission"}'
         )
 
-    with (
-        scene.broker.meddling(SENT, before=deny),
-        pytest.raises(BrokerError.permissionDeniedError),
-    ):
+    with scene.broker.meddling(SENT, before=deny), pytest.raises(BrokerError.permissionDeniedError):
         alice.createContainer(file).result(PATIENCE)
     orphans = set(scene.objects()) - there
     assert orphans

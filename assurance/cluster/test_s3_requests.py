@@ -1,7 +1,5 @@
 """A broker's requests to an S3 over a link that cuts some of them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Several brokers on one database and one object store behave as one broker."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -52,9 +50,7 @@ def as_at(users: list[User], session: User) -> list[User]:
     return users
 
 
-def test_a_session_of_one_broker_is_valid_at_all_and_ends_at_all(
-    everywhere: Everywhere,
-) -> None:
+def test_a_session_of_one_broker_is_valid_at_all_and_ends_at_all(everywhere: Everywhere) -> None:
     users = everywhere()
     users = as_at(users, users[0])
     for user in users:

@@ -7,8 +7,6 @@ After each kill the rows that changed are compared with what was acknowledged; a
 fresh devices. The same seed gives the same operations and kills; their timing varies.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

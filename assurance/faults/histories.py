@@ -6,8 +6,6 @@ In each history everybody reads and writes a few containers for some seconds. Re
 so that some operations end without an answer: `history.check` must find a place for each of them, or none.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import random

@@ -8,8 +8,6 @@ Each write has a value of its own. A write without an answer may have happened o
 after it began; or not at all.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A deployment compared with the ledger: after each kill what was touched, at the end everything."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from dataclasses import dataclass

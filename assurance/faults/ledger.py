@@ -5,8 +5,6 @@ ends with success or a refusal, so each version is exactly one entry, and the en
 history. `tests.client.model` derives from it what each user reads, and which events they get.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import threading

@@ -4,8 +4,6 @@ It does not use that versions are an order. A container is an object with a stat
 if none that ended before it began is left, and its answer must follow from the state.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from assurance.faults.history import History, Operation, Value

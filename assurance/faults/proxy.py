@@ -6,8 +6,6 @@
 It runs between clients and a broker, or between a broker and PostgreSQL.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Coroutine

@@ -1,7 +1,5 @@
 """Deployments: where clients reach them, where their rows and objects are, and what can be killed."""
 
-from __future__ import annotations
-
 import http.client
 import random
 import time

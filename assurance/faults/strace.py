@@ -4,8 +4,6 @@
 `rename:signal=KILL:when=1` kills the process where it would rename for the first time.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A few kills; `make crash` has hundreds. And damage of each kind, which the inspection must find."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator

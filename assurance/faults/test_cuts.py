@@ -3,8 +3,6 @@
 Between client and broker, and between broker and PostgreSQL at the commit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Without root, `test_steps` injects ENOSPC into the writes of the database's log.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A short history under cuts and kills; `make crash` has long ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

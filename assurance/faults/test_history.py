@@ -1,7 +1,5 @@
 """The checker of histories accepts what has an order, and refuses each kind of lie."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

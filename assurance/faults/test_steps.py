@@ -4,8 +4,6 @@ The client gets success, or an error that is retryable. Once the fault is over t
 same operation, and nothing is half stored. strace injects the faults into a real broker on SQLite.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Kill processes of brokers and databases, and start them again."""
 
-from __future__ import annotations
-
 import random
 import signal
 from collections.abc import Callable

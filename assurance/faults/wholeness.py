@@ -4,8 +4,6 @@ The first compares rows with the ledger; the second is the operators' own `scbro
 sentences that say what is wrong. Both hold at any moment, also while brokers write.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping

@@ -11,8 +11,6 @@ After a flip, each read gives exactly what it gave before or raises a `BrokerErr
 `UNAUTHENTICATED` are exempt: no signature covers what they return.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import sqlite3
@@ -25,13 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from assurance.people import OWNER, PATIENCE, new_device
-from scbroker import (
-    AccessLevel,
-    BrokerError,
-    KeyRing,
-    Promise,
-    ServerProvider,
-)
+from scbroker import AccessLevel, BrokerError, KeyRing, Promise, ServerProvider
 from scbroker.server.storage.tables import metadata
 from tests.kit.brokers import BrokerProcess
 

@@ -1,7 +1,5 @@
 """One flipped byte in each column and in an object; `make flips` flips every stored byte."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Fuzz the answers that a client reads: problems, headers of containers, pages of the event log."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import datetime as dt

@@ -1,7 +1,5 @@
 """Containers as a broker serves them, judged by the client's own `fetching`. See docs/spec/container.md."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import uuid
@@ -10,16 +8,7 @@ from typing import Any, Final
 
 from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import canonical
-from assurance.fuzz.served import (
-    HASHES,
-    LINKS,
-    NOW,
-    SCENES,
-    SIGNATURES,
-    Served,
-    drive,
-    scene,
-)
+from assurance.fuzz.served import HASHES, LINKS, NOW, SCENES, SIGNATURES, Served, drive, scene
 from assurance.fuzz.stage import fixed_clock, marked_signatures, stage
 from assurance.fuzz.target import kept
 from scbroker import errors

@@ -1,7 +1,5 @@
 """The trust store's file, as anybody who can write to the disk may leave it."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """One target under atheris: `python -m assurance.fuzz.harness TARGET CORPUS... [-libFuzzer's options]`."""
 
-from __future__ import annotations
-
 import random
 import sys
 

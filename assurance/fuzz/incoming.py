@@ -1,7 +1,5 @@
 """Records as writers send them, judged by the broker's own `parse_incoming`. See docs/spec/container.md."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """KeyFiles, what is in them, and chains of key records. See docs/spec/keyfile.md and docs/spec/ids.md."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from functools import cache

@@ -4,8 +4,6 @@ The judge shares no rule with the library that the project decodes with: bytes a
 what this writer makes of the value, which has neither floats nor extensions.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Any, Final, NamedTuple
 

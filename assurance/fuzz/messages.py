@@ -1,7 +1,5 @@
 """What travels: messages, query strings, and the spellings of ids, numbers and origins."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re

@@ -4,8 +4,6 @@ In the document a bin is base64 text; here its size is mostly one that the proto
 a bin again.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import copy

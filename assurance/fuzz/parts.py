@@ -3,8 +3,6 @@
 See docs/spec/container.md. An opened part is compared with the plaintext that was sealed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final

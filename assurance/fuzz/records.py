@@ -3,8 +3,6 @@
 What is accepted, the second implementation in `tests/independent` has to accept as the same value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

@@ -8,8 +8,6 @@ target `openapi` is a broker under requests made from its own description. The e
 failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import importlib.util

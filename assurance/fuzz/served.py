@@ -4,8 +4,6 @@ The story is that of the vectors: six records by four authors, with a change of 
 renewal and a tombstone. The fixups make right again what depends on an edited record.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Coroutine, Sequence
 from functools import cache

@@ -5,8 +5,6 @@ marked_signatures  accepts a cheap mark in place of a signature, and true signat
 fixed_clock        the client reads the time from the test, and works in the test's thread
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Sequence

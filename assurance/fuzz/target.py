@@ -1,7 +1,5 @@
 """One decoder and one input: what the decoder may do, within which time and memory."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Every decoder that the network or the disk reaches, by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -3,8 +3,6 @@
 For longer, and on both engines: `make fuzz TARGETS=openapi`.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter

@@ -3,8 +3,6 @@
 `make fuzz` searches for longer. What it finds joins the corpus, and is tried here from then on.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections.abc import Iterable

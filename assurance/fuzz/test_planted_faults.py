@@ -1,7 +1,5 @@
 """The checks can fail: each kind of fault, planted in a decoder, is noticed."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable

@@ -5,8 +5,6 @@ tree, edit the copy, run the named tests there. A mutation that needs no other s
 see `conformance.run`.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Every attack that is claimed to be answered has a test, and every test a defence that it needs."""
 
-from __future__ import annotations
-
 import pytest
 
 from assurance.mutations.attacks import MUTATIONS, run

@@ -3,8 +3,6 @@
 `make conformance` tries them all; here are those that the tests missed once.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -330,9 +330,7 @@ def seal_key_file(ring: KeyRing, password: str, passphrase: PassphraseKeys) -> b
     # reuses that memory.
     seal(password_key, context, plaintext)
     passphrase_part = seal(
-        passphrase.wrap,
-        _passphrase_context(fingerprint, salt, password_part),
-        pad_secret(secret),
+        passphrase.wrap, _passphrase_context(fingerprint, salt, password_part), pad_secret(secret)
     )
     return MAGIC + encode_object(_KeyFileBytes(fingerprint, salt, passphrase_part, password_part))
 

@@ -5,8 +5,6 @@ finds for each the one operation that wrote it. Whatever does not fit is an `Ass
 the story so far, for what threads did is not done a second time.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import uuid

@@ -1,7 +1,5 @@
 """Fixtures of the client's tests: one engine unless a test asks for both, and ready accounts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

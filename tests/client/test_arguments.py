@@ -1,7 +1,5 @@
 """Arguments are checked by their declared types, in their order, before anything is sent."""
 
-from __future__ import annotations
-
 import datetime as dt
 import uuid
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A broker under a path of another site: the client asks below that path, and a proxy takes it off."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import threading

@@ -1,7 +1,5 @@
 """Many containers in one round trip: each made and judged as it would be alone, each with its own outcome."""
 
-from __future__ import annotations
-
 import io
 import uuid
 from collections.abc import Callable, Iterator
@@ -191,10 +189,7 @@ def test_what_is_refused_stands_in_its_place_and_the_others_are_made(
         raise OSError("gone")
 
     items = notes(2, alice, bob)
-    items[1:1] = [
-        NewContainer(b"", accessLevels=[AccessLevel(NOBODY)]),
-        NewContainer(broken()),
-    ]
+    items[1:1] = [NewContainer(b"", accessLevels=[AccessLevel(NOBODY)]), NewContainer(broken())]
     found = create(alice, items)
     assert isinstance(found[1], BrokerError.notFoundError)
     assert isinstance(found[2], BrokerError.invalidArgumentError)

@@ -1,7 +1,5 @@
 """Containers over a real broker: what goes in comes out, for those who may, and nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import datetime as dt
@@ -85,8 +83,7 @@ def test_every_kind_of_content_comes_back_byte_for_byte(
 
 @postgresql_when_long
 @pytest.mark.parametrize(
-    "size",
-    [65_535, 65_536, 65_537, MIB - 1, MIB, 8 * MIB - 1, 8 * MIB, 8 * MIB + 1, 20 * MIB + 3],
+    "size", [65_535, 65_536, 65_537, MIB - 1, MIB, 8 * MIB - 1, 8 * MIB, 8 * MIB + 1, 20 * MIB + 3]
 )
 def test_no_size_at_a_boundary_loses_a_byte(alice: ServerProvider, size: int) -> None:
     data = pattern(size)

@@ -1,7 +1,5 @@
 """An update without access levels gives the container back to its creator alone."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Devices under an attack on their user's passphrase: which ones log in, and what they keep for it."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Most come from an honest broker and an honest client. Where a class can only be 
 peer that lies, or with a client that is broken, its case says so under `needs`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import queue

@@ -1,7 +1,5 @@
 """The event log through the provider: five filters, paging inside, nothing missed and nothing doubled."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import uuid

@@ -4,8 +4,6 @@ docs/conformance.md names these tests. They have to notice mutants of their oper
 ignored parameter, another result, another field of a result, nothing done at all.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import uuid
 from collections.abc import Callable, Sequence

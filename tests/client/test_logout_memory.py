@@ -6,8 +6,6 @@ one reads its whole memory from outside. What Python has freed it does not wipe 
 the story first writes over what is free: what is found then is kept.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import gc

@@ -1,7 +1,5 @@
 """Answers that get lost on the way: the same bytes are sent again, and everything happens once."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,20 +1,12 @@
 """A broker that lies about one container of many, or about how many there are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from scbroker import (
-    AccessLevel,
-    BrokerError,
-    NewContainer,
-    SecuredContainer,
-    ServerProvider,
-)
+from scbroker import AccessLevel, BrokerError, NewContainer, SecuredContainer, ServerProvider
 from scbroker.client.http.transport import Transport
 from scbroker.wire.batches import RecordsAnswer, ViewOutcome, ViewsAnswer
 from scbroker.wire.containers import RecordReceipt

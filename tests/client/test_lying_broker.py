@@ -4,8 +4,6 @@ The broker is real; what it answers is changed on its way to the reader. After e
 still reads the truth: nothing of the lie was kept.
 """
 
-from __future__ import annotations
-
 import shutil
 import uuid
 from collections.abc import Callable, Iterator

@@ -7,8 +7,6 @@ interleave is never the same, so every claim holds for each interleaving: see `b
     make test TESTS="tests/client/test_model.py --hypothesis-profile=thorough"     for longer
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 import itertools
@@ -22,12 +20,7 @@ from typing import Any, Final, Literal
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Promise
 from tests.client.book import Attempt, Book, Circumstances, Kept

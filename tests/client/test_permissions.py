@@ -4,8 +4,6 @@ What an operation needs and what shows a field stands in two tables here, and no
 file. Combinations that may not be given are refused before anything is sent (test_containers).
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -181,9 +179,7 @@ def test_a_member_does_exactly_what_their_permissions_allow(
 
 @postgresql_when_long
 @pytest.mark.parametrize(
-    "level",
-    [*OWNER, *(OWNER & ~bit for bit in OWNER if not (OWNER & ~bit).missing())],
-    ids=named,
+    "level", [*OWNER, *(OWNER & ~bit for bit in OWNER if not (OWNER & ~bit).missing())], ids=named
 )
 def test_the_broker_itself_serves_what_the_permissions_allow_and_nothing_else(
     broker: BrokerProcess, user_pool: Users, level: Level
@@ -304,11 +300,7 @@ def test_a_reader_refuses_a_change_without_the_right_to_it_whatever_the_broker_t
 @pytest.mark.parametrize("receives", [NOTHING, Level.ReceiveAccessEvents], ids=["", "receives"])
 @pytest.mark.parametrize("sees", [NOTHING, Level.ViewType], ids=["", "sees"])
 def test_a_fetch_is_told_to_who_receives_it_and_the_type_to_who_sees_it(
-    alice: ServerProvider,
-    bob: ServerProvider,
-    levels: Levels,
-    receives: Level,
-    sees: Level,
+    alice: ServerProvider, bob: ServerProvider, levels: Levels, receives: Level, sees: Level
 ) -> None:
     level = Level.DefaultUserPermissions | receives | sees
     start = max((event.id for event in bob.getEvents().result(PATIENCE)), default=0) + 1

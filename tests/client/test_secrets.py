@@ -1,7 +1,5 @@
 """Nothing secret stands in a repr, a log line, a traceback or an error: canaries all the way."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import traceback

@@ -3,8 +3,6 @@
 A session is replaced only by one that stands; whatever fails leaves everything as it was.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,14 +18,7 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.declared import HOMES
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network, refused
-from tests.kit.owners import (
-    NEW_PASSPHRASE,
-    NEW_PASSWORD,
-    PATIENCE,
-    is_good,
-    ring_of,
-    token_of,
-)
+from tests.kit.owners import NEW_PASSPHRASE, NEW_PASSWORD, PATIENCE, is_good, ring_of, token_of
 
 DOWN = BrokerError.unreachableError("No broker answers.")
 

@@ -1,7 +1,5 @@
 """The result of an update is the container as the broker serves it to its author, in every field."""
 
-from __future__ import annotations
-
 import random
 import uuid
 from typing import Any
@@ -127,9 +125,7 @@ def test_each_of_many_that_are_created_is_what_get_secured_container_gives(
         assert made == secured(alice, made.id)
 
 
-def test_an_update_asks_for_no_more_answers_than_it_did(
-    alice: ServerProvider,
-) -> None:
+def test_an_update_asks_for_no_more_answers_than_it_did(alice: ServerProvider) -> None:
     made = alice.createContainer(pattern(60_000), {"h": 1}).result(PATIENCE)
     with Network() as network:
         alice.updateContainerHeader(made.id, {"h": 2}).result(PATIENCE)

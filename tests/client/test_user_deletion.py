@@ -1,7 +1,5 @@
 """The end of a user over a real broker: what goes, what others keep, and what is said afterwards."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest
@@ -22,12 +20,7 @@ from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider
 from tests.kit.impatience import be_impatient
 from tests.kit.network import Network, lost
-from tests.kit.owners import (
-    PATIENCE,
-    change,
-    ring_of,
-    shared_by,
-)
+from tests.kit.owners import PATIENCE, change, ring_of, shared_by
 from tests.kit.tables import query
 
 READER = ContainerAccessLevel.DefaultUserPermissions

@@ -1,7 +1,5 @@
 """docs/guide/windows.md: its programs run their handlers in the loops of Tk and Qt, as printed there."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

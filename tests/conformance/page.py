@@ -1,7 +1,5 @@
 """docs/conformance.md, read: each row's first cell and the tests that it names."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import dataclass
 from functools import cache

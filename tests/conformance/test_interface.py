@@ -1,7 +1,5 @@
 """docs/conformance.md answers every row of docs/interface.toml, and the code declares what both say."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any, Final
 

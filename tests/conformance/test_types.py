@@ -1,7 +1,5 @@
 """A type checker knows the types that the interface gives: of parameters, results and handlers."""
 
-from __future__ import annotations
-
 import ast
 import shutil
 from pathlib import Path

@@ -4,8 +4,6 @@ Each call stands on one line. A line of the interface has to pass, one that cont
 error, and that is all that the module is for: it never runs.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -18,8 +16,6 @@ from tests.conformance.interface import INTERFACE, ROOT, Operation
 
 _ERROR: Final = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: (?P<message>.*)$")
 _HEAD: Final = """\
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import Executor

@@ -5,8 +5,6 @@ keys and R of small or of mixed order, S beyond the group order, encodings that 
 signed is the message of a whole composed signature, whose ML-DSA half holds. Spec: docs/spec/ids.md, 2.2.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 
@@ -39,10 +37,7 @@ def challenge(r: bytes, public: bytes, message: bytes) -> int:
 
 def judged(public: bytes, signature: bytes, signed: bytes) -> bool:
     """Whether the composed signature holds: both implementations say the same."""
-    whole, signature = (
-        public + ML_DSA_PUBLIC,
-        signature + ML_DSA.sign(label(NAME) + signed),
-    )
+    whole, signature = (public + ML_DSA_PUBLIC, signature + ML_DSA.sign(label(NAME) + signed))
     verdicts = []
     for verify in (_ours, _by_hand):
         try:

@@ -20,8 +20,6 @@ what the file has. The package has nothing of Wycheproof's; the edge cases of Ed
 computed, in test_small_order.py and test_ed25519_edges.py.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Sealing, wrapping, deriving: what opens, and that nothing else does."""
 
-from __future__ import annotations
-
 import copy
 import hmac
 import pickle

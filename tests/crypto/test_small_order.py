@@ -4,8 +4,6 @@ edwards25519: -x^2 + y^2 = 1 + d x^2 y^2; curve25519: v^2 = u^3 + 486662 u^2 + u
 over the field of 2^255 - 19 elements (RFC 7748, 4.1; RFC 8032, 5.1).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Hashes, labels, signatures: docs/spec/ids.md, 1.4, 2.1, 2.2."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import itertools

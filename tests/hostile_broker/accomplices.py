@@ -9,8 +9,6 @@
 program is served it as it is served everything.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -34,13 +32,7 @@ from scbroker.records.access_list import (
     parse_entry,
     wrap_hash,
 )
-from scbroker.records.container_record import (
-    ContainerRecord,
-    Part,
-    Role,
-    parse_record,
-    wrap_info,
-)
+from scbroker.records.container_record import ContainerRecord, Part, Role, parse_record, wrap_info
 from scbroker.records.ids import user_id_of
 from scbroker.records.key_record import Signed
 from scbroker.wire.codec import SignedObject
@@ -136,9 +128,7 @@ def register(mallory: HostileBroker, *records: Signed) -> Answer:
     """Registers these key records at the real broker, as anybody can."""
     with Wire(mallory.behind) as wire:
         message = Registration(
-            keyRecords=[SignedObject.of(record) for record in records],
-            keyFile=b"k",
-            auth=bytes(32),
+            keyRecords=[SignedObject.of(record) for record in records], keyFile=b"k", auth=bytes(32)
         )
         return wire.call("POST", "/v1/users", message)
 

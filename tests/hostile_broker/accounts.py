@@ -4,8 +4,6 @@ alice = account(mallory, "rotated")
 no_log_in(mallory, alice.user, alice.key_file, BrokerError.rollbackError)
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

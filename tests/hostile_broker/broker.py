@@ -9,8 +9,6 @@ Clients speak to the layer over a real socket, and it to a real broker. It notes
 sent, keeps snapshots of the broker's whole state to roll back to, and gives sessions of accomplices.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import re

@@ -4,8 +4,6 @@ with a_day(folder) as evidence:
     assert evidence.found("heard", evidence.secrets["passphrase"]) == []
 """
 
-from __future__ import annotations
-
 import base64
 import logging
 import secrets

@@ -6,8 +6,6 @@
 `assurance/mutations/test_attacks.py` fails when one of them has no test.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable

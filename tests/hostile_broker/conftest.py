@@ -1,7 +1,5 @@
 """A hostile broker for each test, and the one way to claim that an attack failed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

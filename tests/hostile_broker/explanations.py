@@ -1,7 +1,5 @@
 """Each attack in a reader's words: a title, what the attacker does, what stops it. For docs/attacks.md."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 

@@ -1,7 +1,5 @@
 """What callers do with a content: they write it to a file, which is there whole or not at all."""
 
-from __future__ import annotations
-
 import tempfile
 import uuid
 from pathlib import Path

@@ -4,8 +4,6 @@ with relay(mallory, torn(SEGMENTS_END, FRAMINGS["chunked"], 7)) as proxy:
     device = mallory.device(ring, proxy=proxy.url)
 """
 
-from __future__ import annotations
-
 import http.client
 import re
 import socket

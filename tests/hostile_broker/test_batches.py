@@ -4,8 +4,6 @@ Attacks 21, 22, 38 and 40 of `catalogue`. What is lied about has its own error a
 are read and made as ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final

@@ -4,8 +4,6 @@ Numbers and names are those of `catalogue`. A client neither makes up what it wa
 key whose signatures anybody can make.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools
@@ -40,15 +38,7 @@ from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.conftest import refused
 from tests.kit.brokers import clock
-from tests.kit.writers import (
-    OWNER,
-    READER,
-    WRITER,
-    Step,
-    Story,
-    chain_of,
-    key_records,
-)
+from tests.kit.writers import OWNER, READER, WRITER, Step, Story, chain_of, key_records
 
 FAULT = BrokerError.brokerFaultError
 INTEGRITY = BrokerError.integrityError

@@ -1,7 +1,5 @@
 """The hostile broker itself: honest until it is told to lie, and deaf to nothing."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -3,8 +3,6 @@
 Attack 43 of `catalogue`.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

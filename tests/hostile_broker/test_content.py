@@ -4,8 +4,6 @@ Attacks 16, 18 and 19 of `catalogue`. Twice where it can be: by a broker, which 
 by a writer who signs hashes that fit, so that nothing but the sealing itself stands in the way.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import traceback
@@ -100,11 +98,7 @@ AT_A_FULL_END: dict[str, Move] = {
     "the last dropped": dropped(1),
     "a byte after the end": followed(b"\0"),
 }
-CONTENTS = {
-    2 * SEGMENT + 9: MOVES,
-    8 * SEGMENT + 9: OVER_TWO_REQUESTS,
-    2 * SEGMENT: AT_A_FULL_END,
-}
+CONTENTS = {2 * SEGMENT + 9: MOVES, 8 * SEGMENT + 9: OVER_TWO_REQUESTS, 2 * SEGMENT: AT_A_FULL_END}
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 Attack 40 of `catalogue`. No timeout ends what is always answered in time.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager

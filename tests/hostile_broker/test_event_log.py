@@ -4,8 +4,6 @@ Attacks 37 and 38 of `catalogue`. A device notices that its log lost, moved or c
 stays the broker's word, and nothing follows from it. A deletion is a signed record like every other.
 """
 
-from __future__ import annotations
-
 import functools
 import uuid
 from collections.abc import Callable

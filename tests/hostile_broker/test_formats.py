@@ -4,8 +4,6 @@ Attacks 39 and 42 of `catalogue`. There is one version of everything and nothing
 protocol does not name is a fault.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -117,10 +115,7 @@ def test_no_record_and_no_key_of_another_version_is_read_whoever_signed_it(
                 attempt(reader.getContainer(id_of(story)))
                 attempt(reader.updateContainerContent(id_of(story), b"secret"))
     for records in of_other_versions(bob):
-        with (
-            serving_keys(mallory, bob, records),
-            refused(mallory, device, INTEGRITY) as attempt,
-        ):
+        with serving_keys(mallory, bob, records), refused(mallory, device, INTEGRITY) as attempt:
             attempt(device.createContainer(b"x", accessLevels=[level(alice), level(bob)]))
 
 

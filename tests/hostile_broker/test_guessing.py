@@ -4,8 +4,6 @@ Numbers and names are those of `catalogue`. A broker that is honest as yet is as
 tables are read behind its back.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Numbers and names are those of `catalogue`. The broker serves it, so every byte 
 choose; a client that refuses it has sent `auth` and nothing else, and has signed nothing.
 """
 
-from __future__ import annotations
-
 import itertools
 import tracemalloc
 from collections.abc import Iterator
@@ -21,9 +19,7 @@ from scbroker.crypto.seal import pad_secret, seal, unseal
 from scbroker.crypto.verify import label, sha256
 from scbroker.keys import MAGIC, PassphraseKeys, open_key_file, seal_key_file
 from scbroker.wire.problems import STATUS, Problem
-from tests.hostile_broker.accomplices import (
-    editing,
-)
+from tests.hostile_broker.accomplices import editing
 from tests.hostile_broker.accounts import (
     COST,
     NEW_PASSPHRASE,

@@ -4,8 +4,6 @@ Numbers and names are those of `catalogue`. Whatever the broker answers, keys ar
 id on, and nothing is wrapped or sent before they were.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -270,10 +268,7 @@ def test_a_log_in_fails_where_the_directory_has_not_exactly_the_key_rings_keys(
         (newer.ring, "before", first, BrokerError.rollbackError),
     ):
         device = mallory.device(store=FileTrustStore(tmp_path / store))
-        with (
-            serving_keys(mallory, alice, served),
-            refused(mallory, device, error) as attempt,
-        ):
+        with serving_keys(mallory, alice, served), refused(mallory, device, error) as attempt:
             attempt(device.logIn(keyRing=ring, userId=ring.userId))
         with pytest.raises(BrokerError.notAuthenticatedError):
             device.getUserId().result(PATIENCE)

@@ -3,8 +3,6 @@
 Attack 24 of `catalogue`.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import uuid

@@ -4,8 +4,6 @@ Attack 37 of `catalogue`. A device keeps what it was told at any page and by any
 its marks agree on one log, whichever ends first.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

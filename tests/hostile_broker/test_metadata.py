@@ -3,8 +3,6 @@
 Attacks 20 and 22 of `catalogue`.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from pathlib import Path

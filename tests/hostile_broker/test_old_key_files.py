@@ -4,8 +4,6 @@ Numbers and names are those of `catalogue`. What an old KeyFile opens cannot be 
 after a rotation is out of its reach.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

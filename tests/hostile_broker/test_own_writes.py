@@ -3,8 +3,6 @@
 Attack 21 of `catalogue`, and of 12 and 19 what a member or the broker can do to the next writer or reader.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

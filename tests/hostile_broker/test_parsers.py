@@ -4,8 +4,6 @@ Attack 40 of `catalogue`, as far as a client reads: what a broker serves, and wh
 header. One spelling of each value, a typed error for any other, and little memory for either.
 """
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

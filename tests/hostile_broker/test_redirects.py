@@ -3,8 +3,6 @@
 Attack 36 of `catalogue`. A client knows one address, that of its own configuration, and asks no other.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from typing import Any, Final

@@ -3,8 +3,6 @@
 Attack 40 of `catalogue`, as far as a broker reads: what anybody sends who has a session.
 """
 
-from __future__ import annotations
-
 import socket
 import urllib.parse
 from collections.abc import Iterator
@@ -92,9 +90,7 @@ def test_a_message_that_is_ambiguous_or_a_bomb_is_refused_and_takes_little_memor
 
 
 @attack(40, "parser ambiguity and bombs")
-def test_a_number_that_is_sent_in_another_spelling_or_without_end_is_refused(
-    eve: User,
-) -> None:
+def test_a_number_that_is_sent_in_another_spelling_or_without_end_is_refused(eve: User) -> None:
     story = Story(eve).created()
     for number in (
         "1" * 5000,
@@ -109,10 +105,7 @@ def test_a_number_that_is_sent_in_another_spelling_or_without_end_is_refused(
         "NaN",
         str(2**53),
     ):
-        for path in (
-            f"{story.path}/records/{number}",
-            f"{story.path}/parts/{ID}/chunks/{number}",
-        ):
+        for path in (f"{story.path}/records/{number}", f"{story.path}/parts/{ID}/chunks/{number}"):
             body = b"x" if "chunks" in path else b"\x80"
             kind = codec.OCTETS if "chunks" in path else codec.MESSAGE
             answer = eve.wire.send("PUT", path, body, {"Content-Type": kind})

@@ -4,8 +4,6 @@ Attack 23 of `catalogue`. Every sealing and wrapping of this process is noted wi
 broker invents conflicts, loses answers, takes no chunks and changes access between two attempts.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator

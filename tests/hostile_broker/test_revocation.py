@@ -4,8 +4,6 @@ Attacks 13 and 14 of `catalogue`. A device that saw the revocation refuses what 
 older; and who left opens nothing that was written later, wherever the bytes come from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

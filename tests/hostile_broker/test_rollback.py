@@ -4,8 +4,6 @@ Attack 21 of `catalogue`. A device that has seen a state takes no older one and 
 asked to do, also once it was started again; a fresh device gets one history that is consistent.
 """
 
-from __future__ import annotations
-
 import inspect
 import shutil
 import tempfile

@@ -3,8 +3,6 @@
 Attack 41 of `catalogue`; and of 36, that no comparison tells by its time how much of a guess was right.
 """
 
-from __future__ import annotations
-
 import ast
 import base64
 import enum
@@ -148,7 +146,7 @@ def sources() -> Iterator[Path]:
 
 
 ALLOWED: Final = {
-    ("session.py", "token"),  # with the session's own token, in the user's own program
+    ("session.py", "token")  # with the session's own token, in the user's own program
 }
 
 

@@ -4,8 +4,6 @@ Attacks 35 and 36 of `catalogue`. A client signs what it built itself, for the a
 a token goes to that address alone, in its header alone, and for an hour.
 """
 
-from __future__ import annotations
-
 import base64
 from typing import Any, Final
 
@@ -28,11 +26,7 @@ from scbroker.wire.users import (
     Statement,
     parse_statement,
 )
-from tests.hostile_broker.accomplices import (
-    device_of,
-    people,
-    sent_record,
-)
+from tests.hostile_broker.accomplices import device_of, people, sent_record
 from tests.hostile_broker.accounts import file_of
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
 from tests.hostile_broker.catalogue import attack

@@ -4,8 +4,6 @@ Numbers and names are those of `catalogue`. What a user signs is refused by an h
 it is put in place behind the broker's back, and the victims' programs refuse it as well.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import replace as with_fields
@@ -168,10 +166,7 @@ def test_a_reader_who_has_the_part_key_puts_no_other_bytes_in_a_part(
 
 ESCALATIONS: dict[str, tuple[int, Callable[[Cast], Grants]]] = {
     "a writer becomes a manager": (WRITER, lambda who: {who.alice: OWNER, who.bob: MANAGER}),
-    "a writer shares": (
-        WRITER,
-        lambda who: {who.alice: OWNER, who.bob: WRITER, who.carol: READER},
-    ),
+    "a writer shares": (WRITER, lambda who: {who.alice: OWNER, who.bob: WRITER, who.carol: READER}),
     "a writer takes the owner out": (WRITER, lambda who: {who.bob: WRITER}),
     "a writer renews without a reason": (WRITER, lambda who: {who.alice: OWNER, who.bob: WRITER}),
     "a manager takes one right more": (
@@ -381,10 +376,7 @@ def test_a_record_whose_signature_was_stripped_is_nobody_elses(
     story = Story(alice).created({alice: OWNER, bob: WRITER, carol: READER})
     device = victim(mallory, carol, story, tmp_path, marked=marked)
     hers = story.follow(alice, content=b"Alice's own words")
-    for forged in (
-        altered(story, bob, hers),
-        altered(story, bob, hers, author=bob.name),
-    ):
+    for forged in (altered(story, bob, hers), altered(story, bob, hers, author=bob.name)):
         lie = twin(story)
         plant(mallory, lie, forged)
         with refused(mallory, device, INTEGRITY) as attempt:

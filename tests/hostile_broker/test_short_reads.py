@@ -3,8 +3,6 @@
 Attack 17 of `catalogue`.
 """
 
-from __future__ import annotations
-
 import socket
 import uuid
 from pathlib import Path

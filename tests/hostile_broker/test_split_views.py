@@ -4,8 +4,6 @@ Attack 15 of `catalogue`: two keys for one container, a second beginning, a chan
 part brought back, and two records of one version out of a victim's own hands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path

@@ -5,8 +5,6 @@ records in which every hash fits, so that nothing but what each sealing is bound
 broker cannot look inside and takes the latter. Attack 11 of `catalogue`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace as with_fields

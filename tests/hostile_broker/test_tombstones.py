@@ -5,8 +5,6 @@ emptied events. Neither is a way to hide what was not deleted, nor to have a del
 not follow from what a device has seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final

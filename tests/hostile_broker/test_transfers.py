@@ -4,8 +4,6 @@ Part of attack 36 of `catalogue`. A client asks no origin that its caller did no
 that it asks nothing of its session.
 """
 
-from __future__ import annotations
-
 import gzip
 import logging
 import socket

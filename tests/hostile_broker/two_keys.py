@@ -5,8 +5,6 @@ under both, by solving for one block. What Cobblestone puts before it, a commitm
 attacker has to choose one key for. Layout: c2sp.org/chunked-encryption, one chunk.
 """
 
-from __future__ import annotations
-
 import os
 from functools import reduce
 from typing import Final, NamedTuple

@@ -11,11 +11,7 @@ DOWNLOAD, DECRYPT, UPLOAD, VIEW_ACCESS, MODIFY_ACCESS = 1, 2, 4, 8, 16
 MODIFY_TYPE, VIEW_TYPE, RECEIVE_ACCESS_EVENTS, DELETE = 32, 64, 128, 256
 EVERYTHING = 511
 
-NEEDS = {
-    UPLOAD: DECRYPT | VIEW_ACCESS,
-    MODIFY_TYPE: UPLOAD,
-    MODIFY_ACCESS: UPLOAD,
-}
+NEEDS = {UPLOAD: DECRYPT | VIEW_ACCESS, MODIFY_TYPE: UPLOAD, MODIFY_ACCESS: UPLOAD}
 
 
 @dataclass(frozen=True)
@@ -28,13 +24,7 @@ class Entry:
 
     def stored(self) -> bytes:
         return e.encode(
-            [
-                self.fingerprint,
-                self.key_index,
-                self.permissions,
-                self.expires_at,
-                self.wrap_hash,
-            ]
+            [self.fingerprint, self.key_index, self.permissions, self.expires_at, self.wrap_hash]
         )
 
     def is_expired_at(self, time: int) -> bool:

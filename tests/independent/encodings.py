@@ -227,9 +227,7 @@ def uuid8(digest: bytes) -> bytes:
 
 def uuid_text(uuid: bytes) -> str:
     digits = uuid.hex()
-    return "-".join(
-        (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]),
-    )
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def uuid_of_text(spelled: str) -> bytes:

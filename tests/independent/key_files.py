@@ -162,9 +162,7 @@ def _open_password_part(file: KeyFile, password: bytes) -> KeyRing:
 def seal(ring: KeyRing, password: str, passphrase: str) -> bytes:
     salt, fingerprint, inside = secrets.token_bytes(32), ring.fingerprint, secret_octets(password)
     password_part = cobblestone_seal(
-        password_key(inside, salt, fingerprint),
-        password_context(fingerprint, salt),
-        ring.stored(),
+        password_key(inside, salt, fingerprint), password_context(fingerprint, salt), ring.stored()
     )
     passphrase_part = cobblestone_seal(
         passphrase_keys(passphrase, user_id_of(fingerprint)).wrap,

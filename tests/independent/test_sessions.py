@@ -26,10 +26,7 @@ def _check_statement(vector: Vector) -> None:
     body, signature = octets(vector["statement"]), base64.b64decode(vector["signature"])
     statement = sessions.judge(body, signature, people()["alice"].chain, BROKER)
     assert statement == Statement(
-        vector["origin"],
-        octets(vector["fingerprint"]),
-        vector["keyIndex"],
-        octets(vector["nonce"]),
+        vector["origin"], octets(vector["fingerprint"]), vector["keyIndex"], octets(vector["nonce"])
     )
     assert statement.stored() == body
 

@@ -1,7 +1,5 @@
 """Events that become old, and a round of a broker that drops them."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import uuid

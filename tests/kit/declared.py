@@ -1,7 +1,5 @@
 """The provider's operations and the class that declares each, for tests that go through all of them."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Final, get_overloads
 

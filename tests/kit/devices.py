@@ -4,8 +4,6 @@ For tests that let them all write at once. `Devices` logs users in as they are a
 operations together, and looks at what the broker keeps; `Post` stands between them and the broker.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading
@@ -219,11 +217,7 @@ class Devices:
         return self._rings[user]
 
     def _log_in(
-        self,
-        user: int,
-        broker: BrokerProcess,
-        name: str,
-        store: MemoryTrustStore | None = None,
+        self, user: int, broker: BrokerProcess, name: str, store: MemoryTrustStore | None = None
     ) -> ServerProvider:
         ring, marks = self._ring(user), store or MemoryTrustStore()
         provider = ServerProvider(broker.api_key, broker.url, name, trustStore=marks, timeout=30.0)

@@ -8,8 +8,6 @@ The engines of the cluster are started once, by the process that pytest was call
 xdist get their addresses. What is left out is counted, and said in the last line.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack

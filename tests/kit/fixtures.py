@@ -1,7 +1,5 @@
 """Fixtures that any test may ask for."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Iterator
@@ -135,10 +133,7 @@ def _shared_brokers(
 
 
 @pytest.fixture
-def broker(
-    engine: str,
-    _shared_brokers: Callable[[str], BrokerProcess],
-) -> BrokerProcess:
+def broker(engine: str, _shared_brokers: Callable[[str], BrokerProcess]) -> BrokerProcess:
     """A running broker on each engine in turn, shared by the tests of this process.
 
     A test leaves its users and containers behind, and disturbs nobody else's.
@@ -187,11 +182,7 @@ class NewProvider(Protocol):
     """
 
     def __call__(
-        self,
-        user: KeyRing | bool = False,
-        *,
-        at: BrokerProcess | None = None,
-        **options: Any,
+        self, user: KeyRing | bool = False, *, at: BrokerProcess | None = None, **options: Any
     ) -> ServerProvider: ...
 
 
@@ -208,10 +199,7 @@ def new_provider(broker: BrokerProcess) -> Iterator[NewProvider]:
     with ExitStack() as stack:
 
         def make(
-            user: KeyRing | bool = False,
-            *,
-            at: BrokerProcess | None = None,
-            **options: Any,
+            user: KeyRing | bool = False, *, at: BrokerProcess | None = None, **options: Any
         ) -> ServerProvider:
             found = at or broker
             settings = {"trustStore": MemoryTrustStore(), "timeout": 30.0, **options}

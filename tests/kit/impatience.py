@@ -1,7 +1,5 @@
 """A program that retries without a pause, and four times at most, whoever has answered it before."""
 
-from __future__ import annotations
-
 import pytest
 
 from scbroker.client.http import transport

@@ -6,8 +6,6 @@
 The broker stays as it is. What a lying broker would answer, the way gives in its place.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable

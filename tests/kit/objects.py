@@ -1,7 +1,5 @@
 """The objects of a broker: in a folder, or in an S3, below a prefix with its database's id."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

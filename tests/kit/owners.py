@@ -1,7 +1,5 @@
 """Users of a test's own and what they change, for the tests of accounts."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from typing import Any, Final

@@ -7,8 +7,6 @@ to have a choice, of which no setting deprives it.
 `python -m tests.kit.plans docs/scale.md` writes the table of that page.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """Scripts of their own, for what a process does at its end or when it is forked."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """What a broker has in its tables, and changes to them behind its back."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import Iterable

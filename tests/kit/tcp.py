@@ -1,7 +1,5 @@
 """A TCP server that answers as badly as a test wants, and notes what it was sent."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Contexts and lists of segments: docs/spec/container.md, 3 and 6."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever bytes come in: an object that encodes to these very bytes, or `IntegrityError`."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from typing import Any

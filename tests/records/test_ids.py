@@ -1,7 +1,5 @@
 """Names: docs/spec/ids.md, 1.5 and 3."""
 
-from __future__ import annotations
-
 import hashlib
 import uuid
 

@@ -1,7 +1,5 @@
 """What the vectors of container_records.json do not show of the judge."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

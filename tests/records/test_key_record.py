@@ -1,7 +1,5 @@
 """Chains beyond their vectors: docs/spec/ids.md, section 4."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Rules 4 and 5 against a model written from the words of docs/spec/container.md, section 7."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

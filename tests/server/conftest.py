@@ -1,7 +1,5 @@
 """Users at a broker, and the claim that a request changed nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol
@@ -28,10 +26,7 @@ def new_user(broker: BrokerProcess) -> Iterator[NewUser]:
     with ExitStack() as stack:
 
         def make(
-            ring: KeyRing | None = None,
-            *,
-            at: BrokerProcess | None = None,
-            name: str = "tests",
+            ring: KeyRing | None = None, *, at: BrokerProcess | None = None, name: str = "tests"
         ) -> User:
             wire = stack.enter_context(Wire(at or broker, name))
             found = ring or (at or broker).new_user()

@@ -1,7 +1,5 @@
 """How many users one address registers, and to how many others one user gives access (protocol.md, 5)."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """A large request or answer takes one of its user's few large-body slots until it is complete."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import socket

@@ -1,7 +1,5 @@
 """A server process has nothing with which it could decrypt."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

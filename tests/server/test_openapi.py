@@ -1,7 +1,5 @@
 """The OpenAPI document is valid and complete; `assurance/fuzz` holds the broker to it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jsonschema_rs

@@ -1,7 +1,5 @@
 """The events, parted by user as docs/scale.md says: nobody at the broker notices."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

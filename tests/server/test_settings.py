@@ -1,7 +1,5 @@
 """A broker that cannot start says why, in one line and with exit status 1; what it can, it does."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

@@ -1,7 +1,5 @@
 """An object store that takes every question and answers none holds up who needs it, and nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket

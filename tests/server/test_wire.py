@@ -1,7 +1,5 @@
 """Every operation answers what is wrong with a request in the documented way, and changes nothing."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import platform
 import socket
@@ -449,11 +447,7 @@ def test_undefined_paths_and_methods_are_not_found_and_never_redirected(
 
 
 def test_the_broker_itself_is_asked_without_key_or_version(broker: BrokerProcess) -> None:
-    nothing = {
-        "Scbroker-Protocol": None,
-        "Scbroker-Api-Key": None,
-        "Scbroker-Application": None,
-    }
+    nothing = {"Scbroker-Protocol": None, "Scbroker-Api-Key": None, "Scbroker-Application": None}
     with Wire(broker) as wire:
         for path, kind in (
             ("/health/live", "text/plain"),

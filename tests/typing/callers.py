@@ -3,8 +3,6 @@
 A wrong expectation here fails `make check`, in mypy or in pyright.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import uuid
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 A call that is accepted here fails `make check`: its comment is unused then.
 """
 
-from __future__ import annotations
-
 from sqlalchemy import Connection
 
 from scbroker.records.ids import ContainerId, Fingerprint, PartId, UserId

@@ -5,8 +5,6 @@ handler that takes something else, as near to the right thing as there is: the l
 should it cease to be one, the unused ignore is.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass

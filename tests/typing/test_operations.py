@@ -1,7 +1,5 @@
 """That no operation is forgotten in `operations.py`, which the type checkers alone read."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

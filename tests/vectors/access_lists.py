@@ -1,7 +1,5 @@
 """Entries and lists: docs/spec/container.md, section 4."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

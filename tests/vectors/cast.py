@@ -4,8 +4,6 @@ Everything that the formats allow to be deterministic is: seeds, nonces, salts, 
 Signatures, seals and wraps are random by construction.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, field
 from functools import cache
@@ -53,12 +51,7 @@ class Person:
         return fingerprint_of(signing_key(self.name).public)
 
     def next_record(
-        self,
-        kind: KeyType,
-        index: int,
-        time: int,
-        state: int = ACTIVE,
-        public: bytes | None = None,
+        self, kind: KeyType, index: int, time: int, state: int = ACTIVE, public: bytes | None = None
     ) -> KeyRecord:
         own = signing_key if kind is KeyType.Signing else decryption_key
         return KeyRecord(

@@ -1,7 +1,5 @@
 """Chains of container records: one story that is valid, and the ways to break each rule of section 7."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,11 +72,7 @@ class Book:
     ) -> dict[str, Any]:
         names = [self.add(made, f"{name}: {n}") for n, made in enumerate(history)]
         times = [made.record.time for made in (*history, last)]
-        return {
-            "records": [*names, self.add(last, name)],
-            "now": max(times) + MINUTE,
-            **fields,
-        }
+        return {"records": [*names, self.add(last, name)], "now": max(times) + MINUTE, **fields}
 
 
 def make() -> None:

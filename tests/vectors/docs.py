@@ -1,7 +1,5 @@
 """The worked examples of the specification: taken from the vectors, written at their marks."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable
 from pathlib import Path

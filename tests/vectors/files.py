@@ -1,7 +1,5 @@
 """Vector files: JSON; byte strings are lower-case hexadecimal, but signatures, being long, base64."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names, hashes, UUIDs and public keys: docs/spec/ids.md, 1.4, 1.5, 2.1, 2.4 and 3; container.md, 1."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scbroker.crypto.verify import labelled_hash

@@ -1,7 +1,5 @@
 """KeyFiles, with Argon2id at its real price: docs/spec/keyfile.md."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Chains of key records: docs/spec/ids.md, section 4."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -10,16 +8,7 @@ from scbroker.crypto.verify import labelled_hash
 from scbroker.records.canonical import VERSION, encode_object
 from scbroker.records.key_record import CLOSED, LABEL, RETIRED, KeyRecord, Signed
 from scbroker.vocabulary import KeyType
-from tests.vectors.cast import (
-    DAY,
-    MINUTE,
-    START,
-    Person,
-    cast,
-    decryption_key,
-    person,
-    signing_key,
-)
+from tests.vectors.cast import DAY, MINUTE, START, Person, cast, decryption_key, person, signing_key
 from tests.vectors.files import Vector, invalid, store, valid
 from tests.vectors.ids import P
 

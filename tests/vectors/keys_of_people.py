@@ -1,7 +1,5 @@
 """The users' key chains as people.json publishes them."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from scbroker.records.key_record import KeyChain, Signed

@@ -1,7 +1,5 @@
 """Orders and what they are for: docs/spec/protocol.md, section 3."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

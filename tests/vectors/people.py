@@ -1,7 +1,5 @@
 """The users of all vectors: seeds, public keys, key records."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scbroker.records.ids import user_id_of

@@ -1,7 +1,5 @@
 """Wraps, sealed part keys, segments, lists of segments, types: docs/spec/container.md, 3, 5 and 6."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scbroker.client.core.sealing import seal_part_key
@@ -102,12 +100,7 @@ def wraps() -> list[Vector]:
 
 
 def place() -> dict[str, Any]:
-    return {
-        "containerId": BOX,
-        "partId": PART,
-        "role": 1,
-        "author": cast()["alice"].fingerprint,
-    }
+    return {"containerId": BOX, "partId": PART, "role": 1, "author": cast()["alice"].fingerprint}
 
 
 def context(index: int, last: bool, role: Role = Role.Content) -> bytes:

@@ -1,7 +1,5 @@
 """Statements of a log-in: docs/spec/protocol.md, section 3."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Containers as their writers make them: valid records, and the means to spoil one in one place."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

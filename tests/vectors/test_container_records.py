@@ -1,7 +1,5 @@
 """Every container vector is judged as it says (docs/spec/container.md, sections 2 to 8)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

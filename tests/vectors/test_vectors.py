@@ -1,7 +1,5 @@
 """Every vector but those of containers does what it says."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Messages, strictly: docs/spec/protocol.md, section 1."""
 
-from __future__ import annotations
-
 import datetime as dt
 import struct
 from typing import Any

@@ -1,7 +1,5 @@
 """The one spelling of a broker's address: docs/spec/protocol.md, sections 0 and 2."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Errors on the wire: docs/spec/protocol.md, section 1."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Paths and query strings: docs/spec/protocol.md, sections 1 and 5."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

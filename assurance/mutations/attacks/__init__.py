@@ -4,8 +4,6 @@ Each mutation removes one defence and leaves a program that works otherwise. The
 then. The data is in attacks.toml.
 """
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any, Final

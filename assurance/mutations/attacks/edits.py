@@ -4,8 +4,6 @@ A change names a file and a symbol in it, so that it survives a new layout of th
 compared as a syntax tree: line breaks, quotes and comments make no difference.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@
 The exit status is 0 if each was noticed; after a run of all of them `docs/attacks.md` is written.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Every mutant of every row, those that the everyday suite tries, and those that change nothing."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from assurance.mutations.conformance import contents, seam, sessions

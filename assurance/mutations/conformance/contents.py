@@ -1,7 +1,5 @@
 """Mutants of containers, their access, of events and types: rows B, A, V, T and F."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Mutants that are made from a row: a parameter ignored, a result replaced, nothing done, an error raised."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import tempfile

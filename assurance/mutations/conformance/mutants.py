@@ -4,8 +4,6 @@ No mutant touches the source: an operation's body is replaced by name, in a proc
 Here is how; `generic` makes mutants from a row, `contents`, `sessions` and `seam` name others.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools

@@ -8,8 +8,6 @@ the tests, which must pass; `--everyday` skips them, as the suite runs them anyw
 every mutant was noticed; after a run of all of them `docs/mutants.md` is written.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Mutants of the provider itself, of the two call styles and of errors: rows P, C and E."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import functools
 import uuid

@@ -1,7 +1,5 @@
 """Mutants of session, user, KeyFile and their states: rows S and K, and operations of parts 4.2 to 4.4."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The run starts with this test: its broker stays up, and the forked processes use it as well."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kit.brokers import BrokerProcess, Wire

@@ -1,7 +1,5 @@
 """The command line: `scbroker serve` and `scbroker admin …`."""
 
-from __future__ import annotations
-
 import sys
 
 

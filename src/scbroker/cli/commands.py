@@ -1,7 +1,5 @@
 """Define the commands and their options."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@
 a type cannot say, in the order of an operation's parameters. Every error names the argument.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import logging

@@ -159,9 +159,7 @@ class BaseProvider(BrokerProvider):
         return self._read(containerId, use, header=True, content=True)
 
     def _getContainers(
-        self,
-        containerIds: Iterable[uuid.UUID],
-        headerType: builtins.type[Any] | None = None,
+        self, containerIds: Iterable[uuid.UUID], headerType: builtins.type[Any] | None = None
     ) -> Work[list[Container[Any] | errors.BrokerError]]:
         session = self._session()
 
@@ -187,11 +185,7 @@ class BaseProvider(BrokerProvider):
         return self._read(containerId, use, content=True)
 
     def _saveContainerContent(
-        self,
-        containerId: uuid.UUID,
-        path: os.PathLike[str],
-        *,
-        progress: Progress | None = None,
+        self, containerId: uuid.UUID, path: os.PathLike[str], *, progress: Progress | None = None
     ) -> Work[int | None]:
         target = saving.checked_target(path)
 

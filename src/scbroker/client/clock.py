@@ -1,7 +1,5 @@
 """The client's clock, and times as records hold them: microseconds since 1970, UTC."""
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 from typing import Final

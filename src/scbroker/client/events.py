@@ -7,8 +7,6 @@ so that a run that began with dropped events can still be checked.
 Spec: docs/spec/protocol.md, section 5.
 """
 
-from __future__ import annotations
-
 import itertools
 import uuid
 from collections.abc import Sequence

@@ -18,12 +18,7 @@ import uuid
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Protocol, Self, TypeVar, Unpack, overload, runtime_checkable
 
-from scbroker.client.calls.operation import (
-    Handlers,
-    VoidHandlers,
-    operation,
-    operation_of_forms,
-)
+from scbroker.client.calls.operation import Handlers, VoidHandlers, operation, operation_of_forms
 from scbroker.client.calls.promise import Promise
 from scbroker.client.containers.content_reader import ContentReader
 from scbroker.client.parts.content import Progress
@@ -706,11 +701,7 @@ class BrokerProvider(Protocol):
 
     @overload
     def saveContainerContent(
-        self,
-        containerId: uuid.UUID,
-        path: os.PathLike[str],
-        *,
-        progress: Progress | None = None,
+        self, containerId: uuid.UUID, path: os.PathLike[str], *, progress: Progress | None = None
     ) -> Promise[int | None]: ...
     @overload
     def saveContainerContent(

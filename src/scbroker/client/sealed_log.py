@@ -5,8 +5,6 @@ MAC of the length, the entry, and a MAC of the entry; each MAC covers the MAC of
 anywhere is noticed. A frame that a crash cut off is told from a changed one by the MAC of its length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

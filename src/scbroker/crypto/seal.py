@@ -31,13 +31,7 @@ from cryptography.hazmat.primitives.hpke import (
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from scbroker.crypto.verify import (
-    HASH_SIZE,
-    MLKEM_KEY_SIZE,
-    WRAP_SIZE,
-    check_encryption_key,
-    label,
-)
+from scbroker.crypto.verify import HASH_SIZE, MLKEM_KEY_SIZE, WRAP_SIZE, check_encryption_key, label
 from scbroker.errors import DecryptionError, IntegrityError
 
 KEY_SIZE: Final = 32

@@ -4,8 +4,6 @@ Both ends use it; the broker uses nothing else of this package. Without I/O and 
 Spec: docs/spec/ids.md, sections 1 and 2.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from typing import Final

@@ -4,8 +4,6 @@ Signatures cover the stored bytes, so a reader keeps these and never encodes the
 Spec: docs/spec/ids.md, 1.1 and 1.2.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Annotated, Any, Final, TypeVar, cast
 

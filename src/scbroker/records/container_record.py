@@ -3,8 +3,6 @@
 `judge` decides whether a record is valid after others. Spec: docs/spec/container.md, 1 to 6.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 from typing import Annotated, Any, Final

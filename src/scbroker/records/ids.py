@@ -4,8 +4,6 @@ The types below are all bytes at run time. They differ for the type checker alon
 in the place of another is an error there.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from typing import Final, NewType

@@ -167,11 +167,7 @@ class KeyChain:
     def _close(self, record: KeyRecord) -> dict[tuple[int, int], KnownKey]:
         if len(self.records) < 2:
             raise IntegrityError("A key record closes a chain before encryption key 0 (K1).")
-        if (record.keyType, record.index, record.publicKey) != (
-            KeyType.Signing,
-            0,
-            self._root.raw,
-        ):
+        if (record.keyType, record.index, record.publicKey) != (KeyType.Signing, 0, self._root.raw):
             raise IntegrityError("A key record closes a chain without signing key 0 (K8).")
         active = {name: key for name, key in self.keys.items() if key.retired is None}
         if any(record.time < key.introduced for key in active.values()):

@@ -1,7 +1,5 @@
 """Build responses: the headers of every answer, and errors as problems (RFC 9457)."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -1,7 +1,5 @@
 """Build the ASGI application: routes, health checks, metrics, and the broker's background work."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -3,8 +3,6 @@
 Handlers keep no state of their own, so that any number of processes can serve one database.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import OrderedDict

@@ -3,8 +3,6 @@
 `serve` opens the broker (data folder, key, database, object store, first API key) and runs it under uvicorn.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """Count what a caller may do only so often. Counters are rows under keyed hashes, shared by all processes."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from sqlalchemy import Connection

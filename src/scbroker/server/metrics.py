@@ -3,8 +3,6 @@
 Labels are operations, statuses and versions, never ids.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import platform

@@ -1,7 +1,5 @@
 """Describe the protocol as an OpenAPI 3.1 document, from the table of operations and the message types."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final

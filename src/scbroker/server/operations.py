@@ -3,8 +3,6 @@
 The routes, the OpenAPI document and the tests of the wire are made from `OPERATIONS`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final

@@ -3,8 +3,6 @@
 Spec: docs/spec/protocol.md, sections 1 to 4.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import functools

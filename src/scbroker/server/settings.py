@@ -4,8 +4,6 @@
 error at start, never ignored.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import tomllib

@@ -3,8 +3,6 @@
 Each item is answered as the single operation would be, or with the problem that it would fail with.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 from msgspec import Meta

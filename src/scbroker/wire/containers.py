@@ -10,11 +10,7 @@ from msgspec import Meta
 
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.records.access_list import MAX_ENTRIES, MAX_ENTRY, AccessList, SaltedEntry
-from scbroker.records.container_record import (
-    MAX_HEADER,
-    MAX_RECORD,
-    MAX_TYPE,
-)
+from scbroker.records.container_record import MAX_HEADER, MAX_RECORD, MAX_TYPE
 from scbroker.wire.codec import Hash, Message, SignedObject, Text, Uint, Wrap
 from scbroker.wire.users import KeyChainState
 

@@ -1,7 +1,5 @@
 """Messages about the event log, and its digest. Spec: docs/spec/protocol.md, section 5."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta

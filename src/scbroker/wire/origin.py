@@ -1,7 +1,5 @@
 """The canonical spelling of a broker's address. Spec: docs/spec/protocol.md, section 2."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import urllib.parse

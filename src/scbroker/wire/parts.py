@@ -1,7 +1,5 @@
 """Messages about chunks and segments of large contents. Spec: docs/spec/protocol.md, section 6."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 from msgspec import Meta

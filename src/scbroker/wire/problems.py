@@ -1,7 +1,5 @@
 """Turn errors into `application/problem+json` and back (RFC 9457). Spec: docs/spec/protocol.md, section 1."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 import msgspec

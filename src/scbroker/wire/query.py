@@ -1,7 +1,5 @@
 """Parse numbers in paths, and query strings, as strictly as messages. Spec: docs/spec/protocol.md, 1, 5."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable

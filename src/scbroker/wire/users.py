@@ -3,8 +3,6 @@
 Spec: docs/spec/protocol.md, sections 3 and 5.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """mainQueue: handlers on the main thread, through whatever runs there, and none of them lost."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading
@@ -228,9 +226,7 @@ with asyncio.Runner() as runner:
 
 
 @pytest.mark.parametrize("before", ["", "import uvloop"], ids=["after scbroker", "before scbroker"])
-def test_each_kind_of_loop_on_the_main_thread_runs_what_another_thread_submits(
-    before: str,
-) -> None:
+def test_each_kind_of_loop_on_the_main_thread_runs_what_another_thread_submits(before: str) -> None:
     """No code of scbroker runs on the main thread meanwhile; uvloop is imported before it or after."""
     done = run_script(IN_A_LOOP.format(before))
     assert (done.stdout, done.stderr) == ("True True\n" * 6, "")

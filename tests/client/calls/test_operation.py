@@ -1,7 +1,5 @@
 """Both call styles over a real broker: one body, one outcome, exactly one handler, never in between."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import functools
@@ -186,12 +184,7 @@ def with_key_file_of_user(world: World) -> dict[str, Any]:
 SECRETS = {"password": PASSWORD, "passphrase": PASSPHRASE}
 EVERYTHING = {"content": b"n", "customHeaderObject": None, "accessLevels": None, "type": None}
 OPERATIONS = [
-    Operation(
-        "register",
-        lambda _: SECRETS,
-        bytes,
-        needs_session=False,
-    ),
+    Operation("register", lambda _: SECRETS, bytes, needs_session=False),
     Operation("logIn", by_passphrase, bytes, needs_session=False),
     Operation("logIn", by_ring, VOID, needs_session=False, form=" with a KeyRing"),
     Operation("logout", nothing, VOID),
@@ -233,9 +226,7 @@ OPERATIONS = [
     Operation("deleteContainer", own, VOID),
     Operation("getPublicKeys", nothing, list_of(PublicKey)),
     Operation(
-        "getLatestActiveSigningKey",
-        lambda world: {"userId": world.account.ring.userId},
-        PublicKey,
+        "getLatestActiveSigningKey", lambda world: {"userId": world.account.ring.userId}, PublicKey
     ),
     Operation("getEvents", nothing, list_of(ContainerEvent)),
 ]

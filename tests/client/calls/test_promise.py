@@ -1,7 +1,5 @@
 """Promises: looked at from anywhere, as often as wanted; a failure is never silent and never old."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

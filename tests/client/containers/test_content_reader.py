@@ -1,7 +1,5 @@
 """A content as a file to read and to seek in."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import random
@@ -142,9 +140,7 @@ def test_a_segment_that_was_not_signed_is_never_given_out(
     assert reader.readRange(0, SEGMENT).result(PATIENCE) == CONTENT[:SEGMENT]
 
 
-def test_after_it_was_closed_or_the_session_ended_nothing_is_read(
-    alice: ServerProvider,
-) -> None:
+def test_after_it_was_closed_or_the_session_ended_nothing_is_read(alice: ServerProvider) -> None:
     reader = opened(alice, CONTENT)
     key = reader._source
     reader.close()

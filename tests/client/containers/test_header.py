@@ -1,7 +1,5 @@
 """Headers from and to the caller's types, and errors that keep the header's text to themselves."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import enum

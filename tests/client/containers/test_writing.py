@@ -1,7 +1,5 @@
 """Writing against odds: rubbish in place of keys, stale keys, somebody who was faster, many members."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Which object stores a caller allows, and which addresses are theirs."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

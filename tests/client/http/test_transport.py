@@ -1,7 +1,5 @@
 """HTTP to a broker that misbehaves: every answer becomes the right error, and nothing is followed."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import time
@@ -141,9 +139,7 @@ def test_a_broker_that_never_answered_is_given_up_after_four_attempts(
         assert len(broker.requests) == 4
 
 
-def test_after_the_timeout_the_last_failure_is_raised(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_after_the_timeout_the_last_failure_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that stays full is no broker that does not answer."""
     monkeypatch.setattr(transport, "_PATIENCE", 60.0)
     full = problem("overloaded", "the disk is full", 503)

@@ -1,7 +1,5 @@
 """What the client leaves to aiohttp, and would have to do itself if that did not."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An overloaded broker is asked again when it says so, and never by more and more."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,9 +89,7 @@ def test_pauses_grow_and_retrying_ends_after_a_minute(pauses: list[float]) -> No
     assert 40 < sum(pauses) <= 60
 
 
-def test_refusals_spend_a_budget_of_128_retries(
-    pauses: list[float],
-) -> None:
+def test_refusals_spend_a_budget_of_128_retries(pauses: list[float]) -> None:
     with BadBroker([overloaded("1")]) as broker, client(broker, 120.0) as provider:
         for _ in range(60):
             with pytest.raises(BrokerError.overloadedError):

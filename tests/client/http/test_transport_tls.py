@@ -1,7 +1,5 @@
 """TLS between client and broker: whose certificates are accepted, and what is sent before."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import ssl
@@ -44,9 +42,7 @@ def certificate(folder: Path, name: str = "localhost", ends: dt.timedelta = DAY)
         .sign(key, hashes.SHA256())
     )
     secret = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     path = folder / f"{name}.pem"
     path.write_bytes(secret + made.public_bytes(serialization.Encoding.PEM))

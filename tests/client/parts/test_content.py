@@ -1,7 +1,5 @@
 """What may be given as content, how it is cut, and what is refused before anything is sent."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Iterator
@@ -97,9 +95,7 @@ def test_bytes_like_content_is_copied_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    ["text", "", 7, 7.0, {"a": 1}, [b"a"], (b"a",), {b"a"}, True, object()],
-    ids=range(10),
+    "wrong", ["text", "", 7, 7.0, {"a": 1}, [b"a"], (b"a",), {b"a"}, True, object()], ids=range(10)
 )
 def test_an_argument_that_is_not_a_content_is_refused(wrong: object) -> None:
     """Text above all: whether it is a path or to be encoded, nobody can tell."""

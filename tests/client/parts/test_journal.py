@@ -1,7 +1,5 @@
 """What a device remembers of a transfer: entry by entry, for one at a time, and an aid alone."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

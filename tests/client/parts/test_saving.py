@@ -1,7 +1,5 @@
 """Saving a content to a file: whole or not at all, in constant memory, and on where it was cut off."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import stat
@@ -11,13 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from scbroker import (
-    AccessLevel,
-    BrokerError,
-    ContainerAccessLevel,
-    FileTrustStore,
-    ServerProvider,
-)
+from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, FileTrustStore, ServerProvider
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.parts.journal import Journal
 from scbroker.client.parts.saving import _Partial, checked_target

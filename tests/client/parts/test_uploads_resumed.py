@@ -1,7 +1,5 @@
 """A large file that was cut off on its way to the broker goes on where it was."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

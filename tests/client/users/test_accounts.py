@@ -1,7 +1,5 @@
 """Registration and the three log-ins over a real broker: what opens, what is refused, what is kept."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor

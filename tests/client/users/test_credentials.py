@@ -1,7 +1,5 @@
 """Credentials changed and keys rotated over a real broker: who goes on, who does not, what is refused."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import uuid
@@ -11,13 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker import (
-    BrokerError,
-    KeyRing,
-    KeyType,
-    Promise,
-    ServerProvider,
-)
+from scbroker import BrokerError, KeyRing, KeyType, Promise, ServerProvider
 from scbroker.crypto.verify import sha256
 from scbroker.records.access_list import parse_entry
 from scbroker.records.container_record import parse_record

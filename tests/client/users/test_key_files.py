@@ -1,7 +1,5 @@
 """KeyFiles over a real broker: given back, compared, removed, and stored again; and opened without one."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker import (
-    BrokerError,
-    KeyRing,
-    MemoryTrustStore,
-    ServerProvider,
-)
+from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider
 from scbroker.client.users.key_files import keep_mark
 from scbroker.crypto.verify import sha256
 from scbroker.keys import OpenedKeyFile, PassphraseKeys, seal_key_file

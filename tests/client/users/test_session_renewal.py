@@ -1,7 +1,5 @@
 """One renewal of a session is for all who wait for it, whatever becomes of it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Marks in memory and in a file: kept, shared between processes, and never silently lost."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

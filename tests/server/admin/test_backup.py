@@ -1,7 +1,5 @@
 """`scbroker admin backup` beside a running broker, and `restore` of what it made: all of it opens again."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """`scbroker admin check` says nothing of a whole broker, and names each thing that is damaged."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The objects of a database lie below its id: another database sees none of them and removes none."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time

@@ -1,7 +1,5 @@
 """`scbroker admin sweep` removes what nothing needs, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,7 +1,5 @@
 """A broker with more to do than it takes on: it refuses the rest at once and does none of it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket

@@ -1,7 +1,5 @@
 """A connection that makes the broker wait is closed, and a refusal costs the application nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect

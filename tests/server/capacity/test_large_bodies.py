@@ -1,7 +1,5 @@
 """Large-body slots are limited for a process and for each user; buffers are allocated late and reused."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Appending records: what is taken, what is refused, and with which word (container.md, 7 and 10)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,17 +18,7 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import RecordReceipt, RecordRequest
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
-from tests.kit.writers import (
-    MINUTE,
-    OWNER,
-    READER,
-    WRITER,
-    Grant,
-    Grants,
-    Story,
-    User,
-    rotate,
-)
+from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
 from tests.server.conftest import NewUser, Unchanged
 
 pytestmark = pytest.mark.mostly_on_sqlite
@@ -344,9 +332,7 @@ def test_each_wrong_request_is_refused_with_its_own_code_and_changes_nothing(
                 scene.story.send(scene.alice, request, version).expect(case.status, case.code)
 
 
-def test_after_all_refusals_the_next_good_record_is_taken(
-    scene: Scene,
-) -> None:
+def test_after_all_refusals_the_next_good_record_is_taken(scene: Scene) -> None:
     for case in CASES:
         request = case.make(scene)
         assert scene.story.send(scene.alice, request, _version(request)).status >= 400

@@ -1,7 +1,5 @@
 """Several records, and several views, in one request: each as it would be alone (protocol.md, 5)."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from collections.abc import Sequence
@@ -29,12 +27,7 @@ from scbroker.wire.batches import (
     ViewsRequest,
 )
 from scbroker.wire.codec import MAX_MESSAGE, encode
-from scbroker.wire.containers import (
-    PAGE_BYTES,
-    ContainerView,
-    RecordReceipt,
-    RecordRequest,
-)
+from scbroker.wire.containers import PAGE_BYTES, ContainerView, RecordReceipt, RecordRequest
 from scbroker.wire.events import Event
 from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate, session_of
@@ -285,9 +278,7 @@ def test_key_records_added_after_the_session_was_read_cause_the_batch_to_be_veri
     assert outcomes[2].receipt == receipt_of(stories[2], requests[2])
 
 
-def test_two_senders_of_the_same_containers_at_once_get_the_same_answers(
-    new_user: NewUser,
-) -> None:
+def test_two_senders_of_the_same_containers_at_once_get_the_same_answers(new_user: NewUser) -> None:
     """In opposite orders: neither waits for ever for the other."""
     alice = new_user()
     other = new_user(alice.ring)

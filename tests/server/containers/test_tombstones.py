@@ -3,8 +3,6 @@
 `test_records` says what stays, and `test_views` what is served of it. Spec: docs/spec/container.md, 10.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Awaitable, Callable, Iterator

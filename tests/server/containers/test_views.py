@@ -1,7 +1,5 @@
 """A view has exactly what the reader's permissions, mark and page allow (container.md, 4)."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable
@@ -130,9 +128,7 @@ def test_a_large_content_is_not_in_the_view(new_user: NewUser) -> None:
     assert alice.view(story, "content=1").content is None
 
 
-def test_without_view_access_only_own_and_authors_entries_are_disclosed(
-    new_user: NewUser,
-) -> None:
+def test_without_view_access_only_own_and_authors_entries_are_disclosed(new_user: NewUser) -> None:
     alice, bob, carol, dora, silent = (new_user() for _ in range(5))
     everyone: Grants = {alice: OWNER, bob: VIEWER, carol: OWNER, dora: READER, silent: READER}
     story = Story(alice).created(everyone)
@@ -228,9 +224,7 @@ def test_records_come_as_far_as_they_exist(new_user: NewUser) -> None:
         alice.wire.call("GET", f"{story.path}/records?{text}").expect(400, "invalid")
 
 
-def test_governing_records_come_as_a_view_with_that_head_would_show_them(
-    new_user: NewUser,
-) -> None:
+def test_governing_records_come_as_a_view_with_that_head_would_show_them(new_user: NewUser) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created({alice: OWNER, bob: VIEWER, carol: OWNER})
     story.tell(alice, story.follow(alice, content=b"2"))

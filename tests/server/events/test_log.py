@@ -1,7 +1,5 @@
 """The event log: who is told what, in which order, and what stays hidden (protocol.md, 5)."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import uuid
@@ -177,12 +175,7 @@ def test_the_previous_type_is_only_in_events_of_members_who_could_see_it(new_use
         for user in (alice, gains, loses, comes)
         for event in user.events()[-1:]
     }
-    assert shown == {
-        alice: ("b", "a"),
-        gains: ("b", None),
-        loses: (None, None),
-        comes: ("b", None),
-    }
+    assert shown == {alice: ("b", "a"), gains: ("b", None), loses: (None, None), comes: ("b", None)}
     for user in (gains, comes):
         assert user.events(containerType="a") == []
 
@@ -366,9 +359,7 @@ def test_fetches_of_a_cancelled_write_are_recorded_by_the_next(tmp_path: Path) -
     asyncio.run(work())
 
 
-def test_concurrent_writers_and_readers_see_no_gap_no_double_and_no_miss(
-    new_user: NewUser,
-) -> None:
+def test_concurrent_writers_and_readers_see_no_gap_no_double_and_no_miss(new_user: NewUser) -> None:
     """A reader at id n never misses an event that commits later with a smaller id."""
     reader = new_user()
     readers = [reader, new_user(reader.ring)]

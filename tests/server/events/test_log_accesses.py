@@ -1,7 +1,5 @@
 """Fetches that were noted, and cannot be written just now: none is lost, and none is told of twice."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

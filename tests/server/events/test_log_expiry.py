@@ -1,7 +1,5 @@
 """A member gets one event of their expiry, dated at that moment, before all later events (protocol.md, 5)."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -95,9 +93,7 @@ def _expiry(scene: Scene, **changes: Any) -> Event:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_an_expired_member_gets_one_event_dated_at_the_expiry(
-    new_user: NewUser,
-) -> None:
+def test_an_expired_member_gets_one_event_dated_at_the_expiry(new_user: NewUser) -> None:
     scene = _scene(new_user, lasts=LONG)
     assert [event.eventType for event in _log(scene.bob)] == ["Added"]
     _pass(scene.ends)
@@ -305,9 +301,7 @@ def test_a_writer_with_a_slow_clock_records_no_expiry_twice(new_user: NewUser, l
 # At the same time
 
 
-def test_reads_and_writes_at_the_moment_of_expiry_record_it_exactly_once(
-    new_user: NewUser,
-) -> None:
+def test_reads_and_writes_at_the_moment_of_expiry_record_it_exactly_once(new_user: NewUser) -> None:
     bob = new_user()
     lookers = [bob, new_user(bob.ring)]
     writers = [new_user() for _ in range(3)]

@@ -1,7 +1,5 @@
 """A page has the first of the events that match all criteria, whichever index finds them."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import uuid
@@ -106,9 +104,7 @@ def test_every_combination_of_criteria_finds_what_matches_in_order(database_url:
         assert ids == [row["id"] for row in rows if _matches(row, query)][: query.limit], query
 
 
-def test_the_log_of_a_deleted_user_goes_in_parts_of_which_each_is_short(
-    database_url: str,
-) -> None:
+def test_the_log_of_a_deleted_user_goes_in_parts_of_which_each_is_short(database_url: str) -> None:
     removed: list[int] = []
 
     def count(_: object, __: object, statement: str, each: Any, *___: object) -> None:

@@ -1,7 +1,5 @@
 """Old events are dropped where the operator wants it, and what is kept stays gapless (protocol.md, 5)."""
 
-from __future__ import annotations
-
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 

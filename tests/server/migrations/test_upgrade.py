@@ -1,7 +1,5 @@
 """A database gets this version's tables, whichever revision it has and however many brokers start."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

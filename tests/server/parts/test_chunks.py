@@ -1,7 +1,5 @@
 """Large contents in chunks: sending, resuming, committing, reading, and what stays on the disk."""
 
-from __future__ import annotations
-
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Whoever sweeps claims first, a bounded number at a time, and what is stuck stops nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

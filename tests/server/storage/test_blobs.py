@@ -1,7 +1,5 @@
 """Objects are on the disk before a row names them, and a store that fails says so."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

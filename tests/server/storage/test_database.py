@@ -1,7 +1,5 @@
 """What both engines promise: durable, all or nothing, one snapshot, errors that say whether to retry."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

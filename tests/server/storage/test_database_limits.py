@@ -1,7 +1,5 @@
 """Nothing waits for a database for ever: what comes too late is refused, and was not done."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator
@@ -37,9 +35,7 @@ def count(connection: Connection) -> int:
     return int(connection.execute(text("SELECT count(*) FROM things")).scalar_one())
 
 
-def test_a_write_that_waited_too_long_for_its_turn_is_refused_and_not_done(
-    tmp_path: Path,
-) -> None:
+def test_a_write_that_waited_too_long_for_its_turn_is_refused_and_not_done(tmp_path: Path) -> None:
     async def work() -> None:
         async with opened(f"sqlite:///{tmp_path / 'x.sqlite'}", wait=0.5) as database:
             release = threading.Event()

@@ -1,7 +1,5 @@
 """No statement of the broker reads a table from end to end, however it grows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 Spec: docs/spec/protocol.md, section 5. `test_key_files` tests wrong orders.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import uuid
@@ -377,9 +375,7 @@ def test_a_container_deleted_with_its_user_is_unknown_and_its_id_stays_taken(
         given.chunk(bob, part, 0, sealed).expect(404, "not-found")
 
 
-def test_an_unrecorded_expiry_is_recorded_when_the_container_is_deleted(
-    world: World,
-) -> None:
+def test_an_unrecorded_expiry_is_recorded_when_the_container_is_deleted(world: World) -> None:
     """Bob's access had run out, he had not looked, and then the container went with Alice."""
     delete_user(world.alice).expect(204)
     told = {event.containerId: event for event in world.bob.events(eventType="Deleted")}

@@ -3,8 +3,6 @@
 What goes and what stays is `test_deletion`'s matter. Spec: docs/spec/protocol.md, section 5.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Iterator

@@ -1152,9 +1152,7 @@ def test_of_a_storing_and_a_deletion_at_once_one_comes_first(new_user: NewUser) 
 # Guesses
 
 
-def test_a_wrong_auth_is_throttled_with_and_without_a_key_file(
-    start_broker: StartBroker,
-) -> None:
+def test_a_wrong_auth_is_throttled_with_and_without_a_key_file(start_broker: StartBroker) -> None:
     broker = start_broker(guesses=4)
     with Wire(broker) as wire:
         alice = User(broker.new_user(), wire)

@@ -1,7 +1,5 @@
 """Registration, KeyFiles, reminders and key records, as a stranger's program would ask for them."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -159,10 +157,7 @@ def test_key_records_come_in_the_order_asked_for_each_from_its_sequence(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     alice, bob = new_user(), rotate(broker.database_url, new_user(), signing=1, encryption=1)
-    asked = [
-        {"userId": bob.id, "from": 2},
-        {"userId": alice.id},
-    ]
+    asked = [{"userId": bob.id, "from": 2}, {"userId": alice.id}]
     answer = alice.wire.call("POST", "/v1/key-records", {"users": asked}).expect(200)
     found = answer.message(u.KeyRecords).users
     assert [user.userId for user in found] == [bob.id, alice.id]

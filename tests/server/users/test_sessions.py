@@ -1,7 +1,5 @@
 """Log-in by challenge, and what a session's token is worth (protocol.md, 3)."""
 
-from __future__ import annotations
-
 import base64
 from concurrent.futures import ThreadPoolExecutor
 

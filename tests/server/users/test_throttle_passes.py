@@ -3,8 +3,6 @@
 Spec: docs/spec/protocol.md, 3 and 5.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from collections import Counter

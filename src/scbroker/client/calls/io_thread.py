@@ -5,8 +5,6 @@ installed). After a fork the child starts a new thread, and promises from before
 the thread gets five seconds to finish, and one warning names the operations that were dropped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import concurrent.futures.thread  # registers its own exit hook before this module's

@@ -9,8 +9,6 @@ docs/adr/0011-the-main-threads-loop.md says what else was tried. A loop that set
 by the next operation that is called on the main thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import collections

@@ -4,8 +4,6 @@ A promise can be awaited in any event loop, and read by `.result()` in a plain s
 raises a fresh error without inner frames: tracebacks grow with each raise, and frames hold secrets.
 """
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import contextlib

@@ -1,7 +1,5 @@
 """Run several coroutines, or the work of several items, at the same time on scbroker's thread."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence

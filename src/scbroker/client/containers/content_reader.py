@@ -1,7 +1,5 @@
 """Read a container's content like a file: seek, and download only the segments that are read."""
 
-from __future__ import annotations
-
 import io
 import uuid
 from typing import Any, Final

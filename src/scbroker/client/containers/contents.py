@@ -3,8 +3,6 @@
 A small content came with the view; a large one is downloaded by its segments.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from scbroker.client.containers.content_reader import ContentReader

@@ -3,8 +3,6 @@
 Spec: docs/spec/container.md, section 9.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass

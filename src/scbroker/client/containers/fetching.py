@@ -5,8 +5,6 @@ could answer at once and without end.
 Spec: docs/spec/container.md, section 8.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import uuid

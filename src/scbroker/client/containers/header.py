@@ -4,8 +4,6 @@ msgspec handles dicts, dataclasses, attrs classes, Structs and TypedDicts. pydan
 their own methods, so that pydantic is not a dependency.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, get_type_hints
 

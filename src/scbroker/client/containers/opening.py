@@ -3,8 +3,6 @@
 Spec: docs/spec/container.md, sections 3 to 6.
 """
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Spec: docs/spec/protocol.md, section 5.
 """
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence

@@ -16,14 +16,7 @@ from scbroker import errors
 from scbroker.client.calls.tasks import EVERYTHING, alone, each_in_pool
 from scbroker.client.clock import now
 from scbroker.client.containers import drafting
-from scbroker.client.containers.change import (
-    KEEP,
-    OWNER,
-    Change,
-    Grants,
-    keys_of,
-    seal_parts,
-)
+from scbroker.client.containers.change import KEEP, OWNER, Change, Grants, keys_of, seal_parts
 from scbroker.client.containers.drafting import Draft
 from scbroker.client.containers.fetching import deletion_proved, fetch, keep_own
 from scbroker.client.containers.opening import (

@@ -1,7 +1,5 @@
 """Create many containers with a few requests. Spec: docs/spec/protocol.md, section 5."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final

@@ -117,12 +117,7 @@ class Transport(Connections):
         return bytes(await self._send(method, path, body, media_type, token, query, limit))
 
     async def fetch(
-        self,
-        path: str,
-        target: memoryview,
-        *,
-        token: str | None = None,
-        query: Query | None = None,
+        self, path: str, target: memoryview, *, token: str | None = None, query: Query | None = None
     ) -> int:
         """Read octets into a buffer, never more than it holds; return their number."""
         size = len(target)

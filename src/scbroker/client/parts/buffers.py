@@ -1,7 +1,5 @@
 """Reuse buffers: allocating memory for every chunk would cost more than sealing and hashing it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -4,8 +4,6 @@ Bytes are copied before the call returns. Anything else is read while it is sent
 that a content of any size needs little memory.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator

@@ -5,8 +5,6 @@ they hold keys. Whatever follows a frame that was cut off or changed counts as n
 only an aid: without it a transfer starts again.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -3,8 +3,6 @@
 If the save of a large content is cut off, the next save to the same target verifies and keeps its runs.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import uuid

@@ -5,8 +5,6 @@ records which chunks have arrived, until the record is sent. Spec: docs/spec/con
 docs/spec/protocol.md, section 5.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final

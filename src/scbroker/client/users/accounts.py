@@ -4,8 +4,6 @@ The broker learns the public keys, the sealed KeyFile and `auth`, which is deriv
 opens nothing. Spec: docs/spec/keyfile.md; docs/spec/protocol.md, section 3.
 """
 
-from __future__ import annotations
-
 import uuid
 from typing import Final
 
@@ -17,12 +15,7 @@ from scbroker.client.users.key_files import keep_mark, open_stored
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import FileTrustStore, Marks, TrustStore
 from scbroker.crypto.verify import sha256
-from scbroker.keys import (
-    KeyRing,
-    OpenedKeyFile,
-    PassphraseKeys,
-    seal_key_file,
-)
+from scbroker.keys import KeyRing, OpenedKeyFile, PassphraseKeys, seal_key_file
 from scbroker.records.key_record import KeyChain
 from scbroker.wire import users as wire
 from scbroker.wire.codec import SignedObject

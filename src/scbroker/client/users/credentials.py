@@ -1,7 +1,5 @@
 """Check passwords, passphrases and reminders before anything is derived or sent."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable
 from typing import Final

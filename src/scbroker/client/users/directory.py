@@ -4,8 +4,6 @@ A user id is only a question. The answer is a chain of key records whose first k
 Spec: docs/spec/ids.md, section 4.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Final, Protocol, TypeVar

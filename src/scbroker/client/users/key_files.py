@@ -4,8 +4,6 @@ Each replacement names the stored KeyFile that it replaces and is signed, so tha
 second device can undo what the user did. Spec: docs/spec/keyfile.md, section 4.
 """
 
-from __future__ import annotations
-
 import uuid
 from contextlib import suppress
 from typing import Final

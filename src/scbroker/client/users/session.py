@@ -5,8 +5,6 @@ meanwhile changes nothing for operations under way. `Keys` has the KeyRing, `Tok
 it, and `Session` all that operations need. Spec: docs/spec/protocol.md, section 3.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

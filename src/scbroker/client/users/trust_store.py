@@ -9,8 +9,6 @@ The store also has each user's device pass, by which a broker counts this device
 strangers. It is not encrypted: the client needs it before a log-in, when it has no key of the user.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import uuid

@@ -4,8 +4,6 @@ Users and containers are read a page at a time, each page in one transaction, so
 beside the broker and needs little memory. Records are judged by the same code as in brokers and clients.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 

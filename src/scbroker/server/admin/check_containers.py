@@ -1,7 +1,5 @@
 """Check a container: its chain of records, access lists, members and parts."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from typing import Any, Final
@@ -11,13 +9,7 @@ from sqlalchemy import Connection, Row
 from scbroker.crypto.verify import sha256
 from scbroker.errors import IntegrityError
 from scbroker.records.access_list import AccessList, wrap_hash
-from scbroker.records.container_record import (
-    Part,
-    Role,
-    bare_body,
-    check_segment_hashes,
-    type_hash,
-)
+from scbroker.records.container_record import Part, Role, bare_body, check_segment_hashes, type_hash
 from scbroker.records.ids import stored_user_id
 from scbroker.records.judge import (
     InForce,
@@ -159,11 +151,7 @@ class ContainerCheck:
         return access
 
     def _judged(
-        self,
-        known: Known,
-        force: InForce | None,
-        access: AccessList | None,
-        parent: Known | None,
+        self, known: Known, force: InForce | None, access: AccessList | None, parent: Known | None
     ) -> InForce:
         if force is None:
             if access is None:

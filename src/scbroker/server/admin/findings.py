@@ -1,7 +1,5 @@
 """Report what `admin check` and the copies of `backup` and `restore` find: print and count, keep nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections import Counter

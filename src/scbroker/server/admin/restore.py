@@ -4,8 +4,6 @@ Everything is copied to a folder inside the data folder and verified there; then
 database last. A broker refuses to start in a data folder where a crash left that inner folder.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Final

@@ -3,8 +3,6 @@
 The statements that the broker needs as well are in `scbroker.server.storage.statements`.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from sqlalchemy import Column, Select, bindparam, func, select, text, tuple_

@@ -4,8 +4,6 @@ The objects of a database lie below a prefix with the database's id. A database 
 another broker's store therefore lists none of that broker's objects, and can remove none of them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -5,8 +5,6 @@ put back to an earlier state. Uploads make none: their names are pending deletio
 stored until a row names them. Only unreferenced objects that are an hour old are deleted all the same.
 """
 
-from __future__ import annotations
-
 import datetime
 from typing import Final
 

@@ -8,8 +8,6 @@ The base class is no public interface of uvicorn: pyproject.toml bounds its vers
 attribute that is used here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from types import SimpleNamespace

@@ -4,8 +4,6 @@ A record is parsed (`incoming`), its signature is verified, then `storing` judge
 of a request are stored in one transaction; a single record is a batch of one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Sequence

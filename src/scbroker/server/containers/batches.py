@@ -3,8 +3,6 @@
 Each item is judged as it would be alone, and has an answer or a problem of its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Parse a request to append a record, and check everything that needs no database."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from scbroker import errors

@@ -4,8 +4,6 @@
 the other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final
 

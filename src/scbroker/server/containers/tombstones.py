@@ -6,8 +6,6 @@ replaced (`empty`). Records, lists and events may be many: they are removed in s
 Until then `views` serves no more than what stays.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final

@@ -5,8 +5,6 @@ Spec: docs/spec/protocol.md, section 5; container.md, 4 and 8.
 A reader gets what they need to judge the head, and no entry of an access list beyond what they may see.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final

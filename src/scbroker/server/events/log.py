@@ -5,8 +5,6 @@ the log of its user, numbers the rows that are visible, commits, and then reads 
 and an event that commits later never gets a smaller id than one that was listed.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 There is one statement for each combination, built when it is first used.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any, Final, get_args
 

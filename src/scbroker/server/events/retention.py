@@ -7,8 +7,6 @@ Events without a number are numbered first. Several brokers may do this at once:
 them at a time, and some events are deleted in each transaction.
 """
 
-from __future__ import annotations
-
 import functools
 from itertools import takewhile
 from typing import Any, Final

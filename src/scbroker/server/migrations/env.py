@@ -1,7 +1,5 @@
 """Alembic's entry point: run revisions over the connection that `upgrade` passes."""
 
-from __future__ import annotations
-
 from alembic import context
 
 context.configure(

@@ -5,8 +5,6 @@ revision that builds an index of a large table does so in an `autocommit_block`,
 `postgresql_concurrently`. tests/server/migrations/later has an example.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

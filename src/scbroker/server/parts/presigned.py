@@ -5,8 +5,6 @@ and checks only the object's size; readers verify each segment. Before we hand o
 name as pending deletion, due one hour after the URL expires. Reporting the chunk removes that record.
 """
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 from sqlalchemy import Connection

@@ -6,8 +6,6 @@ of their objects as pending deletion, and claims names that are due. No row can 
 the next one continues with the claimed names.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Final

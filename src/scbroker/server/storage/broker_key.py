@@ -5,8 +5,6 @@ broker with a lost or wrong key does not start: no passphrase would match, and v
 wrong key would fail once the right one is back.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

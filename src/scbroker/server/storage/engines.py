@@ -1,7 +1,5 @@
 """Open the database that a URL names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from scbroker.errors import InvalidArgumentError

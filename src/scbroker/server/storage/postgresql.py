@@ -5,8 +5,6 @@ The server ends statements that take too long. All connections go to the primary
 client that was told of a write might not find it there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator

@@ -12,8 +12,6 @@ safe. So the broker answers 503, and works again when the disk does. (PostgreSQL
 recovers from its log.)
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import queue

@@ -4,8 +4,6 @@ Statements are built once, with bound parameters: building them for each call ha
 docs/scale.md lists the indexes that serve them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

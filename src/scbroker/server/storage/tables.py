@@ -4,8 +4,6 @@ docs/spec/container.md says what a container's rows contain; no column holds a p
 A change of a table needs a revision in `migrations/`: a test compares both.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from secrets import token_bytes
 from typing import Any, Final
@@ -251,10 +249,7 @@ pending_blobs: Final = Table(
 )
 
 checks: Final = Table(
-    "checks",
-    metadata,
-    Column("name", String(32), primary_key=True),
-    _hash("value"),
+    "checks", metadata, Column("name", String(32), primary_key=True), _hash("value")
 )
 
 events: Final = Table(

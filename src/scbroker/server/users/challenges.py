@@ -4,8 +4,6 @@ A nonce contains its expiry and a MAC of this broker; the database keeps only th
 they expire. Every fault in a signed claim is answered by the same error.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any, Final
 

@@ -7,8 +7,6 @@ public keys, as long as the table `authors` has a row of them: readers need the 
 the last such container is purged, its deleted authors are pending deletion again, and their keys are deleted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from bisect import bisect_right

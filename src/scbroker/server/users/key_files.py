@@ -4,8 +4,6 @@ A KeyFile is opened by a proof of the passphrase; it is replaced and deleted by 
 append key records: both are stored, or neither.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ The broker learns a user's public keys, the sealed KeyFile, a verifier of the pa
 not in the database, and the reminder.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from sqlalchemy import Connection, Row

@@ -1,7 +1,5 @@
 """Log in, log out, and find the session of a token. Spec: docs/spec/protocol.md, sections 2 and 3."""
 
-from __future__ import annotations
-
 import base64
 import os
 from typing import Any, Final

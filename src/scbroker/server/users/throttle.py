@@ -5,8 +5,6 @@ user proves it by a device pass (section 3): a MAC under the broker's key, of wh
 guesses are counted apart, so that strangers cannot lock it out. A pass gives no access.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 from typing import Final

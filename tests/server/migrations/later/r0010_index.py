@@ -4,8 +4,6 @@ It has a revision of its own, so that a failure of another change does not build
 build leaves an invalid index behind. PostgreSQL builds no index of a partitioned table concurrently.
 """
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

@@ -1,7 +1,5 @@
 """An example of a later revision: a column, which locks its table for a moment."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

@@ -1,7 +1,5 @@
 """The schema of the first release: `upgrade` creates it from `tables.py`, and there is nothing to change."""
 
-from __future__ import annotations
-
 revision = "0009"  # 0001 to 0008 were never released
 down_revision = None
 
