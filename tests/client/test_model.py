@@ -156,7 +156,7 @@ def kept_until_the_end(step: Callable[..., None]) -> Callable[..., None]:
     """After a failure no further step is done, but all are drawn."""
 
     @functools.wraps(step)
-    def run(self: Writers, **drawn: Any) -> None:
+    def run(self: "Writers", **drawn: Any) -> None:
         if self.failure is not None:
             return
         try:
