@@ -1,6 +1,5 @@
-"""What operations cost, beside what their parts cost alone: `make bench`.
+"""Measure the cost of operations against a floor: `make bench`.
 
-Every figure stands beside a floor that is measured in the same run, a little before or after it, by the
-same libraries: what the job must cost at least. Figures of two runs or machines cannot be compared; their
-ratios to the floors can.
+The floor is what the job costs at least: its HTTP exchange, cryptography and commit alone, by the same
+libraries, measured in the same run. Compare ratios to the floor between runs and machines, never the figures.
 """

@@ -39,14 +39,14 @@ PARTS: Final[dict[str, Part]] = {
 def main() -> int:
     options = _options()
     if options.plots:
-        plots.check()  # before hours of work, not after
+        plots.check()  # now, not after hours of work
     runs: list[Run] = []
     for name in options.only:
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
             found = PARTS[name](Path(folder), quick=options.quick)
         print(f"\n{name}\n\n{table(found)}", flush=True)
         runs.append(page.run_of(name, found, quick=options.quick))
-        if options.markdown:  # at once: a later part may fail
+        if options.markdown:  # after each part: a later one may fail
             page.write(options.markdown, runs[-1])
     if options.json:
         page.write_json(options.json, runs)
@@ -62,7 +62,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer rounds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the results for programs")
     parser.add_argument("--markdown", type=Path, metavar="FILE",
-                        help="the tables, in their places between comments of this page")  # fmt: skip
+                        help="put the tables between their comments in this page")  # fmt: skip
     parser.add_argument("--plots", type=Path, metavar="FOLDER",
                         help="plots of what grows, as SVG; needs matplotlib")  # fmt: skip
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""Many containers in one round trip, beside as many single calls of the same client."""
+"""Measure batches of containers against single calls of the same client."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ _PATIENCE: Final = 60.0
 
 
 def run(folder: Path, *, quick: bool = False) -> list[Result]:
-    """Everything with one client on the embedded default; quick or not, it is the same."""
+    """Run with one client on SQLite; `quick` changes nothing."""
     del quick
     with ExitStack() as stack:
         broker = stack.enter_context(BrokerProcess(folder / "batches"))
@@ -63,12 +63,12 @@ def _get_singly(stage: Stage, ids: list[uuid.UUID]) -> None:
 
 
 def _unread(stage: Stage) -> Iterator[list[uuid.UUID]]:
-    """Containers that Bob has not read yet, a batch of them for each time."""
+    """Return an iterator of batches of containers that Bob has not read yet."""
     return iter([create(stage, stage.two) for _ in range(_SETS)])
 
 
 def _good(found: list[Any]) -> list[Any]:
-    """The run fails with the first that failed."""
+    """Return the results; raise the first error among them."""
     for each in found:
         if isinstance(each, BrokerError):
             raise each

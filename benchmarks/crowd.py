@@ -1,7 +1,7 @@
-"""Many users at once: creates and gets a second, broker and clients on one machine.
+"""Measure creates and gets per second of many users, with broker and clients on one machine.
 
-`python -m benchmarks.crowd URL API_KEY JOB USERS` is one of the client processes: it makes its users, says
-`ready`, and on a line of input works for the seconds that it names; then says what it did.
+`python -m benchmarks.crowd URL API_KEY JOB USERS` is one of the client processes. It registers its users,
+prints `ready`, reads a number of seconds from its input, works for that long, and prints its rate as JSON.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _PATIENCE: Final = 120.0
 
 
 def run(folder: Path, *, quick: bool = False) -> list[Result]:
-    """On the embedded default. A failed operation fails the run."""
+    """Run on SQLite. A failed operation fails the run."""
     seconds = _SECONDS / 3 if quick else _SECONDS
     with BrokerProcess(folder / "crowd") as broker:
         creates = together(broker, "create", USERS, seconds)
@@ -40,14 +40,14 @@ def run(folder: Path, *, quick: bool = False) -> list[Result]:
 
 
 def together(broker: BrokerProcess, job: str, users: int, seconds: float) -> float:
-    """Operations a second of so many users together."""
+    """Return the operations per second of all users together."""
     return rate_of("benchmarks.crowd", [broker.url, str(broker.api_key)], job, users, seconds)
 
 
 def rate_of(module: str, arguments: Sequence[str], job: str, at_once: int, seconds: float) -> float:
-    """What the module's processes do a second together: one process for each processor.
+    """Run the module in one process for each processor, and return their operations per second, added up.
 
-    Each prepares, says `ready`, works for the seconds that it is told, and says what it did.
+    The protocol is that of `python -m benchmarks.crowd`. All processes start to work at the same time.
     """
     count = min(os.cpu_count() or 1, at_once)
     shares = [at_once // count + (number < at_once % count) for number in range(count)]
@@ -75,7 +75,7 @@ def _client(module: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
 
 
 class Client:
-    """Some of the users, in one process and one event loop."""
+    """The users of one process, all in one event loop."""
 
     def __init__(self, url: str, api_key: str, users: int) -> None:
         self._providers = [
@@ -95,7 +95,7 @@ class Client:
         return (await provider.createContainer(CONTENT, HEADER)).id
 
     async def work(self, job: str, seconds: float) -> float:
-        """All users at once, each with one operation after the other; gives operations a second."""
+        """Let each user repeat the operation, and return the operations per second of all."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         counts = await asyncio.gather(
@@ -124,8 +124,8 @@ class Client:
         return count
 
 
-async def told_to_begin() -> float:
-    """Says that this process is ready, and gives the seconds that it is to work."""
+async def wait_for_start() -> float:
+    """Print `ready`, wait for a line of input, and return the seconds to work that it names."""
     print("ready", flush=True)
     return float(await asyncio.to_thread(sys.stdin.readline))
 
@@ -133,7 +133,7 @@ async def told_to_begin() -> float:
 async def _main(url: str, api_key: str, job: str, users: str) -> None:
     client = Client(url, api_key, int(users))
     await client.prepare(job)
-    seconds = await told_to_begin()
+    seconds = await wait_for_start()
     each_second = await client.work(job, seconds)
     print(json.dumps({"rate": each_second, "failed": client.failed}))
 

@@ -1,7 +1,7 @@
-"""Rows that clients would take hours to write, written directly into the database of a stopped broker.
+"""Fill the database of a stopped broker with rows that clients would take hours to write.
 
-Nothing checks them, and no device could verify the containers: they are there to be in the way. What is
-measured beside them is written and read by a client through the broker.
+The rows are ballast: no signature in them verifies. The containers and events that are measured are written
+and read by a client through the broker.
 """
 
 import sqlite3
@@ -28,7 +28,7 @@ _AN_HOUR_AGO: Final = 3_600_000_000
 
 
 def fill_events(database: Path, user: uuid.UUID, count: int) -> None:
-    """A log of so many events of a user, numbered: updates of a hundred containers in turn."""
+    """Add numbered events to a user's log: updates of a hundred containers in turn."""
     with _filling(database) as connection:
         connection.execute(
             _NUMBERS
@@ -46,7 +46,7 @@ def fill_events(database: Path, user: uuid.UUID, count: int) -> None:
 
 
 def copy_container(database: Path, real: uuid.UUID, count: int) -> None:
-    """So many copies of a container's rows, under random ids of containers and parts."""
+    """Copy a container's rows `count` times, under random ids of containers and parts."""
     with _filling(database) as connection:
         connection.execute("CREATE TEMP TABLE copies (id BLOB PRIMARY KEY) WITHOUT ROWID")
         connection.execute(
@@ -66,7 +66,7 @@ def copy_container(database: Path, real: uuid.UUID, count: int) -> None:
 
 @contextmanager
 def _filling(database: Path) -> Iterator[sqlite3.Connection]:
-    """One transaction, without waiting for the disk: who fills can fill again."""
+    """Open a transaction without fsync: after a crash, the database is simply filled again."""
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA synchronous=OFF")
         with connection:

@@ -1,6 +1,6 @@
-"""A server that does nothing, by the libraries of the broker: `python -m benchmarks.floor_server`.
+"""Serve empty answers with the broker's HTTP libraries: `python -m benchmarks.floor_server`.
 
-`/answer?bytes=N` takes any body and gives N bytes. Prints its port.
+`/answer?bytes=N` reads the body of the request and answers with N zero bytes. The program prints its port.
 """
 
 import functools

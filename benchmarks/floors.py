@@ -1,4 +1,4 @@
-"""What the parts of every job cost alone, by the same libraries, with nothing of scbroker around them."""
+"""Measure the parts of a job alone, by the same libraries, without scbroker around them."""
 
 import asyncio
 import io
@@ -32,7 +32,7 @@ _STREAMED: Final = 262_144
 
 @contextmanager
 def own_loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
-    """Runs coroutines through one hop to another thread, as every operation goes."""
+    """Run coroutines on an event loop in another thread, as every operation does."""
     loop = _new_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -45,7 +45,7 @@ def own_loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
 
 
 class FloorServer:
-    """A server process that does nothing, and a client thread that asks it."""
+    """The floor server in a process of its own, and an HTTP client in a thread of its own."""
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "benchmarks.floor_server"]
@@ -73,7 +73,7 @@ class FloorServer:
         )  # fmt: skip
 
     async def exchange(self, sent: bytes, received: int) -> None:
-        """One request with this body, one answer of this size."""
+        """Send one request with this body and read an answer of this size."""
         method = "PUT" if sent else "GET"
         url = f"{self.url}?bytes={received}"
         # A large body that is not a stream would be copied once more.
@@ -93,7 +93,7 @@ class FloorServer:
     def transfer(
         self, count: int, at_once: int, *, sent: int = 0, received: int = 0
     ) -> Callable[[], object]:
-        """So many large requests or answers, some of them at once."""
+        """Return a job that makes `count` exchanges, `at_once` of them at a time."""
         body = random_bytes(sent)
         return lambda: self.run(self._exchanges(count, at_once, body, received))
 
@@ -103,7 +103,7 @@ class FloorServer:
 
 
 def commit(folder: Path, size: int) -> Callable[[], object]:
-    """One durable transaction of so many bytes in an SQLite of its own."""
+    """Return a job that commits `size` bytes durably to a SQLite database of its own."""
     database = sqlite3.connect(folder / "floor.sqlite", isolation_level=None)
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")
@@ -119,7 +119,7 @@ def commit(folder: Path, size: int) -> Callable[[], object]:
 
 
 def wraps(count: int) -> Callable[[], object]:
-    """Wrapping a key for so many recipients."""
+    """Return a job that wraps a key for each of `count` recipients."""
     public = [DecryptionKey.generate().public for _ in range(count)]
     key = random_bytes(KEY_SIZE)
     return lambda: [wrap_key(each, _INFO, key) for each in public]
@@ -159,7 +159,7 @@ def hashing(size: int) -> Callable[[], object]:
 
 
 def written(folder: Path, size: int, pieces: int) -> Callable[[], object]:
-    """Writing so many pieces to a file and syncing it."""
+    """Return a job that writes `pieces` blocks of `size` bytes to a file and syncs it."""
     data, path = random_bytes(size), folder / "floor.bin"
 
     def once() -> None:

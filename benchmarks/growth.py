@@ -1,7 +1,7 @@
-"""What operations cost as what surrounds them grows: contents, event logs, stores, histories.
+"""Show that operations stay as fast while contents, event logs, stores and histories grow.
 
-Each claim is that the cost stays. The smallest and the largest stand side by side, with brokers of their
-own, and take turns. `filling` says which rows are not written by clients.
+The smallest and the largest size have a broker each and are measured in turn. `filling` writes the ballast
+rows.
 """
 
 import itertools
@@ -27,7 +27,7 @@ _PAGE: Final = 1000
 
 
 def run(folder: Path, *, quick: bool = False) -> list[Result]:
-    """On the embedded default."""
+    """Run on SQLite."""
     rounds = 5 if quick else 15
     return [
         revoking(folder / "revoking", 64 * _MIB if quick else 1024 * _MIB, rounds),
@@ -39,7 +39,7 @@ def run(folder: Path, *, quick: bool = False) -> list[Result]:
 
 
 def revoking(folder: Path, size: int, rounds: int) -> Result:
-    """Taking one of a hundred recipients out, of a small content and of a large one."""
+    """Measure the removal of one of a hundred recipients, for a small and a large content."""
     folder.mkdir()
     file = folder / "content"
     with file.open("wb") as out:
@@ -73,7 +73,7 @@ def revoking(folder: Path, size: int, rounds: int) -> Result:
 
 
 def events(folder: Path, lengths: Sequence[int], rounds: int) -> Result:
-    """A page of a thousand from the middle of logs of these lengths."""
+    """Measure reading a page of a thousand events from the middle of logs of these lengths."""
     with ExitStack() as stack:
         measures = []
         for length in lengths:
@@ -103,7 +103,7 @@ def _page_of(reader: ServerProvider, first: int) -> Callable[[], float]:
 
 
 def creating(folder: Path, counts: Sequence[int], rounds: int) -> Result:
-    """createContainer where the user has so many already."""
+    """Measure createContainer for users who have these numbers of containers."""
     with ExitStack() as stack:
         measures = []
         for there in counts:
@@ -135,10 +135,10 @@ def _several_creates(owner: ServerProvider, count: int = 20) -> Callable[[], flo
 
 
 def opening(folder: Path, lengths: Sequence[int], rounds: int) -> list[Result]:
-    """getContainer after so many updates of the header, by devices that never read it and that did.
+    """Measure getContainer after many updates of the header, on two kinds of devices.
 
-    The first are new devices of the user, logged in and without any mark; the others read the container
-    once, at version 1, and never since, so that every record in between has to be fetched and hashed.
+    A new device has no mark of the container. The other kind read version 1 and nothing since, so it has to
+    fetch and hash every record in between.
     """
     with BrokerProcess(folder) as broker, ExitStack() as stack:
         ring = broker.new_user()
@@ -165,7 +165,7 @@ def opening(folder: Path, lengths: Sequence[int], rounds: int) -> list[Result]:
 
 
 def _first_get(devices: Iterator[ServerProvider], container: uuid.UUID) -> Callable[[], float]:
-    """Each time by the next device."""
+    """Return a measurement that uses another device each time."""
 
     def get() -> float:
         reader = next(devices)
@@ -178,7 +178,7 @@ def _flat(
     job: str, seconds: Sequence[float], across: Sequence[float], floor_is: str,
     names: tuple[str, str, str], at_most: float | None = _FLAT,
 ) -> Result:  # fmt: skip
-    """The largest beside the smallest, and all as a curve: the plot, what grows, the line's name."""
+    """Compare the largest size with the smallest; `names` are those of plot, axis and line."""
     plot, axis, line = names
     points = [(float(x), each * 1000) for x, each in zip(across, seconds, strict=True)]
     curve = Curve(plot, axis, line, points)

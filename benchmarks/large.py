@@ -1,8 +1,7 @@
-"""Large contents: a file into a container and back to a file, a piece of it, and an upload resumed.
+"""Measure large contents: upload, download, random access, and the resumption of an upload.
 
-The client of each transfer is a process of its own (`large_client`); a time counts from when it is logged
-in. The raw floors move as many bytes, in pieces of the size of a chunk and as many at once, to and from a
-server that does nothing.
+Each transfer runs in a client process of its own (`large_client`); time is taken from its log-in on. The
+floors move the same bytes to and from `floor_server`, in blocks of a chunk's size, as many at a time.
 """
 
 import statistics
@@ -41,7 +40,7 @@ _PATIENCE: Final = 3600.0
 
 @dataclass
 class Figures:
-    """Seconds and MiB of all rounds."""
+    """The seconds and the memory in MiB of all rounds."""
 
     upload: list[float] = field(default_factory=list)
     download: list[float] = field(default_factory=list)
@@ -52,7 +51,7 @@ class Figures:
 
 
 class Stage:
-    """A broker, a server that does nothing, a user, and a file of random bytes."""
+    """A broker, a floor server, a user, and a file of random bytes."""
 
     def __init__(self, folder: Path, size: int, stack: ExitStack) -> None:
         self.folder, self.size = folder, size
@@ -72,7 +71,7 @@ class Stage:
         self._numbers = count()
 
     def new_store(self) -> Path:
-        """The folder of a fresh device."""
+        """Return the folder of a new device."""
         return self.folder / f"device-{next(self._numbers)}"
 
     def create(self, store: Path) -> subprocess.Popen[str]:
@@ -94,7 +93,7 @@ class Stage:
 
 
 def run(folder: Path, *, quick: bool = False) -> list[Result]:
-    """On the embedded default."""
+    """Run on SQLite."""
     with ExitStack() as stack:
         stage = Stage(folder, _QUICK if quick else _SIZE, stack)
         figures = Figures()
@@ -109,7 +108,7 @@ def run(folder: Path, *, quick: bool = False) -> list[Result]:
 
 
 def _round(stage: Stage, figures: Figures) -> uuid.UUID:
-    """Each of the transfers once, ours between the floors."""
+    """Measure each transfer once, and each floor before it; return the container."""
     pieces, server = stage.size // _CHUNK, stage.server
     write = floors.written(stage.folder, _CHUNK, pieces)
     figures.raw_upload.append(seconds_of(server.transfer(pieces, _AT_ONCE, sent=_CHUNK)))
@@ -120,7 +119,7 @@ def _round(stage: Stage, figures: Figures) -> uuid.UUID:
     saved = _measured(stage, stage.save(done.container), "saveContainerContent", figures)
     figures.download.append(saved.seconds)
     if not _same(stage.file, stage.copy):
-        raise RuntimeError("What came back is not what was stored.")
+        raise RuntimeError("The downloaded bytes differ from the uploaded ones.")
     return done.container
 
 
@@ -137,7 +136,7 @@ def _finished(client: subprocess.Popen[str]) -> Done:
     with client:
         output, _ = client.communicate(timeout=_PATIENCE)
     if client.returncode:
-        raise RuntimeError("The client failed: what it wrote is above.")
+        raise RuntimeError("The client process failed: see its output above.")
     return msgspec.json.decode(output.splitlines()[-1], type=Done)
 
 
@@ -194,7 +193,7 @@ def _memory(figures: Figures) -> list[Result]:
 
 
 def _piece(stage: Stage, container: uuid.UUID) -> list[Result]:
-    """1 MiB from offsets all over the content, which begin and end within segments."""
+    """Measure reading 1 MiB at offsets all over the content, not aligned to segments."""
     total = stage.size - MIB
     offsets = (int(total * (number * 0.618034 % 1)) for number in count(1))
 
@@ -204,7 +203,7 @@ def _piece(stage: Stage, container: uuid.UUID) -> list[Result]:
     def read(reader: Any) -> None:
         reader.seek(next(offsets))
         left = MIB
-        while left:  # a raw file gives what it has at hand
+        while left:  # a raw file may return less than asked for
             piece = reader.read(left)
             assert piece
             left -= len(piece)
@@ -231,7 +230,7 @@ def _piece(stage: Stage, container: uuid.UUID) -> list[Result]:
 
 
 def _resumed(stage: Stage) -> Result:
-    """What travels when an upload that was killed is begun again, beside what had not arrived."""
+    """Kill an upload, resume it, and compare the bytes sent then with those that had not arrived."""
     store, arrived = stage.new_store(), 0
     with stage.create(store) as client:
         assert client.stdout is not None

@@ -1,8 +1,7 @@
-"""One job of a client that deals with a large content, in a process of its own.
+"""Upload or download one large content in a process of its own, whose memory peak can be measured.
 
-`python -m benchmarks.large_client TASK` takes a task as JSON, prints how many bytes have arrived as they
-do, and in the end what was done, as JSON. A process of its own has a peak of memory of its own, and can be
-killed.
+`python -m benchmarks.large_client TASK` takes a `Task` as JSON. It prints the number of transferred bytes as
+it grows, and at the end a `Done` as JSON.
 """
 
 import sys
@@ -23,7 +22,7 @@ _PATIENCE: Final = 3600.0
 
 
 class Task(msgspec.Struct, frozen=True):
-    """Whose client does what; `path` is the content's file, to be read or written."""
+    """The user, the job, and the file to read or write."""
 
     job: Literal["create", "save"]
     url: str
@@ -35,7 +34,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a job took; memory in MiB above what the process held before, None if nobody counts."""
+    """The cost of a job. `memory` is the peak in MiB above the start; None where it is not counted."""
 
     seconds: float
     memory: float | None

@@ -1,4 +1,4 @@
-"""What a process held at most since a moment, as Linux counts it; nothing where nobody counts."""
+"""Measure the peak of a process's resident memory on Linux; None on other platforms."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ _RESET_PEAK: Final = "5"
 
 
 class Peak:
-    """The peak of a process's resident memory, from now on, above what it holds now."""
+    """The peak of a process's resident memory since `begin`, above that at construction."""
 
     def __init__(self, pid: int | None = None) -> None:
         self._folder = Path("/proc") / str(os.getpid() if pid is None else pid)
@@ -22,23 +22,23 @@ class Peak:
             self.begin()
 
     def begin(self) -> None:
-        """Forgets the peak up to now; what it is measured above stays the same."""
+        """Reset the peak; the value that it is compared with stays."""
         if self._start is not None:
             (self._folder / "clear_refs").write_text(_RESET_PEAK)
 
     def above(self) -> float | None:
-        """In MiB; None where the platform does not tell."""
+        """Return the peak in MiB; None if the platform does not count it."""
         return None if self._start is None else self._read("VmHWM") - self._start
 
     def _read(self, name: str) -> float:
         for line in (self._folder / "status").read_text().splitlines():
             if line.startswith(f"{name}:"):
                 return int(line.split()[1]) / 1024
-        raise OSError(f"{self._folder} says nothing of {name}")
+        raise OSError(f"{self._folder} does not contain {name}")
 
 
 def resident(pid: int) -> tuple[float, float | None]:
-    """What a process holds, and its share of it (PSS) where the platform tells; in MiB."""
+    """Return the resident and the proportional set size (RSS, PSS) in MiB; no PSS outside Linux."""
     process = psutil.Process(pid)
     share = getattr(process.memory_full_info(), "pss", None)
     return process.memory_info().rss / _MIB, None if share is None else share / _MIB

@@ -1,7 +1,7 @@
-"""Requests that were made before, sent as bytes over many connections: faster than a broker can answer.
+"""Send prepared requests over many connections, faster than a broker can answer them.
 
-`Crowd` keeps so many connections open. `offer` sends at a given rate whatever comes back (open loop), `work`
-one request after the other on some of them (closed loop).
+`Crowd` keeps the connections. `offer` sends at a fixed rate, however slow the answers are (open loop);
+`work` sends the next request of a connection after the answer to its last one (closed loop).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TICK: Final = 0.002
 
 @dataclass(slots=True)
 class Request:
-    """The bytes of a request. One that was refused may be sent again, and a create once in all else."""
+    """The bytes of a request. `once` marks a create, which succeeds only once."""
 
     octets: bytes
     once: bool
@@ -27,19 +27,19 @@ class Request:
 
 @dataclass
 class Tally:
-    """What came back: seconds that each answer took, and each refusal."""
+    """The answers and refusals of a run, by the seconds that each took."""
 
     seconds: float = 0.0
     answered: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
-    """By whether the request was one that succeeds once: a create, or else a get."""
+    """The seconds of gets (False) and of creates (True)."""
     refused: list[float] = field(default_factory=list)
     unsent: int = 0
-    """Requests that were due while every connection was still waiting for an answer."""
+    """The number of requests that found no free connection when they were due."""
     failed: list[str] = field(default_factory=list)
 
 
 class Requests:
-    """What is to be sent: in turns a create and some gets."""
+    """The requests to send: one create, then `gets_each` gets, and again."""
 
     def __init__(self, gets: list[Request], creates: list[Request], gets_each: int) -> None:
         self._gets, self._creates = deque(gets), deque(creates)
@@ -49,7 +49,7 @@ class Requests:
         self._turn = (self._turn + 1) % (self._gets_each + 1)
         if self._turn == 0:
             if not self._creates:
-                raise RuntimeError("More creates are asked for than were made.")
+                raise RuntimeError("No prepared create is left: prepare more.")
             return self._creates.popleft()
         return self.get()
 
@@ -58,7 +58,7 @@ class Requests:
         return self._gets[0]
 
     def back(self, request: Request) -> None:
-        """One that was refused, and so not done."""
+        """Take back a refused create, to send it again."""
         if request.once:
             self._creates.append(request)
 
@@ -109,7 +109,7 @@ class _Connection(asyncio.Protocol):
 
 
 class Crowd:
-    """So many connections to one address."""
+    """A fixed number of connections to one address."""
 
     def __init__(self, host: str, port: int, connections: int, requests: Requests) -> None:
         self._address, self._count, self._requests = (host, port), connections, requests
@@ -133,7 +133,7 @@ class Crowd:
         await asyncio.sleep(0)
 
     async def work(self, at_once: int, seconds: float) -> Tally:
-        """So many clients at once, each with one request after the other."""
+        """Send on `at_once` connections, one request after the other on each, for some seconds."""
         began, self.tally = time.perf_counter(), Tally()
 
         def next_one(connection: _Connection) -> None:
@@ -150,14 +150,14 @@ class Crowd:
         return self._finished(began)
 
     async def offer(self, each_second: float, seconds: float) -> Tally:
-        """Requests at this rate, whether or not those before were answered."""
+        """Send at this rate, whether or not earlier requests were answered."""
         await self._fresh()
         began, self.tally = time.perf_counter(), Tally()
         due = 0
         while (now := time.perf_counter()) < began + seconds:
             for number in range(due, due := int((now - began) * each_second)):
                 if self._idle:
-                    # By when it was due: what the generator itself delays counts.
+                    # Timed from when it was due, so that a late generator counts as latency.
                     connection = self._idle.popleft()
                     connection.send(self._requests.next(), began + number / each_second)
                 else:
@@ -166,7 +166,7 @@ class Crowd:
         return self._finished(began)
 
     async def one(self) -> tuple[bool, float]:
-        """A single get over a connection of its own: whether it was answered, and its seconds."""
+        """Send one get over a new connection; return whether it succeeded, and its seconds."""
         began = time.perf_counter()
         reader, writer = await asyncio.open_connection(*self._address)
         writer.write(self._requests.get().octets)
@@ -196,7 +196,7 @@ class Crowd:
             self._idle.append(connection)
 
     def replace(self, connection: _Connection) -> None:
-        """A connection that the broker closed, as it does when nothing comes over it for five seconds."""
+        """Open a connection in place of one that the broker closed, as it does after five idle seconds."""
         if not self._closing:
             with contextlib.suppress(ValueError):
                 self._idle.remove(connection)
@@ -205,11 +205,11 @@ class Crowd:
             task.add_done_callback(self._opening.discard)
 
     async def _fresh(self) -> None:
-        """All connections anew: the broker is about to close those that were not needed."""
+        """Replace all connections: the broker is about to close the idle ones."""
         for connection in self._open:
             connection.abort()
         self._open.clear()
-        await asyncio.sleep(0.1)  # until they are lost, and others on their way
+        await asyncio.sleep(0.1)  # until the old ones are closed and new ones are being opened
         await asyncio.gather(*self._opening)
 
     async def _open_one(self) -> None:

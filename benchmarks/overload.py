@@ -1,6 +1,6 @@
-"""Ten times the load that the broker can serve: what it answers, what it refuses, and how fast it is back.
+"""Offer ten times the load that a broker can serve; measure answers, refusals and the recovery.
 
-The load is of requests that a client made before, one create to three gets, sent as bytes.
+The load is prepared requests of real clients, sent as bytes: three gets for each create.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _CONNECTIONS: Final = 800
 _GETS_EACH: Final = 3
 _SECONDS: Final = 8.0
 _MOST_CREATES: Final = 500
-"""A second, that is: no broker on such a machine makes more."""
+"""Per second; more than a broker on one machine can store."""
 _PATIENCE: Final = 60.0
 _PROBES: Final = 10
 _LONGEST: Final = 30.0
@@ -41,20 +41,20 @@ _LONGEST: Final = 30.0
 
 @dataclass
 class Outcome:
-    """What a run found."""
+    """The measurements of one run."""
 
     peak: Tally
     load: Tally
     memory: float | None
-    """MiB at most above what an idle broker holds."""
+    """The peak in MiB above an idle broker."""
     recovery: float
-    """Seconds from the end of the load until answers come as fast as before it."""
+    """The seconds from the end of the load until a get is about as fast as before."""
     processor: tuple[float, float]
-    """Answers for a second of the broker's processor time, without and under the load."""
+    """Answers per second of the broker's processor time, before and under the load."""
 
 
 def run(folder: Path, *, quick: bool = False) -> list[Result]:
-    """On the embedded default."""
+    """Run on SQLite."""
     seconds = _SECONDS / 2 if quick else _SECONDS
     with BrokerProcess(folder / "overload") as broker, ExitStack() as stack:
         devices = [device(broker, stack) for _ in range(_USERS)]
@@ -79,13 +79,13 @@ async def _overloaded(broker: BrokerProcess, requests: Requests, seconds: float)
 
 
 def _processor(broker: BrokerProcess) -> float:
-    """Seconds of processors that the broker has had."""
+    """Return the processor seconds that the broker has used."""
     times = psutil.Process(broker.pid).cpu_times()
     return float(times.user + times.system)
 
 
 async def _recovery(crowd: Crowd, normal: float) -> float:
-    """Until a get, of some one after the other, takes no more than three times what it takes normally."""
+    """Return the seconds until a get takes at most three times as long as normally."""
     began = time.perf_counter()
     while time.perf_counter() < began + _LONGEST:
         answered, took = await crowd.one()
@@ -122,7 +122,7 @@ def results(outcome: Outcome) -> list[Result]:
 
 
 def served(tally: Tally) -> float:
-    """Answers a second."""
+    """Return the answers per second."""
     return answered(tally) / tally.seconds
 
 
@@ -135,7 +135,7 @@ def _percentile(figures: Sequence[float], percent: int) -> float:
 
 
 def _made(devices: Sequence[ServerProvider], broker: BrokerProcess, creates: int) -> Requests:
-    """Requests of real clients: creates that were held back, and gets of what was read before."""
+    """Record requests of real clients: creates that are not sent yet, and gets of known containers."""
     host = f"127.0.0.1:{broker.port}"
     gets: list[Request] = []
     for provider in devices:
@@ -151,7 +151,7 @@ def _made(devices: Sequence[ServerProvider], broker: BrokerProcess, creates: int
 
 
 class _HeldBackError(BrokerError):
-    """The request is kept for later."""
+    """Stops a client whose request was recorded instead of sent."""
 
 
 def _noting(into: list[Request], host: str, *, once: bool) -> Any:

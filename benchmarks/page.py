@@ -1,6 +1,6 @@
-"""Where results go: for programs as JSON, for readers in a page of the docs.
+"""Write results as JSON for programs, and as tables into a page of the docs.
 
-Each part has its place in the page, between two comments; what stands between them is replaced.
+Each part has a pair of comments in the page; the text between them is replaced.
 """
 
 import datetime as dt
@@ -15,12 +15,12 @@ from benchmarks.result import Result, Run, table
 
 
 def run_of(part: str, results: list[Result], *, quick: bool) -> Run:
-    """The results of a run that ended now, on this machine."""
+    """Return results together with today's date and this machine."""
     return Run(part, machine("a quick run" if quick else "a full run"), results)
 
 
 def machine(kind: str = "") -> str:
-    """The day and this machine, in words."""
+    """Return a sentence that names the date, Python, platform and processors."""
     day = dt.datetime.now(dt.UTC).date().isoformat()
     return (
         f"{day}{kind and ', '}{kind}: Python {platform.python_version()}, {platform.system()}, "
@@ -29,18 +29,18 @@ def machine(kind: str = "") -> str:
 
 
 def write(path: Path, run: Run) -> None:
-    """Puts a part's table in its place in a page."""
+    """Replace the table of a part in a page."""
     put(path, run.part, _text(run))
 
 
 def put(path: Path, name: str, text: str) -> None:
-    """Puts a text in the place of that name in a page."""
+    """Replace the text of this name in a page."""
     before = path.read_text("utf-8") if path.exists() else ""
     path.write_text(_with(before, name, text), "utf-8")
 
 
 def replaced(page: str, run: Run) -> str:
-    """The page with this part's table in its place, or at the end where it has none."""
+    """Return the page with this part's table between its comments, or at the end if it has none."""
     return _with(page, run.part, _text(run))
 
 
@@ -62,7 +62,7 @@ def write_json(path: Path, runs: Sequence[Run]) -> None:
 
 
 def _processor() -> str:
-    """Its name as Linux says it, or the kind."""
+    """Return the processor's name on Linux, else the architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:

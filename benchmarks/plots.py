@@ -1,6 +1,6 @@
-"""Plots of what grows, from the results: `python -m benchmarks.plots RESULTS.json FOLDER`.
+"""Draw the curves of the results as SVG: `python -m benchmarks.plots RESULTS.json FOLDER`.
 
-The same results give the same bytes, so that a plot under version control changes with its data alone.
+The same results give the same bytes, so that a plot under version control changes only with its data.
 """
 
 import sys
@@ -27,7 +27,7 @@ _LINES: Final = ("#1f6feb", "#b35900")
 
 
 def check() -> None:
-    """Says what is missing, before anything is measured."""
+    """Exit with a message if matplotlib is missing, before anything is measured."""
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError:
@@ -35,7 +35,7 @@ def check() -> None:
 
 
 def draw(runs: Sequence[Run], folder: Path) -> list[Path]:
-    """One SVG for each plot that the results name."""
+    """Write one SVG for each plot that the results name; return the files."""
     check()
     import matplotlib as mpl
     from matplotlib.figure import Figure

@@ -1,8 +1,7 @@
-"""A population written directly into a broker's database: users, containers and events by the million.
+"""Fill a stopped broker's database with users, containers and events by the million.
 
-The rows are those of a real user and a real container, copied under random ids; on both engines. Nothing
-checks them, and no device could verify the containers: they are there to be in the way. What is measured
-beside them is written and read by clients through the broker.
+The rows are those of a real user and a real container, copied under random ids, on either engine. They are
+ballast: no signature in them verifies. The containers that are measured are written and read by clients.
 """
 
 import asyncio
@@ -31,9 +30,9 @@ from scbroker.server.storage.tables import (
 
 T = TypeVar("T")
 HEAVY: Final = 10
-"""One in so many containers and events is the heavy user's."""
+"""One in ten containers and events belongs to the heavy user."""
 RARE: Final = 100
-"""So many of the heavy user's events are of the rare kind: of one container, of one type."""
+"""The number of the heavy user's events of the rare kind: of one container, of one type."""
 RARE_TYPE: Final = "a rare type"
 COMMON_TYPE: Final = "letter"
 _AT_ONCE: Final = 50_000
@@ -44,7 +43,7 @@ _AN_HOUR_AGO: Final = 3_600_000_000
 
 @dataclass(frozen=True)
 class Size:
-    """How much there is to be beside what clients make."""
+    """The numbers of rows to add."""
 
     containers: int
     events: int
@@ -53,7 +52,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Real:
-    """What is copied: a container that its owner, the heavy user, shares with one reader."""
+    """The source of the copies: a container that the heavy user shares with one reader."""
 
     owner: uuid.UUID
     reader: uuid.UUID
@@ -61,11 +60,13 @@ class Real:
 
 
 def on(database_url: str, work: Callable[[Connection], T]) -> T:
-    """Runs it over a connection on which every statement stands for itself, however long it takes."""
+    """Run `work` over a connection in autocommit mode, without a timeout."""
     if database_url.startswith("sqlite"):
         engine = create_engine(database_url, isolation_level="AUTOCOMMIT")
         with contextlib.closing(engine.connect()) as connection:
-            connection.exec_driver_sql("PRAGMA synchronous=OFF")  # who fills can fill again
+            connection.exec_driver_sql(
+                "PRAGMA synchronous=OFF"
+            )  # after a crash it is simply filled again
             connection.exec_driver_sql("PRAGMA cache_size=-1000000")  # KiB
             return work(connection)
     return asyncio.run(_on_postgresql(async_url(database_url), work))
@@ -81,7 +82,7 @@ async def _on_postgresql(url: str, work: Callable[[Connection], T]) -> T:
 
 
 def populate(connection: Connection, real: Real, size: Size, said: Callable[[str], object]) -> None:
-    """Adds that much, in pieces; each piece is said."""
+    """Add the rows in blocks, and report each block by `said`."""
     filling = _Filling(connection, real, size)
     filling.users()
     said(f"{size.users:,} users")
@@ -97,7 +98,7 @@ def populate(connection: Connection, real: Real, size: Size, said: Callable[[str
 
 @contextlib.contextmanager
 def _indexed_afterwards(connection: Connection) -> Iterator[None]:
-    """Events without the indexes that no number depends on: built at once they take far less time."""
+    """Drop the non-unique indexes of events meanwhile: to build them at the end is far faster."""
     indexes = [index for index in tables.events.indexes if not index.unique]
     for index in indexes:
         index.drop(connection)
@@ -139,7 +140,7 @@ class _Filling:
             self._copy(table, own, "people", {own: "people.id"}, of="reader")
 
     def containers(self, first: int, last: int) -> None:
-        """Of the people in turn, each with one reader; one in ten is the heavy user's."""
+        """Add containers of the users in turn, each with one reader; one in ten is the heavy user's."""
         self._run(
             f"INSERT INTO copies SELECT numbers.n, {self._random},"
             " CASE WHEN numbers.n % :heavy = 0 THEN :owner ELSE own.id END, other.id"
@@ -168,7 +169,7 @@ class _Filling:
         )  # fmt: skip
 
     def events(self, first: int, last: int) -> None:
-        """One in ten is in the heavy user's log, the rest in the people's in turn, as time went on."""
+        """Add events in order of time: one in ten to the heavy user's log, the rest to the others'."""
         every = max(1, self._size.events // HEAVY // RARE)
         rare = f"(numbers.n % :heavy = 0 AND (numbers.n / :heavy) % {every} = 0)"
         before = "(numbers.n - numbers.n / :heavy - 1)"  # of the people's events
@@ -191,7 +192,7 @@ class _Filling:
         )  # fmt: skip
 
     def finish(self) -> None:
-        """Logs go on where the rows end."""
+        """Set the number of each log's last event."""
         own = "SELECT coalesce(max(events.id), 0) FROM events WHERE events.user_id = users.id"
         self._run(f"UPDATE users SET last_event = ({own})")
 

@@ -1,10 +1,9 @@
-"""A broker on PostgreSQL, beside single statements on the same server.
+"""Measure a broker on PostgreSQL against single statements on the same server.
 
-What is counted: whole operations of the client, through the broker. The statement beside them is one of
-asyncpg with as many bytes: for a create one INSERT with its commit, of the bytes that the client sends; for
-a get one SELECT by primary key, of the bytes that it receives. The server syncs every commit. One client
-stands beside that statement together with one HTTP exchange and the cryptography; many at once stand beside
-the bare statement, as many at a time.
+An operation runs whole, from the client through the broker. Its statement has as many bytes: a create is
+compared with one INSERT and its commit, a get with one SELECT by primary key. The server syncs every commit.
+The floor of one client is statement, HTTP exchange and cryptography; that of many users is the statement
+alone, on as many connections.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ _NAMES: Final = {"create": "createContainer", "get": "getContainer"}
 
 
 def run(folder: Path, *, quick: bool = False) -> list[Result]:
-    """On the server that a wheel brings, with a database for the broker and one for the floor."""
+    """Run on the bundled PostgreSQL, with one database for the broker and one for the floor."""
     with PostgresServer(durable=True) as server, FloorServer() as http, ExitStack() as stack:
         url, floor = server.createdatabase(), server.createdatabase()
         broker = stack.enter_context(BrokerProcess(folder / "broker", url))
@@ -62,7 +61,7 @@ def _cryptography(job: str) -> dict[str, Callable[[], object]]:
 
 
 def _once(job: str, provider: ServerProvider) -> tuple[Callable[[], object], int, int]:
-    """The operation of a single client, and the bytes that one of it sends and receives."""
+    """Return a client's operation, and the bytes that it sends and receives."""
 
     def create() -> object:
         return provider.createContainer(CONTENT, HEADER).result(_PATIENCE)
@@ -84,7 +83,7 @@ def _alone(
     job: str, once: Callable[[], object], parts: dict[str, Callable[[], object]],
     floor: str, octets: int, count: int,
 ) -> Result:  # fmt: skip
-    """One client, one connection; the statement too goes through one hop to another thread."""
+    """Measure one client; the statement also runs on an event loop in another thread."""
     with own_loop() as run:
         single = run(Statement.open(floor, octets, job))
         alone = [*parts.values(), lambda: run(single.once())]

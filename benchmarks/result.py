@@ -1,4 +1,4 @@
-"""One line of the table, and how times are taken."""
+"""Hold results, take times, and print the table."""
 
 import statistics
 import time
@@ -12,10 +12,10 @@ _ROUNDS: Final = 5
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """A line of a plot: what a job takes, in milliseconds, as something grows."""
+    """A line of a plot: the milliseconds of a job as something grows."""
 
     plot: str
-    """The name of the plot's file; lines of one name are drawn together."""
+    """The name of the plot's file; lines with the same name are drawn together."""
     across: str
     line: str
     points: list[tuple[float, float]]
@@ -24,7 +24,7 @@ class Curve(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, frozen=True):
     """A job's figure beside its floor. `target` bounds the ratio, or the figure itself.
 
-    Without a figure it was not measured, and `floor_is` says why.
+    If the figure is None it was not measured, and `floor_is` says why.
     """
 
     job: str
@@ -39,11 +39,11 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """The results of one part, and of what run they are."""
+    """The results of one part of a run."""
 
     part: str
     where: str
-    """The machine and the day, in words."""
+    """The date and the machine, as a sentence."""
     results: list[Result]
 
 
@@ -51,7 +51,7 @@ def cost(
     job: str, seconds: float, floor: float, floor_is: str, at_most: float | None = None,
     curve: Curve | None = None,
 ) -> Result:  # fmt: skip
-    """A job that takes so many seconds each, and what its parts take."""
+    """Return the result of a job timed in seconds, against its floor."""
     ratio = seconds / floor
     return Result(
         job, seconds * 1000, "ms", floor * 1000, floor_is, ratio,
@@ -64,10 +64,10 @@ def amount(
     job: str, figure: float | None, unit: str, at_most: float | None = None,
     floor: float | None = None, floor_is: str = "",
 ) -> Result:  # fmt: skip
-    """So much of something of which less is better; None where there is no way to tell."""
+    """Return the result of an amount of which less is better; None if it cannot be measured."""
     target = "" if at_most is None else f"<= {at_most:g} {unit}"
     if figure is None:
-        return Result(job, None, unit, None, "the platform does not tell", None, target)
+        return Result(job, None, unit, None, "the platform does not count it", None, target)
     met = None if at_most is None else figure <= at_most
     ratio = None if floor is None else figure / floor
     return Result(job, figure, unit, floor, floor_is, ratio, target, met)
@@ -76,7 +76,7 @@ def amount(
 def share(
     job: str, figure: float, unit: str, floor: float, floor_is: str, at_most: float
 ) -> Result:
-    """So much of something, against the least that it must be."""
+    """Return the result of an amount, against the least possible amount."""
     ratio = figure / floor
     return Result(job, figure, unit, floor, floor_is, ratio, f"<= {at_most:g}x", ratio <= at_most)
 
@@ -85,7 +85,7 @@ def rate(
     job: str, each_second: float, unit: str, floor: float | None = None, floor_is: str = "",
     at_least: float | None = None, ratio_at_least: float | None = None,
 ) -> Result:  # fmt: skip
-    """A job that is done so often a second, or so many MB of it."""
+    """Return the result of a rate, per second, of which more is better."""
     ratio = None if floor is None else each_second / floor
     if ratio_at_least is not None and ratio is not None:
         return Result(
@@ -98,9 +98,9 @@ def rate(
 
 
 def interleaved(jobs: Sequence[Callable[[], object]], count: int) -> list[float]:
-    """Seconds that each job takes, the median over rounds in which all have their turn.
+    """Return the median seconds of each job over rounds in which each runs `count` times.
 
-    What else the machine does meanwhile falls on all of them alike.
+    The jobs take turns, so that other load on the machine affects all of them alike.
     """
 
     def timed(job: Callable[[], object]) -> float:
@@ -115,20 +115,20 @@ def interleaved(jobs: Sequence[Callable[[], object]], count: int) -> list[float]
 
 
 def in_turn(measures: Sequence[Callable[[], float]], rounds: int) -> list[float]:
-    """The median of each measure, over rounds in which all have their turn."""
+    """Return the median of each measurement over rounds in which they take turns."""
     found = [[measure() for measure in measures] for _ in range(rounds)]
     return [statistics.median(figures) for figures in zip(*found, strict=True)]
 
 
 def seconds_of(job: Callable[[], object]) -> float:
-    """What it takes once."""
+    """Return the seconds of one run of a job."""
     began = time.perf_counter()
     job()
     return time.perf_counter() - began
 
 
 def table(results: Sequence[Result]) -> str:
-    """The results as a Markdown table."""
+    """Return the results as a Markdown table."""
     lines = ["| job | figure | floor | ratio | target | |", "|---|--:|--:|--:|---|---|"]
     for r in results:
         figure = "not measured" if r.figure is None else f"{_short(r.figure)} {r.unit}"

@@ -1,9 +1,10 @@
-"""The same operations beside few containers and beside a million, with events by the ten millions.
+"""Compare operations in a small database and in one with a million containers and ten million events.
 
-`python -m benchmarks.scale [--containers N] [--events N] [--users N] [--engine sqlite] [--markdown PAGE]`:
-two brokers of their own, on two databases of one server, one with few rows and one with many
-(`population`), take turns at every operation. What else the machine does falls on both alike, so that the
-ratio of the two is what counts. A heavy user owns a tenth of all containers and events, and does the work.
+`python -m benchmarks.scale [--containers N] [--events N] [--users N] [--engine sqlite] [--markdown PAGE]`
+
+Two brokers have a database each on one server: one small, one filled by `population`. They take turns at
+every operation, so that other load affects both alike and their ratio counts. A heavy user owns a tenth of
+all containers and events, and does the work.
 """
 
 import argparse
@@ -38,7 +39,7 @@ _SERVER: Final = ("shared_buffers=1GB", "max_wal_size=4GB", "maintenance_work_me
 
 @dataclass
 class Measured:
-    """A job's seconds beside few rows and beside many."""
+    """The seconds of a job in the small and in the large database."""
 
     job: str
     few: list[float] = field(default_factory=list)
@@ -46,7 +47,7 @@ class Measured:
 
 
 def measure(sides: Sequence[Side], rounds: int) -> list[Measured]:
-    """Every job so often on both sides in turn."""
+    """Run every job `rounds` times on both sides in turn."""
     found = []
     for pair in zip(*(jobs(side) for side in sides), strict=True):
         measured = Measured(pair[0].name)
@@ -79,7 +80,7 @@ def _short(seconds: float) -> str:
 
 
 def result_table(found: Sequence[Measured], few: Size, many: Size) -> str:
-    """Milliseconds beside few and beside many, and the ratio of the medians."""
+    """Return a table of milliseconds on both sides, and the ratios of the medians."""
     small, large = (
         f"{size.containers:,} containers, {size.events:,} events" for size in (few, many)
     )
@@ -93,7 +94,7 @@ def result_table(found: Sequence[Measured], few: Size, many: Size) -> str:
 
 
 def side(broker: BrokerProcess, size: Size, stack: ExitStack) -> Side:
-    """A broker with that much beside what clients make, and the users who work there."""
+    """Fill a broker's database, and return the broker with the two users who work on it."""
     owner, reader = broker.new_user(), broker.new_user()
     with ExitStack() as before:
         alice = device(broker, before, owner)
@@ -123,7 +124,7 @@ def _execute(statement: str, connection: Connection) -> None:
 
 
 def smaller(many: Size) -> Size:
-    """What the other broker has."""
+    """Return the size of the small database."""
     return Size(min(_FEW.containers, many.containers), min(_FEW.events, many.events),
                 min(_FEW.users, many.users))  # fmt: skip
 
@@ -131,7 +132,7 @@ def smaller(many: Size) -> Size:
 def run(
     many: Size, folder: Path, engine: str, rounds: int
 ) -> tuple[list[Measured], list[TableSize]]:
-    """The operations' seconds, and what the rows take."""
+    """Return the seconds of all operations, and the sizes of the large database's tables."""
     few = smaller(many)
     with ExitStack() as stack:
         urls = ["", ""]
@@ -151,7 +152,7 @@ def run(
 
 
 def leaving(sides: Sequence[Side]) -> Measured:
-    """The end of the heavy user, once."""
+    """Measure the deletion of the heavy user, once."""
     found = Measured("deleteUser, the heavy user")
     for each, seconds in zip(sides, (found.few, found.many), strict=True):
         seconds.append(seconds_of(each.leave))
@@ -182,7 +183,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--engine", choices=("postgresql", "sqlite"), default="postgresql")
     parser.add_argument("--markdown", type=Path, metavar="FILE",
-                        help="the tables, in their places between comments of this page")  # fmt: skip
+                        help="put the tables between their comments in this page")  # fmt: skip
     return parser.parse_args()
 
 

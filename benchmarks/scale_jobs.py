@@ -1,4 +1,4 @@
-"""The operations that `scale` measures, on one side: beside few rows or beside many."""
+"""Define the operations that `scale` measures on each side."""
 
 import itertools
 import random
@@ -24,14 +24,14 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Job:
-    """`prepare` is not measured; what it gives is."""
+    """A job: `prepare`, which is not timed, returns the work that is."""
 
     name: str
     prepare: Callable[[], Work]
 
 
 class Side:
-    """A broker, and the two users who work there: the heavy one, and one who reads what she shares."""
+    """A broker with two users: the heavy user Alice, and Bob, with whom she shares."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Side:
         self.copies = itertools.cycle(self._copies())
 
     def _copies(self) -> list[uuid.UUID]:
-        """Containers of the heavy user's, from all over the tables."""
+        """Return up to 2,000 of the heavy user's containers, from all over the tables."""
         some = text("SELECT id FROM containers WHERE creator_id = :owner")
         values = {"owner": self.owner.userId.bytes}
         url = self.broker.database_url
@@ -65,7 +65,7 @@ class Side:
         return made.result(_PATIENCE).id
 
     def leave(self) -> None:
-        """The end of the heavy user, and of all that is theirs alone."""
+        """Delete the heavy user, with all that only she can access."""
         self.alice.deleteUser().result(_PATIENCE)
 
     def page(self, **query: object) -> Work:
@@ -75,7 +75,7 @@ class Side:
 
 
 def jobs(side: Side) -> list[Job]:
-    """In the order in which they are measured."""
+    """Return the jobs in the order in which they are measured."""
     return [*_writing(side), *_reading(side), *_events(side), *_users(side)]
 
 
@@ -92,8 +92,8 @@ def _writing(side: Side) -> list[Job]:
         return alice.updateContainerAccessLevels(shared, next(lists)).result(_PATIENCE)
 
     def delete() -> Work:
-        doomed = side.create()
-        return lambda: alice.deleteContainer(doomed).result(_PATIENCE)
+        target = side.create()
+        return lambda: alice.deleteContainer(target).result(_PATIENCE)
 
     return [
         _always("createContainer, 1 recipient", side.create),
@@ -132,7 +132,7 @@ def _events(side: Side) -> list[Job]:
     last = side.size.events // HEAVY
     container = side.real.container
 
-    def news() -> Work:
+    def unnumbered() -> Work:
         side.create()
         return side.page(startId=last)
 
@@ -140,7 +140,7 @@ def _events(side: Side) -> list[Job]:
         _always("getEvents, the first 100", side.page(startId=1)),
         _always("getEvents, 100 from the middle", side.page(startId=last // 2)),
         _always("getEvents, the last 100", side.page(startId=last - _PAGE + 1)),
-        Job("getEvents, with new ones to be numbered", news),
+        Job("getEvents, with new ones to be numbered", unnumbered),
         _always("getEvents of a container", side.page(containerId=container)),
         _always("getEvents of a container, from the middle on",
                 side.page(containerId=container, startId=last // 2)),

@@ -1,4 +1,4 @@
-"""What tables and indexes take on the disk."""
+"""Measure the size of tables and indexes on disk."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ _MANY: Final = 100
 
 
 class TableSize(msgspec.Struct):
-    """A table in bytes: its rows, what is kept beside them because it is long, and its indexes."""
+    """The bytes of a table: rows, long values (TOAST), and indexes."""
 
     name: str
     rows: int
@@ -38,7 +38,7 @@ class TableSize(msgspec.Struct):
 
 
 def sizes(connection: Connection) -> list[TableSize]:
-    """Every table that has so many rows that it says something, the largest first."""
+    """Return the tables of 100 or more rows, the largest first."""
     counted = {
         name: TableSize(name, connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one())
         for name in metadata.tables
@@ -59,7 +59,7 @@ def sizes(connection: Connection) -> list[TableSize]:
 
 
 def size_table(found: list[TableSize]) -> str:
-    """As a Markdown table; bytes are those of one row."""
+    """Return a Markdown table with bytes per row."""
     lines = [
         "| table | rows | MB | bytes a row | rows themselves | long values beside them | indexes |",
         "|---|--:|--:|--:|--:|--:|---|",

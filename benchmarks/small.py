@@ -1,4 +1,4 @@
-"""Small containers, one client: each operation beside the sum of its parts."""
+"""Measure operations of one client on small containers against the sum of their parts."""
 
 import itertools
 import uuid
@@ -24,7 +24,7 @@ _OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions
 
 @dataclass
 class Traffic:
-    """The bytes of the bodies that one operation sends and receives, and its requests."""
+    """The requests of an operation, and the bytes of their bodies."""
 
     sent: int = 0
     received: int = 0
@@ -33,7 +33,7 @@ class Traffic:
 
 @contextmanager
 def traffic() -> Iterator[Traffic]:
-    """Counts what goes over the wire meanwhile."""
+    """Count the client's requests and bytes."""
     counted, once = Traffic(), Transport._once
 
     async def counting(self: Transport, *arguments: Any) -> Any:
@@ -49,7 +49,7 @@ def traffic() -> Iterator[Traffic]:
 
 @dataclass
 class Job:
-    """An operation, and what its parts are beside one exchange of its bytes for each request."""
+    """An operation, and the parts of its floor besides HTTP."""
 
     name: str
     once: Callable[[], object]
@@ -58,7 +58,7 @@ class Job:
 
 
 def device(broker: BrokerProcess, stack: ExitStack, ring: Any = None) -> ServerProvider:
-    """A new user's device, or a further one of a user's."""
+    """Return a device: of a new user, or of the user with this KeyRing."""
     provider = ServerProvider(broker.api_key, broker.url, "bench", trustStore=MemoryTrustStore())
     stack.enter_context(provider)
     known = broker.new_user() if ring is None else ring
@@ -67,7 +67,7 @@ def device(broker: BrokerProcess, stack: ExitStack, ring: Any = None) -> ServerP
 
 
 class Stage:
-    """Alice writes, Bob reads, eight others are members of the larger ones."""
+    """Alice writes, Bob reads, and eight other users are members of the larger containers."""
 
     def __init__(self, broker: BrokerProcess, stack: ExitStack) -> None:
         self.alice, self.bob = device(broker, stack), device(broker, stack)
@@ -82,7 +82,7 @@ class Stage:
         return made.result(_PATIENCE).id
 
     def unread(self, count: int) -> Iterator[uuid.UUID]:
-        """Containers that Bob has not read yet."""
+        """Return an iterator of containers that Bob has not read yet."""
         return iter([self.create(self.two) for _ in range(count)])
 
 
@@ -90,7 +90,7 @@ def jobs(stage: Stage, folder: Path, count: int) -> list[Job]:
     alice, bob, ones = stage.alice, stage.bob, [stage.create() for _ in range(2)]
     shared, change = stage.create(stage.ten), itertools.cycle([stage.nine, stage.ten])
     total = 8 * count + 16
-    unread, doomed = stage.unread(total), iter([stage.create() for _ in range(total)])
+    unread, deletable = stage.unread(total), iter([stage.create() for _ in range(total)])
     read = stage.create(stage.two)
     bob.getContainer(read).result(_PATIENCE)
     commit = floors.commit(folder, 8192)
@@ -113,13 +113,13 @@ def jobs(stage: Stage, folder: Path, count: int) -> list[Job]:
         Job("updateContainerAccessLevels, one of 10 out or in",
             lambda: alice.updateContainerAccessLevels(shared, next(change)).result(_PATIENCE),
             {**write, "10 wraps": floors.wraps(10)}),
-        Job("deleteContainer", lambda: alice.deleteContainer(next(doomed)).result(_PATIENCE), write),
+        Job("deleteContainer", lambda: alice.deleteContainer(next(deletable)).result(_PATIENCE), write),
         Job("getEvents, the first 100", lambda: alice.getEvents(startId=1, endId=100).result(_PATIENCE), {}),
     ]  # fmt: skip
 
 
 def run(folder: Path, *, quick: bool = False) -> list[Result]:
-    """Everything with one client on the embedded default."""
+    """Run with one client on SQLite."""
     count, results = 8 if quick else 40, []
     with ExitStack() as stack:
         broker = stack.enter_context(BrokerProcess(folder / "small"))

@@ -1,4 +1,4 @@
-"""What it takes before anything is done: importing, starting a broker, a broker that idles."""
+"""Measure the import, the start of a broker, and the memory of an idle one."""
 
 import http.client
 import subprocess
@@ -29,7 +29,7 @@ _LIBRARIES: Final = (
 
 
 def run(folder: Path, *, quick: bool = False) -> list[Result]:
-    """Each in a process of its own; the time of a process counts from before it exists."""
+    """Run each job in a process of its own; its start is part of the time."""
     rounds = 3 if quick else 7
     return [*_imports(rounds), *_starts(folder, rounds), *_idle(folder)]
 
@@ -37,7 +37,7 @@ def run(folder: Path, *, quick: bool = False) -> list[Result]:
 def _imports(rounds: int) -> list[Result]:
     package, provider = "import scbroker", "from scbroker import ServerProvider"
     jobs = [_program(""), _program(package), _program(provider)]
-    for job in jobs:  # once for the compiled modules
+    for job in jobs:  # once, to compile the modules
         job()
     nothing, first, second = in_turn([partial(seconds_of, job) for job in jobs], rounds)
     floor_is = "an interpreter that imports nothing"
@@ -54,7 +54,7 @@ def _program(code: str) -> Callable[[], object]:
 
 
 def _loaded(code: str) -> list[str]:
-    """Which of the broker's own libraries an import brings along."""
+    """Return the libraries of the broker that an import loads."""
     code = f"import sys\n{code}\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return [name for name in _SERVER_ONLY if name in done.stdout.split()]
@@ -79,7 +79,7 @@ def _starts(folder: Path, rounds: int) -> list[Result]:
 
 
 def _start(folder: Path) -> float:
-    """From before the process exists to the first answer that it is ready."""
+    """Return the seconds from the start of the process to the first answer that it is ready."""
     broker, began = BrokerProcess(folder), time.perf_counter()
     with broker:
         while not _is_ready(broker.port):

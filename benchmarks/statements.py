@@ -1,4 +1,4 @@
-"""Single statements on PostgreSQL by asyncpg alone: what a create or a get must cost the database.
+"""Measure single statements on PostgreSQL by asyncpg alone: the database's floor of a create or a get.
 
 `python -m benchmarks.statements DATABASE_URL OCTETS JOB CONNECTIONS` is one of the client processes: see
 `crowd.rate_of`.
@@ -27,12 +27,12 @@ _SELECT: Final = "SELECT value FROM floor WHERE id = $1"
 
 
 def for_asyncpg(database_url: str) -> str:
-    """A database's URL as asyncpg takes it."""
+    """Return a database URL in the form that asyncpg takes."""
     return database_url.replace("postgresql+asyncpg://", "postgresql://")
 
 
 async def make(database_url: str, octets: int) -> None:
-    """The table, with rows 1 to 128 of so many bytes."""
+    """Create the table with 128 rows of `octets` bytes."""
     connection = await asyncpg.connect(for_asyncpg(database_url))
     await connection.execute(_MAKE)
     await connection.executemany(_INSERT, [[random_bytes(octets)] for _ in range(_ROWS)])
@@ -40,7 +40,7 @@ async def make(database_url: str, octets: int) -> None:
 
 
 class Statement:
-    """A connection, and its one statement: an INSERT that commits, or a SELECT by primary key."""
+    """A connection with its one statement: an INSERT that commits, or a SELECT by primary key."""
 
     def __init__(self, connection: Any, octets: int, job: str) -> None:
         self._connection, self._value = connection, random_bytes(octets)
@@ -64,11 +64,11 @@ class Statement:
 
 
 async def _main(database_url: str, octets: str, job: str, connections: str) -> None:
-    from benchmarks.crowd import told_to_begin
+    from benchmarks.crowd import wait_for_start
 
     number = int(connections)
     statements = [await Statement.open(database_url, int(octets), job) for _ in range(number)]
-    seconds = await told_to_begin()
+    seconds = await wait_for_start()
     loop = asyncio.get_running_loop()
     began = loop.time()
 
