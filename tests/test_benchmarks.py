@@ -51,7 +51,7 @@ def test_an_amount_is_better_the_lower_it_is_and_beside_a_floor_its_target_is_th
 
 def test_what_was_not_measured_is_said_and_neither_met_nor_missed() -> None:
     assert row(amount("job", None, "MiB", 200)) == [
-        "job", "not measured", "the platform does not tell", "", "<= 200 MiB", "",
+        "job", "not measured", "the platform does not count it", "", "<= 200 MiB", "",
     ]  # fmt: skip
 
 
