@@ -137,15 +137,3 @@ class ContainerEvent:
     changes: Sequence[str]
     previousContainerType: str | None
     """The type before an event that changed it; None if it had none, or without ViewType at that time."""
-
-
-__all__ = [
-    "Container",
-    "ContainerEvent",
-    "ContentSource",
-    "Header",
-    "Metadata",
-    "NewContainer",
-    "PublicKey",
-    "SecuredContainer",
-]
