@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __all__
     from scbroker.client.base_provider import BaseProvider as BaseProvider
     from scbroker.client.calls.main_queue import mainQueue as mainQueue
-    from scbroker.client.calls.promise import Promise as Promise
+    from scbroker.client.calls.operation import Promise as Promise
     from scbroker.client.containers.content_reader import ContentReader as ContentReader
     from scbroker.client.provider import BrokerProvider as BrokerProvider
     from scbroker.client.server_provider import ServerProvider as ServerProvider
@@ -53,7 +53,7 @@ _HOME = {
     "Marks": "client.users.trust_store",
     "MemoryTrustStore": "client.users.trust_store",
     "NewContainer": "types",
-    "Promise": "client.calls.promise",
+    "Promise": "client.calls.operation",
     "PublicKey": "types",
     "SecuredContainer": "types",
     "ServerProvider": "client.server_provider",

@@ -18,8 +18,13 @@ import uuid
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Protocol, Self, TypeVar, Unpack, overload, runtime_checkable
 
-from scbroker.client.calls.operation import Handlers, VoidHandlers, operation, operation_of_forms
-from scbroker.client.calls.promise import Promise
+from scbroker.client.calls.operation import (
+    Handlers,
+    Promise,
+    VoidHandlers,
+    operation,
+    operation_of_forms,
+)
 from scbroker.client.containers.content_reader import ContentReader
 from scbroker.client.parts.content import Progress
 from scbroker.errors import BrokerError

@@ -21,8 +21,7 @@ from scbroker import errors
 from scbroker.client import events
 from scbroker.client.base_provider import BaseProvider
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.calls.operation import Handlers, operation
-from scbroker.client.calls.promise import Promise
+from scbroker.client.calls.operation import Handlers, Promise, operation
 from scbroker.client.containers import fetching, opening
 from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.transport import Transport
