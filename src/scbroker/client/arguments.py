@@ -1,7 +1,7 @@
 """Check and copy the arguments of public operations, once and before anything is sent.
 
-`operation` calls `checked` for each argument with its declared annotation. The functions below it check what
-a type cannot say, in the order of an operation's parameters. Every error names the argument.
+`operation` calls `check_of` for each declared annotation. The functions below it tell an operation's forms
+apart, and check what a type cannot say. Every error names the argument.
 """
 
 import dataclasses
@@ -9,16 +9,15 @@ import datetime as dt
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from scbroker import errors
-from scbroker.client.clock import EPOCH
 from scbroker.client.core.sealing import Grant
 from scbroker.keys import KeyRing
 from scbroker.records.access_list import MAX_ENTRIES
 from scbroker.records.container_record import MAX_TYPE
-from scbroker.types import NewContainer
+from scbroker.types import EPOCH, NewContainer
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType, instance_of, member_of
 
 _log = logging.getLogger("scbroker")
@@ -105,6 +104,24 @@ def check_of(annotation: str) -> Check:
     if required == annotation:
         return check
     return lambda name, value: None if value is None else check(name, value)
+
+
+def header_left_out(positional: tuple[object, ...], named: Collection[str]) -> int:
+    """Return 1 for `createContainer(content, accessLevels, type)`, 0 for the form with a header.
+
+    A list in second place is the access list if it is empty or holds an AccessLevel; None there is one if a
+    type follows it.
+    """
+    del named
+    second, third = (*positional, "", "", "")[1:3]
+    if isinstance(second, (list, tuple, set, frozenset)):
+        return int(not second or any(isinstance(each, AccessLevel) for each in second))
+    return int(second is None and len(positional) == 3 and isinstance(third, str))
+
+
+def key_ring_first(positional: tuple[object, ...], named: Collection[str]) -> int:
+    """Return 1 for `logIn(keyRing, userId)`, 0 for `logIn(userId, password, passphrase)`."""
+    return int(isinstance(positional[0], KeyRing) if positional else "keyRing" in named)
 
 
 _NEW: Final = {each.name: check_of(str(each.type)) for each in dataclasses.fields(NewContainer)}

@@ -15,9 +15,10 @@ from __future__ import annotations
 import builtins
 import os
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, Self, TypeVar, Unpack, overload, runtime_checkable
 
+from scbroker.client.arguments import header_left_out, key_ring_first
 from scbroker.client.calls.operation import (
     Handlers,
     Promise,
@@ -41,24 +42,6 @@ from scbroker.types import (
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
 
 T = TypeVar("T")
-
-
-def header_left_out(positional: tuple[object, ...], named: Collection[str]) -> int:
-    """Return 1 for `createContainer(content, accessLevels, type)`, 0 for the form with a header.
-
-    A list in second place is the access list if it is empty or holds an AccessLevel; None there is one if a
-    type follows it.
-    """
-    del named
-    second, third = (*positional, "", "", "")[1:3]
-    if isinstance(second, (list, tuple, set, frozenset)):
-        return int(not second or any(isinstance(each, AccessLevel) for each in second))
-    return int(second is None and len(positional) == 3 and isinstance(third, str))
-
-
-def key_ring_first(positional: tuple[object, ...], named: Collection[str]) -> int:
-    """Return 1 for `logIn(keyRing, userId)`, 0 for `logIn(userId, password, passphrase)`."""
-    return int(isinstance(positional[0], KeyRing) if positional else "keyRing" in named)
 
 
 @runtime_checkable

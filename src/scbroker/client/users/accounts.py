@@ -9,7 +9,6 @@ from typing import Final
 
 from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.clock import now
 from scbroker.client.http.transport import Transport
 from scbroker.client.users.key_files import keep_mark, open_stored
 from scbroker.client.users.session import Session
@@ -17,6 +16,7 @@ from scbroker.client.users.trust_store import FileTrustStore, Marks, TrustStore
 from scbroker.crypto.verify import sha256
 from scbroker.keys import KeyRing, OpenedKeyFile, PassphraseKeys, seal_key_file
 from scbroker.records.key_record import KeyChain
+from scbroker.types import now
 from scbroker.wire import users as wire
 from scbroker.wire.codec import SignedObject
 

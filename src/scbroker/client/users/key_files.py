@@ -12,7 +12,6 @@ import msgspec
 
 from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.clock import now
 from scbroker.client.http.transport import Transport
 from scbroker.client.users.credentials import Validator, check_kept_reminder, check_new
 from scbroker.client.users.session import Session, log_in_again
@@ -27,6 +26,7 @@ from scbroker.keys import (
     seal_key_file,
 )
 from scbroker.records.key_record import KeyChain, Signed
+from scbroker.types import now
 from scbroker.wire import users as wire
 from scbroker.wire.codec import SignedObject
 
