@@ -11,14 +11,14 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, Final, TypedDict, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack
 
 from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import Shared
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.transport import Options, Transport
 from scbroker.client.users.directory import REPLACED, Directory
 from scbroker.client.users.trust_store import Marks
 from scbroker.crypto.seal import Octets
@@ -43,19 +43,6 @@ def log_in_again() -> Iterator[None]:
         yield
     except errors.ChallengeError:
         raise errors.NotAuthenticatedError(REPLACED) from None
-
-
-class CallOptions(TypedDict, total=False):
-    message: Message | None
-    query: Mapping[str, str | list[str]]
-    limit: int
-
-
-class SendOptions(TypedDict, total=False):
-    message: Message | None
-    octets: Octets | None
-    query: Mapping[str, str | list[str]]
-    limit: int
 
 
 class Keys:
@@ -247,34 +234,24 @@ class Session:
         signature = self.keys.ring.signing[index].sign(wire.ORDER_LABEL, order)
         return wire.Authorization(order=order, signature=signature)
 
-    async def call(
-        self, method: str, path: str, answer: type[M], **options: Unpack[CallOptions]
-    ) -> M:
-        """Send a message and return the answer's message."""
-        return await self._with_token(
-            lambda token: self.transport.call(method, path, answer, token=token, **options)
-        )
+    async def call(self, method: str, path: str, answer: type[M], **options: Unpack[Options]) -> M:
+        """Make a request under the token; return the answer's message."""
+        return await self._with_token(self.transport.call, method, path, answer, **options)
 
-    async def send(self, method: str, path: str, **options: Unpack[SendOptions]) -> bytes:
-        """Send a message or octets and return octets."""
-        return await self._with_token(
-            lambda token: self.transport.send(method, path, token=token, **options)
-        )
+    async def send(self, method: str, path: str, **options: Unpack[Options]) -> Octets:
+        """Make a request under the token; return the answer's octets."""
+        return await self._with_token(self.transport.send, method, path, **options)
 
-    async def fetch(self, path: str, target: memoryview, query: Mapping[str, str]) -> int:
-        """Read octets into a buffer and return their number."""
-        return await self._with_token(
-            lambda token: self.transport.fetch(path, target, token=token, query=dict(query))
-        )
-
-    async def _with_token(self, request: Callable[[str], Awaitable[T]]) -> T:
+    async def _with_token(
+        self, request: Callable[..., Awaitable[T]], *about: Any, **options: Unpack[Options]
+    ) -> T:
         """Make a request; make it again with a new token if the broker refuses the first."""
         token = await self.token.get()
         try:
-            return await request(token)
+            return await request(*about, token=token, **options)
         except errors.NotAuthenticatedError:
             token = await self.token.other_than(token)
-        return await request(token)
+        return await request(*about, token=token, **options)
 
     def hold(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Count an operation as under way until it ends: log-out and replacement wait for it."""
