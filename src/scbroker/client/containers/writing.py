@@ -173,7 +173,7 @@ async def until_stored(
         await attempt(session, items)
         if any(isinstance(item.error, errors.RejectedError) and item.is_refused for item in items):
             # A rejected signature: read which key of one's own is the latest, after a change of keys ended.
-            async with session.changing_keys():
+            async with session.changing_keys:
                 await session.directory.latest_own()
         items = [item for item in items if item.is_outdated(session)]
         if not items:

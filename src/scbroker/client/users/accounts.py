@@ -127,7 +127,7 @@ async def change_credentials(
     session: Session, password: str, passphrase: str, reminder: str | None, *, compromised: bool
 ) -> bytes:
     """Store a KeyFile of the next generation under new secrets, with new keys if `compromised`."""
-    async with session.changing_keys():
+    async with session.changing_keys:
         chain, state = await _published(session)
         mark = _mark(session.marks)
         if mark is not None and state.generation > mark.generation:
@@ -172,7 +172,7 @@ async def create_or_update(
     ring, has_passphrase = await _open(session, key_file, password, keys)
     if not has_passphrase:
         check_new("passphrase", passphrase, validator)
-    async with session.changing_keys():
+    async with session.changing_keys:
         chain, state = await _published(session)
         _check_not_older(session, chain, state, ring, sha256(key_file))
         if not has_passphrase:
@@ -222,7 +222,7 @@ async def _open_stored(
 
 async def delete(session: Session) -> None:
     """Delete the stored KeyFile. The mark stays: an older KeyFile must not come back."""
-    async with session.changing_keys():
+    async with session.changing_keys:
         message = wire.KeyFileDeletion(authorization=await session.order("delete-key-file"))
         with log_in_again():
             await session.send("POST", "/v1/key-file/deletion", message=message)
@@ -239,7 +239,7 @@ async def delete_user(session: Session) -> None:
     Neither needs a session, nor the keys as the broker has them now: both can be sent again after a
     deletion whose answer was lost.
     """
-    async with session.changing_keys():
+    async with session.changing_keys:
         closing = session.keys.ring.closing_record(session.directory.own, now())
         unsigned = wire.UserDeletion(keyRecord=SignedObject.of(closing), authorization=_UNSIGNED)
         authorization = await session.order("delete-user", unsigned.digest)
