@@ -189,10 +189,11 @@ def operation_of_forms(
                 if handlers is not None:
                     _check_handler(name, "completionHandler", handlers.completion)
                 signature = signatures[form_of(args, kwargs)]
-                given = _bound(name, signature, (self, *args), kwargs)
-                for key, value in given.items():
-                    if value is not signature.parameters[key].default:
-                        given[key] = checks[key](key, value)
+                given = {
+                    key: checks[key](key, value)
+                    for key, value in _bound(name, signature, (self, *args), kwargs).items()
+                    if value is not signature.parameters[key].default
+                }
                 future = io_thread.submit(name, getattr(self, f"_{name}")(**given), self)
             except Exception as error:
                 if handlers is not None:

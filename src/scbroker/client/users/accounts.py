@@ -20,7 +20,7 @@ from scbroker.client.users.session import Session, log_in_again
 from scbroker.client.users.trust_store import FileTrustStore, Marks, TrustStore, raise_to
 from scbroker.crypto.verify import SIGNATURE_SIZE, sha256
 from scbroker.keys import KeyRing, PassphraseKeys, open_key_file, seal_key_file
-from scbroker.records.key_record import KeyChain, Signed
+from scbroker.records.key_record import KeyChain
 from scbroker.types import now
 from scbroker.wire import users as wire
 from scbroker.wire.codec import SignedObject
@@ -135,24 +135,13 @@ async def change_credentials(
                 "The credentials were changed on another device: log in with the new passphrase first."
             )
         await _check_kept_reminder(session, reminder, (password, passphrase))
-        present = session.keys.ring
-        generation = max(state.generation, present.generation) + 1
-        ring = present.next(generation, fresh=compromised)
+        ring = session.keys.ring
+        ring = ring.next(max(state.generation, ring.generation) + 1, fresh=compromised)
         keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, session.userId)
         key_file = await io_thread.in_pool(seal_key_file, ring, password, keys)
-        records = ring.next_records(chain, now())
-        storing = wire.KeyFileStoring(
-            keyFile=key_file,
-            generation=generation,
-            auth=keys.auth,
-            replaces=state.hash,
-            reminder=reminder,
-            keyRecords=[SignedObject.of(signed) for signed in records],
-            endOtherSessions=True,
-            authorization=_UNSIGNED,
+        return await _store(
+            session, chain, state, ring, key_file, keys.auth, reminder, end_others=True
         )
-        await _store(session, storing, ring, chain, records)
-        return key_file
 
 
 async def create_or_update(
@@ -180,16 +169,9 @@ async def create_or_update(
             ring = ring.next(max(known) + 1, fresh=False)
             key_file = await io_thread.in_pool(seal_key_file, ring, password, keys)
         await _check_kept_reminder(session, reminder, secrets)
-        storing = wire.KeyFileStoring(
-            keyFile=key_file,
-            generation=ring.generation,
-            auth=keys.auth,
-            replaces=state.hash,
-            reminder=reminder,
-            authorization=_UNSIGNED,
+        return await _store(
+            session, chain, state, ring, key_file, keys.auth, reminder, end_others=False
         )
-        await _store(session, storing, ring, chain, [])
-        return key_file
 
 
 async def fetch(session: Session, passphrase: str) -> bytes:
@@ -354,16 +336,32 @@ def _check_not_older(
 
 async def _store(
     session: Session,
-    storing: wire.KeyFileStoring,
-    ring: KeyRing,
     chain: KeyChain,
-    records: list[Signed],
-) -> None:
-    """Sign and send a new KeyFile, and use its KeyRing from now on."""
-    authorization = await session.order("store-key-file", storing.digest)
-    message = msgspec.structs.replace(storing, authorization=authorization)
+    state: wire.KeyFileState,
+    ring: KeyRing,
+    key_file: bytes,
+    auth: bytes,
+    reminder: str | None,
+    *,
+    end_others: bool,
+) -> bytes:
+    """Store a KeyFile and publish its new keys, use its KeyRing from now on, and return its bytes."""
+    records = ring.next_records(chain, now())
+    unsigned = wire.KeyFileStoring(
+        keyFile=key_file,
+        generation=ring.generation,
+        auth=auth,
+        replaces=state.hash,
+        reminder=reminder,
+        keyRecords=[SignedObject.of(signed) for signed in records],
+        endOtherSessions=end_others,
+        authorization=_UNSIGNED,
+    )
+    authorization = await session.order("store-key-file", unsigned.digest)
+    message = msgspec.structs.replace(unsigned, authorization=authorization)
     with log_in_again():
         await session.send("PUT", "/v1/key-file", message=message)
     session.keys.replace(ring)
     session.directory.set_own(chain.extend(records, now()))
-    keep_mark(session.marks, ring, storing.keyFile)
+    keep_mark(session.marks, ring, key_file)
+    return key_file
