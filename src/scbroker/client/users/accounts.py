@@ -80,16 +80,23 @@ async def log_in_with_key_file(
     if device_pass is not None and len(device_pass) != wire.DEVICE_PASS_SIZE:
         device_pass = None
     key_file, ring = await _open_stored(transport, user_id, passphrase, password, device_pass)
-    keep_mark(_marks(store, ring), ring, key_file)
-    session, _ = await log_in_with_ring(transport, store, ring)
+    session = _session(transport, store, ring)
+    keep_mark(session.marks, ring, key_file)
+    await _log_in(session, store)
     return session, key_file
 
 
 async def log_in_with_ring(
     transport: Transport, store: TrustStore, ring: KeyRing
 ) -> tuple[Session, None]:
-    """Return a session with these keys, which must be the published ones, and no KeyFile."""
+    """Return a session with these keys, and no KeyFile."""
     session = _session(transport, store, ring)
+    await _log_in(session, store)
+    return session, None
+
+
+async def _log_in(session: Session, store: TrustStore) -> None:
+    """Get a token and the published keys, which must be those of the session."""
     try:
         chain = await session.directory.latest_own()
     except errors.ChallengeError:
@@ -97,9 +104,8 @@ async def log_in_with_ring(
             "The broker refused the log-in: it does not know this user's keys, or serverUrl is not "
             "an address that it is configured for."
         ) from None
-    ring.check_chain(chain)
+    session.keys.ring.check_chain(chain)
     _keep_pass(store, session)
-    return session, None
 
 
 async def fetch_reminder(transport: Transport, user_id: uuid.UUID) -> str:
@@ -111,11 +117,8 @@ async def fetch_reminder(transport: Transport, user_id: uuid.UUID) -> str:
 def _session(transport: Transport, store: TrustStore, ring: KeyRing) -> Session:
     # Journals of unfinished transfers are beside the marks if the marks are in files.
     folder = store.directory / "transfers" if isinstance(store, FileTrustStore) else None
-    return Session(transport, ring, _marks(store, ring), folder)
-
-
-def _marks(store: TrustStore, ring: KeyRing) -> Marks:
-    return store.open(ring.userId, ring.signing[0].derive("trust-store"))
+    marks = store.open(ring.userId, ring.signing[0].derive("trust-store"))
+    return Session(transport, ring, marks, folder)
 
 
 def _keep_pass(store: TrustStore, session: Session) -> None:
