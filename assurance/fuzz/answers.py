@@ -227,7 +227,7 @@ class _Pages(Transport):
         )
         self._pages = pages[::-1]
 
-    async def _send(self, *_: object) -> bytes:
+    async def send(self, *_: object, **__: object) -> bytes:
         return (
             self._pages.pop() if self._pages else write({"events": [], "firstId": 1, "lastId": 1})
         )

@@ -24,6 +24,7 @@ from scbroker.records.container_record import LABEL
 from scbroker.records.ids import container_id_of
 from scbroker.records.key_record import Signed
 from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.wire.codec import encode
 from tests.vectors.cast import DAY, START, cast
 from tests.vectors.story import Made, signed_form
 
@@ -178,12 +179,12 @@ class Served(Transport):
         self._lists = [salted(item) for item in v.list_of(document["lists"])]
         self._pages = [document["page"], document["page"]]
 
-    async def _send(
-        self, method: str, path: str, body: Octets | None, media_type: str, token: str | None,
-        query: Any, limit: int, target: memoryview | None = None,
-    ) -> Octets:  # fmt: skip
-        del method, media_type, token, query
-        answer = self._answer(path, None if body is None else bytes(body), limit)
+    async def send(self, method: str, path: str, **options: Any) -> Octets:
+        del method
+        message = options.get("message")
+        target: memoryview | None = options.get("target")
+        body = None if message is None else encode(message)
+        answer = self._answer(path, body, len(target or b"") or options.get("limit", 0))
         feed(answer)
         if target is None:
             return answer

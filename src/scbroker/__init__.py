@@ -8,36 +8,31 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from scbroker.client.base_provider import BaseProvider
-    from scbroker.client.calls.main_queue import mainQueue
-    from scbroker.client.calls.promise import Promise
-    from scbroker.client.containers.content_reader import ContentReader
-    from scbroker.client.provider import BrokerProvider
-    from scbroker.client.server_provider import ServerProvider
-    from scbroker.client.users.trust_store import (
-        FileTrustStore,
-        Marks,
-        MemoryTrustStore,
-        TrustStore,
-    )
-    from scbroker.errors import BrokerError
-    from scbroker.keys import KeyFile, KeyRing
-    from scbroker.types import (
-        Container,
-        ContainerEvent,
-        Header,
-        NewContainer,
-        PublicKey,
-        SecuredContainer,
-    )
-    from scbroker.vocabulary import (
-        AccessLevel,
-        Availability,
-        ContainerAccessLevel,
-        ContainerEventType,
-        KeyType,
-    )
+if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __all__
+    from scbroker.client.base_provider import BaseProvider as BaseProvider
+    from scbroker.client.calls.main_queue import mainQueue as mainQueue
+    from scbroker.client.calls.operation import Promise as Promise
+    from scbroker.client.containers.content_reader import ContentReader as ContentReader
+    from scbroker.client.provider import BrokerProvider as BrokerProvider
+    from scbroker.client.server_provider import ServerProvider as ServerProvider
+    from scbroker.client.users.trust_store import FileTrustStore as FileTrustStore
+    from scbroker.client.users.trust_store import Marks as Marks
+    from scbroker.client.users.trust_store import MemoryTrustStore as MemoryTrustStore
+    from scbroker.client.users.trust_store import TrustStore as TrustStore
+    from scbroker.errors import BrokerError as BrokerError
+    from scbroker.keys import KeyFile as KeyFile
+    from scbroker.keys import KeyRing as KeyRing
+    from scbroker.types import Container as Container
+    from scbroker.types import ContainerEvent as ContainerEvent
+    from scbroker.types import Header as Header
+    from scbroker.types import NewContainer as NewContainer
+    from scbroker.types import PublicKey as PublicKey
+    from scbroker.types import SecuredContainer as SecuredContainer
+    from scbroker.vocabulary import AccessLevel as AccessLevel
+    from scbroker.vocabulary import Availability as Availability
+    from scbroker.vocabulary import ContainerAccessLevel as ContainerAccessLevel
+    from scbroker.vocabulary import ContainerEventType as ContainerEventType
+    from scbroker.vocabulary import KeyType as KeyType
 
 _HOME = {
     "AccessLevel": "vocabulary",
@@ -58,7 +53,7 @@ _HOME = {
     "Marks": "client.users.trust_store",
     "MemoryTrustStore": "client.users.trust_store",
     "NewContainer": "types",
-    "Promise": "client.calls.promise",
+    "Promise": "client.calls.operation",
     "PublicKey": "types",
     "SecuredContainer": "types",
     "ServerProvider": "client.server_provider",
@@ -66,32 +61,7 @@ _HOME = {
     "mainQueue": "client.calls.main_queue",
 }
 
-__all__ = [
-    "AccessLevel",
-    "Availability",
-    "BaseProvider",
-    "BrokerError",
-    "BrokerProvider",
-    "Container",
-    "ContainerAccessLevel",
-    "ContainerEvent",
-    "ContainerEventType",
-    "ContentReader",
-    "FileTrustStore",
-    "Header",
-    "KeyFile",
-    "KeyRing",
-    "KeyType",
-    "Marks",
-    "MemoryTrustStore",
-    "NewContainer",
-    "Promise",
-    "PublicKey",
-    "SecuredContainer",
-    "ServerProvider",
-    "TrustStore",
-    "mainQueue",
-]
+__all__ = list(_HOME)
 
 __version__: str
 """The version of the installed package; read when it is first used."""

@@ -87,8 +87,11 @@ class BrokerError(Exception):
     def __init__(self, message: str = "") -> None:
         super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, code: str | None = None, retryable: bool = False) -> None:
+        """Set the class attributes; a subclass that gives none inherits them."""
         super().__init_subclass__()
+        cls.code = code or cls.code
+        cls.retryable = retryable or cls.retryable
         if cls.__module__ == __name__:  # a caller's own subclass gets no attribute here
             setattr(BrokerError, cls.__name__[0].lower() + cls.__name__[1:], cls)
 
@@ -113,58 +116,40 @@ class BrokerError(Exception):
         return copy
 
 
-class InvalidArgumentError(BrokerError, ValueError, TypeError):
+class InvalidArgumentError(BrokerError, ValueError, TypeError, code="invalid"):
     """An argument is wrong: correct it. Nothing was changed."""
 
-    code = "invalid"
 
-
-class NotAuthenticatedError(BrokerError):
+class NotAuthenticatedError(BrokerError, code="session"):
     """There is no authenticated session: call register or logIn first."""
 
-    code = "session"
 
-
-class CredentialsError(BrokerError):
+class CredentialsError(BrokerError, code="credentials"):
     """The password or passphrase is wrong, or the user does not exist."""
 
-    code = "credentials"
 
-
-class ApiKeyError(BrokerError):
+class ApiKeyError(BrokerError, code="api-key"):
     """The broker does not know this API key: ask its operator for one."""
 
-    code = "api-key"
 
-
-class ChallengeError(BrokerError):
+class ChallengeError(BrokerError, code="challenge"):
     """The broker refused the log-in: check that serverUrl is the address it is configured for."""
 
-    code = "challenge"
 
-
-class PermissionDeniedError(BrokerError):
+class PermissionDeniedError(BrokerError, code="permission"):
     """The container's access list does not allow this: ask a member with ModifyAccess."""
 
-    code = "permission"
 
-
-class NotFoundError(BrokerError):
+class NotFoundError(BrokerError, code="not-found"):
     """It does not exist, or you do not have access to it."""
 
-    code = "not-found"
 
-
-class DeletedError(BrokerError):
+class DeletedError(BrokerError, code="deleted"):
     """The container was deleted."""
 
-    code = "deleted"
 
-
-class EventsExpiredError(BrokerError):
+class EventsExpiredError(BrokerError, code="events-expired"):
     """The broker has dropped these events: read your containers again."""
-
-    code = "events-expired"
 
     firstId: int
     """The lowest id that the broker still has: go on with getEvents(startId=firstId)."""
@@ -174,72 +159,48 @@ class EventsExpiredError(BrokerError):
         self.firstId = firstId
 
 
-class ConflictError(BrokerError):
+class ConflictError(BrokerError, code="conflict"):
     """It was changed meanwhile: read it again and decide."""
 
-    code = "conflict"
 
-
-class StaleKeysError(ConflictError):
+class StaleKeysError(ConflictError, code="stale-keys"):
     """A recipient has newer keys: read them again."""
 
-    code = "stale-keys"
 
-
-class PartGoneError(ConflictError):
+class PartGoneError(ConflictError, code="part-gone"):
     """The content was replaced while it was read: read the container again."""
 
-    code = "part-gone"
 
-
-class AlreadyExistsError(BrokerError):
+class AlreadyExistsError(BrokerError, code="exists"):
     """An object with this id exists already: use another id."""
 
-    code = "exists"
 
-
-class TooLargeError(BrokerError):
+class TooLargeError(BrokerError, code="too-large"):
     """A limit was exceeded: send or ask for less at once."""
 
-    code = "too-large"
 
-
-class ClockError(BrokerError):
+class ClockError(BrokerError, code="clock"):
     """This machine's clock and the broker's differ by more than five minutes: set it right."""
 
-    code = "clock"
 
-
-class RejectedError(BrokerError):
+class RejectedError(BrokerError, code="rejected"):
     """The broker refused a record that breaks a rule of the specification."""
 
-    code = "rejected"
 
-
-class IncompleteUploadError(BrokerError):
+class IncompleteUploadError(BrokerError, code="incomplete"):
     """The broker has not received all chunks of the content: upload it again."""
 
-    code = "incomplete"
 
-
-class UnsupportedVersionError(BrokerError):
+class UnsupportedVersionError(BrokerError, code="version"):
     """The other end does not speak this version of the protocol: update the older of the two."""
 
-    code = "version"
 
-
-class BrokerFaultError(BrokerError):
+class BrokerFaultError(BrokerError, code="internal", retryable=True):
     """The broker failed, or its answer does not follow the protocol: ask its operator."""
 
-    code = "internal"
-    retryable = True
 
-
-class BrokerUnavailableError(BrokerError):
+class BrokerUnavailableError(BrokerError, code="unavailable", retryable=True):
     """The broker cannot answer at present: try again later."""
-
-    code = "unavailable"
-    retryable = True
 
     retryAfter: float | None
 
@@ -248,67 +209,45 @@ class BrokerUnavailableError(BrokerError):
         self.retryAfter = retryAfter
 
 
-class UnreachableError(BrokerUnavailableError):
+class UnreachableError(BrokerUnavailableError, code="unreachable"):
     """The broker cannot be reached: check serverUrl and the network."""
 
-    code = "unreachable"
 
-
-class ThrottledError(BrokerUnavailableError):
+class ThrottledError(BrokerUnavailableError, code="throttled"):
     """Too many requests: wait for `retryAfter` seconds."""
 
-    code = "throttled"
 
-
-class OverloadedError(BrokerUnavailableError):
+class OverloadedError(BrokerUnavailableError, code="overloaded"):
     """The broker has no capacity at present: try again after `retryAfter` seconds."""
 
-    code = "overloaded"
 
-
-class UntrustedError(BrokerError):
+class UntrustedError(BrokerError, code="untrusted"):
     """The broker served something that its author did not make: do not use it."""
 
-    code = "untrusted"
 
-
-class IntegrityError(UntrustedError):
+class IntegrityError(UntrustedError, code="integrity"):
     """A signature, hash or rule fails: somebody without the permission changed the data."""
 
-    code = "integrity"
 
-
-class RollbackError(UntrustedError):
+class RollbackError(UntrustedError, code="rollback"):
     """The broker served something older than this device has seen: ask its operator."""
 
-    code = "rollback"
 
-
-class ForkError(UntrustedError):
+class ForkError(UntrustedError, code="fork"):
     """The broker served another history than the one that this device has seen: ask its operator."""
 
-    code = "fork"
 
-
-class KeySubstitutionError(UntrustedError):
+class KeySubstitutionError(UntrustedError, code="key-substitution"):
     """The broker served keys that are not this user's: do not share with them."""
 
-    code = "key-substitution"
 
-
-class DecryptionError(UntrustedError):
+class DecryptionError(UntrustedError, code="decryption"):
     """Decryption failed: the secret is wrong, or the data is damaged."""
 
-    code = "decryption"
 
-
-class TrustStoreError(BrokerError):
+class TrustStoreError(BrokerError, code="trust-store"):
     """The trust store is damaged, another user's, or cannot be written: restore or remove it."""
 
-    code = "trust-store"
 
-
-class OperationCancelledError(BrokerError):
+class OperationCancelledError(BrokerError, code="cancelled"):
     """The operation was cancelled."""
-
-    code = "cancelled"

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, NamedTuple, Self
 import msgspec
 from msgspec import Meta
 
+from scbroker import errors
 from scbroker.crypto.seal import (
     KEY_SIZE,
     MAX_SECRET_SIZE,
@@ -32,34 +33,15 @@ from scbroker.crypto.seal import (
     unseal_into,
 )
 from scbroker.crypto.verify import HASH_SIZE, equal, label, labelled_hash, sha256
-from scbroker.errors import (
-    CredentialsError,
-    DecryptionError,
-    IntegrityError,
-    InvalidArgumentError,
-    KeySubstitutionError,
-    RollbackError,
-)
+from scbroker.records import key_record
 from scbroker.records.canonical import VERSION, Bin32, Row, decode_object, encode_object
 from scbroker.records.ids import fingerprint_of, show_fingerprint, user_id_of
-from scbroker.records.key_record import (
-    ACTIVE,
-    CLOSED,
-    LABEL,
-    RETIRED,
-    RETIREMENT_AHEAD,
-    KeyChain,
-    KeyRecord,
-    Signed,
-)
+from scbroker.records.key_record import KeyChain, KeyRecord, Signed
 from scbroker.vocabulary import KeyType, instance_of
 
 MAGIC: Final = b"scbroker.keyfile"
 MAX_KEY_FILE: Final = 65_536
 _WRONG: Final = "Wrong password or passphrase, or a damaged KeyFile."
-_MISTYPED: Final = (
-    "Wrong password: the KeyFile opened with the passphrase and holds another password."
-)
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -148,6 +130,10 @@ class KeyRing:
         check_key_file(key_file, userId)
         return key_file.open(password=password, passphrase=passphrase)
 
+    @property
+    def _by_type(self) -> dict[KeyType, Sequence[SigningKey | DecryptionKey]]:
+        return {KeyType.Signing: self.signing, KeyType.Encryption: self.encryption}
+
     def next(self, generation: int, *, fresh: bool) -> KeyRing:
         """Return the KeyRing of a later generation, with one more key of each type if `fresh`."""
         if not fresh:
@@ -160,7 +146,7 @@ class KeyRing:
 
     def first_records(self, time: int) -> list[Signed]:
         """Return the two key records that a registration publishes."""
-        first = [_Change(kind, 0, ACTIVE, time) for kind in KeyType]
+        first = [_Change(kind, 0, key_record.ACTIVE, time) for kind in KeyType]
         return self._sign(first, 0, None)
 
     def next_records(self, chain: KeyChain, time: int) -> list[Signed]:
@@ -169,12 +155,12 @@ class KeyRing:
         A retirement is dated in the future, so that no signature made until now is after it (ids.md, 4).
         """
         introduced, retired = [], []
-        for kind, keys in ((KeyType.Signing, self.signing), (KeyType.Encryption, self.encryption)):
+        for kind, keys in self._by_type.items():
             published = chain.of_type(kind)
             new = range(len(published), len(keys))
-            introduced += [_Change(kind, index, ACTIVE, time) for index in new]
+            introduced += [_Change(kind, index, key_record.ACTIVE, time) for index in new]
             retired += [
-                _Change(kind, key.index, RETIRED, time + RETIREMENT_AHEAD)
+                _Change(kind, key.index, key_record.RETIRED, time + key_record.RETIREMENT_AHEAD)
                 for key in published
                 if new and key.retired is None
             ]
@@ -182,43 +168,39 @@ class KeyRing:
 
     def closing_record(self, chain: KeyChain, time: int) -> Signed:
         """Return the record that retires every key of a chain, dated in the future (ids.md, 4)."""
-        closing = _Change(KeyType.Signing, 0, CLOSED, time + RETIREMENT_AHEAD)
+        closing = _Change(KeyType.Signing, 0, key_record.CLOSED, time + key_record.RETIREMENT_AHEAD)
         [signed] = self._sign([closing], len(chain.records), chain.hashes[-1])
         return signed
 
     def _sign(
         self, changes: Iterable[_Change], sequence: int, previous: bytes | None
     ) -> list[Signed]:
-        keys: dict[KeyType, Sequence[SigningKey | DecryptionKey]] = {
-            KeyType.Signing: self.signing,
-            KeyType.Encryption: self.encryption,
-        }
-        records = []
+        keys, records = self._by_type, []
         for kind, index, state, time in changes:
             public = keys[kind][index].public
             record = KeyRecord(
                 self.rawFingerprint, sequence, kind, index, public, state, time, previous
             )
             body = encode_object(record)
-            records.append(Signed(body, self.signing[0].sign(LABEL, body)))
-            sequence, previous = sequence + 1, labelled_hash(LABEL, body)
+            records.append(Signed(body, self.signing[0].sign(key_record.LABEL, body)))
+            sequence, previous = sequence + 1, labelled_hash(key_record.LABEL, body)
         return records
 
     def check_chain(self, chain: KeyChain) -> None:
         """Raise an error unless the published keys are exactly these (keyfile.md, 4)."""
-        published = {kind: chain.of_type(kind) for kind in KeyType}
-        own = {
-            KeyType.Signing: [key.public for key in self.signing],
-            KeyType.Encryption: [key.public for key in self.encryption],
-        }
-        for kind, keys in published.items():
-            shared = min(len(keys), len(own[kind]))
-            if [key.public for key in keys[:shared]] != own[kind][:shared]:
-                raise KeySubstitutionError("The broker publishes keys that are not this user's.")
-            if len(keys) > shared:
-                raise RollbackError("This KeyFile is older than the user's published keys.")
-            if len(own[kind]) > shared:
-                raise RollbackError("The broker withholds some of this user's published keys.")
+        for kind, keys in self._by_type.items():
+            own = [key.public for key in keys]
+            published = [key.public for key in chain.of_type(kind)]
+            if any(a != b for a, b in zip(own, published, strict=False)):
+                raise errors.KeySubstitutionError(
+                    "The broker publishes keys that are not this user's."
+                )
+            if len(published) > len(own):
+                raise errors.RollbackError("This KeyFile is older than the user's published keys.")
+            if len(own) > len(published):
+                raise errors.RollbackError(
+                    "The broker withholds some of this user's published keys."
+                )
 
     def __repr__(self) -> str:
         return f"KeyRing(userId={self.userId})"
@@ -256,7 +238,7 @@ class KeyFile(bytes):
         """
         user_id = self.userId
         keys = None if passphrase is None else PassphraseKeys.derive(passphrase, user_id)
-        return open_key_file(self, user_id, keys, password).ring
+        return open_key_file(self, user_id, keys, password)
 
     def __repr__(self) -> str:
         return f"KeyFile(userId={self.userId})"
@@ -285,17 +267,6 @@ class PassphraseKeys:
         return "PassphraseKeys(…)"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class OpenedKeyFile:
-    """The KeyRing of a KeyFile that was opened, and the hash of the file's bytes."""
-
-    ring: KeyRing
-    hash: bytes
-
-    def __repr__(self) -> str:
-        return f"OpenedKeyFile({self.ring!r})"
-
-
 def checked_secret(secret: str, name: str) -> bytes:
     """Return a password or passphrase as bytes; `InvalidArgumentError` if the format cannot hold it."""
     try:
@@ -303,7 +274,7 @@ def checked_secret(secret: str, name: str) -> bytes:
     except (UnicodeEncodeError, TypeError):  # half a surrogate pair, or not a str
         data = b""
     if not 1 <= len(data) <= MAX_SECRET_SIZE:
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"{name} must be text of 1 to {MAX_SECRET_SIZE} bytes in UTF-8: it is empty, too long or not "
             "valid Unicode."
         )
@@ -314,7 +285,7 @@ def seal_key_file(ring: KeyRing, password: str, passphrase: PassphraseKeys) -> b
     """Return the KeyFile of a KeyRing, encrypted under both secrets."""
     secret = checked_secret(password, "password")
     fingerprint, salt = ring.rawFingerprint, random_bytes(HASH_SIZE)
-    context = label("keyfile-password") + fingerprint + salt
+    context = _password_context(fingerprint, salt)
     plaintext = _plaintext_of(
         _KeyRingBytes(
             fingerprint,
@@ -335,67 +306,61 @@ def seal_key_file(ring: KeyRing, password: str, passphrase: PassphraseKeys) -> b
     return MAGIC + encode_object(_KeyFileBytes(fingerprint, salt, passphrase_part, password_part))
 
 
-def check_key_file(data: bytes, user_id: uuid.UUID) -> None:
-    """Raise an error unless the bytes have the form of this user's KeyFile. Tests no secret."""
-    _parsed_of(data, user_id)
-
-
 def open_key_file(
     data: bytes, user_id: uuid.UUID, passphrase: PassphraseKeys | None, password: str | None
-) -> OpenedKeyFile:
+) -> KeyRing:
     """Open a KeyFile with the passphrase, or with the password alone; if both are given, both must fit.
 
     Raises `CredentialsError` if the passphrase opened the file and the given password is not the one in
     it, `KeySubstitutionError` for another user's file, and `DecryptionError` for every other failure that
     a wrong secret could cause: those cannot be told from a damaged file (keyfile.md, 2.4).
     """
-    found = _parsed_of(data, user_id)
+    found = check_key_file(data, user_id)
     given = None if password is None else checked_secret(password, "password")
     try:
-        ring = _open_parts(found, passphrase, given)
-    except DecryptionError:  # one message, whichever step failed
-        raise DecryptionError(_WRONG) from None
-    return OpenedKeyFile(ring, sha256(data))
+        return _open_parts(found, passphrase, given)
+    except errors.DecryptionError:  # one message, whichever step failed
+        raise errors.DecryptionError(_WRONG) from None
 
 
 def _open_parts(
     found: _KeyFileBytes, passphrase: PassphraseKeys | None, given: bytes | None
 ) -> KeyRing:
-    secret = given if passphrase is None else _open_secret(found, passphrase)
+    fingerprint, salt, secret = found.fingerprint, found.passwordSalt, given
+    if passphrase is not None:
+        context = _passphrase_context(fingerprint, salt, found.passwordPart)
+        secret = unpad_secret(unseal(passphrase.wrap, context, found.passphrasePart))
     if secret is None:
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             "A KeyFile opens with its password or its passphrase: give one of them."
         )
     if given is not None and not equal(secret, given):
-        raise CredentialsError(_MISTYPED)
-    context = label("keyfile-password") + found.fingerprint + found.passwordSalt
-    key = _password_key(secret, found.passwordSalt, found.fingerprint)
+        raise errors.CredentialsError(
+            "Wrong password: the KeyFile opened with the passphrase and holds another password."
+        )
+    key, context = _password_key(secret, salt, fingerprint), _password_context(fingerprint, salt)
     plaintext = bytearray(len(found.passwordPart))
     try:
         size = unseal_into(memoryview(plaintext), key, context, found.passwordPart)
         ring = _parse_ring(memoryview(plaintext)[:size])
     finally:
         _overwrite(plaintext)
-    if ring.rawFingerprint != found.fingerprint:
-        raise DecryptionError(_WRONG)
+    if ring.rawFingerprint != fingerprint:
+        raise errors.DecryptionError(_WRONG)
     return ring
-
-
-def _open_secret(found: _KeyFileBytes, passphrase: PassphraseKeys) -> bytes:
-    context = _passphrase_context(found.fingerprint, found.passwordSalt, found.passwordPart)
-    return unpad_secret(unseal(passphrase.wrap, context, found.passphrasePart))
 
 
 def _parse(data: bytes) -> _KeyFileBytes:
     if not data.startswith(MAGIC):
-        raise IntegrityError("These bytes are not a KeyFile.")
+        raise errors.IntegrityError("These bytes are not a KeyFile.")
     return decode_object(_KeyFileBytes, data[len(MAGIC) :], MAX_KEY_FILE - len(MAGIC))
 
 
-def _parsed_of(data: bytes, user_id: uuid.UUID) -> _KeyFileBytes:
+def check_key_file(data: bytes, user_id: uuid.UUID) -> _KeyFileBytes:
+    """Raise an error unless the bytes have the form of this user's KeyFile. Tests no secret."""
     found = _parse(data)
     if user_id_of(found.fingerprint) != user_id:
-        raise KeySubstitutionError("This KeyFile is another user's.")
+        raise errors.KeySubstitutionError("This KeyFile is another user's.")
     return found
 
 
@@ -416,7 +381,7 @@ def _parse_ring(plaintext: Octets) -> KeyRing:
     try:
         found = _decoder.decode(memoryview(plaintext)[len(VERSION) :])
     except (ValueError, RecursionError):
-        raise DecryptionError(_WRONG) from None
+        raise errors.DecryptionError(_WRONG) from None
     again = _plaintext_of(found)
     is_canonical = again == plaintext
     _overwrite(again)
@@ -424,19 +389,23 @@ def _parse_ring(plaintext: Octets) -> KeyRing:
     decryption = {(len(key.mlkem), len(key.x25519)) for key in found.encryption}
     sizes = {(KEY_SIZE, KEY_SIZE)}, {(MLKEM_SEED_SIZE, KEY_SIZE)}
     if not is_canonical or (signing, decryption) != sizes:
-        raise DecryptionError(_WRONG)
+        raise errors.DecryptionError(_WRONG)
     ring = KeyRing(
         found.generation,
         tuple(SigningKey(seeds.ed25519, seeds.mldsa) for seeds in found.signing),
         tuple(DecryptionKey(seeds.mlkem, seeds.x25519) for seeds in found.encryption),
     )
     if ring.rawFingerprint != found.fingerprint:
-        raise DecryptionError(_WRONG)
+        raise errors.DecryptionError(_WRONG)
     return ring
 
 
 def _password_key(secret: bytes, salt: bytes, fingerprint: bytes) -> bytes:
     return derive_key(stretch(secret, salt), "password-wrap", fingerprint)
+
+
+def _password_context(fingerprint: bytes, salt: bytes) -> bytes:
+    return label("keyfile-password") + fingerprint + salt
 
 
 def _passphrase_context(fingerprint: bytes, salt: bytes, password_part: bytes) -> bytes:

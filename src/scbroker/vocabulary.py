@@ -167,14 +167,3 @@ def _checked_expiry(expiresAt: object) -> dt.datetime | None:
             "expiresAt must have a time zone, as datetime.now(datetime.UTC) has"
         )
     return date
-
-
-__all__ = [
-    "AccessLevel",
-    "Availability",
-    "ContainerAccessLevel",
-    "ContainerEventType",
-    "KeyType",
-    "instance_of",
-    "member_of",
-]

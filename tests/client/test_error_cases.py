@@ -32,10 +32,9 @@ from scbroker import (
 )
 from scbroker import errors as e
 from scbroker.client.containers import writing
-from scbroker.client.users.key_files import keep_mark
+from scbroker.client.users.accounts import keep_mark
 from scbroker.crypto.seal import Octets, SigningKey
 from scbroker.crypto.verify import SIGNATURE_SIZE
-from scbroker.keys import OpenedKeyFile
 from scbroker.records.container_record import LABEL
 from scbroker.records.key_record import parse_key_record
 from scbroker.wire.codec import SignedObject
@@ -392,7 +391,7 @@ def a_container_as_it_was(scene: Scene) -> Iterator[Attempt]:
 @case(e.ForkError, "fork", "same generation", needs="a broker with another history")
 def another_key_file_than_this_device_has_seen(scene: Scene) -> Iterator[Attempt]:
     ring, store = scene.account.ring, MemoryTrustStore()
-    keep_mark(store.open(ring.userId, b""), OpenedKeyFile(ring, b"1" * 32))
+    keep_mark(store.open(ring.userId, b""), ring, b"1")
     alice = scene.new_provider(ring, trustStore=store)
     key_file = scene.account.key_file
     yield lambda **style: alice.needToSyncAccount(ring.userId, key_file, **style)

@@ -29,7 +29,7 @@ from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.core import sealing
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import DecryptionKey, SigningKey
-from scbroker.keys import OpenedKeyFile, PassphraseKeys
+from scbroker.keys import PassphraseKeys
 from tests.client.conftest import drop
 from tests.kit.brokers import BrokerProcess
 
@@ -37,7 +37,7 @@ PATIENCE: Final = 60.0
 ROOT: Final = Path(__file__).parents[2]
 SEEDS: Final = {"Ed25519 seed", "ML-DSA seed", "ML-KEM seed", "X25519 key"}
 KEYS: Final = SEEDS | {"wrap", "auth", "password key", "container key", "trust store key"}
-HOLDERS: Final = (KeyRing, SigningKey, DecryptionKey, PassphraseKeys, OpenedKeyFile)
+HOLDERS: Final = (KeyRing, SigningKey, DecryptionKey, PassphraseKeys)
 MASK: Final = 0x5A
 # Masked as well, for the story's process imports this: password, passphrase, a wrong password.
 HIDDEN: Final = [

@@ -24,6 +24,7 @@ from scbroker import (
 )
 from scbroker.client.http.transport import Transport
 from scbroker.client.users.session import Session
+from scbroker.crypto.seal import Octets
 from scbroker.records.container_record import SEALED_SEGMENT
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, ListView
@@ -226,20 +227,18 @@ def test_segments_that_were_changed_cut_or_moved_do_not_open(
     alice: ServerProvider, lie: Callable[[str, bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = alice.createContainer(b"x" * 3_000_000).result(PATIENCE)
-    honest, honest_fetch = Session.send, Session.fetch
+    honest = Session.send
 
-    async def send(self: Session, method: str, path: str, **options: Any) -> bytes:
-        return lie(path, await honest(self, method, path, **options))
-
-    async def fetch(self: Session, path: str, target: memoryview, query: Any) -> int:
-        size = await honest_fetch(self, path, target, query)
-        told = lie(path, bytes(target[:size]))
+    async def send(self: Session, method: str, path: str, **options: Any) -> Octets:
+        told = lie(path, bytes(await honest(self, method, path, **options)))
+        target: memoryview | None = options.get("target")
+        if target is None:
+            return told
         target[: len(told)] = told
-        return len(told)
+        return target[: len(told)]
 
     with monkeypatch.context() as patched:
         patched.setattr(Session, "send", send)
-        patched.setattr(Session, "fetch", fetch)
         with pytest.raises((BrokerError.untrustedError, BrokerError.brokerFaultError)):
             alice.getContainerContent(made.id).result(PATIENCE)
     assert alice.getContainerContent(made.id).result(PATIENCE) == b"x" * 3_000_000

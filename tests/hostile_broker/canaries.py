@@ -32,7 +32,7 @@ from scbroker import keys as keys_module
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.core import sealing
 from scbroker.crypto import seal
-from scbroker.keys import OpenedKeyFile, PassphraseKeys
+from scbroker.keys import PassphraseKeys
 from scbroker.records.container_record import parse_record
 from tests.hostile_broker.accomplices import RECORD, level
 from tests.hostile_broker.accounts import watch_derivations
@@ -216,7 +216,7 @@ class _Day:
         self.evidence.note("trust store keys", ring.signing[0].derive("trust-store"))
         session: Any = device._current
         self.evidence.show(
-            ring, *ring.signing, *ring.encryption, OpenedKeyFile(ring, b""), session,
+            ring, *ring.signing, *ring.encryption, session,
             session.directory, session.marks, device._transport, device._endpoint,
         )  # fmt: skip
 

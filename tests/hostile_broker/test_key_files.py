@@ -278,7 +278,7 @@ def test_nothing_of_an_older_key_file_is_spliced_into_a_newer_one(mallory: Hosti
         if len(set(chosen)) > 1:
             served = file_of([older[0], *spliced])
             no_log_in(mallory, alice.user, served, DECRYPTION, device)
-    assert open_key_file(newer, alice.user, alice.keys, None).ring.generation == 2
+    assert open_key_file(newer, alice.user, alice.keys, None).generation == 2
 
 
 def with_ring(of: KeyRing, ring: KeyRing, password: str, keys: PassphraseKeys) -> bytes:
@@ -303,7 +303,7 @@ def test_a_key_ring_of_the_attackers_does_not_open_even_under_the_right_secrets(
     served = with_ring(alice.ring, eve, PASSWORD, alice.keys)
     no_log_in(mallory, alice.user, served, DECRYPTION)
     own = with_ring(alice.ring, alice.ring, PASSWORD, alice.keys)  # what makes it a fair attempt
-    assert open_key_file(own, alice.user, alice.keys, PASSWORD).ring.userId == alice.user
+    assert open_key_file(own, alice.user, alice.keys, PASSWORD).userId == alice.user
 
 
 # 31

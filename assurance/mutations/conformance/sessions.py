@@ -17,7 +17,7 @@ from assurance.mutations.conformance.mutants import (
     with_result,
 )
 from scbroker import KeyRing
-from scbroker.client.users import accounts, key_files
+from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
 from scbroker.keys import PassphraseKeys
 from tests.conformance.interface import INTERFACE
@@ -106,7 +106,7 @@ async def logging_out(provider: Any, _: dict[str, Any]) -> None:
 
 
 async def deleting_at_the_broker_alone(provider: Any, _: dict[str, Any]) -> None:
-    await key_files.delete_user(provider._session())
+    await accounts.delete_user(provider._session())
 
 
 for _row in ("deleteUser", "S7"):
@@ -117,10 +117,9 @@ body("deleteUser", "keeps the session", "deleteUser", instead(deleting_at_the_br
 
 
 def sealing_with(change: Callable[..., tuple[Any, ...]]) -> None:
-    modules: tuple[Any, ...] = (accounts, key_files)
-    honest = modules[0].seal_key_file
-    for module in modules:
-        module.seal_key_file = lambda *given: honest(*change(*given))
+    module: Any = accounts
+    honest = module.seal_key_file
+    module.seal_key_file = lambda *given: honest(*change(*given))
 
 
 @add("K3", "the KeyRing is not encrypted under the password")

@@ -1,28 +1,30 @@
 """Check and copy the arguments of public operations, once and before anything is sent.
 
-`operation` calls `checked` for each argument with its declared annotation. The functions below it check what
-a type cannot say, in the order of an operation's parameters. Every error names the argument.
+`operation` calls `check_of` for each declared annotation. The functions below it tell an operation's forms
+apart, and check what a type cannot say. Every error names the argument.
 """
 
 import dataclasses
 import datetime as dt
 import logging
 import os
+import unicodedata
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from scbroker import errors
-from scbroker.client.clock import EPOCH
 from scbroker.client.core.sealing import Grant
-from scbroker.keys import KeyRing
+from scbroker.keys import KeyRing, checked_secret
 from scbroker.records.access_list import MAX_ENTRIES
 from scbroker.records.container_record import MAX_TYPE
-from scbroker.types import NewContainer
+from scbroker.types import EPOCH, NewContainer
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType, instance_of, member_of
+from scbroker.wire.users import MAX_REMINDER
 
 _log = logging.getLogger("scbroker")
 Check = Callable[[str, Any], Any]
+Validator = Callable[[str], str | None]
 
 
 def _instance(phrase: str, *kinds: type) -> Check:
@@ -107,6 +109,24 @@ def check_of(annotation: str) -> Check:
     return lambda name, value: None if value is None else check(name, value)
 
 
+def header_left_out(positional: tuple[object, ...], named: Collection[str]) -> int:
+    """Return 1 for `createContainer(content, accessLevels, type)`, 0 for the form with a header.
+
+    A list in second place is the access list if it is empty or holds an AccessLevel; None there is one if a
+    type follows it.
+    """
+    del named
+    second, third = (*positional, "", "", "")[1:3]
+    if isinstance(second, (list, tuple, set, frozenset)):
+        return int(not second or any(isinstance(each, AccessLevel) for each in second))
+    return int(second is None and len(positional) == 3 and isinstance(third, str))
+
+
+def key_ring_first(positional: tuple[object, ...], named: Collection[str]) -> int:
+    """Return 1 for `logIn(keyRing, userId)`, 0 for `logIn(userId, password, passphrase)`."""
+    return int(isinstance(positional[0], KeyRing) if positional else "keyRing" in named)
+
+
 _NEW: Final = {each.name: check_of(str(each.type)) for each in dataclasses.fields(NewContainer)}
 
 
@@ -150,3 +170,78 @@ def checked_type(text: str | None) -> str | None:
     if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text):
         raise errors.InvalidArgumentError("type must not have a NUL or half a surrogate pair")
     return text
+
+
+def validate_secret(secret: str) -> str | None:
+    """Return what the default policy finds wrong with a password or passphrase, or None.
+
+    At least 8 characters from 3 of 4 classes: lower case, upper case, digits, everything else.
+    """
+    classes = {
+        "lower" if char.islower() else "upper" if char.isupper() else "digit"
+        if char.isdigit() else "other"
+        for char in secret
+    }  # fmt: skip
+    if len(secret) < 8:
+        return "it has fewer than 8 characters"
+    if len(classes) < 3:
+        return "it has fewer than 3 of: lower case, upper case, digits, other characters"
+    return None
+
+
+def check_credentials(
+    password: str, passphrase: str, reminder: str | None, validator: Validator
+) -> None:
+    """Raise `InvalidArgumentError` that names the wrong one of new secrets and their reminder."""
+    check_new("password", password, validator)
+    check_new("passphrase", passphrase, validator)
+    check_reminder(reminder, (password, passphrase))
+
+
+def check_new(name: str, secret: str, validator: Validator) -> None:
+    """Raise `InvalidArgumentError` if the format cannot hold a new secret or the validator refuses it.
+
+    Existing secrets are not held to the policy: one that an older policy accepted must still work.
+    """
+    checked_secret(secret, name)
+    if (fault := validator(secret)) is not None:
+        raise errors.InvalidArgumentError(f"The {name} is too weak: {fault}.")
+
+
+def check_reminder(reminder: str | None, secrets: tuple[str, str]) -> None:
+    """Raise `InvalidArgumentError` for a reminder that cannot be stored or contains one of `secrets`."""
+    if reminder is None:
+        return
+    if not _can_be_kept(reminder):
+        raise errors.InvalidArgumentError(
+            f"reminder must have at most {MAX_REMINDER} bytes in UTF-8 and no NUL: shorten it."
+        )
+    if _contains(reminder, secrets):
+        raise errors.InvalidArgumentError(
+            "The reminder contains a secret, and the broker can read it."
+        )
+
+
+def check_kept_reminder(reminder: str, secrets: tuple[str, str]) -> None:
+    """Raise `InvalidArgumentError` if the stored reminder, which is to stay, contains one of `secrets`."""
+    if _contains(reminder, secrets):
+        raise errors.InvalidArgumentError(
+            "The reminder that is stored contains one of these secrets, and the broker can read it: give "
+            'another reminder, or "" to remove it.'
+        )
+
+
+def _contains(reminder: str, secrets: tuple[str, str]) -> bool:
+    return any(_folded(secret) in _folded(reminder) for secret in secrets)
+
+
+def _folded(text: str) -> str:
+    """Return a form that is the same for every Unicode spelling of a text, in either case."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+def _can_be_kept(reminder: str) -> bool:
+    try:
+        return "\0" not in reminder and len(reminder.encode()) <= MAX_REMINDER
+    except UnicodeEncodeError:
+        return False

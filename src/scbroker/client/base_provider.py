@@ -10,6 +10,7 @@ import builtins
 import os
 import uuid
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from scbroker import errors
@@ -62,12 +63,11 @@ class BaseProvider(BrokerProvider):
         customHeaderObject: object = None,
         accessLevels: Iterable[AccessLevel] | None = None,
         type: str | None = None,
-        *,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> Work[SecuredContainer]:
         session = self._session()
-        change = _change(content, customHeaderObject, accessLevels, type, progress, session.userId)
-        return session.hold(writing.create(session, change))
+        new = NewContainer(content, customHeaderObject, accessLevels, type)
+        return session.hold(writing.create(session, _change(new, progress, session.userId)))
 
     def _createContainers(
         self, containers: Iterable[NewContainer]
@@ -83,18 +83,16 @@ class BaseProvider(BrokerProvider):
         customHeaderObject: object = None,
         accessLevels: Iterable[AccessLevel] | None = None,
         type: str | None = None,
-        *,
         ifVersion: int | None = None,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> Work[SecuredContainer]:
-        change = _change(content, customHeaderObject, accessLevels, type, progress)
-        return self._update(containerId, change, ifVersion)
+        new = NewContainer(content, customHeaderObject, accessLevels, type)
+        return self._update(containerId, _change(new, progress), ifVersion)
 
     def _updateContainerHeader(
         self,
         containerId: uuid.UUID,
         customHeaderObject: object = None,
-        *,
         ifVersion: int | None = None,
     ) -> Work[SecuredContainer]:
         change = Change(header=encode_header(customHeaderObject))
@@ -104,25 +102,23 @@ class BaseProvider(BrokerProvider):
         self,
         containerId: uuid.UUID,
         content: ContentSource | None = None,
-        *,
         ifVersion: int | None = None,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> Work[SecuredContainer]:
-        change = Change(content=checked_content(content), progress=progress or no_progress)
+        change = Change(content=checked_content(content), progress=progress)
         return self._update(containerId, change, ifVersion)
 
     def _updateContainerAccessLevels(
         self,
         containerId: uuid.UUID,
         accessLevels: Iterable[AccessLevel] | None = None,
-        *,
         ifVersion: int | None = None,
     ) -> Work[None]:
         change = Change(grants=arguments.checked_grants(accessLevels))
         return self._append(containerId, change, ifVersion)
 
     def _updateContainerType(
-        self, containerId: uuid.UUID, type: str | None = None, *, ifVersion: int | None = None
+        self, containerId: uuid.UUID, type: str | None = None, ifVersion: int | None = None
     ) -> Work[None]:
         return self._append(containerId, Change(type=arguments.checked_type(type)), ifVersion)
 
@@ -147,12 +143,11 @@ class BaseProvider(BrokerProvider):
         self,
         containerId: uuid.UUID,
         headerType: builtins.type[Any] | None = None,
-        *,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> Work[Container[Any]]:
         async def use(session: Session, opened: opening.Opened) -> Container[Any]:
             header = _header(opening.read_part(session, opened, Role.Header), headerType)
-            content = await contents.read(session, opened, progress or no_progress)
+            content = await contents.read(session, opened, progress)
             shown = opening.metadata(session, opened)
             return opening.container(opened.state, shown, content, header)
 
@@ -161,11 +156,7 @@ class BaseProvider(BrokerProvider):
     def _getContainers(
         self, containerIds: Iterable[uuid.UUID], headerType: builtins.type[Any] | None = None
     ) -> Work[list[Container[Any] | errors.BrokerError]]:
-        session = self._session()
-
-        def open_header(data: bytes | None) -> Header[Any] | None:
-            return _header(data, headerType)
-
+        session, open_header = self._session(), partial(_header, header_type=headerType)
         return session.hold(reading_many.get_each(session, list(containerIds), open_header))
 
     def _getContainerHeader(
@@ -177,21 +168,14 @@ class BaseProvider(BrokerProvider):
         return self._read(containerId, use, header=True)
 
     def _getContainerContent(
-        self, containerId: uuid.UUID, *, progress: Progress | None = None
+        self, containerId: uuid.UUID, progress: Progress = no_progress
     ) -> Work[bytes | None]:
-        async def use(session: Session, opened: opening.Opened) -> bytes | None:
-            return await contents.read(session, opened, progress or no_progress)
-
-        return self._read(containerId, use, content=True)
+        return self._read(containerId, partial(contents.read, progress=progress), content=True)
 
     def _saveContainerContent(
-        self, containerId: uuid.UUID, path: os.PathLike[str], *, progress: Progress | None = None
+        self, containerId: uuid.UUID, path: os.PathLike[str], progress: Progress = no_progress
     ) -> Work[int | None]:
-        target = saving.checked_target(path)
-
-        async def use(session: Session, opened: opening.Opened) -> int | None:
-            return await contents.save(session, opened, target, progress or no_progress)
-
+        use = partial(contents.save, target=saving.checked_target(path), progress=progress)
         return self._read(containerId, use, content=True)
 
     def _openContainerContent(self, containerId: uuid.UUID) -> Work[ContentReader | None]:
@@ -233,30 +217,22 @@ def _header(data: bytes | None, header_type: builtins.type[Any] | None) -> Heade
 
 
 def _change(
-    content: ContentSource | None,
-    customHeaderObject: object,
-    accessLevels: Iterable[AccessLevel] | None,
-    type: str | None,
-    progress: Progress | None = None,
-    creator: uuid.UUID | None = None,
+    new: NewContainer, progress: Progress = no_progress, creator: uuid.UUID | None = None
 ) -> Change:
     """Return a change of all fields. Without access levels, the creator of a new container is the owner."""
-    grants = arguments.checked_grants(accessLevels)
+    grants = arguments.checked_grants(new.accessLevels)
     return Change(
-        header=encode_header(customHeaderObject),
-        content=checked_content(content),
-        type=arguments.checked_type(type),
+        header=encode_header(new.customHeaderObject),
+        content=checked_content(new.content),
+        type=arguments.checked_type(new.type),
         grants={creator: OWNER} if creator is not None and not grants else grants,
-        progress=progress or no_progress,
+        progress=progress,
     )
 
 
 def _new(creator: uuid.UUID, number: int, item: NewContainer) -> Change:
     """Return the change that creates one item of a batch; its position is in every error."""
     try:
-        new = arguments.checked_fields(item)
-        return _change(
-            new.content, new.customHeaderObject, new.accessLevels, new.type, creator=creator
-        )
+        return _change(arguments.checked_fields(item), creator=creator)
     except errors.InvalidArgumentError as error:
         raise errors.InvalidArgumentError(f"containers[{number}]: {error}") from None

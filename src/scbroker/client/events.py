@@ -16,10 +16,9 @@ from typing import Final
 import msgspec
 
 from scbroker import errors
-from scbroker.client.clock import moment
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import raise_to
-from scbroker.types import ContainerEvent
+from scbroker.types import ContainerEvent, moment
 from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.events import MAX_PAGE, NO_EVENTS, Event, Events, digest_with
 

@@ -15,11 +15,17 @@ from __future__ import annotations
 import builtins
 import os
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, Self, TypeVar, Unpack, overload, runtime_checkable
 
-from scbroker.client.calls.operation import Handlers, VoidHandlers, operation, operation_of_forms
-from scbroker.client.calls.promise import Promise
+from scbroker.client.arguments import header_left_out, key_ring_first
+from scbroker.client.calls.operation import (
+    Handlers,
+    Promise,
+    VoidHandlers,
+    operation,
+    operation_of_forms,
+)
 from scbroker.client.containers.content_reader import ContentReader
 from scbroker.client.parts.content import Progress
 from scbroker.errors import BrokerError
@@ -38,27 +44,12 @@ from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
 T = TypeVar("T")
 
 
-def header_left_out(positional: tuple[object, ...], named: Collection[str]) -> int:
-    """Return 1 for `createContainer(content, accessLevels, type)`, 0 for the form with a header.
-
-    A list in second place is the access list if it is empty or holds an AccessLevel; None there is one if a
-    type follows it.
-    """
-    del named
-    second, third = (*positional, "", "", "")[1:3]
-    if isinstance(second, (list, tuple, set, frozenset)):
-        return int(not second or any(isinstance(each, AccessLevel) for each in second))
-    return int(second is None and len(positional) == 3 and isinstance(third, str))
-
-
-def key_ring_first(positional: tuple[object, ...], named: Collection[str]) -> int:
-    """Return 1 for `logIn(keyRing, userId)`, 0 for `logIn(userId, password, passphrase)`."""
-    return int(isinstance(positional[0], KeyRing) if positional else "keyRing" in named)
-
-
 @runtime_checkable
 class BrokerProvider(Protocol):
-    """A user's session against a broker."""
+    """A user's session against a broker.
+
+    All operations but `register`, `logIn` and `getReminder` raise `notAuthenticatedError` without a session.
+    """
 
     @overload
     def register(
@@ -81,7 +72,6 @@ class BrokerProvider(Protocol):
         0.4 s (Argon2id).
 
         Raises `invalidArgumentError` for a missing or weak secret, and for a reminder that contains one.
-
         The broker learns the public keys, the encrypted KeyFile, a proof of the passphrase, and the reminder
         in clear text."""
 
@@ -110,15 +100,13 @@ class BrokerProvider(Protocol):
         With `userId` and `passphrase` the client fetches the KeyFile, opens it, and returns its encrypted
         bytes. `password` is optional; a wrong one is an error. With `keyRing` and `userId` only the published
         keys are fetched, which must be those of the KeyRing; nothing is returned. The provider keeps its
-        present session until the new one is complete.
-
-        The trust store keeps a device pass for the user, also after a log-out: the broker delays guesses
-        from devices without a pass, but not this device.
+        present session until the new one is complete. The trust store keeps a device pass for the user, also
+        after a log-out: the broker delays guesses from devices without a pass, but not this device.
 
         Raises `credentialsError` for a wrong or missing passphrase, an unknown user, or a wrong password;
         `invalidArgumentError` for an empty passphrase or password; `decryptionError` for a damaged KeyFile;
-        `throttledError` after too many guesses; `rollbackError` if the broker serves an older KeyFile than
-        this device has seen.
+        `throttledError` after too many guesses; `rollbackError` for an older KeyFile than this device has
+        seen.
 
         The broker learns the user id, a proof of the passphrase, and from the pass which of the user's
         devices logs in."""
@@ -134,7 +122,6 @@ class BrokerProvider(Protocol):
         Operations under way keep the session that they began with; it ends after the last of them.
 
         Raises `notAuthenticatedError` without a session; an unreachable broker is not an error.
-
         The broker learns that this session ended."""
 
     @overload
@@ -145,21 +132,20 @@ class BrokerProvider(Protocol):
     def deleteUser(self, *args: Any, **kwargs: Any) -> Any:
         """Delete the session's user and all their data from the broker for ever; it cannot be undone.
 
-        KeyFile, reminder, sessions, events and memberships go, and every container that nobody else
-        has access to. The id stays, so that it is never registered again. Containers that others have
-        access to stay with the records that the user signed; the user's public keys stay as long as such
-        a container exists, or the tombstone of one that others may be shown, all of them retired. The event
-        logs of others name the user and the program that acted, except in events of deleted containers. Only
-        the id is left of a user who shared nothing.
+        KeyFile, reminder, sessions, events and memberships go, and every container that nobody else has
+        access to. The id stays, so that it is never registered again. Containers that others have access to
+        stay with the records that the user signed; the user's public keys stay, all retired, as long as such
+        a container exists or the tombstone of one that others may be shown. The event logs of others name the
+        user and the program that acted, except in events of deleted containers. Only the id is left of a user
+        who shared nothing.
 
         Afterwards the provider has no session, and the private keys are overwritten in memory unless the
         program itself holds the KeyRing. If the call fails, the session stays; called again after a lost
         answer, it ends the same way.
 
-        Raises `notAuthenticatedError` without a session, or if the keys were replaced on another device;
-        `clockError` if this machine's clock is minutes off.
-
-        The broker learns that the user was deleted, and keeps a signed record that says so to others."""
+        Raises `notAuthenticatedError` also if the keys were replaced on another device; `clockError` if this
+        machine's clock is minutes off. The broker learns that the user was deleted, and keeps a signed record
+        that says so to others."""
 
     @overload
     def changeCredentials(
@@ -184,20 +170,19 @@ class BrokerProvider(Protocol):
     def changeCredentials(self, *args: Any, **kwargs: Any) -> Any:
         """Encrypt the KeyFile under a new password and passphrase, and return its encrypted bytes.
 
-        If `reminder` is None, the stored one stays; an empty one removes it. The client reads a reminder
-        that is to stay, and refuses it if it contains one of the new secrets. Takes about 0.4 s (Argon2id).
+        If `reminder` is None, the stored one stays; an empty one removes it. The client reads a reminder that
+        is to stay, and refuses it if it contains one of the new secrets. Takes about 0.4 s (Argon2id).
 
         The tokens of the user's other sessions end, but a device that has the KeyRing in memory can log in
         again. `compromised=True` prevents that: it adds a new signing and a new encryption key and retires
         the old ones, which still open and verify what was made with them; other devices log in with the new
-        passphrase. It does not rescue a KeyRing that leaked, because the user id is derived from signing
-        key 0: register a new user and share the containers with it.
+        passphrase. It does not rescue a KeyRing that leaked, because the user id is derived from signing key
+        0: register a new user and share the containers with it.
 
-        Raises `invalidArgumentError` for a weak secret or a reminder that contains one; `conflictError`
-        if the credentials were changed on another device meanwhile. After an `unreachableError` either the
-        old or the new secrets are valid: try the new ones first.
-
-        The broker learns what it learns at `register`, and the new public keys."""
+        Raises `invalidArgumentError` for a weak secret or a reminder that contains one; `conflictError` if
+        the credentials were changed on another device meanwhile. After an `unreachableError` either the old
+        or the new secrets are valid: try the new ones first. The broker learns what it learns at `register`,
+        and the new public keys."""
 
     @overload
     def getKeyRing(self) -> Promise[KeyRing]: ...
@@ -232,10 +217,8 @@ class BrokerProvider(Protocol):
         Returns "" for an unknown user as for one without a reminder. Everybody who has the API key can read
         every reminder.
 
-        Raises `notAuthenticatedError` without `userId` and without a session; `throttledError` after too
-        many requests from this address.
-
-        The broker learns whose reminder is read, but not by which user."""
+        Raises `notAuthenticatedError` without `userId` and without a session; `throttledError` after too many
+        requests from this address. The broker learns whose reminder is read, but not by which user."""
 
     @overload
     def createOrUpdateKeyFile(
@@ -254,19 +237,18 @@ class BrokerProvider(Protocol):
     def createOrUpdateKeyFile(self, *args: Any, **kwargs: Any) -> Any:
         """Store a given KeyFile in place of the one on the broker, and return the bytes stored.
 
-        The password must open the KeyFile; this is checked before anything is sent. The passphrase secures
-        it on the broker from then on. If it is the passphrase of these bytes, they are stored as they are.
-        If it is another one, the KeyRing is sealed anew under both secrets as the next generation: keep the
-        bytes that this returns, since the ones given are then older than the stored ones. The secrets
-        stored last release and open the KeyFile; sessions go on.
+        The password must open the KeyFile; this is checked before anything is sent. The passphrase secures it
+        on the broker from then on: if it is the one of these bytes, they are stored as they are. If it is
+        another one, the KeyRing is sealed anew under both secrets as the next generation: keep the bytes that
+        this returns, since the ones given are then older than the stored ones. Sessions go on.
 
         The KeyFile must hold exactly the published keys and be no older than the one stored last. `reminder`
         is treated as in `changeCredentials`. For a backup, another passphrase, or after `deleteKeyFile`.
 
-        Raises `invalidArgumentError` for bytes that are not this user's KeyFile, a weak new passphrase, or
-        a reminder that contains a secret; `credentialsError` if the password does not open the KeyFile,
-        also where that is because the KeyFile is damaged; `rollbackError` for an older KeyFile and
-        `forkError` for another one of the same generation.
+        Raises `invalidArgumentError` for bytes that are not this user's KeyFile, a weak new passphrase, or a
+        reminder that contains a secret; `credentialsError` if the password does not open the KeyFile, also
+        where that is because the KeyFile is damaged; `rollbackError` for an older KeyFile and `forkError` for
+        another one of the same generation.
 
         The broker learns the encrypted KeyFile, a proof of the passphrase, and the reminder in clear text."""
 
@@ -281,9 +263,8 @@ class BrokerProvider(Protocol):
         Nobody can log in with a passphrase until `createOrUpdateKeyFile` or `changeCredentials` stores
         another KeyFile: keep the bytes. The session goes on. Does nothing if no KeyFile is stored.
 
-        Raises `notAuthenticatedError` without a session, or if the keys were replaced on another device.
-
-        The broker learns that the user deletes the KeyFile, and forgets it."""
+        Raises `notAuthenticatedError` also if the keys were replaced on another device. The broker learns
+        that the user deletes the KeyFile, and forgets it."""
 
     @overload
     def getKeyFile(self, passphrase: str) -> Promise[bytes]: ...
@@ -297,9 +278,8 @@ class BrokerProvider(Protocol):
         that this device has seen.
 
         Raises `credentialsError` for a wrong passphrase or if no KeyFile is stored, `invalidArgumentError`
-        for an empty passphrase, `throttledError` after too many guesses.
-
-        The broker learns a proof of the passphrase and no more."""
+        for an empty passphrase, `throttledError` after too many guesses. The broker learns a proof of the
+        passphrase and no more."""
 
     @overload
     def needToSyncAccount(self, userId: uuid.UUID, keyFileData: bytes) -> Promise[bool]: ...
@@ -314,13 +294,13 @@ class BrokerProvider(Protocol):
         True means that the local copy has to be fetched again: the credentials or keys were changed on
         another device, or the copy is damaged. Any bytes are compared, also empty or damaged ones.
 
-        Raises `invalidArgumentError` if `userId` is not the id of the session's user or `keyFileData` is
-        not bytes-like, `rollbackError` or `forkError` if the broker names an older KeyFile than this
-        device has seen, or another of the same generation.
+        Raises `invalidArgumentError` if `userId` is not the id of the session's user; `rollbackError` or
+        `forkError` if the broker names an older KeyFile than this device has seen, or another of the same
+        generation.
 
-        The broker learns that this session asks for the state of its KeyFile. It answers with the SHA-256
-        of the stored KeyFile; the comparison is made here, so the broker learns nothing of
-        `keyFileData`, nor the outcome."""
+        The broker learns that this session asks for the state of its KeyFile. It answers with the SHA-256 of
+        the stored KeyFile; the comparison is made here, so it learns nothing of `keyFileData`, nor the
+        outcome."""
 
     @overload
     def createContainer(
@@ -372,15 +352,15 @@ class BrokerProvider(Protocol):
 
         `content` is bytes-like, a `pathlib.Path`, a binary file or an iterator of bytes. Contents of more
         than 64 KiB are encrypted and sent in segments; scbroker's own thread calls `progress(done, total)`
-        with numbers of bytes. `customHeaderObject` is anything that JSON can hold, by msgspec or pydantic.
-        If `accessLevels` is None or empty, the caller alone gets access, with owner permissions; any other
-        list is used exactly, also if it leaves out the caller. `type` is a label of at most 256 bytes.
+        with numbers of bytes. `customHeaderObject` is anything that JSON can hold, by msgspec or pydantic. If
+        `accessLevels` is None or empty, the caller alone gets access, with owner permissions; any other list
+        is used exactly, also if it leaves out the caller. `type` is a label of at most 256 bytes.
 
         Raises `invalidArgumentError` for an argument that cannot be stored; `notFoundError` for an unknown
         user in `accessLevels`; `keySubstitutionError` if the broker serves somebody else's keys for a user.
 
-        The broker learns the members and their permissions, the type, sizes and times; it learns nothing
-        of content and header."""
+        The broker learns the members and their permissions, the type, sizes and times; it learns nothing of
+        content and header."""
 
     @overload
     def createContainers(
@@ -401,8 +381,8 @@ class BrokerProvider(Protocol):
         off starts again at its beginning.
 
         Raises `invalidArgumentError` with the position of the wrong item, before anything is sent. If a
-        request gets no answer, as in an `unreachableError`, the operation fails as a whole, and any of
-        the containers may exist: `getEvents` tells which.
+        request gets no answer, as in an `unreachableError`, the operation fails as a whole, and any of the
+        containers may exist: `getEvents` tells which.
 
         The broker learns of each what it learns at `createContainer`, and that they were made together."""
 
@@ -436,18 +416,17 @@ class BrokerProvider(Protocol):
         """Replace content, header, access and type together.
 
         Warning: an omitted parameter is erased or unshared, not kept. Without `content`, `customHeaderObject`
-        or `type` the container has none afterwards; without `accessLevels` (None or empty) its creator
-        alone has access, with owner permissions, and everybody else loses it, the caller too unless they
-        are the creator. To change one of them, call
-        updateContainerContent, updateContainerHeader, updateContainerAccessLevels or updateContainerType.
+        or `type` the container has none afterwards; without `accessLevels` (None or empty) its creator alone
+        has access, with owner permissions, and everybody else loses it, the caller too unless they are the
+        creator. To change one of them, call updateContainerContent, updateContainerHeader,
+        updateContainerAccessLevels or updateContainerType.
 
         Needs Upload, ModifyType and ModifyAccess, and every permission that it gives or takes.
 
         Raises `permissionDeniedError` without these permissions, before anything is sent;
         `invalidArgumentError` without access levels if the creator was deleted; `conflictError` if the
-        container is not at version `ifVersion` any more.
-
-        The broker learns what it learns at `createContainer`, and records the result as a fetch."""
+        container is not at version `ifVersion` any more. The broker learns what it learns at
+        `createContainer`, and records the result as a fetch."""
 
     @overload
     def updateContainerHeader(
@@ -506,8 +485,8 @@ class BrokerProvider(Protocol):
 
         Raises `permissionDeniedError` without Upload, `conflictError` if the content was changed meanwhile.
 
-        The broker learns that the content changed, and its size. The result is that of
-        `getSecuredContainer`, with the sealed header: the broker records that as a fetch (`Accessed`)."""
+        The broker learns that the content changed, and its size. The result is that of `getSecuredContainer`,
+        with the sealed header: the broker records that as a fetch (`Accessed`)."""
 
     @overload
     def updateContainerAccessLevels(
@@ -534,13 +513,12 @@ class BrokerProvider(Protocol):
         afterwards, with owner permissions. Everybody else loses it, the caller too unless they are the
         creator. For anything else name every user, yourself included.
 
-        Makes a new container key: a removed member cannot open anything that is written from now on, but
-        may have kept what they could read. Costs one key wrap for each member, whatever the content's size.
+        Makes a new container key: a removed member cannot open anything that is written from now on, but may
+        have kept what they could read. Costs one key wrap for each member, whatever the content's size.
 
         Raises `permissionDeniedError`, before anything is sent, without a permission that this gives or
-        takes; `invalidArgumentError` without access levels if the creator was deleted.
-
-        The broker learns the new members and their permissions."""
+        takes; `invalidArgumentError` without access levels if the creator was deleted. The broker learns the
+        new members and their permissions."""
 
     @overload
     def updateContainerType(
@@ -562,9 +540,8 @@ class BrokerProvider(Protocol):
         Warning: without `type` the label is erased.
 
         Raises `permissionDeniedError` without these permissions, `conflictError` if the type was changed
-        meanwhile, `invalidArgumentError` for a label of more than 256 bytes.
-
-        The broker learns the new type."""
+        meanwhile, `invalidArgumentError` for a label of more than 256 bytes. The broker learns the new
+        type."""
 
     @overload
     def getContainer(
@@ -673,9 +650,8 @@ class BrokerProvider(Protocol):
 
         `headerType` is that of `getContainer`, whose `headerAvailability` tells the two cases apart.
 
-        Raises what `getContainer` raises.
-
-        The broker learns that the caller fetches the header, and when (`Accessed`)."""
+        Raises what `getContainer` raises. The broker learns that the caller fetches the header, and when
+        (`Accessed`)."""
 
     @overload
     def getContainerContent(
@@ -695,9 +671,8 @@ class BrokerProvider(Protocol):
 
         The `contentAvailability` of `getContainer` tells the two cases apart.
 
-        Raises what `getContainer` raises.
-
-        The broker learns that the caller fetches the content, and when (`Accessed`)."""
+        Raises what `getContainer` raises. The broker learns that the caller fetches the content, and when
+        (`Accessed`)."""
 
     @overload
     def saveContainerContent(
@@ -716,13 +691,12 @@ class BrokerProvider(Protocol):
     def saveContainerContent(self, *args: Any, **kwargs: Any) -> Any:
         """Save the content to a file, in constant memory whatever its size; return its number of bytes.
 
-        The client writes a temporary file in the same folder, readable by its owner alone, and renames it
-        to `path` when it is complete and verified; an existing file is replaced. With a `FileTrustStore`, a
-        save that was cut off resumes when the same content is saved to the same path again. Returns None and
+        The client writes a temporary file in the same folder, readable by its owner alone, and renames it to
+        `path` when it is complete and verified; an existing file is replaced. With a `FileTrustStore`, a save
+        that was cut off resumes when the same content is saved to the same path again. Returns None and
         writes no file if the container has no content or the caller's permissions hide it.
 
         Raises `invalidArgumentError` for a path that cannot be written, and what `getContainer` raises.
-
         The broker learns which segments of the content are fetched, and when."""
 
     @overload
@@ -735,13 +709,12 @@ class BrokerProvider(Protocol):
     def openContainerContent(self, *args: Any, **kwargs: Any) -> Any:
         """Return the content as a file to read and seek in; only what is read is fetched.
 
-        The reader verifies what it reads as `getContainer` does. It reads the content as of the opening:
-        once that was replaced, it raises `partGoneError` after the broker's grace period. Returns None if
-        the container has no content or the caller's permissions hide it.
+        The reader verifies what it reads as `getContainer` does. It reads the content as of the opening: once
+        that was replaced, it raises `partGoneError` after the broker's grace period. Returns None if the
+        container has no content or the caller's permissions hide it.
 
-        Raises what `getContainer` raises.
-
-        The broker learns which segments of the content are read, and when."""
+        Raises what `getContainer` raises. The broker learns which segments of the content are read, and
+        when."""
 
     @overload
     def getContainerMetadata(self, containerId: uuid.UUID) -> Promise[Container[Any]]: ...
@@ -755,9 +728,8 @@ class BrokerProvider(Protocol):
 
         `hasContent` and `hasHeader` tell whether the container has them.
 
-        Raises what `getContainer` raises.
-
-        The broker learns that the caller reads the metadata, but does not record it as `Accessed`."""
+        Raises what `getContainer` raises. The broker learns that the caller reads the metadata, but does not
+        record it as `Accessed`."""
 
     @overload
     def deleteContainer(self, containerId: uuid.UUID) -> Promise[None]: ...
@@ -773,9 +745,7 @@ class BrokerProvider(Protocol):
         and hashes, the authors' entries of the access lists, and the members' user ids.
 
         Raises `permissionDeniedError` without Delete, `notFoundError` without access, `deletedError` if it is
-        deleted already.
-
-        The broker learns who deletes the container, and when."""
+        deleted already. The broker learns who deletes the container, and when."""
 
     @overload
     def getPublicKeys(
@@ -796,11 +766,10 @@ class BrokerProvider(Protocol):
     def getPublicKeys(self, *args: Any, **kwargs: Any) -> Any:
         """Return all public keys that match, verified to be the user's own; by default the session's user.
 
-        `keyType` is a KeyType, its value or its name. The keys of a deleted user are all retired, and
-        kept only while others need them to verify records.
+        `keyType` is a KeyType, its value or its name. The keys of a deleted user are all retired, and kept
+        only while others need them to verify records.
 
         Raises `notFoundError` for an unknown user, `keySubstitutionError` for keys that are not theirs.
-
         The broker learns whose keys this session asks for."""
 
     @overload
@@ -820,9 +789,8 @@ class BrokerProvider(Protocol):
 
         `keyType` is a KeyType, its value or its name.
 
-        Raises `keySubstitutionError` for keys that are not theirs.
-
-        The broker learns whose keys this session asks for."""
+        Raises `keySubstitutionError` for keys that are not theirs. The broker learns whose keys this session
+        asks for."""
 
     @overload
     def getEvents(
@@ -848,18 +816,14 @@ class BrokerProvider(Protocol):
         """Return the events of the session's user that match, ascending; both ids are inclusive.
 
         `eventType` is a ContainerEventType or its name, or several. `containerType` matches an event that
-        changed the type by the type before it as well as by the one after.
+        changed the type by the type before it as well as by the one after. Events are the broker's word: what
+        they point to is verified when it is read.
 
-        A broker may drop old events. Without `startId` the result begins with the first event kept: an
-        id above 1 tells that others are gone.
-
-        Once a container is deleted, its earlier events keep their kind alone and its `Deleted` event has no
-        type: with `containerType` neither is found.
-
-        Events are the broker's word: what they point to is verified when it is read.
+        A broker may drop old events. Without `startId` the result begins with the first event kept: an id
+        above 1 tells that others are gone. Once a container is deleted, its earlier events keep their kind
+        alone and its `Deleted` event has no type: with `containerType` neither is found.
 
         Raises `eventsExpiredError`, whose `firstId` is the first event kept, if `startId` was dropped;
         `rollbackError`, `forkError` or `integrityError` if the log contradicts what this device has seen;
-        `tooLargeError` for more than a million events.
-
-        The broker learns that the log is read, and with which criteria."""
+        `tooLargeError` for more than a million events. The broker learns that the log is read, and with which
+        criteria."""

@@ -6,38 +6,35 @@ provider.register("password", "passphrase").result()
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl as ssl_module
 import uuid
 import weakref
-from collections.abc import Coroutine, Iterable, Mapping
-from types import TracebackType
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 from urllib.parse import ParseResult, SplitResult
 
 import platformdirs
 
 from scbroker import errors
-from scbroker.client import events
-from scbroker.client.base_provider import BaseProvider
+from scbroker.client import arguments, events
+from scbroker.client.arguments import Validator, validate_secret
+from scbroker.client.base_provider import BaseProvider, Work
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.calls.operation import Handlers, operation
-from scbroker.client.calls.promise import Promise
+from scbroker.client.calls.operation import Handlers, Promise, operation
 from scbroker.client.containers import fetching, opening
 from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.transport import Transport
-from scbroker.client.users import accounts, credentials, key_files
-from scbroker.client.users.credentials import Validator, validate_secret
+from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import FileTrustStore, TrustStore
 from scbroker.crypto.verify import sha256
-from scbroker.keys import KeyRing, checked_secret
+from scbroker.keys import KeyRing, check_key_file, checked_secret
 from scbroker.types import ContainerEvent, PublicKey, SecuredContainer
 from scbroker.vocabulary import ContainerEventType, KeyType
 
 T = TypeVar("T")
-Work = Coroutine[Any, Any, T]
-_TIMEOUT: Final = 120.0
 _CLOSE_SECONDS: Final = 5.0
 
 
@@ -65,7 +62,7 @@ class ServerProvider(BaseProvider):
         *,
         trustStore: TrustStore | None = None,
         secretValidator: Validator = validate_secret,
-        timeout: float = _TIMEOUT,
+        timeout: float = 120.0,
         ssl: ssl_module.SSLContext | None = None,
         proxy: str | None = None,
         objectStoreOrigins: Iterable[str] = (),
@@ -74,7 +71,7 @@ class ServerProvider(BaseProvider):
             apiKey, serverUrl, applicationName, ssl, proxy, timeout, objectStoreOrigins
         )
         self._applicationName = applicationName
-        self._trust_store = trustStore or _default_trust_store()
+        self._trust_store = trustStore or FileTrustStore(platformdirs.user_state_dir("scbroker"))
         self._validator = secretValidator
         self._transport = Transport(self._endpoint)
         self._finalizer = weakref.finalize(self, _abandon, self._transport)
@@ -114,25 +111,13 @@ class ServerProvider(BaseProvider):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        import asyncio
-
+    async def __aexit__(self, *_: object) -> None:
         self._forget()
         await asyncio.wrap_future(io_thread.submit("close", self._transport.close()))
 
@@ -146,16 +131,10 @@ class ServerProvider(BaseProvider):
         return f"<ServerProvider of {self._endpoint.url}, {state}>"
 
     def _register(self, password: str, passphrase: str, reminder: str | None = None) -> Work[bytes]:
-        credentials.check_credentials(password, passphrase, reminder, self._validator)
-
-        async def work() -> bytes:
-            session, key_file = await accounts.register(
-                self._transport, self._trust_store, password, passphrase, reminder
-            )
-            self._adopt(session)
-            return key_file
-
-        return work()
+        arguments.check_credentials(password, passphrase, reminder, self._validator)
+        return self._adopt(
+            accounts.register(self._transport, self._trust_store, password, passphrase, reminder)
+        )
 
     def _logIn(
         self,
@@ -165,8 +144,15 @@ class ServerProvider(BaseProvider):
         *,
         keyRing: KeyRing | None = None,
     ) -> Work[bytes | None]:
+        end = self._transport, self._trust_store
         if keyRing is not None:
-            return self._log_in_with_ring(userId, keyRing, password, passphrase)
+            if password is not None or passphrase is not None:
+                raise errors.InvalidArgumentError(
+                    "logIn takes a KeyRing or secrets, not both: leave out password and passphrase"
+                )
+            if keyRing.userId != userId:
+                raise errors.InvalidArgumentError("keyRing must be the KeyRing of the user userId")
+            return self._adopt(accounts.log_in_with_ring(*end, keyRing))
         if passphrase is None:
             raise errors.CredentialsError(
                 "logIn needs the passphrase: the password alone opens nothing."
@@ -174,38 +160,15 @@ class ServerProvider(BaseProvider):
         checked_secret(passphrase, "passphrase")
         if password is not None:
             checked_secret(password, "password")
+        return self._adopt(accounts.log_in_with_key_file(*end, userId, password, passphrase))
 
-        async def work() -> bytes:
-            session, key_file = await accounts.log_in_with_key_file(
-                self._transport, self._trust_store, userId, password, passphrase
-            )
-            self._adopt(session)
-            return key_file
-
-        return work()
-
-    def _log_in_with_ring(
-        self, userId: uuid.UUID, keyRing: KeyRing, password: object, passphrase: object
-    ) -> Work[None]:
-        if password is not None or passphrase is not None:
-            raise errors.InvalidArgumentError(
-                "logIn takes a KeyRing or secrets, not both: leave out password and passphrase"
-            )
-        if keyRing.userId != userId:
-            raise errors.InvalidArgumentError("keyRing must be the KeyRing of the user userId")
-
-        async def work() -> None:
-            self._adopt(
-                await accounts.log_in_with_ring(self._transport, self._trust_store, keyRing)
-            )
-
-        return work()
-
-    def _adopt(self, session: Session) -> None:
-        """Make a session the current one; the one before is forgotten after its last operation."""
+    async def _adopt(self, beginning: Work[tuple[Session, T]]) -> T:
+        """Make a new session the current one; the one before is forgotten after its last operation."""
+        session, result = await beginning
         before, self._current = self._current, session
         if before is not None:
             before.leave()
+        return result
 
     def _logout(self) -> Work[None]:
         session = self._session()
@@ -216,7 +179,7 @@ class ServerProvider(BaseProvider):
         session = self._session()
 
         async def work() -> None:
-            await key_files.delete_user(session)
+            await accounts.delete_user(session)
             session.forget()
             if self._current is session:
                 self._current = None
@@ -232,9 +195,9 @@ class ServerProvider(BaseProvider):
         compromised: bool = False,
     ) -> Work[bytes]:
         session = self._session()
-        credentials.check_credentials(password, passphrase, reminder, self._validator)
+        arguments.check_credentials(password, passphrase, reminder, self._validator)
         return session.hold(
-            key_files.change_credentials(
+            accounts.change_credentials(
                 session, password, passphrase, reminder, compromised=compromised
             )
         )
@@ -243,22 +206,27 @@ class ServerProvider(BaseProvider):
         self, keyFileData: bytes, password: str, passphrase: str, reminder: str | None = None
     ) -> Work[bytes]:
         session, secrets = self._session(), (password, passphrase)
-        key_files.check_own(keyFileData, session.userId)
+        try:
+            check_key_file(keyFileData, session.userId)
+        except (errors.IntegrityError, errors.KeySubstitutionError) as error:
+            raise errors.InvalidArgumentError(
+                f"keyFileData is not this user's KeyFile: {error}"
+            ) from None
         checked_secret(password, "password")
         checked_secret(passphrase, "passphrase")
-        credentials.check_reminder(reminder, secrets)
+        arguments.check_reminder(reminder, secrets)
         return session.hold(
-            key_files.create_or_update(session, keyFileData, secrets, reminder, self._validator)
+            accounts.create_or_update(session, keyFileData, secrets, reminder, self._validator)
         )
 
     def _getKeyFile(self, passphrase: str) -> Work[bytes]:
         session = self._session()
         checked_secret(passphrase, "passphrase")
-        return session.hold(key_files.fetch(session, passphrase))
+        return session.hold(accounts.fetch(session, passphrase))
 
     def _deleteKeyFile(self) -> Work[None]:
         session = self._session()
-        return session.hold(key_files.delete(session))
+        return session.hold(accounts.delete(session))
 
     def _needToSyncAccount(self, userId: uuid.UUID, keyFileData: bytes) -> Work[bool]:
         session = self._session()
@@ -266,7 +234,7 @@ class ServerProvider(BaseProvider):
             raise errors.InvalidArgumentError(
                 "userId must be the session's own: the KeyFile of another user cannot be compared."
             )
-        return session.hold(key_files.differs(session, sha256(keyFileData)))
+        return session.hold(accounts.differs(session, sha256(keyFileData)))
 
     def _getReminder(self, userId: uuid.UUID | None = None) -> Work[str]:
         user_id = self._session().userId if userId is None else userId
@@ -328,10 +296,6 @@ class ServerProvider(BaseProvider):
         session = self._session()
         criteria = events.checked_criteria(eventType, containerId, containerType, startId, endId)
         return session.hold(events.events(session, criteria))
-
-
-def _default_trust_store() -> TrustStore:
-    return FileTrustStore(platformdirs.user_state_dir("scbroker"))
 
 
 def _abandon(transport: Transport) -> None:

@@ -9,9 +9,7 @@ import pytest
 
 from scbroker import BrokerError
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.http.connections import PIECE
-from scbroker.client.http.object_store import StoreError
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.transport import PIECE, StoreError, Transport
 from tests.client.http.test_transport import PATIENCE, device_of
 from tests.kit.impatience import be_impatient
 from tests.kit.tcp import PROTOCOL, BadBroker

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError, FileTrustStore, KeyRing, KeyType, MemoryTrustStore, ServerProvider
-from scbroker.client.users.credentials import validate_secret
-from scbroker.client.users.key_files import keep_mark
-from scbroker.keys import OpenedKeyFile, PassphraseKeys, seal_key_file
+from scbroker.client.arguments import validate_secret
+from scbroker.client.users.accounts import keep_mark
+from scbroker.keys import PassphraseKeys, seal_key_file
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop
 from tests.kit.both_engines import postgresql_when_long
 from tests.kit.fixtures import NewProvider
@@ -292,15 +292,15 @@ def test_an_older_key_file_than_was_seen_is_a_rollback_and_another_of_the_same_a
     ring = KeyRing.generate()
     newer = KeyRing(2, ring.signing, ring.encryption)
     marks = marks_of(ring)
-    keep_mark(marks, OpenedKeyFile(ring, b"1" * 32))
-    keep_mark(marks, OpenedKeyFile(ring, b"1" * 32))
+    keep_mark(marks, ring, b"1")
+    keep_mark(marks, ring, b"1")
     with pytest.raises(BrokerError.forkError):
-        keep_mark(marks, OpenedKeyFile(ring, b"x" * 32))
-    keep_mark(marks, OpenedKeyFile(newer, b"2" * 32))
+        keep_mark(marks, ring, b"x")
+    keep_mark(marks, newer, b"2")
     with pytest.raises(BrokerError.rollbackError):
-        keep_mark(marks, OpenedKeyFile(ring, b"1" * 32))
+        keep_mark(marks, ring, b"1")
     with pytest.raises(BrokerError.forkError):
-        keep_mark(marks, OpenedKeyFile(newer, b"1" * 32))
+        keep_mark(marks, newer, b"1")
 
 
 def test_a_device_that_saw_a_newer_key_file_refuses_the_brokers_older_one(
@@ -308,9 +308,9 @@ def test_a_device_that_saw_a_newer_key_file_refuses_the_brokers_older_one(
 ) -> None:
     """The broker was restored from a backup: log-in says so, on this device, in every process."""
     ring = account.ring
-    newer = OpenedKeyFile(KeyRing(2, ring.signing, ring.encryption), b"2" * 32)
+    newer = KeyRing(2, ring.signing, ring.encryption)
     store = FileTrustStore(tmp_path)
-    keep_mark(store.open(ring.userId, ring.signing[0].derive("trust-store")), newer)
+    keep_mark(store.open(ring.userId, ring.signing[0].derive("trust-store")), newer, b"2")
     provider = new_provider(trustStore=FileTrustStore(tmp_path))
     with pytest.raises(BrokerError.rollbackError, match="older KeyFile"):
         provider.logIn(ring.userId, passphrase=PASSPHRASE).result(PATIENCE)
@@ -338,7 +338,7 @@ def test_another_users_key_file_is_refused_before_anything_is_derived(account: A
     ring = KeyRing.generate()
     keys = PassphraseKeys(b"a" * 32, b"w" * 32)
     foreign = seal_key_file(ring, PASSWORD, keys)
-    assert open_key_file(foreign, ring.userId, keys, PASSWORD).ring.userId == ring.userId
+    assert open_key_file(foreign, ring.userId, keys, PASSWORD).userId == ring.userId
     with pytest.raises(BrokerError.keySubstitutionError, match="another user's"):
         open_key_file(foreign, account.ring.userId, keys, PASSWORD)
 

@@ -3,30 +3,141 @@
 `provider.py` declares an operation once, as overloads and a docstring under `@operation`. A class implements
 it as `_name(self, ...)`, an ordinary method that returns a coroutine. The function made here checks the
 arguments by their declared types, starts the coroutine on scbroker's thread, and passes its outcome to a
-promise or to exactly one of two handlers.
+`Promise` or to exactly one of two handlers.
+
+A promise can be awaited in any event loop, and read by `.result()` in a plain script. Each read of a failure
+raises a fresh error without inner frames: tracebacks grow with each raise, and frames hold secrets.
 """
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NotRequired, TypedDict, TypeVar, get_overloads
 
+from scbroker import errors
 from scbroker.client.arguments import check_of
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.io_thread import ForkedError, io_thread
 from scbroker.client.calls.main_queue import MainQueue, mainQueue
-from scbroker.client.calls.promise import Promise, public_error
-from scbroker.errors import BrokerError, InvalidArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-OnError = Callable[[BrokerError], object]
+T_co = TypeVar("T_co", covariant=True)
+OnError = Callable[[errors.BrokerError], object]
 _CALLBACK: Final = ("completionHandler", "errorHandler", "queue")
 _log = logging.getLogger("scbroker")
+
+
+class _Outcome:
+    """The state that a promise and its running operation share; logs a failure that was never read."""
+
+    __slots__ = ("future", "is_read", "name")
+
+    def __init__(self, name: str, future: concurrent.futures.Future[Any]) -> None:
+        self.name, self.future, self.is_read = name, future, False
+        _under_way[id(self)] = self
+        future.add_done_callback(functools.partial(_release, id(self)))
+
+    def __del__(self) -> None:
+        if self.is_read or not self.future.done() or self.future.cancelled():
+            return
+        error = self.future.exception()
+        if error is not None:
+            _log.error("%s failed and its error was never read: %s", self.name, public_error(error))
+
+
+_under_way: dict[int, _Outcome] = {}
+"""Keeps operations under way alive, so that a promise that was dropped still logs its failure."""
+
+
+def _release(key: int, _: object) -> None:
+    _under_way.pop(key, None)
+
+
+class Promise(Generic[T_co]):
+    """The result of an operation, which can be awaited or waited for any number of times."""
+
+    __slots__ = ("_outcome",)
+
+    def __init__(self, name: str, future: concurrent.futures.Future[T_co]) -> None:
+        self._outcome = _Outcome(name, future)
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        """Wait in the running event loop. Cancelling the wait leaves the operation running."""
+        future = self._outcome.future
+        if not future.done():
+            loop = asyncio.get_running_loop()
+            done = loop.create_future()
+
+            def wake(_: object) -> None:
+                with contextlib.suppress(RuntimeError):  # that loop has ended, and the wait with it
+                    loop.call_soon_threadsafe(_set, done)
+
+            future.add_done_callback(wake)
+            yield from done
+        return self._read()
+
+    def result(self, timeout: float | None = None) -> T_co:
+        """Wait in a plain script and return the result; `TimeoutError` after `timeout` seconds.
+
+        Raises `invalidArgumentError` on scbroker's own thread, which would wait for itself.
+        """
+        if io_thread.is_current():
+            raise errors.InvalidArgumentError(
+                "result() on scbroker's own thread would wait for ever: call it on a thread of your own"
+            )
+        concurrent.futures.wait([self._outcome.future], timeout)
+        if not self._outcome.future.done():
+            raise TimeoutError(f"{self._outcome.name} is still under way.")
+        return self._read()
+
+    def done(self) -> bool:
+        """Return whether the operation has ended, with a result or an error."""
+        return self._outcome.future.done()
+
+    def cancel(self) -> bool:
+        """Stop the operation; return False if it had ended. What was sent may still take effect."""
+        return self._outcome.future.cancel()
+
+    def _read(self) -> T_co:
+        self._outcome.is_read = True
+        error: BaseException | None
+        try:
+            error = self._outcome.future.exception()
+        except concurrent.futures.CancelledError as cancelled:
+            error = cancelled
+        if error is not None:
+            raise public_error(error) from None
+        result: T_co = self._outcome.future.result()
+        return result
+
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "under way"
+        return f"<Promise of {self._outcome.name}, {state}>"
+
+
+def _set(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def public_error(error: BaseException) -> errors.BrokerError:
+    """Return an error as callers see it: always a BrokerError, fresh, without frames."""
+    if isinstance(error, errors.BrokerError):
+        return error.fresh()
+    if isinstance(error, (asyncio.CancelledError, concurrent.futures.CancelledError)):
+        return errors.OperationCancelledError()
+    if isinstance(error, ForkedError):
+        return errors.UnreachableError("The process was forked while the operation was under way.")
+    return errors.BrokerFaultError(
+        f"A fault in scbroker itself ({type(error).__name__}): please report it."
+    )
 
 
 class Handlers(TypedDict, Generic[T]):
@@ -78,16 +189,17 @@ def operation_of_forms(
                 if handlers is not None:
                     _check_handler(name, "completionHandler", handlers.completion)
                 signature = signatures[form_of(args, kwargs)]
-                given = _bound(name, signature, (self, *args), kwargs)
-                for key, value in given.items():
-                    if value is not signature.parameters[key].default:
-                        given[key] = checks[key](key, value)
+                given = {
+                    key: checks[key](key, value)
+                    for key, value in _bound(name, signature, (self, *args), kwargs).items()
+                    if value is not signature.parameters[key].default
+                }
                 future = io_thread.submit(name, getattr(self, f"_{name}")(**given), self)
             except Exception as error:
                 if handlers is not None:
                     handlers.fail(error)
                     return self
-                if isinstance(error, BrokerError):
+                if isinstance(error, errors.BrokerError):
                     raise
                 raise public_error(error) from error
             if handlers is None:
@@ -127,7 +239,7 @@ def _bound(
         given = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
         names = ", ".join(list(signature.parameters)[1:])
-        raise InvalidArgumentError(f"{name}() {error}. It takes: {names}.") from None
+        raise errors.InvalidArgumentError(f"{name}() {error}. It takes: {names}.") from None
     return dict(list(given.items())[1:])
 
 
@@ -144,7 +256,7 @@ def _handlers(name: str, is_void: bool, kwargs: dict[str, Any]) -> _Handlers | N
     if not isinstance(queue, concurrent.futures.Executor) or isinstance(
         queue, concurrent.futures.ProcessPoolExecutor
     ):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"queue must be a concurrent.futures.Executor of threads, not {type(queue).__name__}."
         )
     return _Handlers(name, is_void, style["completionHandler"], style["errorHandler"], queue)
@@ -152,10 +264,10 @@ def _handlers(name: str, is_void: bool, kwargs: dict[str, Any]) -> _Handlers | N
 
 def _check_handler(name: str, key: str, handler: object) -> None:
     if not callable(handler):
-        raise InvalidArgumentError(f"{name}() in callback style needs {key}, a function.")
+        raise errors.InvalidArgumentError(f"{name}() in callback style needs {key}, a function.")
     called = getattr(handler, "__call__", None)  # noqa: B004 - of an object that is not a function
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"{key} must not be a coroutine function: await the promise that {name}() returns instead."
         )
 
@@ -167,7 +279,7 @@ class _Handlers:
     name: str
     is_void: bool
     completion: Callable[..., object]
-    error: Callable[[BrokerError], object]
+    error: Callable[[errors.BrokerError], object]
     queue: concurrent.futures.Executor
 
     def fail(self, error: Exception) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.calls.promise import Promise
+from scbroker.client.calls.operation import Promise
 from scbroker.client.containers.fetching import deletion_proved
 from scbroker.client.parts.downloads import Download
 from scbroker.client.users.session import Session

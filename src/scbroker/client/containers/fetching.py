@@ -13,13 +13,13 @@ from typing import Final
 
 from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.clock import now
 from scbroker.client.containers.opening import Fetched
 from scbroker.client.core.judging import Evidence, Mark, State, Walk
 from scbroker.client.users.session import Session
 from scbroker.records.container_record import parse_bare
 from scbroker.records.ids import user_id_of
 from scbroker.records.key_record import KeyChain
+from scbroker.types import now
 from scbroker.wire.containers import (
     MAX_SKIPPED,
     Bodies,

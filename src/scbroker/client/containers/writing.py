@@ -14,7 +14,6 @@ from typing import Final
 
 from scbroker import errors
 from scbroker.client.calls.tasks import EVERYTHING, alone, each_in_pool
-from scbroker.client.clock import now
 from scbroker.client.containers import drafting
 from scbroker.client.containers.change import KEEP, OWNER, Change, Grants, keys_of, seal_parts
 from scbroker.client.containers.drafting import Draft
@@ -37,7 +36,7 @@ from scbroker.records.container_record import LABEL, Part, Role, bare_body
 from scbroker.records.ids import container_id_of
 from scbroker.records.judge import Known, judge_first, judge_next
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.types import SecuredContainer
+from scbroker.types import SecuredContainer, now
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import RecordReceipt, RecordRequest
@@ -174,7 +173,7 @@ async def until_stored(
         await attempt(session, items)
         if any(isinstance(item.error, errors.RejectedError) and item.is_refused for item in items):
             # A rejected signature: read which key of one's own is the latest, after a change of keys ended.
-            async with session.changing_keys():
+            async with session.changing_keys:
                 await session.directory.latest_own()
         items = [item for item in items if item.is_outdated(session)]
         if not items:

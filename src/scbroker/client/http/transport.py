@@ -1,28 +1,32 @@
-"""Requests to one broker: bounded, strict, and retried where the protocol allows.
+"""Requests to one broker and to its object stores: bounded, strict, and retried where the protocol allows.
 
-Every request may be sent again with the same bytes, so this module retries after a lost answer: for a
-minute if this broker has answered before, since a broker that was killed or moved comes back; four
+Every request to the broker may be sent again with the same bytes, so this module retries after a lost answer:
+for a minute if this broker has answered before, since a broker that was killed or moved comes back; four
 times if it never did, since the address may be wrong. An overloaded broker is retried after the time that it
 names, then ever later, and from a budget that answers refill. Tokens go to the configured origin alone.
-Spec: docs/spec/protocol.md, sections 1 and 2.
+
+A presigned URL is the broker's word: it is used only if its origin is one that the caller allows. The store
+learns the sealed bytes and the URL, and nothing of the session: a request carries no header of ours, and no
+more is read than was asked for. A client certificate in the caller's `ssl` is presented to a store that asks
+for one. Spec: docs/spec/protocol.md, sections 1, 2 and 6.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import secrets
 import urllib.parse
 from asyncio import sleep
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 from scbroker import errors
-from scbroker.client.http.connections import Connections, read, read_into
+from scbroker.client.calls.io_thread import inherited, io_thread
 from scbroker.client.http.endpoint import Endpoint
-from scbroker.client.http.object_store import ObjectStore
 from scbroker.crypto.seal import Octets
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
@@ -30,11 +34,13 @@ from scbroker.wire.problems import MAX_PROBLEM, error_of
 
 if TYPE_CHECKING:
     import aiohttp
+    from yarl import URL
 
 M = TypeVar("M", bound=Message)
-T = TypeVar("T")
 Query = Mapping[str, str | list[str]]
 MAX_ANSWER: Final = 16 * 1_048_576
+PIECE: Final = 262_144
+"""Bytes that are written to a connection at a time."""
 _ATTEMPTS: Final = 4
 _PATIENCE: Final = 60.0
 """Seconds. A database takes less to fail over to another machine."""
@@ -44,6 +50,17 @@ _RETRY_BUDGET: Final = 128.0
 """Retries after refusals that a provider starts with, and may save up."""
 _EARNED: Final = 1 / 8
 """Retries that an answer earns: refusals make an eighth more requests, not many times as many."""
+_MISSING: Final = (404, 416)
+
+
+class Options(TypedDict, total=False):
+    """The keywords of `Transport.send`, without the token."""
+
+    message: Message | None
+    octets: Octets | None
+    query: Query | None
+    limit: int
+    target: memoryview | None
 
 
 def pause_before_retry(error: errors.BrokerUnavailableError, attempt: int) -> float:
@@ -60,6 +77,124 @@ def pause_before_retry(error: errors.BrokerUnavailableError, attempt: int) -> fl
 
 def _random() -> float:
     return secrets.randbelow(1001) / 1000
+
+
+class Connections:
+    """HTTP connections of one purpose, opened by the first request; lives on scbroker's I/O thread.
+
+    No redirect is followed, no cookie kept, no content encoding undone.
+    """
+
+    most: int
+    """Connections at the same time."""
+    unsent_headers: tuple[str, ...]
+    """Headers of aiohttp's own that requests do not carry."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._http: aiohttp.ClientSession | None = None
+        self.failures: int = 0
+        """Failed requests so far. The connection of one may still be sending from its buffer."""
+        io_thread.bound(self)
+
+    def after_fork(self) -> None:
+        """Leave the parent's connections to the parent: the child's next request opens its own."""
+        if self._http is not None:
+            inherited.append(self._http.connector)
+            self._http.detach()
+        self._http = None
+
+    async def close(self) -> None:
+        """Close the connections; another request opens new ones."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.close()
+
+    def request(
+        self, method: str, url: URL, headers: Mapping[str, str], body: Octets | None
+    ) -> Any:
+        """Return aiohttp's context manager of one request."""
+        return self._client().request(
+            method,
+            url,
+            data=body if body is None or len(body) <= PIECE else _pieces(memoryview(body)),
+            headers=headers,
+            allow_redirects=False,
+            proxy=self.endpoint.proxy,
+        )
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            import aiohttp
+
+            io_thread.close_at_exit(self)
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self.most, ssl=self.endpoint.ssl or True),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60),
+                skip_auto_headers=self.unsent_headers,
+                read_bufsize=PIECE,
+            )
+        return self._http
+
+
+class StoreError(Exception):
+    """The object store did not carry out a request. The message does not contain the URL.
+
+    `missing` is true if the store has no such object, or not so many bytes of it.
+    """
+
+    def __init__(self, why: str, *, missing: bool = False) -> None:
+        super().__init__(why)
+        self.missing = missing
+
+
+class ObjectStore(Connections):
+    """Requests to object stores by presigned URLs, without the session's token or name."""
+
+    most: int = 16
+    unsent_headers: tuple[str, ...] = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+
+    async def put(self, url: URL, body: memoryview) -> None:
+        """Store an object; raise `StoreError` if the store does not."""
+        await self._send("PUT", url, {"Content-Length": str(len(body))}, body, None)
+
+    async def get(self, url: URL, start: int, target: memoryview) -> int:
+        """Read an object's bytes from `start` on into a buffer, and return their number.
+
+        It is smaller than the buffer at the object's end. Raises `StoreError`.
+        """
+        headers = {"Range": f"bytes={start}-{start + len(target) - 1}"}
+        return await self._send("GET", url, headers, None, target)
+
+    async def _send(
+        self,
+        method: str,
+        url: URL,
+        headers: dict[str, str],
+        body: Octets | None,
+        target: memoryview | None,
+    ) -> int:
+        import aiohttp
+
+        has_succeeded = False
+        try:
+            async with self.request(method, url, headers, body) as response:
+                received = 0
+                if target is not None and response.status == 206:
+                    received = len(await _read_into(response, target))
+                elif target is not None or response.status not in (200, 201, 204):
+                    status = response.status
+                    response.close()
+                    raise StoreError(f"status {status}", missing=status in _MISSING)
+                has_succeeded = True
+                return received
+        except (aiohttp.ClientError, ValueError, TimeoutError) as error:
+            raise StoreError(type(error).__name__) from None
+        finally:
+            if not has_succeeded:  # also if it was cancelled
+                self.failures += 1
 
 
 class Transport(Connections):
@@ -85,14 +220,12 @@ class Transport(Connections):
         path: str,
         answer: type[M],
         *,
-        message: Message | None = None,
         token: str | None = None,
-        query: Query | None = None,
-        limit: int = MAX_ANSWER,
+        **options: Unpack[Options],
     ) -> M:
-        """Send a message; return the answer's message."""
-        body = None if message is None else codec.encode(message)
-        data = await self._send(method, path, body, codec.MESSAGE, token, query, limit)
+        """Make a request; return the answer's message."""
+        limit = options.setdefault("limit", MAX_ANSWER)
+        data = await self.send(method, path, token=token, **options)
         try:
             return codec.decode(answer, bytes(data), limit)
         except errors.InvalidArgumentError as error:
@@ -105,47 +238,25 @@ class Transport(Connections):
         method: str,
         path: str,
         *,
+        token: str | None = None,
         message: Message | None = None,
         octets: Octets | None = None,
-        token: str | None = None,
         query: Query | None = None,
         limit: int = 0,
-    ) -> bytes:
-        """Send a message or octets; return the answer's octets, at most `limit`."""
-        body = octets if message is None else codec.encode(message)
-        media_type = codec.OCTETS if message is None else codec.MESSAGE
-        return bytes(await self._send(method, path, body, media_type, token, query, limit))
-
-    async def fetch(
-        self, path: str, target: memoryview, *, token: str | None = None, query: Query | None = None
-    ) -> int:
-        """Read octets into a buffer, never more than it holds; return their number."""
-        size = len(target)
-        return len(await self._send("GET", path, None, codec.OCTETS, token, query, size, target))
-
-    async def close(self) -> None:
-        """Close the connections to the broker and to object stores."""
-        await super().close()
-        await self.store.close()
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Octets | None,
-        media_type: str,
-        token: str | None,
-        query: Query | None,
-        limit: int,
         target: memoryview | None = None,
     ) -> Octets:
+        """Send a message or octets, or neither; return the answer's octets.
+
+        They have at most `limit` bytes, or are read into `target`, which is faster than allocating.
+        """
+        body = octets if message is None else codec.encode(message)
         headers = {
             codec.PROTOCOL_HEADER: codec.PROTOCOL,
             codec.API_KEY_HEADER: str(self.endpoint.apiKey),
             codec.APPLICATION_HEADER: self.endpoint.applicationName,
         }
         if body is not None:
-            headers["Content-Type"] = media_type
+            headers["Content-Type"] = codec.OCTETS if message is None else codec.MESSAGE
             headers["Content-Length"] = str(len(body))
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
@@ -156,11 +267,16 @@ class Transport(Connections):
             functools.partial(self._once, method, url, headers, body, limit, target)
         )
 
-    async def _retried(self, once: Callable[[], Awaitable[T]]) -> T:
+    async def close(self) -> None:
+        """Close the connections to the broker and to object stores."""
+        await super().close()
+        await self.store.close()
+
+    async def _retried(self, once: Callable[[], Awaitable[Octets]]) -> Octets:
         """Send a request until it is answered; raise the last failure once retrying is over."""
         failure: errors.BrokerUnavailableError | None = None
         started = monotonic()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.endpoint.timeout):
                 for attempt in itertools.count(1):
                     try:
@@ -175,16 +291,14 @@ class Transport(Connections):
                     else:
                         self._budget = min(self._budget + _EARNED, _RETRY_BUDGET)
                         return answer
-                    self.count_failure()
+                    self.failures += 1
                     await sleep(pause)
-        except TimeoutError:
-            if failure is not None:
-                raise failure.fresh() from None
-            raise errors.UnreachableError(
-                f"No answer from {self.endpoint.origin} within {self.endpoint.timeout:g} seconds: "
-                "check the network, or set a longer timeout."
-            ) from None
-        raise AssertionError("unreachable")
+        if failure is not None:
+            raise failure.fresh()
+        raise errors.UnreachableError(
+            f"No answer from {self.endpoint.origin} within {self.endpoint.timeout:g} seconds: "
+            "check the network, or set a longer timeout."
+        )
 
     def _may_retry(
         self, error: errors.BrokerUnavailableError, attempt: int, seconds: float
@@ -204,7 +318,7 @@ class Transport(Connections):
         headers: dict[str, str],
         body: Octets | None,
         limit: int,
-        target: memoryview | None = None,
+        target: memoryview | None,
     ) -> Octets:
         import aiohttp
         from yarl import URL
@@ -215,7 +329,7 @@ class Transport(Connections):
                 self._has_answered = True
                 if response.status < 300:
                     if target is not None:
-                        return await read_into(response, target)
+                        return await _read_into(response, target)
                     return await read(response, limit)
                 retry_after = response.headers.get("Retry-After")
                 problem = await read(response, MAX_PROBLEM)
@@ -231,6 +345,40 @@ class Transport(Connections):
                 f"No broker answers at {self.endpoint.origin} ({type(error).__name__}): check "
                 "serverUrl, the network, and whether the broker runs."
             ) from None
+
+
+async def _pieces(body: memoryview) -> AsyncIterator[memoryview]:
+    """Yield a large body in pieces, so that no single write blocks the event loop."""
+    for start in range(0, len(body), PIECE):
+        yield body[start : start + PIECE]
+
+
+async def _read_into(response: aiohttp.ClientResponse, target: memoryview) -> memoryview:
+    """Read a body into a buffer; return the part that was filled."""
+    size = 0
+    async for piece in response.content.iter_any():
+        if size + len(piece) > len(target):
+            raise _too_large(len(target))
+        target[size : size + len(piece)] = piece
+        size += len(piece)
+    return target[:size]
+
+
+async def read(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Read a body, never more than `limit` bytes of it into memory."""
+    found, size = [], 0
+    async for piece in response.content.iter_chunked(PIECE):
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        found.append(piece)
+    return found[0] if len(found) == 1 else b"".join(found)
+
+
+def _too_large(limit: int) -> errors.TooLargeError:
+    return errors.TooLargeError(
+        f"The broker's answer has more than the {limit} bytes that are allowed."
+    )
 
 
 def _check_version(response: aiohttp.ClientResponse) -> None:

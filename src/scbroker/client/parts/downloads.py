@@ -50,7 +50,7 @@ class Download:
         """Fetch and verify the segments' hashes of a content."""
         path = f"{path_of(opened.container_id, opened.part.partId)}/hashes"
         limit = HASH_SIZE * segment_count(opened.part.paddedLength)
-        hashes = await session.send("GET", path, limit=limit)
+        hashes = bytes(await session.send("GET", path, limit=limit))
         await io_thread.in_pool(check_segment_hashes, opened.part, hashes)
         return cls(session, opened, hashes)
 
@@ -106,7 +106,8 @@ class Download:
             size = await self._urls.get(first, count, target)
             if size is None:
                 path = path_of(self._opened.container_id, self._opened.part.partId)
-                size = await self._session.fetch(f"{path}/segments", target, query)
+                answer = self._session.send("GET", f"{path}/segments", query=query, target=target)
+                size = len(await answer)
         except TooLargeError:
             raise IntegrityError("The broker returned more segments than were signed.") from None
         if size <= (count - 1) * SEALED_SEGMENT:

@@ -16,7 +16,7 @@ import tenacity
 from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.endpoint import allowed
-from scbroker.client.http.object_store import StoreError
+from scbroker.client.http.transport import StoreError
 from scbroker.client.users.session import Session
 from scbroker.records.container_record import SEALED_SEGMENT
 from scbroker.wire.parts import (
@@ -59,7 +59,7 @@ class PresignedUrls:
         self._path = path
         self._count, self._sent = count, set(skip)
         self._known: dict[int, _Presigned] = {}
-        self._through_broker = not self._store.origins
+        self._through_broker = not self._store.endpoint.stores
         self._asking = asyncio.Lock()
         io_thread.bound(self)
 
@@ -177,7 +177,7 @@ class PresignedUrls:
         """Ask the broker for URLs; use none of them unless the caller allowed the origins of all."""
         began = time.monotonic()
         answer = await ask(chunks)
-        urls = [allowed(transfer.url, self._store.origins) for transfer in answer.transfers]
+        urls = [allowed(transfer.url, self._store.endpoint.stores) for transfer in answer.transfers]
         if not urls or None in urls:
             self._through_broker = True
             return

@@ -1,26 +1,42 @@
-"""Register and log in: from two secrets to a session, and a user's reminder without one.
+"""Register, log in, replace or delete the KeyFile on the broker, and delete the user.
 
 The broker learns the public keys, the sealed KeyFile and `auth`, which is derived from the passphrase and
-opens nothing. Spec: docs/spec/keyfile.md; docs/spec/protocol.md, section 3.
+opens nothing. Each replacement names the stored KeyFile that it replaces and is signed, so that neither a
+stolen token nor a second device can undo what the user did.
+Spec: docs/spec/keyfile.md; docs/spec/protocol.md, section 3.
 """
 
 import uuid
+from contextlib import suppress
 from typing import Final
 
+import msgspec
+
 from scbroker import errors
+from scbroker.client.arguments import Validator, check_kept_reminder, check_new
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.clock import now
 from scbroker.client.http.transport import Transport
-from scbroker.client.users.key_files import keep_mark, open_stored
-from scbroker.client.users.session import Session
-from scbroker.client.users.trust_store import FileTrustStore, Marks, TrustStore
-from scbroker.crypto.verify import sha256
-from scbroker.keys import KeyRing, OpenedKeyFile, PassphraseKeys, seal_key_file
+from scbroker.client.users.session import Session, log_in_again
+from scbroker.client.users.trust_store import FileTrustStore, Marks, TrustStore, raise_to
+from scbroker.crypto.verify import SIGNATURE_SIZE, sha256
+from scbroker.keys import KeyRing, PassphraseKeys, open_key_file, seal_key_file
 from scbroker.records.key_record import KeyChain
+from scbroker.types import now
 from scbroker.wire import users as wire
 from scbroker.wire.codec import SignedObject
 
-_MARKS: Final = "trust-store"
+_KIND: Final = "key-file"
+# Placeholder: the order is signed last, because it names the digest of all other fields.
+_UNSIGNED: Final = wire.Authorization(order=b"", signature=bytes(SIGNATURE_SIZE))
+# Nobody changes credentials so often; a broker that claims so could use up the generations.
+_MOST_AHEAD: Final = 2**32
+
+
+class Mark(msgspec.Struct, array_like=True, frozen=True):
+    """The newest KeyFile that this device opened or stored."""
+
+    generation: int
+    hash: bytes
 
 
 async def register(
@@ -48,7 +64,7 @@ async def register(
     session.directory.set_own(KeyChain.verify(records, now()))
     await session.token.get()
     _keep_pass(store, session)
-    keep_mark(session.marks, OpenedKeyFile(ring, sha256(key_file)))
+    keep_mark(session.marks, ring, key_file)
     return session, key_file
 
 
@@ -60,16 +76,27 @@ async def log_in_with_key_file(
     passphrase: str,
 ) -> tuple[Session, bytes]:
     """Fetch the KeyFile with the passphrase, open it, and return a session with its keys."""
-    device_pass = _kept_pass(store, user_id)
-    key_file, opened = await open_stored(transport, user_id, passphrase, password, device_pass)
-    keep_mark(_marks(store, opened.ring), opened)
-    session = await log_in_with_ring(transport, store, opened.ring)
+    device_pass = store.read_pass(user_id)
+    if device_pass is not None and len(device_pass) != wire.DEVICE_PASS_SIZE:
+        device_pass = None
+    key_file, ring = await _open_stored(transport, user_id, passphrase, password, device_pass)
+    session = _session(transport, store, ring)
+    keep_mark(session.marks, ring, key_file)
+    await _log_in(session, store)
     return session, key_file
 
 
-async def log_in_with_ring(transport: Transport, store: TrustStore, ring: KeyRing) -> Session:
-    """Return a session with these keys, which must be the published ones."""
+async def log_in_with_ring(
+    transport: Transport, store: TrustStore, ring: KeyRing
+) -> tuple[Session, None]:
+    """Return a session with these keys, and no KeyFile."""
     session = _session(transport, store, ring)
+    await _log_in(session, store)
+    return session, None
+
+
+async def _log_in(session: Session, store: TrustStore) -> None:
+    """Get a token and the published keys, which must be those of the session."""
     try:
         chain = await session.directory.latest_own()
     except errors.ChallengeError:
@@ -77,9 +104,8 @@ async def log_in_with_ring(transport: Transport, store: TrustStore, ring: KeyRin
             "The broker refused the log-in: it does not know this user's keys, or serverUrl is not "
             "an address that it is configured for."
         ) from None
-    ring.check_chain(chain)
+    session.keys.ring.check_chain(chain)
     _keep_pass(store, session)
-    return session
 
 
 async def fetch_reminder(transport: Transport, user_id: uuid.UUID) -> str:
@@ -91,19 +117,254 @@ async def fetch_reminder(transport: Transport, user_id: uuid.UUID) -> str:
 def _session(transport: Transport, store: TrustStore, ring: KeyRing) -> Session:
     # Journals of unfinished transfers are beside the marks if the marks are in files.
     folder = store.directory / "transfers" if isinstance(store, FileTrustStore) else None
-    return Session(transport, ring, _marks(store, ring), folder)
-
-
-def _marks(store: TrustStore, ring: KeyRing) -> Marks:
-    return store.open(ring.userId, ring.signing[0].derive(_MARKS))
-
-
-def _kept_pass(store: TrustStore, user_id: uuid.UUID) -> bytes | None:
-    """Return the pass of an earlier session on this device; None if none is kept or its size is wrong."""
-    found = store.read_pass(user_id)
-    return found if found is not None and len(found) == wire.DEVICE_PASS_SIZE else None
+    marks = store.open(ring.userId, ring.signing[0].derive("trust-store"))
+    return Session(transport, ring, marks, folder)
 
 
 def _keep_pass(store: TrustStore, session: Session) -> None:
     if session.token.device_pass is not None:
         store.keep_pass(session.userId, session.token.device_pass)
+
+
+async def change_credentials(
+    session: Session, password: str, passphrase: str, reminder: str | None, *, compromised: bool
+) -> bytes:
+    """Store a KeyFile of the next generation under new secrets, with new keys if `compromised`."""
+    async with session.changing_keys:
+        chain, state = await _published(session)
+        mark = _mark(session.marks)
+        if mark is not None and state.generation > mark.generation:
+            raise errors.ConflictError(
+                "The credentials were changed on another device: log in with the new passphrase first."
+            )
+        await _check_kept_reminder(session, reminder, (password, passphrase))
+        ring = session.keys.ring
+        ring = ring.next(max(state.generation, ring.generation) + 1, fresh=compromised)
+        keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, session.userId)
+        key_file = await io_thread.in_pool(seal_key_file, ring, password, keys)
+        return await _store(
+            session, chain, state, ring, key_file, keys.auth, reminder, end_others=True
+        )
+
+
+async def create_or_update(
+    session: Session,
+    key_file: bytes,
+    secrets: tuple[str, str],
+    reminder: str | None,
+    validator: Validator,
+) -> bytes:
+    """Store a KeyFile that its password opens, secured by this passphrase; return the bytes stored.
+
+    The KeyFile must have the published keys and be no older than the one stored last. If its passphrase
+    is another one, its KeyRing is sealed anew: other bytes need another generation (keyfile.md, 4).
+    """
+    password, passphrase = secrets
+    keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, session.userId)
+    ring, has_passphrase = await _open(session, key_file, password, keys)
+    if not has_passphrase:
+        check_new("passphrase", passphrase, validator)
+    async with session.changing_keys:
+        chain, state = await _published(session)
+        _check_not_older(session, chain, state, ring, sha256(key_file))
+        if not has_passphrase:
+            known = (state.generation, ring.generation, session.keys.ring.generation)
+            ring = ring.next(max(known) + 1, fresh=False)
+            key_file = await io_thread.in_pool(seal_key_file, ring, password, keys)
+        await _check_kept_reminder(session, reminder, secrets)
+        return await _store(
+            session, chain, state, ring, key_file, keys.auth, reminder, end_others=False
+        )
+
+
+async def fetch(session: Session, passphrase: str) -> bytes:
+    """Return the stored KeyFile after it opened and proved to be no older than this device has seen."""
+    key_file, ring = await _open_stored(
+        session.transport, session.userId, passphrase, None, session.token.device_pass
+    )
+    keep_mark(session.marks, ring, key_file)
+    return key_file
+
+
+async def _open_stored(
+    transport: Transport,
+    user_id: uuid.UUID,
+    passphrase: str,
+    password: str | None,
+    device_pass: bytes | None,
+) -> tuple[bytes, KeyRing]:
+    """Fetch a user's KeyFile by a proof of the passphrase, and open it. Needs no session."""
+    keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, user_id)
+    answer = await transport.call(
+        "POST",
+        f"/v1/users/{user_id}/key-file/open",
+        wire.KeyFileAnswer,
+        message=wire.KeyFileOpening(auth=keys.auth, devicePass=device_pass),
+    )
+    ring = await io_thread.in_pool(open_key_file, answer.keyFile, user_id, keys, password)
+    return answer.keyFile, ring
+
+
+async def delete(session: Session) -> None:
+    """Delete the stored KeyFile. The mark stays: an older KeyFile must not come back."""
+    async with session.changing_keys:
+        message = wire.KeyFileDeletion(authorization=await session.order("delete-key-file"))
+        with log_in_again():
+            await session.send("POST", "/v1/key-file/deletion", message=message)
+
+
+async def differs(session: Session, copy: bytes) -> bool:
+    """Return whether the broker stores no KeyFile, or another than the one with this SHA-256."""
+    return (await _state(session)).hash != copy
+
+
+async def delete_user(session: Session) -> None:
+    """Delete the user for ever, by a record that closes their key chain and an order that names it.
+
+    Neither needs a session, nor the keys as the broker has them now: both can be sent again after a
+    deletion whose answer was lost.
+    """
+    async with session.changing_keys:
+        closing = session.keys.ring.closing_record(session.directory.own, now())
+        unsigned = wire.UserDeletion(keyRecord=SignedObject.of(closing), authorization=_UNSIGNED)
+        authorization = await session.order("delete-user", unsigned.digest)
+        message = msgspec.structs.replace(unsigned, authorization=authorization)
+        with log_in_again():
+            await session.transport.send(
+                "POST", f"/v1/users/{session.userId}/deletion", message=message
+            )
+
+
+def keep_mark(marks: Marks, ring: KeyRing, key_file: bytes) -> None:
+    """Raise the mark to this KeyFile; raise an error for an older one, or a second of its generation."""
+    digest = sha256(key_file)
+
+    def decide(stored: bytes | None) -> bytes:
+        _check_mark(_decoded(stored), ring.generation, digest)
+        return msgspec.msgpack.encode(Mark(ring.generation, digest))
+
+    raise_to(marks, _KIND, b"", decide)
+
+
+def _mark(marks: Marks) -> Mark | None:
+    return _decoded(marks.get(_KIND, b""))
+
+
+def _decoded(stored: bytes | None) -> Mark | None:
+    return None if stored is None else msgspec.msgpack.decode(stored, type=Mark)
+
+
+def _check_mark(mark: Mark | None, generation: int, digest: bytes | None) -> None:
+    if mark is None:
+        return
+    if generation < mark.generation:
+        raise errors.RollbackError(
+            "The broker served an older KeyFile than this device has seen: it was restored from a backup, "
+            "or it lies."
+        )
+    if generation == mark.generation and digest is not None:
+        _check_same(digest, mark.hash)
+
+
+def _check_same(found: bytes, seen: bytes) -> None:
+    if found != seen:
+        raise errors.ForkError("This device has seen another KeyFile of the same generation.")
+
+
+async def _open(
+    session: Session, key_file: bytes, password: str, keys: PassphraseKeys
+) -> tuple[KeyRing, bool]:
+    """Open a KeyFile with its password, and tell whether it is sealed under this passphrase too."""
+    opening = (open_key_file, key_file, session.userId)
+    with suppress(
+        errors.DecryptionError
+    ):  # another passphrase, unless the password is wrong as well
+        return await io_thread.in_pool(*opening, keys, password), True
+    try:
+        return await io_thread.in_pool(*opening, None, password), False
+    except errors.DecryptionError:
+        raise errors.CredentialsError(
+            "The password does not open this KeyFile, or the KeyFile is damaged."
+        ) from None
+
+
+async def _check_kept_reminder(
+    session: Session, given: str | None, secrets: tuple[str, str]
+) -> None:
+    """Refuse to keep a stored reminder that contains one of these secrets.
+
+    Costs one request if no reminder is given. The answer of GET /v1/key-file could carry the reminder
+    instead, but then every needToSyncAccount would transfer it too. The broker does not count this
+    request against the limit for strangers.
+    """
+    if given is None:
+        answer = await session.call("GET", "/v1/reminder", wire.ReminderAnswer)
+        check_kept_reminder(answer.reminder, secrets)
+
+
+async def _state(session: Session) -> wire.KeyFileState:
+    """Return the generation and hash that the broker reports, checked against the mark."""
+    state = await session.call("GET", "/v1/key-file", wire.KeyFileState)
+    mark = _mark(session.marks)
+    _check_mark(mark, state.generation, state.hash)
+    seen = session.keys.ring.generation if mark is None else mark.generation
+    if state.generation > seen + _MOST_AHEAD:
+        raise errors.BrokerFaultError(
+            "The broker reports an impossible number of replacements of the KeyFile."
+        )
+    return state
+
+
+async def _published(session: Session) -> tuple[KeyChain, wire.KeyFileState]:
+    """Return what is about to be replaced; the published keys must be those of the session."""
+    chain = await session.directory.latest_own()
+    session.keys.ring.check_chain(chain)
+    return chain, await _state(session)
+
+
+def _check_not_older(
+    session: Session, chain: KeyChain, state: wire.KeyFileState, ring: KeyRing, digest: bytes
+) -> None:
+    """Raise unless the KeyFile has the published keys, and is the newest or follows it."""
+    ring.check_chain(chain)
+    if ring.generation < state.generation:
+        raise errors.RollbackError(
+            "A newer KeyFile than this one was stored before: give the bytes that createOrUpdateKeyFile or "
+            "changeCredentials gave last, or use changeCredentials for new secrets."
+        )
+    if ring.generation == state.generation and state.hash is not None:
+        _check_same(digest, state.hash)
+    _check_mark(_mark(session.marks), ring.generation, digest)
+
+
+async def _store(
+    session: Session,
+    chain: KeyChain,
+    state: wire.KeyFileState,
+    ring: KeyRing,
+    key_file: bytes,
+    auth: bytes,
+    reminder: str | None,
+    *,
+    end_others: bool,
+) -> bytes:
+    """Store a KeyFile and publish its new keys, use its KeyRing from now on, and return its bytes."""
+    records = ring.next_records(chain, now())
+    unsigned = wire.KeyFileStoring(
+        keyFile=key_file,
+        generation=ring.generation,
+        auth=auth,
+        replaces=state.hash,
+        reminder=reminder,
+        keyRecords=[SignedObject.of(signed) for signed in records],
+        endOtherSessions=end_others,
+        authorization=_UNSIGNED,
+    )
+    authorization = await session.order("store-key-file", unsigned.digest)
+    message = msgspec.structs.replace(unsigned, authorization=authorization)
+    with log_in_again():
+        await session.send("PUT", "/v1/key-file", message=message)
+    session.keys.replace(ring)
+    session.directory.set_own(chain.extend(records, now()))
+    keep_mark(session.marks, ring, key_file)
+    return key_file

@@ -11,11 +11,10 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from scbroker import errors
-from scbroker.client.clock import moment, now
 from scbroker.client.users.trust_store import Marks, raise_to
 from scbroker.records.ids import show_fingerprint, user_id_of
 from scbroker.records.key_record import KeyChain, KnownKey, Signed
-from scbroker.types import PublicKey
+from scbroker.types import PublicKey, moment, now
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
 from scbroker.wire.codec import Message

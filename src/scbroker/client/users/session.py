@@ -10,19 +10,18 @@ import contextlib
 import threading
 import time
 import uuid
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, TypedDict, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack
 
 from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import Shared
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.transport import Options, Transport
 from scbroker.client.users.directory import REPLACED, Directory
 from scbroker.client.users.trust_store import Marks
-from scbroker.crypto.seal import Octets
-from scbroker.crypto.verify import sha256
+from scbroker.crypto.seal import DecryptionKey, Octets
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
 from scbroker.records.key_record import KnownKey
@@ -45,30 +44,12 @@ def log_in_again() -> Iterator[None]:
         raise errors.NotAuthenticatedError(REPLACED) from None
 
 
-class CallOptions(TypedDict, total=False):
-    message: Message | None
-    query: Mapping[str, str | list[str]]
-    limit: int
-
-
-class SendOptions(TypedDict, total=False):
-    message: Message | None
-    octets: Octets | None
-    query: Mapping[str, str | list[str]]
-    limit: int
-
-
 class Keys:
     """The KeyRing of a session, and the container keys that were unwrapped with it lately."""
 
     def __init__(self, ring: KeyRing) -> None:
         self._ring: KeyRing | None = ring
-        self._opened: OrderedDict[bytes, bytes] = OrderedDict()
-        self.after_fork()
-
-    def after_fork(self) -> None:
-        """Make a new lock in the child: another thread of the parent may have had the old one."""
-        self._lock = threading.Lock()
+        self._unwrap = lru_cache(_OPENED)(DecryptionKey.unwrap)
 
     @property
     def is_forgotten(self) -> bool:
@@ -83,24 +64,13 @@ class Keys:
 
     def unwrap(self, index: int, wrap: bytes, info: bytes) -> bytes:
         """Return the key wrapped to the encryption key of this index; the last 1,024 are cached."""
-        name = sha256(info + wrap)
-        with self._lock:  # batches are opened in the pool
-            found = self._opened.get(name)
-            if found is not None:
-                self._opened.move_to_end(name)
-                return found
-        keys = self.ring.encryption
+        # The cache first: if forget() runs meanwhile, the key goes to a cache that nothing reads any more.
+        unwrap, keys = self._unwrap, self.ring.encryption
         if index >= len(keys):
             raise errors.IntegrityError(
                 "The container is wrapped to a key that this KeyRing does not have."
             )
-        key = keys[index].unwrap(wrap, info)
-        with self._lock:
-            if self._ring is not None:  # forget() may have run since, and clears the cache
-                self._opened[name] = key
-            while len(self._opened) > _OPENED:
-                self._opened.popitem(last=False)
-        return key
+        return unwrap(keys[index], wrap, info)
 
     def replace(self, ring: KeyRing) -> None:
         """Use another KeyRing of the same user, unless the session has ended meanwhile."""
@@ -109,9 +79,8 @@ class Keys:
 
     def forget(self) -> None:
         """Drop all keys at once; an operation under way that needs them fails."""
-        with self._lock:
-            self._ring = None
-            self._opened.clear()
+        self._ring = None
+        self._unwrap = lru_cache(_OPENED)(DecryptionKey.unwrap)
 
 
 class Token:
@@ -154,28 +123,28 @@ class Token:
         value, self.value = self.value, None
         return value
 
-    async def challenge(self) -> tuple[bytes, int]:
-        """Return a new nonce, and the index of the key to sign with: the latest (ids.md, 4)."""
+    async def sign(
+        self, label: str, kind: Callable[..., wire.Statement | wire.Order], *more: object
+    ) -> tuple[bytes, bytes]:
+        """Get a nonce, and sign a statement that is built here alone, never bytes from a broker."""
         challenge = await self._transport.call(
             "POST", "/v1/session-challenges", wire.Challenge, message=wire.ChallengeRequest()
         )
-        return challenge.nonce, len(self._keys.ring.signing) - 1
+        ring, origin = self._keys.ring, self._transport.endpoint.origin
+        index = len(ring.signing) - 1  # the latest (ids.md, 4)
+        statement = encode_object(kind(origin, ring.rawFingerprint, index, challenge.nonce, *more))
+        return statement, ring.signing[index].sign(label, statement)
 
     async def _renew(self) -> None:
         with log_in_again() if self._had_one else contextlib.nullcontext():
             try:
                 await self.request()
-            except (
-                errors.ChallengeError
-            ):  # the nonce was spent, as by a request whose answer got lost
+            except errors.ChallengeError:  # the nonce was spent by a request whose answer got lost
                 await self.request()
 
     async def request(self) -> None:
-        """Sign a statement that is built here alone, never bytes from a broker, and get a token for it."""
-        nonce, index = await self.challenge()
-        ring, origin = self._keys.ring, self._transport.endpoint.origin
-        statement = encode_object(wire.Statement(origin, ring.rawFingerprint, index, nonce))
-        signature = ring.signing[index].sign(wire.SESSION_LABEL, statement)
+        """Get a token for a signed statement."""
+        statement, signature = await self.sign(wire.SESSION_LABEL, wire.Statement)
         session = await self._transport.call(
             "POST",
             "/v1/sessions",
@@ -202,7 +171,6 @@ class Session:
         self.folder = folder
         """Where the journals of unfinished transfers are; None if they are not kept."""
         self.directory: Directory = Directory(self.call, marks, self.userId)
-        self._operations = 0
         self._is_replaced = False
         self.after_fork()
         io_thread.bound(self)
@@ -211,10 +179,10 @@ class Session:
         """Forget the parent's operations and their locks; the token is valid in the child as well."""
         self._lock = threading.Lock()
         self._operations = 0
-        self._idle: asyncio.Event | None = None
-        self._changing: asyncio.Lock | None = None
+        self._idle = asyncio.Event()
+        self.changing_keys = asyncio.Lock()
+        """The lock of whatever replaces the KeyFile."""
         self.token.renewal = None
-        self.keys.after_fork()
 
     @property
     def journal_secret(self) -> bytes:
@@ -225,56 +193,37 @@ class Session:
         """Return the published key to sign with; `NotAuthenticatedError` if the KeyRing does not have it."""
         known = self.directory.own.latest(KeyType.Signing)
         if known.index >= len(self.keys.ring.signing):
-            async with self.changing_keys():  # this session's own change of keys may bring it
+            async with self.changing_keys:  # this session's own change of keys may bring it
                 pass
         if known.index >= len(self.keys.ring.signing):
             raise errors.NotAuthenticatedError(REPLACED)
         return known
 
-    def changing_keys(self) -> asyncio.Lock:
-        """Return the lock of whatever replaces the KeyFile."""
-        if self._changing is None:
-            self._changing = asyncio.Lock()
-        return self._changing
-
     async def order(
         self, action: wire.Action, digest: bytes = wire.NO_DIGEST
     ) -> wire.Authorization:
         """Sign an order for what a token alone does not permit; it is valid once, for two minutes."""
-        nonce, index = await self.token.challenge()
-        origin = self.transport.endpoint.origin
-        order = encode_object(wire.Order(origin, self.fingerprint, index, nonce, action, digest))
-        signature = self.keys.ring.signing[index].sign(wire.ORDER_LABEL, order)
+        order, signature = await self.token.sign(wire.ORDER_LABEL, wire.Order, action, digest)
         return wire.Authorization(order=order, signature=signature)
 
-    async def call(
-        self, method: str, path: str, answer: type[M], **options: Unpack[CallOptions]
-    ) -> M:
-        """Send a message and return the answer's message."""
-        return await self._with_token(
-            lambda token: self.transport.call(method, path, answer, token=token, **options)
-        )
+    async def call(self, method: str, path: str, answer: type[M], **options: Unpack[Options]) -> M:
+        """Make a request under the token; return the answer's message."""
+        return await self._with_token(self.transport.call, method, path, answer, **options)
 
-    async def send(self, method: str, path: str, **options: Unpack[SendOptions]) -> bytes:
-        """Send a message or octets and return octets."""
-        return await self._with_token(
-            lambda token: self.transport.send(method, path, token=token, **options)
-        )
+    async def send(self, method: str, path: str, **options: Unpack[Options]) -> Octets:
+        """Make a request under the token; return the answer's octets."""
+        return await self._with_token(self.transport.send, method, path, **options)
 
-    async def fetch(self, path: str, target: memoryview, query: Mapping[str, str]) -> int:
-        """Read octets into a buffer and return their number."""
-        return await self._with_token(
-            lambda token: self.transport.fetch(path, target, token=token, query=dict(query))
-        )
-
-    async def _with_token(self, request: Callable[[str], Awaitable[T]]) -> T:
+    async def _with_token(
+        self, request: Callable[..., Awaitable[T]], *about: Any, **options: Unpack[Options]
+    ) -> T:
         """Make a request; make it again with a new token if the broker refuses the first."""
         token = await self.token.get()
         try:
-            return await request(token)
+            return await request(*about, token=token, **options)
         except errors.NotAuthenticatedError:
             token = await self.token.other_than(token)
-        return await request(token)
+        return await request(*about, token=token, **options)
 
     def hold(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Count an operation as under way until it ends: log-out and replacement wait for it."""
@@ -288,14 +237,14 @@ class Session:
         finally:
             with self._lock:
                 self._operations -= 1
-            if self._idle is not None and not self._operations:
+            if not self._operations:
                 self._idle.set()
-            if self._is_replaced and not self._operations:
-                self.forget()
+                if self._is_replaced:
+                    self.forget()
 
     async def close(self) -> None:
         """Forget the keys once no operation is under way, and revoke the token at the broker."""
-        self._idle = asyncio.Event()
+        self._idle.clear()
         if self._operations:
             await self._idle.wait()
         token = self.token.take()

@@ -113,32 +113,34 @@ class FileTrustStore:
         self.directory: Path = Path(directory)
 
     def open(self, userId: uuid.UUID, secret: bytes) -> Marks:
-        with self._usable():
+        with _usable(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             return _FileMarks(self.directory / f"{userId}.trust", secret)
 
     def read_pass(self, user_id: uuid.UUID) -> bytes | None:
-        with self._usable(), suppress(FileNotFoundError):
-            return self._pass_path(user_id).read_bytes()
+        with _usable(self.directory), suppress(FileNotFoundError):
+            return (self.directory / f"{user_id}.pass").read_bytes()
         return None
 
     def keep_pass(self, user_id: uuid.UUID, device_pass: bytes) -> None:
-        with self._usable():
+        with _usable(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _replace(self._pass_path(user_id), device_pass)
+            _replace(self.directory / f"{user_id}.pass", device_pass)
 
-    def _pass_path(self, user_id: uuid.UUID) -> Path:
-        return self.directory / f"{user_id}.pass"
 
-    @contextmanager
-    def _usable(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise TrustStoreError(
-                f"The trust store in {self.directory} cannot be used ({error.strerror}): "
-                "give this user access to it, or pass another trustStore."
-            ) from None
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except filelock.Timeout:
+        raise TrustStoreError(
+            f"Another process keeps {path} locked: end it, or try again."
+        ) from None
+    except OSError as error:
+        raise TrustStoreError(
+            f"The trust store {path} cannot be used ({error.strerror}): "
+            "give this user access to it, or pass another trustStore."
+        ) from None
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -173,18 +175,18 @@ class _FileMarks:
         self._thread_lock = threading.Lock()
         self._file_lock = filelock.FileLock(f"{path}.lock", timeout=_LOCK_SECONDS)
         self._reset()
-        with self._locked():
+        with _usable(path), self._file_lock:
             self._catch_up()
 
     def get(self, kind: str, key: bytes) -> bytes | None:
-        with self._thread_lock:
-            if self._is_behind():
-                with self._file_locked():
+        with self._thread_lock, _usable(self._path):
+            if self._state() != (self._inode, self._log.size):
+                with self._file_lock:
                     self._catch_up()
             return self._values.get((kind, key))
 
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
-        with self._locked():
+        with self._thread_lock, _usable(self._path), self._file_lock:
             self._catch_up()
             if self._values.get((kind, key)) != expected:
                 return False
@@ -201,50 +203,32 @@ class _FileMarks:
     def _new_log(self) -> SealedLog:
         return SealedLog(self._secret, "trust-store", _MAGIC)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._thread_lock, self._file_locked():
-            yield
-
-    @contextmanager
-    def _file_locked(self) -> Iterator[None]:
-        try:
-            with self._file_lock:
-                yield
-        except filelock.Timeout:
-            raise TrustStoreError(
-                f"Another process keeps {self._path} locked: end it, or try again."
-            ) from None
-        except OSError as error:
-            raise TrustStoreError(
-                f"The trust store {self._path} cannot be used ({error.strerror}): give the user access to it."
-            ) from None
-
-    def _is_behind(self) -> bool:
+    def _state(self) -> tuple[int, int]:
+        """Return the file's inode and size; zeros if it does not exist."""
         try:
             state = self._path.stat()
         except FileNotFoundError:
-            return self._log.size > 0
-        return (state.st_ino, state.st_size) != (self._inode, self._log.size)
+            return 0, 0
+        return state.st_ino, state.st_size
 
     def _catch_up(self) -> None:
         """Read the frames that other processes appended; the whole file if it was replaced."""
-        if not self._path.exists():
+        if self._state() == (0, 0):
             if self._log.size or self._values:
                 raise TrustStoreError(
                     f"The trust store {self._path} was deleted while it was in use: restore it, or restart "
                     "the program, which then forgets what this device has seen."
                 )
             _replace(self._path, _MAGIC)
-        state = self._path.stat()
-        if (state.st_ino, state.st_size) == (self._inode, self._log.size):
+        inode, size = self._state()
+        if (inode, size) == (self._inode, self._log.size):
             return
-        if state.st_ino == self._inode and state.st_size > self._log.size:
+        if inode == self._inode and size > self._log.size:
             # If this fails, the file may be another one with the same inode, after two replacements.
             with suppress(TrustStoreError):
                 self._read()
                 return
-        self._read_again(state.st_ino)
+        self._read_again(inode)
 
     def _read_again(self, inode: int) -> None:
         seen = self._values

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider
-from scbroker.client.users.key_files import keep_mark
+from scbroker.client.users.accounts import keep_mark
 from scbroker.crypto.verify import sha256
-from scbroker.keys import OpenedKeyFile, PassphraseKeys, seal_key_file
+from scbroker.keys import PassphraseKeys, seal_key_file
 from scbroker.wire import codec
 from scbroker.wire.users import KeyFileAnswer, KeyFileState, KeyFileStoring
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop, id_of
@@ -272,12 +272,12 @@ def test_an_older_another_or_a_strangers_key_file_is_not_given(
     """The first two by a mark of this device's: what the broker serves is what it always had."""
     ring = account.ring
     marks = {
-        BrokerError.rollbackError: OpenedKeyFile(ring.next(2, fresh=False), b"2" * 32),
-        BrokerError.forkError: OpenedKeyFile(ring, b"1" * 32),
+        BrokerError.rollbackError: (ring.next(2, fresh=False), b"2"),
+        BrokerError.forkError: (ring, b"1"),
     }
     for error, seen in marks.items():
         store = MemoryTrustStore()
-        keep_mark(store.open(ring.userId, b""), seen)
+        keep_mark(store.open(ring.userId, b""), *seen)
         with pytest.raises(BrokerError) as caught:
             new_provider(ring, trustStore=store).getKeyFile(PASSPHRASE).result(PATIENCE)
         assert caught.type is error
