@@ -80,13 +80,13 @@ class Change:
         Called before a record that names the part is sent (docs/spec/container.md, section 9).
         """
         if self.upload is not None:
-            self.upload.end()
+            self.upload.journal.end()
             self.upload = None
 
     def close(self) -> None:
         """Close the resume journal if it was not dropped, so that the upload can resume later."""
         if self.upload is not None:
-            self.upload.close()
+            self.upload.journal.close()
 
     def needed(self) -> ContainerAccessLevel:
         """Return the permissions that the author of this change needs."""
@@ -183,9 +183,7 @@ async def _seal_content(
     verify_recipients: Verify,
 ) -> SealedPart:
     """Seal a small content to go with the record; seal and upload a large one in chunks."""
-    upload = change.upload or Upload(
-        NewPart.begin(container_id, Role.Content, session.fingerprint), b""
-    )
+    upload = change.upload or Upload(NewPart.begin(container_id, Role.Content, session.fingerprint))
     if content.small is not None:
         change.progress(len(content.small), content.total)
         return _seal_small(upload.part, content.small)

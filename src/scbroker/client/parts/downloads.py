@@ -6,15 +6,16 @@ wire while others are checked and opened in the thread pool.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from typing import Final
 
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.core.sealing import OpenPart
-from scbroker.client.parts.buffers import Buffers
 from scbroker.client.parts.content import Progress
 from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.client.users.session import Session
@@ -31,7 +32,38 @@ from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
 Sink = Callable[[int, memoryview], None]
 """Takes the number of a run and its plaintext, whose buffer is reused after the call."""
 RUN: Final = CHUNK_SEGMENTS * SEGMENT
-_AT_ONCE: Final = 3
+AT_ONCE: Final = 3
+
+
+class Buffers:
+    """At most `count` buffers of `size` bytes; `take` waits while all are in use.
+
+    They are reused: allocating memory for every chunk would cost more than sealing and hashing it.
+    """
+
+    def __init__(self, count: int, size: int) -> None:
+        self._size = size
+        self._free: list[memoryview] = []
+        self._available = asyncio.Semaphore(count)
+
+    async def take(self) -> memoryview:
+        await self._available.acquire()
+        return self._free.pop() if self._free else memoryview(bytearray(self._size))
+
+    def give_back(self, buffer: memoryview | None) -> None:
+        """Return a buffer; None in place of one that must not be used again."""
+        if buffer is not None:
+            self._free.append(buffer)
+        self._available.release()
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[memoryview]:
+        """Lend a buffer for the length of a block."""
+        buffer = await self.take()
+        try:
+            yield buffer
+        finally:
+            self.give_back(buffer)
 
 
 class Download:
@@ -62,8 +94,8 @@ class Download:
     async def run(self, sink: Sink, progress: Progress, skip: Collection[int] = ()) -> None:
         """Pass all runs but those in `skip` to `sink`, in any order."""
         size = min(RUN, self._opened.part.paddedLength)
-        sealed = Buffers(_AT_ONCE + 1, min(MAX_CHUNK, self._count * SEALED_SEGMENT))
-        plain = Buffers(_AT_ONCE + 1, size)
+        sealed = Buffers(AT_ONCE + 1, min(MAX_CHUNK, self._count * SEALED_SEGMENT))
+        plain = Buffers(AT_ONCE + 1, size)
         done = sum(self._length_of(number) for number in skip)
         if done:
             progress(done, self.length)
@@ -142,9 +174,8 @@ async def whole(session: Session, opened: OpenPart, progress: Progress) -> bytes
     """Return a whole content, in memory."""
     download = await Download.start(session, opened)
     try:
-        content = io.BytesIO(
-            bytes(download.length)
-        )  # `getvalue` returns these bytes without a copy
+        # `getvalue` returns these bytes without a copy.
+        content = io.BytesIO(bytes(download.length))
     except MemoryError:
         raise TooLargeError("The content does not fit into memory: save it to a file.") from None
     with content.getbuffer() as view:
