@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from scbroker.client.base_provider import BaseProvider
     from scbroker.client.calls.main_queue import mainQueue
     from scbroker.client.calls.promise import Promise
-    from scbroker.client.containers.content_reader import ContentReader
+    from scbroker.client.containers.contents import ContentReader
     from scbroker.client.provider import BrokerProvider
     from scbroker.client.server_provider import ServerProvider
     from scbroker.client.users.trust_store import (
@@ -49,7 +49,7 @@ _HOME = {
     "ContainerAccessLevel": "vocabulary",
     "ContainerEvent": "types",
     "ContainerEventType": "vocabulary",
-    "ContentReader": "client.containers.content_reader",
+    "ContentReader": "client.containers.contents",
     "FileTrustStore": "client.users.trust_store",
     "Header": "types",
     "KeyFile": "keys",

@@ -350,7 +350,7 @@ def test_without_an_answer_for_further_pages_of_one_the_whole_fails(
 def test_without_an_answer_for_one_that_was_read_meanwhile_the_whole_fails(
     alice: ServerProvider, bob: ServerProvider, network: Network, why: str
 ) -> None:
-    """Another reading raised its mark while the batch was under way: it is read again by itself."""
+    """Another reading raised its mark while the batch was under way: it is requested again."""
     made = ids(alice, notes(2, alice, bob))
     held = HeldAnswer()
     network.treat("POST", VIEWS, held.hold)
@@ -359,7 +359,7 @@ def test_without_an_answer_for_one_that_was_read_meanwhile_the_whole_fails(
     assert bob.getContainerContent(made[0]).result(PATIENCE) == b"0"
     alice.updateContainerContent(made[0], b"new").result(PATIENCE)
     assert bob.getContainerContent(made[0]).result(PATIENCE) == b"new"
-    network.treat("GET", str(made[0]), refused(DOWN[why]))
+    network.treat("POST", VIEWS, refused(DOWN[why]))
     held.release.set()
     with pytest.raises(type(DOWN[why])):
         batch.result(PATIENCE)

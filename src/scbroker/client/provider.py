@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self, TypeVar, Unpack, overload, runtime_check
 
 from scbroker.client.calls.operation import Handlers, VoidHandlers, operation, operation_of_forms
 from scbroker.client.calls.promise import Promise
-from scbroker.client.containers.content_reader import ContentReader
+from scbroker.client.containers.contents import ContentReader
 from scbroker.client.parts.content import Progress
 from scbroker.errors import BrokerError
 from scbroker.keys import KeyRing

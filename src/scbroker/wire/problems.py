@@ -1,6 +1,6 @@
 """Turn errors into `application/problem+json` and back (RFC 9457). Spec: docs/spec/protocol.md, section 1."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -9,6 +9,7 @@ from scbroker import errors
 from scbroker.errors import BrokerError, BrokerUnavailableError
 from scbroker.wire.codec import Message, Text, Uint
 
+T = TypeVar("T")
 STATUS: Final[dict[type[BrokerError], int]] = {
     errors.InvalidArgumentError: 400,
     errors.UnsupportedVersionError: 400,
@@ -92,6 +93,17 @@ def error_of_item(problem: ItemProblem) -> BrokerError:
         )
     wait = None if problem.retryAfter is None else float(min(problem.retryAfter, _LONGEST_WAIT))
     return _error(kind, problem.detail, wait)
+
+
+def result_of(result: T | None, problem: ItemProblem | None) -> T | BrokerError:
+    """Return what a batch answers for one item: its result or the error of its problem, never both."""
+    if problem is None and result is not None:
+        return result
+    if problem is not None and result is None:
+        return error_of_item(problem)
+    return errors.BrokerFaultError(
+        "The broker's answer for a container is neither a result nor a problem."
+    )
 
 
 def _error(kind: type[BrokerError], text: str, wait: float | None) -> BrokerError:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from scbroker.crypto.verify import equal
-from scbroker.errors import DeletedError, ForkError, IntegrityError, RollbackError
+from scbroker.errors import ForkError, IntegrityError, RollbackError
 from scbroker.records.access_list import AccessList, Entry, wrap_hash
 from scbroker.records.container_record import (
     ContainerRecord,
@@ -98,11 +98,6 @@ class State:
         if entry is None:
             raise IntegrityError("A container is served to somebody who is not in its list.")
         return entry
-
-    def check_not_deleted(self) -> None:
-        """Raise `DeletedError` if the head is a tombstone."""
-        if self.record.tombstone:
-            raise DeletedError()
 
 
 @dataclass(frozen=True, slots=True)
