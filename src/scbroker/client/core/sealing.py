@@ -3,11 +3,12 @@
 Without I/O and without a clock; the inputs are verified already. Spec: docs/spec/container.md, 3 to 6 and 9.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
+
+from msgspec.structs import replace
 
 from scbroker.crypto.seal import (
     KEY_SIZE,
@@ -51,6 +52,10 @@ class Grant:
     expiresAt: int | None
 
 
+_Binding = tuple[bytes, bytes, Role, bytes]
+"""Container id, part id, role and author: everything of one part is bound to them."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class NewPart:
     """A part that is being sealed: its key, and the fields that its segments are bound to."""
@@ -62,28 +67,27 @@ class NewPart:
     key: bytes
 
     @classmethod
-    def begin(cls, container_id: bytes, role: Role, author: bytes) -> NewPart:
+    def begin(cls, container_id: bytes, role: Role, author: bytes) -> Self:
         """Return a part with a random id and key."""
         return cls(container_id, role, author, random_bytes(16), random_bytes(KEY_SIZE))
 
+    @property
+    def _binding(self) -> _Binding:
+        return self.container_id, self.part_id, self.role, self.author
+
     def seal_segment(self, index: int, last: bool, plaintext: Octets) -> bytes:
         """Return a sealed segment."""
-        return seal(self.key, self._context(index, last), plaintext)
+        return seal(self.key, segment_context(*self._binding, index, last), plaintext)
 
     def seal_into(self, target: memoryview, index: int, last: bool, plaintext: Octets) -> int:
         """Seal a segment into a buffer; return the sealed size."""
-        return seal_into(target, self.key, self._context(index, last), plaintext)
+        return seal_into(target, self.key, segment_context(*self._binding, index, last), plaintext)
 
     def finish(self, container_key: bytes, length: int, hashes: bytes) -> Part:
         """Return the part as a record names it, its key sealed under the container key."""
-        sealed_key = seal_part_key(
-            container_key, self.container_id, self.part_id, self.role, self.author, self.key, length
-        )
+        sealed_key = seal_part_key(container_key, *self._binding, self.key, length)
         segments = segments_hash(length, hashes)
         return Part(self.part_id, self.author, length, segments, sealed_key)
-
-    def _context(self, index: int, last: bool) -> bytes:
-        return segment_context(self.container_id, self.part_id, self.role, self.author, index, last)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -100,7 +104,7 @@ class OpenPart:
     length: int
 
     @classmethod
-    def open(cls, container_id: bytes, role: Role, part: Part, container_key: bytes) -> OpenPart:
+    def open(cls, container_id: bytes, role: Role, part: Part, container_key: bytes) -> Self:
         """Open a part's key; raise `DecryptionError` or `IntegrityError` if the author sealed another."""
         context = part_key_context(container_id, part.partId, role, part.author)
         opened = unseal(container_key, context, part.sealedKey)
@@ -108,6 +112,10 @@ class OpenPart:
         if len(opened) != KEY_SIZE + _LENGTH_SIZE or length > part.paddedLength:
             raise IntegrityError("A sealed part key has another format than the specification's.")
         return cls(container_id, role, part, opened[:KEY_SIZE], length)
+
+    @property
+    def _binding(self) -> _Binding:
+        return self.container_id, self.part.partId, self.role, self.part.author
 
     def open_segment(self, index: int, sealed: Octets, expected_hash: bytes) -> bytes:
         """Return a segment's plaintext without padding, once the whole segment verified."""
@@ -123,12 +131,8 @@ class OpenPart:
         padded = self._padded_size(index)
         if len(sealed) != sealed_size(padded):
             raise IntegrityError("A segment has another length than its position gives.")
-        count = segment_count(self.part.paddedLength)
-        context = segment_context(
-            self.container_id, self.part.partId, self.role, self.part.author,
-            index, index == count - 1,
-        )  # fmt: skip
-        unseal_into(target, self.key, context, sealed)
+        is_last = index == segment_count(self.part.paddedLength) - 1
+        unseal_into(target, self.key, segment_context(*self._binding, index, is_last), sealed)
         real = max(0, min(padded, self.length - index * SEGMENT))
         if any(target[real:padded]):
             raise IntegrityError("A part's padding is not zero.")
@@ -136,17 +140,8 @@ class OpenPart:
 
     def reseal(self, container_key: bytes) -> Part:
         """Return the same part with its key under another container key."""
-        part = self.part
-        sealed_key = seal_part_key(
-            container_key,
-            self.container_id,
-            part.partId,
-            self.role,
-            part.author,
-            self.key,
-            self.length,
-        )
-        return Part(part.partId, part.author, part.paddedLength, part.segments, sealed_key)
+        sealed_key = seal_part_key(container_key, *self._binding, self.key, self.length)
+        return replace(self.part, sealedKey=sealed_key)
 
     def _padded_size(self, index: int) -> int:
         return min(SEGMENT, self.part.paddedLength - index * SEGMENT)
