@@ -40,8 +40,16 @@ from scbroker.errors import (
     KeySubstitutionError,
     RollbackError,
 )
-from scbroker.records.canonical import VERSION, Bin32, Row, decode_object, encode_object
-from scbroker.records.ids import fingerprint_of, show_fingerprint, user_id_of
+from scbroker.records.canonical import (
+    VERSION,
+    Bin32,
+    Row,
+    decode_object,
+    encode_object,
+    fingerprint_of,
+    show_fingerprint,
+    user_id_of,
+)
 from scbroker.records.key_record import (
     ACTIVE,
     CLOSED,

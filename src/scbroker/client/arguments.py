@@ -16,8 +16,7 @@ from scbroker import errors
 from scbroker.client.clock import EPOCH
 from scbroker.client.core.sealing import Grant
 from scbroker.keys import KeyRing
-from scbroker.records.access_list import MAX_ENTRIES
-from scbroker.records.container_record import MAX_TYPE
+from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE
 from scbroker.types import NewContainer
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType, instance_of, member_of
 

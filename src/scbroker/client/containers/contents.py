@@ -28,8 +28,7 @@ from scbroker.errors import BrokerError
 from scbroker.records.container_record import SEGMENT, Role
 from scbroker.types import Container, Header, Metadata
 from scbroker.vocabulary import ContainerAccessLevel
-from scbroker.wire.batches import MAX_BATCH
-from scbroker.wire.containers import MAX_INLINE
+from scbroker.wire.containers import MAX_BATCH, MAX_INLINE
 from scbroker.wire.parts import CHUNK_SEGMENTS
 
 OpenHeader = Callable[[bytes | None], Header[Any] | None]

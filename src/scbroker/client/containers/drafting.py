@@ -19,9 +19,8 @@ from scbroker.client.core.judging import State, open_type
 from scbroker.client.core.sealing import Grant, NewAccess, make_access, make_type
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
-from scbroker.records.access_list import Entry
-from scbroker.records.container_record import ContainerRecord, Link, Part, Role
-from scbroker.records.ids import user_id_of
+from scbroker.records.canonical import user_id_of
+from scbroker.records.container_record import ContainerRecord, Entry, Link, Part, Role
 from scbroker.records.judge import check_delegation
 from scbroker.records.key_record import KeyChain, KnownKey
 from scbroker.vocabulary import ContainerAccessLevel

@@ -20,9 +20,9 @@ from scbroker.client.containers.opening import Fetched
 from scbroker.client.core.judging import Evidence, Mark, Walk
 from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
+from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import parse_bare
-from scbroker.records.ids import user_id_of
-from scbroker.wire import batches, containers
+from scbroker.wire import containers
 from scbroker.wire.containers import ContainerView, GoverningView
 from scbroker.wire.problems import result_of
 
@@ -149,15 +149,15 @@ async def _ask_for_many(
 ) -> dict[uuid.UUID, ContainerView | BrokerError]:
     """Request views until the broker has answered for each: an answer holds as many as fit."""
     asked = [
-        batches.ViewRequest(containerId=str(each), since=_since(mark), header=True, content=True)
+        containers.ViewRequest(containerId=str(each), since=_since(mark), header=True, content=True)
         for each, mark in marks.items()
     ]
     outcomes: list[ContainerView | BrokerError] = []
     while len(outcomes) < len(asked):
         left = asked[len(outcomes) :]
-        message = batches.ViewsRequest(views=left)
+        message = containers.ViewsRequest(views=left)
         answer = await session.call(
-            "POST", "/v1/batches/views", batches.ViewsAnswer, message=message
+            "POST", "/v1/batches/views", containers.ViewsAnswer, message=message
         )
         if len(answer.views) > len(left):
             raise errors.BrokerFaultError(tasks.MISCOUNTED)

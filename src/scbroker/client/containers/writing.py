@@ -22,15 +22,13 @@ from scbroker.client.users.session import Session
 from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import BrokerError
-from scbroker.records.access_list import AccessList
-from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import LABEL, Part, Role, bare_body
-from scbroker.records.ids import container_id_of
+from scbroker.records.canonical import container_id_of, encode_object
+from scbroker.records.container_record import LABEL, AccessList, Part, Role, bare_body
 from scbroker.records.judge import Known, judge_first, judge_next
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.types import SecuredContainer
 from scbroker.vocabulary import KeyType
-from scbroker.wire import batches
+from scbroker.wire import containers
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import RecordReceipt, RecordRequest
 from scbroker.wire.problems import result_of
@@ -133,9 +131,11 @@ async def create_each(
 
     def entries(item: Writing) -> int:
         # A group of the smallest weight has exactly MAX_BATCH containers.
-        return max(len(item.change.recipients), batches.MAX_BATCH_ENTRIES // batches.MAX_BATCH)
+        return max(
+            len(item.change.recipients), containers.MAX_BATCH_ENTRIES // containers.MAX_BATCH
+        )
 
-    groups = _cut(items, entries, batches.MAX_BATCH_ENTRIES)
+    groups = _cut(items, entries, containers.MAX_BATCH_ENTRIES)
     await tasks.a_few_at_once(_until_stored(session, group, attempt) for group in groups)
     return [item.error or item.result(session) for item in items]
 
@@ -320,9 +320,9 @@ async def _send_one(session: Session, items: Sequence[Writing]) -> None:
 async def _send_many(session: Session, items: Sequence[Writing]) -> None:
     """Send first records, about a megabyte in a request."""
     for some in _cut(items, _size, _REQUEST_BYTES):
-        message = batches.RecordsRequest(records=[item.request for item in some])
+        message = containers.RecordsRequest(records=[item.request for item in some])
         answer = await session.call(
-            "POST", "/v1/batches/records", batches.RecordsAnswer, message=message
+            "POST", "/v1/batches/records", containers.RecordsAnswer, message=message
         )
         if len(answer.records) != len(some):
             raise errors.BrokerFaultError(tasks.MISCOUNTED)

@@ -13,12 +13,14 @@ import msgspec
 
 from scbroker.crypto.verify import equal
 from scbroker.errors import ForkError, IntegrityError, RollbackError
-from scbroker.records.access_list import AccessList, Entry, wrap_hash
 from scbroker.records.container_record import (
+    AccessList,
     ContainerRecord,
+    Entry,
     key_commitment,
     parse_bare,
     type_hash,
+    wrap_hash,
     wrap_info,
 )
 from scbroker.records.judge import (

@@ -22,19 +22,23 @@ from scbroker.crypto.seal import (
 )
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.errors import IntegrityError
-from scbroker.records.access_list import Entry, SaltedEntry, encode_entry, list_hash, wrap_hash
 from scbroker.records.container_record import (
     SEGMENT,
+    Entry,
     Governing,
     Part,
     Role,
+    SaltedEntry,
+    encode_entry,
     key_commitment,
+    list_hash,
     part_key_context,
     sealed_size,
     segment_context,
     segment_count,
     segments_hash,
     type_hash,
+    wrap_hash,
     wrap_info,
 )
 from scbroker.records.key_record import KeyChain

@@ -20,8 +20,8 @@ from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE, sha256
+from scbroker.records.canonical import container_id_of
 from scbroker.records.container_record import Role
-from scbroker.records.ids import container_id_of
 from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK, MAX_LISTED, Chunks
 
 
