@@ -47,7 +47,7 @@ class Row(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=Tr
 
 
 @cache
-def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(kind)
 
 
@@ -60,7 +60,7 @@ def decode_value(kind: type[T], data: bytes, limit: int) -> T:
     """Decode exactly one canonical value of at most `limit` bytes; raise `IntegrityError` otherwise."""
     if len(data) <= limit:
         try:
-            value: T = _decoder(cast(Any, kind)).decode(data)
+            value: T = decoder(cast(Any, kind)).decode(data)
         except (ValueError, RecursionError):
             pass
         else:

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from scbroker.crypto.verify import SIGNATURE_SIZE, WRAP_SIZE
 from scbroker.errors import InvalidArgumentError, TooLargeError
-from scbroker.records.canonical import MAX_TIME, UUID_PATTERN
+from scbroker.records.canonical import UUID_PATTERN, Bin32, decoder
 from scbroker.records.key_record import Signed
 
 PROTOCOL: Final = "1"
@@ -29,11 +29,9 @@ MAX_SMALL_MESSAGE: Final = 131_072
 MAX_APPLICATION: Final = 256
 
 Id = Annotated[str, Meta(pattern=UUID_PATTERN, min_length=36, max_length=36)]
-Uint = Annotated[int, Meta(ge=0, le=2**53 - 1)]
-Time = Annotated[int, Meta(ge=0, le=MAX_TIME)]
 Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
 """Text without NUL, which PostgreSQL cannot store."""
-Hash = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Hash = Bin32
 Wrap = Annotated[bytes, Meta(min_length=WRAP_SIZE, max_length=WRAP_SIZE)]
 
 # Controls (C0, DEL, C1), Unicode's Bidi_Control, line and paragraph separators, halves of surrogate pairs:
@@ -75,11 +73,6 @@ class SignedObject(Message, frozen=True, kw_only=True):
         return Signed(self.body, self.signature)
 
 
-@cache
-def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind)
-
-
 def check_application(name: str) -> None:
     """Raise `InvalidArgumentError` for an application's name that is blank or not printable."""
     if not name.strip():
@@ -100,7 +93,7 @@ def decode(kind: type[T], body: bytes, limit: int = MAX_MESSAGE) -> T:
     if len(body) > limit:
         raise TooLargeError(f"The message has {len(body)} bytes: at most {limit} are allowed.")
     try:
-        message: T = _decoder(cast(Any, kind)).decode(body)
+        message: T = decoder(cast(Any, kind)).decode(body)
         same = _encoder.encode(_any.decode(body)) == body
     except msgspec.ValidationError as error:
         raise InvalidArgumentError(f"Malformed message: {error}") from None

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from scbroker.crypto.verify import HASH_SIZE
+from scbroker.records.canonical import Uint
 from scbroker.records.container_record import (
     MAX_ENTRIES,
     MAX_ENTRY,
@@ -21,7 +22,7 @@ from scbroker.records.container_record import (
     AccessList,
     SaltedEntry,
 )
-from scbroker.wire.codec import Hash, Id, Message, SignedObject, Text, Uint, Wrap
+from scbroker.wire.codec import Hash, Id, Message, SignedObject, Text, Wrap
 from scbroker.wire.problems import ItemProblem
 from scbroker.wire.users import KeyChainState
 

@@ -7,7 +7,8 @@ from msgspec import Meta
 
 from scbroker import errors
 from scbroker.errors import BrokerError, BrokerUnavailableError
-from scbroker.wire.codec import Message, Text, Uint
+from scbroker.records.canonical import Uint
+from scbroker.wire.codec import Message, Text
 
 T = TypeVar("T")
 STATUS: Final[dict[type[BrokerError], int]] = {
@@ -126,8 +127,6 @@ def _error_without_code(status: int, retry_after: str | None) -> BrokerError:
 
 
 def _seconds(text: str | None) -> float | None:
-    return (
-        float(text)
-        if text is not None and text.isascii() and text.isdigit() and len(text) < 6
-        else None
-    )
+    if text is None or not (text.isascii() and text.isdigit() and len(text) < 6):
+        return None
+    return float(text)

@@ -209,30 +209,27 @@ class ContentReader(io.RawIOBase):
 
     async def _range(self, source: downloads.Download | bytes, offset: int, length: int) -> bytes:
         end = min(offset + length, self.size)
-        if isinstance(source, bytes) or end <= offset:
-            return source[offset:end] if isinstance(source, bytes) else b""
+        if isinstance(source, bytes):
+            return source[offset:end]
+        pieces = []
+        index, last = offset // SEGMENT, (end - 1) // SEGMENT
         try:
-            return await self._joined(source, offset, end)
+            while index <= last and offset < end:
+                if (segment := self._segments.get(index)) is not None:
+                    found, count = segment, 1
+                else:
+                    count = min(CHUNK_SEGMENTS, last - index + 1)
+                    async with deletion_proved(self._session, self.containerId):
+                        found = await source.segments(index, count)
+                    self._keep(index, found)
+                start = index * SEGMENT
+                pieces.append(found[max(0, offset - start) : end - start])
+                index += count
+            return b"".join(pieces)
         except MemoryError:
             raise errors.TooLargeError(
                 f"A range of {length} bytes does not fit into memory: read less at once."
             ) from None
-
-    async def _joined(self, source: downloads.Download, offset: int, end: int) -> bytes:
-        pieces = []
-        index, last = offset // SEGMENT, (end - 1) // SEGMENT
-        while index <= last:
-            if (segment := self._segments.get(index)) is not None:
-                found, count = segment, 1
-            else:
-                count = min(CHUNK_SEGMENTS, last - index + 1)
-                async with deletion_proved(self._session, self.containerId):
-                    found = await source.segments(index, count)
-                self._keep(index, found)
-            start = index * SEGMENT
-            pieces.append(found[max(0, offset - start) : end - start])
-            index += count
-        return b"".join(pieces)
 
     def _keep(self, index: int, found: bytes) -> None:
         """Cache the last segment that was read, in which the next read may begin."""

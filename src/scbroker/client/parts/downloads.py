@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection
 from typing import Final
 
 from scbroker.client.calls.io_thread import io_thread
@@ -56,15 +55,6 @@ class Buffers:
             self._free.append(buffer)
         self._available.release()
 
-    @asynccontextmanager
-    async def one(self) -> AsyncIterator[memoryview]:
-        """Lend a buffer for the length of a block."""
-        buffer = await self.take()
-        try:
-            yield buffer
-        finally:
-            self.give_back(buffer)
-
 
 class Download:
     """A large content whose segments' hashes were verified against its signed record."""
@@ -106,13 +96,16 @@ class Download:
             count = min(CHUNK_SEGMENTS, self._count - first)
             try:
                 received = await self._fetch(first, count, buffer)
-                async with plain.one() as target:
+                target = await plain.take()
 
-                    def pass_on() -> None:
-                        opened = open_run(self._opened, first, received, self._hashes, target)
-                        sink(number, target[:opened])
+                def pass_on() -> None:
+                    opened = open_run(self._opened, first, received, self._hashes, target)
+                    sink(number, target[:opened])
 
+                try:
                     await io_thread.in_pool(pass_on)
+                finally:
+                    plain.give_back(target)
             finally:
                 sealed.give_back(buffer)
             done += self._length_of(number)
