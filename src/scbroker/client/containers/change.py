@@ -10,7 +10,6 @@ the record's time is then recent when it is sent, and a second attempt uploads n
 from __future__ import annotations
 
 import contextlib
-import enum
 import itertools
 import json
 import uuid
@@ -33,14 +32,8 @@ from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
 from scbroker.wire.containers import MAX_INLINE
 
-
-class Keep(enum.Enum):
-    """The type of `KEEP`."""
-
-    KEEP = enum.auto()
-
-
-KEEP: Final = Keep.KEEP
+Keep = msgspec.UnsetType
+KEEP: Final = msgspec.UNSET
 """In place of a field's new value: leave the field as it is."""
 OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
 Grants = Mapping[uuid.UUID, Grant]

@@ -22,25 +22,8 @@ from scbroker.crypto.seal import (
 )
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.errors import IntegrityError
-from scbroker.records.container_record import (
-    SEGMENT,
-    Entry,
-    Governing,
-    Part,
-    Role,
-    SaltedEntry,
-    encode_entry,
-    key_commitment,
-    list_hash,
-    part_key_context,
-    sealed_size,
-    segment_context,
-    segment_count,
-    segments_hash,
-    type_hash,
-    wrap_hash,
-    wrap_info,
-)
+from scbroker.records import container_record as records
+from scbroker.records.container_record import SEGMENT, Entry, Governing, Part, Role, SaltedEntry
 from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
 from scbroker.wire.containers import AccessEntry, TypeText
@@ -81,16 +64,18 @@ class NewPart:
 
     def seal_segment(self, index: int, last: bool, plaintext: Octets) -> bytes:
         """Return a sealed segment."""
-        return seal(self.key, segment_context(*self._binding, index, last), plaintext)
+        return seal(self.key, records.segment_context(*self._binding, index, last), plaintext)
 
     def seal_into(self, target: memoryview, index: int, last: bool, plaintext: Octets) -> int:
         """Seal a segment into a buffer; return the sealed size."""
-        return seal_into(target, self.key, segment_context(*self._binding, index, last), plaintext)
+        return seal_into(
+            target, self.key, records.segment_context(*self._binding, index, last), plaintext
+        )
 
     def finish(self, container_key: bytes, length: int, hashes: bytes) -> Part:
         """Return the part as a record names it, its key sealed under the container key."""
         sealed_key = seal_part_key(container_key, *self._binding, self.key, length)
-        segments = segments_hash(length, hashes)
+        segments = records.segments_hash(length, hashes)
         return Part(self.part_id, self.author, length, segments, sealed_key)
 
 
@@ -110,7 +95,7 @@ class OpenPart:
     @classmethod
     def open(cls, container_id: bytes, role: Role, part: Part, container_key: bytes) -> Self:
         """Open a part's key; raise `DecryptionError` or `IntegrityError` if the author sealed another."""
-        context = part_key_context(container_id, part.partId, role, part.author)
+        context = records.part_key_context(container_id, part.partId, role, part.author)
         opened = unseal(container_key, context, part.sealedKey)
         length = int.from_bytes(opened[KEY_SIZE:], "big")
         if len(opened) != KEY_SIZE + _LENGTH_SIZE or length > part.paddedLength:
@@ -133,10 +118,12 @@ class OpenPart:
         if sha256(sealed) != expected_hash:
             raise IntegrityError("A segment is not the one that was signed.")
         padded = self._padded_size(index)
-        if len(sealed) != sealed_size(padded):
+        if len(sealed) != records.sealed_size(padded):
             raise IntegrityError("A segment has another length than its position gives.")
-        is_last = index == segment_count(self.part.paddedLength) - 1
-        unseal_into(target, self.key, segment_context(*self._binding, index, is_last), sealed)
+        is_last = index == records.segment_count(self.part.paddedLength) - 1
+        unseal_into(
+            target, self.key, records.segment_context(*self._binding, index, is_last), sealed
+        )
         real = max(0, min(padded, self.length - index * SEGMENT))
         if any(target[real:padded]):
             raise IntegrityError("A part's padding is not zero.")
@@ -161,7 +148,7 @@ def seal_part_key(
     length: int,
 ) -> bytes:
     """Seal a part's key and length under a container key."""
-    context = part_key_context(container_id, part_id, role, author)
+    context = records.part_key_context(container_id, part_id, role, author)
     return seal(container_key, context, key + length.to_bytes(_LENGTH_SIZE, "big"))
 
 
@@ -192,7 +179,7 @@ def make_access(
     Members without a chain were deleted: their entries stay without a wrap, under the fingerprint and the
     key index that they had in the list before (section 4).
     """
-    commitment = key_commitment(container_id, container_key)
+    commitment = records.key_commitment(container_id, container_key)
     # A wrap is bound to version and author alone, so it can be made before the list's hash is known.
     unlisted = Governing(version, author, bytes(HASH_SIZE), commitment, type_digest)
     listed = []
@@ -204,16 +191,18 @@ def make_access(
             key = chain.latest(KeyType.Encryption)
             fingerprint, index = chain.fingerprint, key.index
             if grant.permissions & ContainerAccessLevel.Decrypt:
-                info = wrap_info(container_id, unlisted, fingerprint, index)
+                info = records.wrap_info(container_id, unlisted, fingerprint, index)
                 wrap = wrap_key(key.public, info, container_key)
-        digest = None if wrap is None else wrap_hash(wrap)
+        digest = None if wrap is None else records.wrap_hash(wrap)
         listed.append((Entry(fingerprint, index, grant.permissions, grant.expiresAt, digest), wrap))
     listed.sort(key=lambda item: item[0].fingerprint)
     entries = [
-        AccessEntry(salt=random_bytes(HASH_SIZE), entry=encode_entry(entry), wrap=wrap)
+        AccessEntry(salt=random_bytes(HASH_SIZE), entry=records.encode_entry(entry), wrap=wrap)
         for entry, wrap in listed
     ]
-    list_digest = list_hash(container_id, version, b"".join(each.salted.hash for each in entries))
+    list_digest = records.list_hash(
+        container_id, version, b"".join(each.salted.hash for each in entries)
+    )
     governing = Governing(version, author, list_digest, commitment, type_digest)
     return NewAccess(governing, entries)
 
@@ -221,4 +210,4 @@ def make_access(
 def make_type(container_id: bytes, text: str | None) -> tuple[TypeText, bytes]:
     """Return a type with a random salt, and its hash."""
     salt = random_bytes(HASH_SIZE)
-    return TypeText(salt=salt, type=text), type_hash(container_id, salt, text)
+    return TypeText(salt=salt, type=text), records.type_hash(container_id, salt, text)

@@ -7,6 +7,7 @@ docs/spec/protocol.md, section 5.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -88,20 +89,16 @@ async def _recorded(session: Session, journal: Journal) -> Upload | None:
 
 async def _stored_chunks(session: Session, part: NewPart, end: int) -> dict[int, bytes]:
     """Return the hashes of the chunks before `end` that the broker says it has."""
+    path = path_of(part.container_id, part.part_id)
     stored: dict[int, bytes] = {}
     for first in range(0, end, MAX_LISTED):
         query = f"?first={first}" if first else ""
-        found = await session.call("GET", f"{_path(part)}/chunks{query}", Chunks)
+        found = await session.call("GET", f"{path}/chunks{query}", Chunks)
         stored |= {chunk.index: chunk.hash for chunk in found.chunks}
     return stored
 
 
-def _path(part: NewPart) -> str:
-    return path_of(part.container_id, part.part_id)
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
+class _Chunk(NamedTuple):
     number: int
     sealed: memoryview
     hashes: bytes
@@ -166,15 +163,15 @@ async def send(
         progress(done, content.total)
 
     chunks = None if content.total is None else -(-content.total // RUN) or 1
-    urls = PresignedUrls(session, _path(upload.part), chunks, upload.sent)
+    path = path_of(upload.part.container_id, upload.part.part_id)
+    urls = PresignedUrls(session, path, chunks, upload.sent)
 
     async def put(chunk: _Chunk, buffer: memoryview) -> None:
         nonlocal done
-        path = f"{_path(upload.part)}/chunks/{chunk.number}"
         failures = session.transport.all_failures
         try:
             if not await urls.put(chunk.number, chunk.sealed, chunk.hashes):
-                await session.send("PUT", path, octets=chunk.sealed)
+                await session.send("PUT", f"{path}/chunks/{chunk.number}", octets=chunk.sealed)
         finally:
             # A connection that failed may still be sending from the buffer: do not reuse it.
             buffers.give_back(buffer if session.transport.all_failures == failures else None)
