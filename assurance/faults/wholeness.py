@@ -13,8 +13,8 @@ from sqlalchemy import Row
 
 from assurance.faults.ledger import Acknowledged, Entry, Ledger
 from assurance.faults.stored import Stored
+from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import bare_body, parse_bare
-from scbroker.records.ids import user_id_of
 from scbroker.server.containers.members import StoredList
 from scbroker.server.storage import tables as t
 from scbroker.vocabulary import ContainerEventType

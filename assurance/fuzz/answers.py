@@ -24,7 +24,7 @@ from assurance.fuzz.served import drive
 from assurance.fuzz.target import Target, kept
 from scbroker import errors
 from scbroker.client import events
-from scbroker.client.containers.header import decode_header, encode_header
+from scbroker.client.containers.change import decode_header, encode_header
 from scbroker.client.http.endpoint import Endpoint
 from scbroker.client.http.transport import Transport
 from scbroker.client.users.session import Session

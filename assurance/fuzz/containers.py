@@ -17,10 +17,8 @@ from scbroker.client.containers.opening import Fetched, Opened
 from scbroker.client.core.judging import Evidence, Mark, State
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import MemoryTrustStore
-from scbroker.records.access_list import list_hash
-from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import Role, record_hash
-from scbroker.records.ids import user_id_of
+from scbroker.records.canonical import encode_object, user_id_of
+from scbroker.records.container_record import Role, list_hash, record_hash
 from scbroker.records.judge import Known, governing_of
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import MAX_INLINE, GoverningView

@@ -12,10 +12,8 @@ from assurance.fuzz.served import HASHES, row_of, salted
 from assurance.fuzz.stage import PEOPLE, stage
 from assurance.fuzz.target import feed, kept
 from scbroker import errors
-from scbroker.records.access_list import list_hash, wrap_hash
-from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import record_hash
-from scbroker.records.ids import Fingerprint, UserId
+from scbroker.records.canonical import Fingerprint, UserId, encode_object
+from scbroker.records.container_record import list_hash, record_hash, wrap_hash
 from scbroker.server.broker import Call, SessionUser
 from scbroker.server.containers.incoming import Incoming, parse_incoming
 from scbroker.server.settings import Settings

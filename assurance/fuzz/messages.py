@@ -15,11 +15,10 @@ from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import canonical, write
 from assurance.fuzz.target import Target, kept
 from scbroker.errors import IntegrityError, InvalidArgumentError, TooLargeError
-from scbroker.records.ids import parse_fingerprint, parse_uuid, show_fingerprint
-from scbroker.wire.codec import MAX_MESSAGE, Message, decode, encode
+from scbroker.records.canonical import parse_fingerprint, parse_uuid, show_fingerprint
+from scbroker.wire.codec import MAX_MESSAGE, Message, decode, encode, parse_number, parse_query
 from scbroker.wire.containers import ListView
 from scbroker.wire.origin import canonical_origin
-from scbroker.wire.query import parse_number, parse_query
 from scbroker.wire.users import KeyFileStoring
 
 ID: Final = "bf00888a-fba6-8c71-9cf0-0a8aa7589293"

@@ -23,8 +23,8 @@ from scbroker.records.container_record import Role
 from scbroker.server.openapi import document
 from scbroker.server.operations import OPERATIONS, Operation
 from scbroker.server.storage.blobs import new_blob_name
-from scbroker.wire.batches import RecordsRequest
 from scbroker.wire.codec import MESSAGE, SignedObject
+from scbroker.wire.containers import RecordsRequest
 from scbroker.wire.users import ChallengeRequest, KeyFileDeletion, KeyFileOpening, Registration
 from tests.kit import writers
 from tests.kit.brokers import clock

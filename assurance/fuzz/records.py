@@ -13,9 +13,15 @@ from assurance.fuzz.stage import independent, stage
 from assurance.fuzz.target import Target, kept
 from assurance.fuzz.variations import bombs_in_messagepack, in_messagepack
 from scbroker.errors import IntegrityError
-from scbroker.records.access_list import AccessList, SaltedEntry, encode_entry, parse_entry
 from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import parse_record, record_hash
+from scbroker.records.container_record import (
+    AccessList,
+    SaltedEntry,
+    encode_entry,
+    parse_entry,
+    parse_record,
+    record_hash,
+)
 from scbroker.records.judge import Known
 from scbroker.records.key_record import Signed, parse_key_record
 from scbroker.wire.users import parse_order, parse_statement

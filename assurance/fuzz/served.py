@@ -19,9 +19,8 @@ from scbroker.client.http.endpoint import Endpoint
 from scbroker.client.http.transport import Transport
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import labelled_hash
-from scbroker.records.access_list import SaltedEntry, list_hash
-from scbroker.records.container_record import LABEL
-from scbroker.records.ids import container_id_of
+from scbroker.records.canonical import container_id_of
+from scbroker.records.container_record import LABEL, SaltedEntry, list_hash
 from scbroker.records.key_record import Signed
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.codec import encode

@@ -21,7 +21,7 @@ from scbroker.client.users import directory
 from scbroker.crypto import verify
 from scbroker.crypto.verify import SIGNATURE_SIZE, SIGNING_KEY_SIZE, VerifyingKey
 from scbroker.errors import IntegrityError
-from scbroker.records.access_list import SaltedEntry
+from scbroker.records.container_record import SaltedEntry
 from tests.independent.encodings import RefusedError
 from tests.vectors.cast import Person, cast, signing_key
 from tests.vectors.container_records import Stage

@@ -13,7 +13,7 @@ from assurance.fuzz.targets import TARGETS
 from assurance.fuzz.test_decoders import outcomes, search
 from scbroker.client import sealed_log
 from scbroker.errors import DeletedError
-from scbroker.records import access_list, canonical, container_record, key_record
+from scbroker.records import canonical, container_record, key_record
 from scbroker.wire import codec
 
 Real = Callable[..., Any]
@@ -61,11 +61,11 @@ def no_authentication(*_: Any) -> bool:
 
 # The target, the fault, the function in whose place it stands, and what notices it.
 PLANTED: Final[list[tuple[str, Callable[..., Any], object, str, type[BaseException]]]] = [
-    ("entry", key_error, access_list, "decode_value", KeyError),
+    ("entry", key_error, container_record, "decode_value", KeyError),
     ("container-record", undocumented_refusal, container_record, "decode_object", DeletedError),
     ("key-record", endless_loop, key_record, "decode_object", HungError),
     ("key-record", allocation_by_count, key_record, "decode_object", BrokenError),
-    ("entry", any_form_of_a_value, access_list, "decode_value", BrokenError),
+    ("entry", any_form_of_a_value, container_record, "decode_value", BrokenError),
     ("message", any_form_of_a_value, messages, "decode", BrokenError),
     ("number", any_digits, messages, "parse_number", BrokenError),
     ("trust-store", no_authentication, sealed_log, "equal", Exception),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.client.base_provider import BaseProvider as BaseProvider
     from scbroker.client.calls.main_queue import mainQueue as mainQueue
     from scbroker.client.calls.operation import Promise as Promise
-    from scbroker.client.containers.content_reader import ContentReader as ContentReader
+    from scbroker.client.containers.contents import ContentReader as ContentReader
     from scbroker.client.provider import BrokerProvider as BrokerProvider
     from scbroker.client.server_provider import ServerProvider as ServerProvider
     from scbroker.client.users.trust_store import FileTrustStore as FileTrustStore
@@ -44,7 +44,7 @@ _HOME = {
     "ContainerAccessLevel": "vocabulary",
     "ContainerEvent": "types",
     "ContainerEventType": "vocabulary",
-    "ContentReader": "client.containers.content_reader",
+    "ContentReader": "client.containers.contents",
     "FileTrustStore": "client.users.trust_store",
     "Header": "types",
     "KeyFile": "keys",

@@ -34,8 +34,16 @@ from scbroker.crypto.seal import (
 )
 from scbroker.crypto.verify import HASH_SIZE, equal, label, labelled_hash, sha256
 from scbroker.records import key_record
-from scbroker.records.canonical import VERSION, Bin32, Row, decode_object, encode_object
-from scbroker.records.ids import fingerprint_of, show_fingerprint, user_id_of
+from scbroker.records.canonical import (
+    VERSION,
+    Bin32,
+    Row,
+    decode_object,
+    encode_object,
+    fingerprint_of,
+    show_fingerprint,
+    user_id_of,
+)
 from scbroker.records.key_record import KeyChain, KeyRecord, Signed
 from scbroker.vocabulary import KeyType, instance_of
 

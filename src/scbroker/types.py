@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final, Generic, TypeVar
 
-from scbroker.records.ids import parse_fingerprint
+from scbroker.records.canonical import parse_fingerprint
 from scbroker.vocabulary import AccessLevel, Availability, ContainerEventType, KeyType
 
 T = TypeVar("T")

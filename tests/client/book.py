@@ -21,8 +21,8 @@ from scbroker import (
     ContainerEventType,
     SecuredContainer,
 )
+from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import ContainerRecord, Role, parse_record, record_hash
-from scbroker.records.ids import user_id_of
 from tests.client.model import Change, Field, Grant, Members, Shown, State, Told, news
 from tests.kit.devices import Device, Devices, Outcome
 

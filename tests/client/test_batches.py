@@ -22,12 +22,13 @@ from scbroker import (
     mainQueue,
 )
 from scbroker.client.users.trust_store import MemoryTrustStore
-from scbroker.wire.batches import RecordsAnswer, ViewsAnswer
+from scbroker.crypto.seal import Octets
+from scbroker.wire.containers import RecordsAnswer, ViewsAnswer
 from scbroker.wire.problems import ItemProblem
 from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of
 from tests.client.test_lying_broker import lying
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import HeldAnswer, Network, lost, refused
+from tests.kit.network import Go, HeldAnswer, Network, lost, refused
 
 PATIENCE = 30.0
 RECORDS = "/v1/batches/records"
@@ -350,16 +351,19 @@ def test_without_an_answer_for_further_pages_of_one_the_whole_fails(
 def test_without_an_answer_for_one_that_was_read_meanwhile_the_whole_fails(
     alice: ServerProvider, bob: ServerProvider, network: Network, why: str
 ) -> None:
-    """Another reading raised its mark while the batch was under way: it is read again by itself."""
+    """Another reading raised its mark while the batch was under way: it is requested again."""
     made = ids(alice, notes(2, alice, bob))
     held = HeldAnswer()
-    network.treat("POST", VIEWS, held.hold)
+
+    async def hold_and_refuse(go: Go) -> Octets:
+        return await (refused(DOWN[why]) if held.arrived.is_set() else held.hold)(go)
+
+    network.treat("POST", VIEWS, hold_and_refuse)
     batch = bob.getContainers(made)
     assert held.arrived.wait(PATIENCE)
     assert bob.getContainerContent(made[0]).result(PATIENCE) == b"0"
     alice.updateContainerContent(made[0], b"new").result(PATIENCE)
     assert bob.getContainerContent(made[0]).result(PATIENCE) == b"new"
-    network.treat("GET", str(made[0]), refused(DOWN[why]))
     held.release.set()
     with pytest.raises(type(DOWN[why])):
         batch.result(PATIENCE)

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from scbroker import AccessLevel, BrokerError, NewContainer, SecuredContainer, ServerProvider
 from scbroker.client.http.transport import Transport
-from scbroker.wire.batches import RecordsAnswer, ViewOutcome, ViewsAnswer
-from scbroker.wire.containers import RecordReceipt
+from scbroker.wire.containers import RecordReceipt, RecordsAnswer, ViewOutcome, ViewsAnswer
 from scbroker.wire.problems import ItemProblem
 from scbroker.wire.users import KeyRecords
 from tests.client.conftest import id_of

@@ -12,7 +12,7 @@ from scbroker import (
     NewContainer,
     ServerProvider,
 )
-from scbroker.records.ids import user_id_of
+from scbroker.records.canonical import user_id_of
 from scbroker.server.containers.members import StoredList
 from tests.client.conftest import PASSPHRASE, drop, id_of
 from tests.kit.both_engines import both_engines

@@ -24,16 +24,20 @@ from scbroker import AccessLevel, ContainerAccessLevel, FileTrustStore, KeyRing,
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.users.trust_store import TrustStore
 from scbroker.crypto.verify import sha256
-from scbroker.records.access_list import (
+from scbroker.records.canonical import user_id_of
+from scbroker.records.container_record import (
+    ContainerRecord,
     Entry,
+    Part,
+    Role,
     SaltedEntry,
     encode_entry,
     list_hash,
     parse_entry,
+    parse_record,
     wrap_hash,
+    wrap_info,
 )
-from scbroker.records.container_record import ContainerRecord, Part, Role, parse_record, wrap_info
-from scbroker.records.ids import user_id_of
 from scbroker.records.key_record import Signed
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView, ListView, RecordRequest

@@ -20,7 +20,7 @@ from scbroker import (
     ServerProvider,
 )
 from scbroker.client.containers.fetching import KIND
-from scbroker.wire.batches import ViewOutcome
+from scbroker.wire.containers import ViewOutcome
 from scbroker.wire.problems import ItemProblem
 from tests.hostile_broker.accomplices import device_of, go_on, id_of, level, people, plant, twin
 from tests.hostile_broker.broker import PATIENCE, HostileBroker

@@ -16,9 +16,8 @@ from scbroker.client.users import directory
 from scbroker.crypto.seal import DecryptionKey, wrap_key
 from scbroker.crypto.verify import labelled_hash
 from scbroker.records import key_record
-from scbroker.records.canonical import encode_object
+from scbroker.records.canonical import encode_object, user_id_of
 from scbroker.records.container_record import wrap_info
-from scbroker.records.ids import user_id_of
 from scbroker.records.key_record import ACTIVE, KeyRecord, Signed, parse_key_record
 from scbroker.records.key_record import LABEL as KEY_LABEL
 from scbroker.vocabulary import KeyType

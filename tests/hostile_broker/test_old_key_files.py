@@ -12,8 +12,7 @@ from scbroker import BrokerError, FileTrustStore, KeyRing, KeyType
 from scbroker.crypto.seal import DecryptionKey
 from scbroker.crypto.verify import sha256
 from scbroker.keys import seal_key_file
-from scbroker.records.access_list import parse_entry
-from scbroker.records.container_record import parse_record, wrap_info
+from scbroker.records.container_record import parse_entry, parse_record, wrap_info
 from scbroker.wire.users import Session
 from tests.hostile_broker.accomplices import (
     device_of,

@@ -13,8 +13,7 @@ import pytest
 from scbroker import BrokerError
 from scbroker.client.core.sealing import OpenPart
 from scbroker.crypto.verify import sha256
-from scbroker.records.access_list import parse_entry
-from scbroker.records.container_record import Role, parse_record, wrap_info
+from scbroker.records.container_record import Role, parse_entry, parse_record, wrap_info
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.hostile_broker.accomplices import (
     MANAGER,

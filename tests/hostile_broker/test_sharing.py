@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError
-from scbroker.records.access_list import Entry, parse_entry
+from scbroker.records.container_record import Entry, parse_entry
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import ListView, RecordRequest
 from tests.hostile_broker.accomplices import (

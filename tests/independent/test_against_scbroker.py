@@ -15,8 +15,7 @@ from scbroker.crypto.verify import VerifyingKey
 from scbroker.errors import BrokerError
 from scbroker.keys import KeyRing
 from scbroker.records import key_record as theirs
-from scbroker.records.access_list import AccessList, SaltedEntry
-from scbroker.records.container_record import Role
+from scbroker.records.container_record import AccessList, Role, SaltedEntry
 from scbroker.records.judge import InForce, Known, judge_first, judge_next
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject

@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.visitors import iterate
 
-from scbroker.records.ids import UserId
+from scbroker.records.canonical import UserId
 from scbroker.server.admin import statements as operators
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import bring_up

@@ -22,22 +22,30 @@ from scbroker.client.core.sealing import NewPart, make_type
 from scbroker.crypto.seal import DecryptionKey, SigningKey, random_bytes, wrap_key
 from scbroker.crypto.verify import labelled_hash, sha256
 from scbroker.keys import KeyRing
-from scbroker.records.access_list import Entry, encode_entry, list_hash, wrap_hash
-from scbroker.records.canonical import encode_object
+from scbroker.records.canonical import (
+    ContainerId,
+    Fingerprint,
+    UserId,
+    container_id_of,
+    encode_object,
+)
 from scbroker.records.container_record import (
     LABEL,
     SEGMENT,
     ContainerRecord,
+    Entry,
     Governing,
     Link,
     Part,
     Role,
     bare_body,
+    encode_entry,
     key_commitment,
+    list_hash,
     record_hash,
+    wrap_hash,
     wrap_info,
 )
-from scbroker.records.ids import ContainerId, Fingerprint, UserId, container_id_of
 from scbroker.records.key_record import (
     ACTIVE,
     CLOSED,

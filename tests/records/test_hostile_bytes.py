@@ -10,9 +10,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scbroker.errors import IntegrityError
-from scbroker.records.access_list import AccessList, SaltedEntry, encode_entry, parse_entry
 from scbroker.records.canonical import Row, decode_object, decode_value, encode_object
-from scbroker.records.container_record import parse_record
+from scbroker.records.container_record import (
+    AccessList,
+    SaltedEntry,
+    encode_entry,
+    parse_entry,
+    parse_record,
+)
 from scbroker.records.judge import Known, verify_author
 from scbroker.records.key_record import KeyChain, KeyRecord, Signed
 from scbroker.wire.users import parse_statement

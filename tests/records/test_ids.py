@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.records.ids import (
+from scbroker.records.canonical import (
     container_id_of,
     parse_fingerprint,
     parse_uuid,

@@ -5,9 +5,14 @@ from typing import Any
 import pytest
 
 from scbroker.errors import BrokerError, ClockError, IntegrityError
-from scbroker.records.access_list import AccessList
 from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import ContainerRecord, Link, parse_record, record_hash
+from scbroker.records.container_record import (
+    AccessList,
+    ContainerRecord,
+    Link,
+    parse_record,
+    record_hash,
+)
 from scbroker.records.judge import (
     InForce,
     Known,

@@ -7,10 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scbroker.errors import IntegrityError
-from scbroker.records.access_list import AccessList, Entry, SaltedEntry, encode_entry, list_hash
-from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import ContainerRecord, Governing, Link, record_hash
-from scbroker.records.ids import container_id_of
+from scbroker.records.canonical import container_id_of, encode_object
+from scbroker.records.container_record import (
+    AccessList,
+    ContainerRecord,
+    Entry,
+    Governing,
+    Link,
+    SaltedEntry,
+    encode_entry,
+    list_hash,
+    record_hash,
+)
 from scbroker.records.judge import InForce, Known, judge_first, judge_next
 from tests.vectors.cast import chosen
 

@@ -5,8 +5,7 @@ import pytest
 
 from scbroker.keys import KeyRing
 from scbroker.server.settings import Settings
-from scbroker.wire.batches import RecordsAnswer, RecordsRequest
-from scbroker.wire.containers import RecordRequest
+from scbroker.wire.containers import RecordRequest, RecordsAnswer, RecordsRequest
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import added, dump, query

@@ -5,7 +5,7 @@ A call that is accepted here fails `make check`: its comment is unused then.
 
 from sqlalchemy import Connection
 
-from scbroker.records.ids import ContainerId, Fingerprint, PartId, UserId
+from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.containers import tombstones
 from scbroker.server.events import log

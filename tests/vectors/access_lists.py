@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from scbroker.records.access_list import SaltedEntry, list_hash
+from scbroker.records.container_record import SaltedEntry, list_hash
 from tests.vectors.cast import START, chosen
 from tests.vectors.files import Vector, invalid, store, valid
 

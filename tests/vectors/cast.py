@@ -11,8 +11,7 @@ from functools import cache
 from scbroker.crypto.seal import DecryptionKey, SigningKey
 from scbroker.crypto.verify import labelled_hash
 from scbroker.keys import KeyRing
-from scbroker.records.canonical import encode_object
-from scbroker.records.ids import fingerprint_of
+from scbroker.records.canonical import encode_object, fingerprint_of
 from scbroker.records.key_record import ACTIVE, LABEL, RETIRED, KeyChain, KeyRecord, Signed
 from scbroker.vocabulary import KeyType
 

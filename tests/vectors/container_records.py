@@ -5,9 +5,16 @@ from typing import Any
 
 import msgspec
 
-from scbroker.records.access_list import list_hash, parse_entry
 from scbroker.records.canonical import VERSION
-from scbroker.records.container_record import ContainerRecord, Link, Part, Role, bare_body
+from scbroker.records.container_record import (
+    ContainerRecord,
+    Link,
+    Part,
+    Role,
+    bare_body,
+    list_hash,
+    parse_entry,
+)
 from scbroker.records.key_record import Signed
 from scbroker.vocabulary import ContainerAccessLevel
 from tests.vectors.cast import DAY, MINUTE, START, Person, cast, chosen, signing_key

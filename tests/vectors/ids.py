@@ -3,7 +3,7 @@
 from typing import Any
 
 from scbroker.crypto.verify import labelled_hash
-from scbroker.records.ids import (
+from scbroker.records.canonical import (
     container_id_of,
     fingerprint_of,
     show_fingerprint,

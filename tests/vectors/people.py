@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scbroker.records.ids import user_id_of
+from scbroker.records.canonical import user_id_of
 from tests.vectors.cast import Person, cast, decryption_key, signing_key
 from tests.vectors.files import store
 

@@ -10,24 +10,27 @@ from scbroker.client.core.sealing import seal_part_key
 from scbroker.crypto.seal import seal, wrap_key
 from scbroker.crypto.verify import sha256
 from scbroker.errors import IntegrityError
-from scbroker.records.access_list import Entry, SaltedEntry, encode_entry, list_hash, wrap_hash
-from scbroker.records.canonical import encode_object
+from scbroker.records.canonical import container_id_of, encode_object
 from scbroker.records.container_record import (
     LABEL,
     ContainerRecord,
+    Entry,
     Governing,
     Link,
     Part,
     Role,
+    SaltedEntry,
     bare_body,
+    encode_entry,
     key_commitment,
+    list_hash,
     record_hash,
     segment_context,
     segments_hash,
     type_hash,
+    wrap_hash,
     wrap_info,
 )
-from scbroker.records.ids import container_id_of
 from scbroker.records.key_record import Signed
 from tests.vectors.cast import Person, chosen, decryption_key
 

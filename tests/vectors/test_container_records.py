@@ -7,13 +7,15 @@ import pytest
 from scbroker.client.core.sealing import OpenPart
 from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerError
-from scbroker.records.access_list import AccessList, SaltedEntry, wrap_hash
 from scbroker.records.container_record import (
+    AccessList,
     Role,
+    SaltedEntry,
     check_segment_hashes,
     key_commitment,
     parse_bare,
     type_hash,
+    wrap_hash,
     wrap_info,
 )
 from scbroker.records.judge import InForce, Known, judge_first, judge_next, verify_author

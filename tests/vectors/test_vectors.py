@@ -13,28 +13,30 @@ from scbroker.crypto.seal import derive_key, stretch, unseal
 from scbroker.crypto.verify import VerifyingKey, check_encryption_key, labelled_hash
 from scbroker.errors import BrokerError
 from scbroker.keys import PassphraseKeys, open_key_file
-from scbroker.records.access_list import AccessList, SaltedEntry, list_hash
-from scbroker.records.container_record import (
-    SEGMENT,
-    Governing,
-    Part,
-    Role,
-    check_segment_hashes,
-    key_commitment,
-    sealed_size,
-    segment_context,
-    segment_count,
-    segments_hash,
-    type_hash,
-    wrap_info,
-)
-from scbroker.records.ids import (
+from scbroker.records.canonical import (
     container_id_of,
     fingerprint_of,
     parse_uuid,
     show_fingerprint,
     user_id_of,
     uuid8,
+)
+from scbroker.records.container_record import (
+    SEGMENT,
+    AccessList,
+    Governing,
+    Part,
+    Role,
+    SaltedEntry,
+    check_segment_hashes,
+    key_commitment,
+    list_hash,
+    sealed_size,
+    segment_context,
+    segment_count,
+    segments_hash,
+    type_hash,
+    wrap_info,
 )
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.users.challenges import check_ordered

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scbroker.errors import BrokerError, IntegrityError, InvalidArgumentError, TooLargeError
-from scbroker.records.access_list import SaltedEntry
+from scbroker.records.container_record import SaltedEntry
 from scbroker.records.key_record import Signed
 from scbroker.wire import containers, events, parts, users
 from scbroker.wire.codec import MAX_MESSAGE, Message, SignedObject, decode, encode

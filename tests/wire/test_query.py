@@ -5,11 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.wire.codec import Message
+from scbroker.wire.codec import Message, NoQuery, parse_number, parse_query
 from scbroker.wire.containers import BodiesQuery, GoverningQuery, ViewQuery
 from scbroker.wire.events import EventQuery
 from scbroker.wire.parts import ChunksQuery, SegmentsQuery
-from scbroker.wire.query import NoQuery, parse_number, parse_query
 
 ID = "bf00888a-fba6-8c71-9cf0-0a8aa7589293"
 MAX = str(2**53 - 1)

@@ -16,8 +16,7 @@ from typing import Any, Final
 from scbroker import errors
 from scbroker.client.core.sealing import Grant
 from scbroker.keys import KeyRing, checked_secret
-from scbroker.records.access_list import MAX_ENTRIES
-from scbroker.records.container_record import MAX_TYPE
+from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE
 from scbroker.types import EPOCH, NewContainer
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType, instance_of, member_of
 from scbroker.wire.users import MAX_REMINDER

@@ -15,17 +15,15 @@ from typing import Any, TypeVar
 
 from scbroker import errors
 from scbroker.client import arguments
-from scbroker.client.containers import (
-    contents,
-    fetching,
-    opening,
-    reading_many,
-    writing,
-    writing_many,
+from scbroker.client.containers import contents, fetching, opening, writing
+from scbroker.client.containers.change import (
+    OWNER,
+    Change,
+    decode_header,
+    encode_header,
+    no_progress,
 )
-from scbroker.client.containers.change import OWNER, Change, no_progress
-from scbroker.client.containers.content_reader import ContentReader
-from scbroker.client.containers.header import decode_header, encode_header
+from scbroker.client.containers.contents import ContentReader
 from scbroker.client.parts import saving
 from scbroker.client.parts.content import Progress, checked_content
 from scbroker.client.provider import BrokerProvider
@@ -74,7 +72,7 @@ class BaseProvider(BrokerProvider):
     ) -> Work[list[SecuredContainer | errors.BrokerError]]:
         session = self._session()
         changes = [_new(session.userId, number, item) for number, item in enumerate(containers)]
-        return session.hold(writing_many.create_each(session, changes))
+        return session.hold(writing.create_each(session, changes))
 
     def _updateContainer(
         self,
@@ -157,7 +155,7 @@ class BaseProvider(BrokerProvider):
         self, containerIds: Iterable[uuid.UUID], headerType: builtins.type[Any] | None = None
     ) -> Work[list[Container[Any] | errors.BrokerError]]:
         session, open_header = self._session(), partial(_header, header_type=headerType)
-        return session.hold(reading_many.get_each(session, list(containerIds), open_header))
+        return session.hold(contents.get_each(session, list(containerIds), open_header))
 
     def _getContainerHeader(
         self, containerId: uuid.UUID, headerType: builtins.type[Any] | None = None

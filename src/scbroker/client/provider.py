@@ -26,7 +26,7 @@ from scbroker.client.calls.operation import (
     operation,
     operation_of_forms,
 )
-from scbroker.client.containers.content_reader import ContentReader
+from scbroker.client.containers.contents import ContentReader
 from scbroker.client.parts.content import Progress
 from scbroker.errors import BrokerError
 from scbroker.keys import KeyRing

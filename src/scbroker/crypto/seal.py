@@ -14,20 +14,9 @@ from typing import Final
 
 from cryptography.cobblestone import Cobblestone256Decryptor, Cobblestone256Encryptor
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA65PrivateKey
-from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives import hashes, hpke
+from cryptography.hazmat.primitives.asymmetric import ed25519, mldsa, mlkem, x25519
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.hpke import (
-    AEAD,
-    KDF,
-    KEM,
-    MLKEM768X25519PrivateKey,
-    MLKEM768X25519PublicKey,
-    Suite,
-)
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -40,7 +29,7 @@ MAX_SECRET_SIZE: Final = 1023
 _SECRET_BLOCK: Final = 128
 _GCM_NONCE: Final = 12
 _RECIPIENTS: Final = 1024
-_SUITE: Final = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+_SUITE: Final = hpke.Suite(hpke.KEM.MLKEM768_X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
 _stretching = threading.Lock()
 Octets = bytes | bytearray | memoryview
 _CANNOT_OPEN: Final = "It cannot be opened: a wrong secret, or damaged data."
@@ -106,12 +95,12 @@ def wrap_key(public_key: bytes, info: bytes, key: bytes) -> bytes:
 
 
 @functools.lru_cache(_RECIPIENTS)
-def _recipient(public_key: bytes) -> MLKEM768X25519PublicKey:
+def _recipient(public_key: bytes) -> hpke.MLKEM768X25519PublicKey:
     """Check and load a public encryption key. Cached, since loading takes as long as wrapping."""
     check_encryption_key(public_key)
-    return MLKEM768X25519PublicKey(
-        MLKEM768PublicKey.from_public_bytes(public_key[:MLKEM_KEY_SIZE]),
-        X25519PublicKey.from_public_bytes(public_key[MLKEM_KEY_SIZE:]),
+    return hpke.MLKEM768X25519PublicKey(
+        mlkem.MLKEM768PublicKey.from_public_bytes(public_key[:MLKEM_KEY_SIZE]),
+        x25519.X25519PublicKey.from_public_bytes(public_key[MLKEM_KEY_SIZE:]),
     )
 
 
@@ -127,9 +116,8 @@ class _PrivateKey:
     def __init__(self, public: bytes, seeds: tuple[Octets, Octets]) -> None:
         self.public: bytes = public
         self._first = len(seeds[0])
-        self._seeds = bytearray(
-            sum(map(len, seeds))
-        )  # filled in place, so that no copy stays in memory
+        # Filled in place, so that no copy stays in memory.
+        self._seeds = bytearray(sum(map(len, seeds)))
         self._seeds[: self._first], self._seeds[self._first :] = seeds
 
     @property
@@ -163,8 +151,8 @@ class SigningKey(_PrivateKey):
     __slots__ = ("_ed25519", "_mldsa")
 
     def __init__(self, ed25519_seed: Octets, mldsa_seed: Octets) -> None:
-        self._ed25519 = Ed25519PrivateKey.from_private_bytes(ed25519_seed)
-        self._mldsa = MLDSA65PrivateKey.from_seed_bytes(mldsa_seed)
+        self._ed25519 = ed25519.Ed25519PrivateKey.from_private_bytes(ed25519_seed)
+        self._mldsa = mldsa.MLDSA65PrivateKey.from_seed_bytes(mldsa_seed)
         super().__init__(
             self._ed25519.public_key().public_bytes_raw()
             + self._mldsa.public_key().public_bytes_raw(),
@@ -191,11 +179,11 @@ class DecryptionKey(_PrivateKey):
     __slots__ = ("_key",)
 
     def __init__(self, mlkem_seed: Octets, x25519_key: Octets) -> None:
-        mlkem = MLKEM768PrivateKey.from_seed_bytes(mlkem_seed)
-        x25519 = X25519PrivateKey.from_private_bytes(x25519_key)
-        self._key = MLKEM768X25519PrivateKey(mlkem, x25519)
+        first = mlkem.MLKEM768PrivateKey.from_seed_bytes(mlkem_seed)
+        second = x25519.X25519PrivateKey.from_private_bytes(x25519_key)
+        self._key = hpke.MLKEM768X25519PrivateKey(first, second)
         super().__init__(
-            mlkem.public_key().public_bytes_raw() + x25519.public_key().public_bytes_raw(),
+            first.public_key().public_bytes_raw() + second.public_key().public_bytes_raw(),
             (mlkem_seed, x25519_key),
         )
 
@@ -248,7 +236,7 @@ def unpad_secret(padded: bytes) -> bytes:
 
 
 def _hkdf(root: Octets, info: bytes) -> bytes:
-    return HKDF(algorithm=SHA256(), length=KEY_SIZE, salt=None, info=info).derive(root)
+    return HKDF(algorithm=hashes.SHA256(), length=KEY_SIZE, salt=None, info=info).derive(root)
 
 
 def _after_fork() -> None:

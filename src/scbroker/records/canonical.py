@@ -1,16 +1,19 @@
-"""Encode and decode stored objects: a version byte and one canonical MessagePack value.
+"""The canonical forms of stored objects and of ids. Spec: docs/spec/ids.md, sections 1 and 3.
 
-Signatures cover the stored bytes, so a reader keeps these and never encodes the Structs again.
-Spec: docs/spec/ids.md, 1.1 and 1.2.
+A stored object is a version byte and one canonical MessagePack value. Signatures cover the stored bytes, so a
+reader keeps these and never encodes the Structs again. Ids are derived from what they identify.
 """
 
+import re
+import uuid
 from functools import cache
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import Annotated, Any, Final, NewType, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
 
-from scbroker.errors import IntegrityError
+from scbroker.crypto.verify import labelled_hash
+from scbroker.errors import IntegrityError, InvalidArgumentError
 
 VERSION: Final = b"\x01"
 MAX_TIME: Final = 253_402_300_799_999_999
@@ -21,6 +24,20 @@ Uint = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 KeyIndex = Annotated[int, Meta(ge=0, le=255)]
 Time = Annotated[int, Meta(ge=0, le=MAX_TIME)]
 
+# These four are all bytes at run time. They differ for the type checker alone, so that one id passed in the
+# place of another is an error there.
+Fingerprint = NewType("Fingerprint", bytes)
+"""32 bytes: the hash of a user's signing key 0."""
+UserId = NewType("UserId", bytes)
+"""16 bytes: a user id as the broker's database keeps it."""
+ContainerId = NewType("ContainerId", bytes)
+"""16 bytes."""
+PartId = NewType("PartId", bytes)
+"""16 bytes."""
+UUID_PATTERN: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+_CANONICAL: Final = re.compile(UUID_PATTERN.replace("$", r"\Z"))
+_LOW_62: Final = 2**62 - 1
+
 T = TypeVar("T")
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -30,7 +47,7 @@ class Row(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=Tr
 
 
 @cache
-def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(kind)
 
 
@@ -43,7 +60,7 @@ def decode_value(kind: type[T], data: bytes, limit: int) -> T:
     """Decode exactly one canonical value of at most `limit` bytes; raise `IntegrityError` otherwise."""
     if len(data) <= limit:
         try:
-            value: T = _decoder(cast(Any, kind)).decode(data)
+            value: T = decoder(cast(Any, kind)).decode(data)
         except (ValueError, RecursionError):
             pass
         else:
@@ -66,3 +83,53 @@ def decode_object(kind: type[T], data: bytes, limit: int) -> T:
     if data[:1] != VERSION:
         raise IntegrityError(f"A {_shown(kind)} of an unknown version: update scbroker.")
     return decode_value(kind, data[1:], limit - 1)
+
+
+def uuid8(digest: bytes) -> uuid.UUID:
+    """Return a UUID version 8 of the first 122 bits of a hash (RFC 9562, 5.8)."""
+    bits = int.from_bytes(digest[:16], "big") >> 6
+    return uuid.UUID(
+        int=(bits >> 74) << 80 | 8 << 76 | (bits >> 62 & 0xFFF) << 64 | 2 << 62 | bits & _LOW_62
+    )
+
+
+def fingerprint_of(signing_key_0: bytes) -> Fingerprint:
+    """Return the fingerprint of the user with this public signing key 0."""
+    return Fingerprint(labelled_hash("fingerprint", signing_key_0))
+
+
+def user_id_of(fingerprint: bytes) -> uuid.UUID:
+    """Return the user id for a fingerprint."""
+    return uuid8(fingerprint)
+
+
+def stored_user_id(fingerprint: bytes) -> UserId:
+    """Return the user id for a fingerprint, as the broker's database keeps it."""
+    return UserId(uuid8(fingerprint).bytes)
+
+
+def container_id_of(creator: bytes, nonce: bytes) -> uuid.UUID:
+    """Return the id of the container that this creator (a fingerprint) creates with this nonce."""
+    return uuid8(labelled_hash("container-id", creator, nonce))
+
+
+def parse_uuid(text: str) -> uuid.UUID:
+    """Parse a UUID in its canonical spelling; raise `InvalidArgumentError` for any other."""
+    if not _CANONICAL.match(text):
+        raise InvalidArgumentError(
+            "A UUID is 36 characters, lower-case hexadecimal with hyphens (8-4-4-4-12)."
+        )
+    return uuid.UUID(text)
+
+
+def parse_fingerprint(text: object) -> bytes:
+    """Parse a fingerprint as a person typed it: 64 hexadecimal digits, in groups of any size."""
+    digits = re.sub(r"[\s:.-]", "", text).lower() if isinstance(text, str) else ""
+    if not re.fullmatch("[0-9a-f]{64}", digits):
+        raise InvalidArgumentError("A fingerprint has 64 hexadecimal digits; compare all of them.")
+    return bytes.fromhex(digits)
+
+
+def show_fingerprint(fingerprint: bytes) -> str:
+    """Return a fingerprint for people to compare: 16 groups of 4 hexadecimal digits."""
+    return fingerprint.hex(" ", 2)

@@ -14,19 +14,21 @@ from typing import Final, Protocol, TypeVar
 from msgspec.structs import replace
 
 from scbroker.errors import ClockError, IntegrityError
-from scbroker.records.access_list import AccessList, Entry, list_hash
+from scbroker.records.canonical import container_id_of
 from scbroker.records.container_record import (
     LABEL,
+    AccessList,
     ContainerRecord,
+    Entry,
     Governing,
     Part,
     Role,
     bare_body,
+    list_hash,
     parse_bare,
     parse_record,
     record_hash,
 )
-from scbroker.records.ids import container_id_of
 from scbroker.records.key_record import READER_TOLERANCE, KeyChain, Signed
 from scbroker.vocabulary import ContainerAccessLevel
 

@@ -21,8 +21,17 @@ from scbroker.crypto.verify import (
     labelled_hash,
 )
 from scbroker.errors import ClockError, ForkError, IntegrityError, RollbackError
-from scbroker.records.canonical import Bin32, KeyIndex, Row, Time, Uint, decode_object
-from scbroker.records.ids import Fingerprint, fingerprint_of, user_id_of
+from scbroker.records.canonical import (
+    Bin32,
+    Fingerprint,
+    KeyIndex,
+    Row,
+    Time,
+    Uint,
+    decode_object,
+    fingerprint_of,
+    user_id_of,
+)
 from scbroker.vocabulary import KeyType
 
 LABEL: Final = "key-record"

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import keyed_hash
 from scbroker.errors import NotFoundError
-from scbroker.records.ids import ContainerId, Fingerprint, PartId, UserId
+from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
 from scbroker.server.capacity.admission import Gate
 from scbroker.server.capacity.large_bodies import Buffers, LargeBodies

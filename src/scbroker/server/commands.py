@@ -21,7 +21,7 @@ from uvicorn.supervisors import Multiprocess
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
-from scbroker.records.ids import parse_uuid
+from scbroker.records.canonical import parse_uuid
 from scbroker.server.admin import stores
 from scbroker.server.admin.backup import backup
 from scbroker.server.admin.check import check

@@ -12,13 +12,12 @@ from scbroker.server.containers import appending, batches, views
 from scbroker.server.events import log
 from scbroker.server.parts import chunks, presigned
 from scbroker.server.users import challenges, deletion, key_files, registration, sessions
-from scbroker.wire import batches as b
 from scbroker.wire import codec
 from scbroker.wire import containers as c
 from scbroker.wire import events as e
 from scbroker.wire import parts as p
 from scbroker.wire import users as u
-from scbroker.wire.query import NoQuery
+from scbroker.wire.codec import NoQuery
 
 _USER: Final = "/v1/users/{userId}"
 _CONTAINER: Final = "/v1/containers/{containerId}"
@@ -92,8 +91,8 @@ OPERATIONS: Final = (
     Operation("GET", _PART + "/segments", chunks.segments, "Read sealed segments",
               None, bytes, p.SegmentsQuery),
     Operation("POST", "/v1/batches/records", batches.append_records, "Append several records",
-              b.RecordsRequest, b.RecordsAnswer, limit=codec.MAX_MESSAGE),
+              c.RecordsRequest, c.RecordsAnswer, limit=codec.MAX_MESSAGE),
     Operation("POST", "/v1/batches/views", batches.read_views, "Read several containers",
-              b.ViewsRequest, b.ViewsAnswer, large=True),
+              c.ViewsRequest, c.ViewsAnswer, large=True),
     Operation("GET", "/v1/events", log.list_events, "List events", None, e.Events, e.EventQuery),
 )  # fmt: skip

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from scbroker import errors
 from scbroker.crypto.verify import sha256
-from scbroker.records.ids import parse_uuid
+from scbroker.records.canonical import parse_uuid
 from scbroker.server import metrics
 from scbroker.server.answers import HEADERS, answer, problem
 from scbroker.server.broker import Broker, Call, SessionUser, now
@@ -30,7 +30,7 @@ from scbroker.server.operations import Operation
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import sessions
 from scbroker.wire import codec
-from scbroker.wire.query import parse_number, parse_query
+from scbroker.wire.codec import parse_number, parse_query
 
 _log: Final = structlog.get_logger("scbroker.server")
 _APPLICATIONS: Final = 256

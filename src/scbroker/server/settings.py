@@ -16,7 +16,7 @@ import platformdirs
 from msgspec import Meta
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.records.access_list import MAX_ENTRIES
+from scbroker.records.container_record import MAX_ENTRIES
 
 PREFIX: Final = "SCBROKER_"
 # Names with the prefix that configure the client or are read elsewhere.

@@ -1,22 +1,20 @@
-"""Encode and strictly decode messages. Spec: docs/spec/protocol.md, section 1.
+"""Encode and strictly decode messages, numbers in paths, and query strings.
 
 `decode` also refuses what msgspec accepts: doubled fields, integers in a longer form than needed, and bytes
-after the end.
+after the end. Spec: docs/spec/protocol.md, sections 1 and 5.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable
 from functools import cache
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import Annotated, Any, Final, Self, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 
 from scbroker.crypto.verify import SIGNATURE_SIZE, WRAP_SIZE
 from scbroker.errors import InvalidArgumentError, TooLargeError
-from scbroker.records.canonical import MAX_TIME
-from scbroker.records.ids import UUID_PATTERN
+from scbroker.records.canonical import UUID_PATTERN, Bin32, decoder
 from scbroker.records.key_record import Signed
 
 PROTOCOL: Final = "1"
@@ -31,11 +29,9 @@ MAX_SMALL_MESSAGE: Final = 131_072
 MAX_APPLICATION: Final = 256
 
 Id = Annotated[str, Meta(pattern=UUID_PATTERN, min_length=36, max_length=36)]
-Uint = Annotated[int, Meta(ge=0, le=2**53 - 1)]
-Time = Annotated[int, Meta(ge=0, le=MAX_TIME)]
 Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
 """Text without NUL, which PostgreSQL cannot store."""
-Hash = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Hash = Bin32
 Wrap = Annotated[bytes, Meta(min_length=WRAP_SIZE, max_length=WRAP_SIZE)]
 
 # Controls (C0, DEL, C1), Unicode's Bidi_Control, line and paragraph separators, halves of surrogate pairs:
@@ -43,6 +39,8 @@ Wrap = Annotated[bytes, Meta(min_length=WRAP_SIZE, max_length=WRAP_SIZE)]
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+
+_DECIMAL: Final = re.compile(r"(0|[1-9][0-9]{0,15})\Z", re.ASCII)
 
 T = TypeVar("T")
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -53,6 +51,13 @@ class Message(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A message: a map from field names to values. Fields with a default may be left out."""
 
 
+M = TypeVar("M", bound=Message)
+
+
+class NoQuery(Message, frozen=True, kw_only=True):
+    """A query without parameters."""
+
+
 class SignedObject(Message, frozen=True, kw_only=True):
     """A stored object with its signature."""
 
@@ -60,17 +65,12 @@ class SignedObject(Message, frozen=True, kw_only=True):
     signature: Annotated[bytes, Meta(min_length=SIGNATURE_SIZE, max_length=SIGNATURE_SIZE)]
 
     @classmethod
-    def of(cls, signed: Signed) -> SignedObject:
+    def of(cls, signed: Signed) -> Self:
         return cls(body=signed.body, signature=signed.signature)
 
     @property
     def signed(self) -> Signed:
         return Signed(self.body, self.signature)
-
-
-@cache
-def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind)
 
 
 def check_application(name: str) -> None:
@@ -93,7 +93,7 @@ def decode(kind: type[T], body: bytes, limit: int = MAX_MESSAGE) -> T:
     if len(body) > limit:
         raise TooLargeError(f"The message has {len(body)} bytes: at most {limit} are allowed.")
     try:
-        message: T = _decoder(cast(Any, kind)).decode(body)
+        message: T = decoder(cast(Any, kind)).decode(body)
         same = _encoder.encode(_any.decode(body)) == body
     except msgspec.ValidationError as error:
         raise InvalidArgumentError(f"Malformed message: {error}") from None
@@ -102,3 +102,49 @@ def decode(kind: type[T], body: bytes, limit: int = MAX_MESSAGE) -> T:
     if not same:
         raise InvalidArgumentError("The message has doubled fields or is not in shortest form.")
     return message
+
+
+def parse_number(text: str) -> int:
+    """Parse a decimal number without sign, leading zeros or other spellings."""
+    if not _DECIMAL.match(text):
+        raise InvalidArgumentError(
+            f"{text[:40]!r} is not a decimal number of up to 16 digits without leading zeros."
+        )
+    return int(text)
+
+
+def parse_query(kind: type[M], items: Iterable[tuple[str, str]]) -> M:
+    """Return query parameters as a message; refuse unknown ones, and repeated ones that are not lists."""
+    kinds, values = _kinds(kind), dict[str, Any]()
+    for name, text in items:
+        if name not in kinds:
+            raise InvalidArgumentError(f"{name[:40]!r} is not a query parameter of this operation.")
+        if kinds[name] is list:
+            values.setdefault(name, []).append(text)
+        elif name in values:
+            raise InvalidArgumentError(f"The query parameter {name} is given twice: give it once.")
+        else:
+            values[name] = parse_number(text) if kinds[name] is int else text
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidArgumentError(f"A query parameter is wrong: {error}") from None
+
+
+@cache
+def _kinds(kind: type[Message]) -> dict[str, type]:
+    """Return the kind of each parameter: list, int or str."""
+    return {
+        field.encode_name: next((each for each in (list, int) if _holds(field.type, each)), str)
+        for field in msgspec.structs.fields(kind)
+    }
+
+
+def _holds(annotation: Any, kind: type) -> bool:
+    """Return whether a field's type is this one, also inside Annotated or an optional."""
+    if annotation is kind or get_origin(annotation) is kind:
+        return True
+    inner = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        inner = inner[:1]
+    return any(_holds(part, kind) for part in inner)

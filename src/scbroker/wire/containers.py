@@ -1,4 +1,7 @@
-"""Messages about records and views. Spec: docs/spec/protocol.md, section 5, and docs/spec/container.md."""
+"""Messages about records and views. Spec: docs/spec/protocol.md, section 5, and docs/spec/container.md.
+
+Each item of a batch is answered as the single operation would be, or with the problem that it fails with.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,23 @@ import msgspec
 from msgspec import Meta
 
 from scbroker.crypto.verify import HASH_SIZE
-from scbroker.records.access_list import MAX_ENTRIES, MAX_ENTRY, AccessList, SaltedEntry
-from scbroker.records.container_record import MAX_HEADER, MAX_RECORD, MAX_TYPE
-from scbroker.wire.codec import Hash, Message, SignedObject, Text, Uint, Wrap
+from scbroker.records.canonical import Uint
+from scbroker.records.container_record import (
+    MAX_ENTRIES,
+    MAX_ENTRY,
+    MAX_HEADER,
+    MAX_RECORD,
+    MAX_TYPE,
+    AccessList,
+    SaltedEntry,
+)
+from scbroker.wire.codec import Hash, Id, Message, SignedObject, Text, Wrap
+from scbroker.wire.problems import ItemProblem
 from scbroker.wire.users import KeyChainState
 
+MAX_BATCH: Final = 64
+MAX_BATCH_ENTRIES: Final = MAX_ENTRIES
+"""Access entries in all records of a batch: as many as one record may have."""
 MAX_INLINE: Final = 65_536
 MAX_SKIPPED: Final = 1000
 PAGE_BYTES: Final = 2 * 1_048_576
@@ -129,3 +144,42 @@ class BodiesQuery(Message, frozen=True, kw_only=True):
 
 class Bodies(Message, frozen=True, kw_only=True):
     bodies: Annotated[list[RecordBody], Meta(max_length=MAX_SKIPPED)]
+
+
+class RecordsRequest(Message, frozen=True, kw_only=True):
+    records: Annotated[list[RecordRequest], Meta(min_length=1, max_length=MAX_BATCH)]
+
+
+class RecordOutcome(Message, frozen=True, kw_only=True):
+    """A receipt or a problem, never both."""
+
+    receipt: RecordReceipt | None
+    problem: ItemProblem | None
+
+
+class RecordsAnswer(Message, frozen=True, kw_only=True):
+    records: Annotated[list[RecordOutcome], Meta(max_length=MAX_BATCH)]
+
+
+class ViewRequest(Message, frozen=True, kw_only=True):
+    containerId: Id
+    since: Annotated[int, Meta(ge=1, le=2**53 - 1)] | None = None
+    header: bool = False
+    content: bool = False
+
+
+class ViewsRequest(Message, frozen=True, kw_only=True):
+    views: Annotated[list[ViewRequest], Meta(min_length=1, max_length=MAX_BATCH)]
+
+
+class ViewOutcome(Message, frozen=True, kw_only=True):
+    """A view or a problem, never both."""
+
+    view: ContainerView | None
+    problem: ItemProblem | None
+
+
+class ViewsAnswer(Message, frozen=True, kw_only=True):
+    """At least the first of the requested views; the client requests the others again."""
+
+    views: Annotated[list[ViewOutcome], Meta(min_length=1, max_length=MAX_BATCH)]

@@ -5,8 +5,8 @@ from typing import Annotated, Final, Literal, get_args
 from msgspec import Meta
 
 from scbroker.crypto.verify import HASH_SIZE, labelled_hash
-from scbroker.records.canonical import encode_value
-from scbroker.wire.codec import MAX_APPLICATION, Hash, Id, Message, Time, Uint
+from scbroker.records.canonical import Time, Uint, encode_value
+from scbroker.wire.codec import MAX_APPLICATION, Hash, Id, Message
 from scbroker.wire.containers import TypeLabel
 
 MAX_PAGE: Final = 1000

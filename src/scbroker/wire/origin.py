@@ -45,22 +45,15 @@ def _canonical_host(host: str) -> str:
     """Return the host in its canonical spelling; raise `ValueError` for an invalid one."""
     if host and ":" not in host:
         host = host.encode("idna").decode("ascii").lower().rstrip(".")
-    if not _is_ip(host):
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
         if host and (not _NAME.match(host) or _NUMBER.match(host)):
-            raise ValueError(host)
+            raise
         return _LOOPBACK if host == _LOOPBACK or host.endswith(".localhost") else host
-    address = ipaddress.ip_address(host)
     if isinstance(address, ipaddress.IPv6Address):
         # Versions of Python differ in how they write such an address, and whether it is loopback.
         address = address.ipv4_mapped or address
     if address.is_loopback:
         return _LOOPBACK
     return f"[{address}]" if isinstance(address, ipaddress.IPv6Address) else str(address)
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -5,8 +5,9 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from scbroker.crypto.verify import HASH_SIZE
+from scbroker.records.canonical import Uint
 from scbroker.records.container_record import MAX_SEGMENTS, SEALED_SEGMENT
-from scbroker.wire.codec import Hash, Message, Text, Uint
+from scbroker.wire.codec import Hash, Message, Text
 
 CHUNK_SEGMENTS: Final = 8
 MAX_CHUNK: Final = CHUNK_SEGMENTS * SEALED_SEGMENT

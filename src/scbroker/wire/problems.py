@@ -1,14 +1,16 @@
 """Turn errors into `application/problem+json` and back (RFC 9457). Spec: docs/spec/protocol.md, section 1."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from scbroker import errors
 from scbroker.errors import BrokerError, BrokerUnavailableError
-from scbroker.wire.codec import Message, Text, Uint
+from scbroker.records.canonical import Uint
+from scbroker.wire.codec import Message, Text
 
+T = TypeVar("T")
 STATUS: Final[dict[type[BrokerError], int]] = {
     errors.InvalidArgumentError: 400,
     errors.UnsupportedVersionError: 400,
@@ -94,6 +96,17 @@ def error_of_item(problem: ItemProblem) -> BrokerError:
     return _error(kind, problem.detail, wait)
 
 
+def result_of(result: T | None, problem: ItemProblem | None) -> T | BrokerError:
+    """Return what a batch answers for one item: its result or the error of its problem, never both."""
+    if problem is None and result is not None:
+        return result
+    if problem is not None and result is None:
+        return error_of_item(problem)
+    return errors.BrokerFaultError(
+        "The broker's answer for a container is neither a result nor a problem."
+    )
+
+
 def _error(kind: type[BrokerError], text: str, wait: float | None) -> BrokerError:
     detail = "".join(char for char in text[:_MAX_DETAIL] if char.isprintable())
     if issubclass(kind, BrokerUnavailableError):
@@ -114,8 +127,6 @@ def _error_without_code(status: int, retry_after: str | None) -> BrokerError:
 
 
 def _seconds(text: str | None) -> float | None:
-    return (
-        float(text)
-        if text is not None and text.isascii() and text.isdigit() and len(text) < 6
-        else None
-    )
+    if text is None or not (text.isascii() and text.isdigit() and len(text) < 6):
+        return None
+    return float(text)

@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from scbroker.crypto.verify import HASH_SIZE, SIGNATURE_SIZE, labelled_hash, sha256
-from scbroker.records.canonical import Bin32, KeyIndex, Row, decode_object
+from scbroker.records.canonical import Bin32, KeyIndex, Row, Time, Uint, decode_object
 from scbroker.records.key_record import LABEL as KEY_RECORD_LABEL
-from scbroker.wire.codec import Hash, Id, Message, SignedObject, Text, Time, Uint
+from scbroker.wire.codec import Hash, Id, Message, SignedObject, Text
 
 SESSION_LABEL: Final = "session"
 ORDER_LABEL: Final = "order"

@@ -315,7 +315,7 @@ def test_a_name_that_no_file_can_have_is_refused_at_the_call(
 
 
 def test_a_save_that_is_cancelled_writes_nothing_once_its_file_is_closed(tmp_path: Path) -> None:
-    partial = _Partial(tmp_path / "file", None)
+    partial = _Partial(tmp_path / "file", Journal())
     partial.close()
     partial.write(0, memoryview(b"too late"))
     assert list(tmp_path.iterdir()) == []

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from scbroker import BrokerError, KeyRing, KeyType, Promise, ServerProvider
 from scbroker.crypto.verify import sha256
-from scbroker.records.access_list import parse_entry
-from scbroker.records.container_record import parse_record
+from scbroker.records.container_record import parse_entry, parse_record
 from scbroker.wire import codec
 from scbroker.wire.containers import RecordRequest
 from scbroker.wire.users import KeyFileAnswer, KeyFileState, Session

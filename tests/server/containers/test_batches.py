@@ -16,9 +16,14 @@ from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder
 from scbroker.server.storage.engines import open_database
 from scbroker.vocabulary import KeyType
-from scbroker.wire.batches import (
+from scbroker.wire.codec import MAX_MESSAGE, encode
+from scbroker.wire.containers import (
     MAX_BATCH,
+    PAGE_BYTES,
+    ContainerView,
     RecordOutcome,
+    RecordReceipt,
+    RecordRequest,
     RecordsAnswer,
     RecordsRequest,
     ViewOutcome,
@@ -26,8 +31,6 @@ from scbroker.wire.batches import (
     ViewsAnswer,
     ViewsRequest,
 )
-from scbroker.wire.codec import MAX_MESSAGE, encode
-from scbroker.wire.containers import PAGE_BYTES, ContainerView, RecordReceipt, RecordRequest
 from scbroker.wire.events import Event
 from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate, session_of

@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy import Connection
 
 from scbroker.keys import KeyRing
-from scbroker.records.access_list import parse_entry
 from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import bare_body, parse_bare, parse_record
+from scbroker.records.container_record import bare_body, parse_bare, parse_entry, parse_record
 from scbroker.server.broker import Call
 from scbroker.server.containers import views
 from scbroker.server.storage import statements as sql

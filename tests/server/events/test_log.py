@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scbroker.records.ids import ContainerId, UserId
+from scbroker.records.canonical import ContainerId, UserId
 from scbroker.server.broker import Broker
 from scbroker.server.events.log import record_accesses
 from scbroker.server.settings import Settings

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from assurance.faults.proxy import Link
 from scbroker.errors import OverloadedError
-from scbroker.records.ids import ContainerId, UserId
+from scbroker.records.canonical import ContainerId, UserId
 from scbroker.server.broker import Broker
 from scbroker.server.events import log
 from scbroker.server.events.log import record_accesses

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import pytest
 from sqlalchemy import Connection, event, select
 
-from scbroker.records.ids import UserId
+from scbroker.records.canonical import UserId
 from scbroker.server.containers.tombstones import delete_some
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import bring_up

@@ -12,8 +12,8 @@ import pytest
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import IncompleteUploadError, OverloadedError, PartGoneError
+from scbroker.records.canonical import Fingerprint, UserId
 from scbroker.records.container_record import SEGMENT
-from scbroker.records.ids import Fingerprint, UserId
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.parts import chunks, presigned, sweeping

@@ -14,7 +14,7 @@ import pytest
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import InvalidArgumentError, OverloadedError
-from scbroker.records.ids import Fingerprint, UserId
+from scbroker.records.canonical import Fingerprint, UserId
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.parts import chunks

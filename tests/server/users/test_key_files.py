@@ -21,8 +21,7 @@ from sqlalchemy.pool import StaticPool
 from scbroker.crypto.seal import SigningKey, random_bytes
 from scbroker.crypto.verify import keyed_hash, sha256
 from scbroker.keys import KeyRing
-from scbroker.records.canonical import encode_object
-from scbroker.records.ids import UserId
+from scbroker.records.canonical import UserId, encode_object
 from scbroker.records.key_record import RETIRED, KeyChain, Signed
 from scbroker.server.broker import ChainCache
 from scbroker.server.storage import statements as sql

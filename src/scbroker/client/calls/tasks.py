@@ -15,7 +15,6 @@ _PIECE: Final = 16
 EVERYTHING: Final = (BrokerUnavailableError, NotAuthenticatedError)
 """Errors of one request of a batch that every other request would meet as well."""
 MISCOUNTED: Final = "The broker answered for more or fewer containers than it was asked about."
-NEITHER: Final = "The broker's answer for a container is neither a result nor a problem."
 
 
 @contextlib.asynccontextmanager
@@ -97,10 +96,13 @@ async def a_few_at_once(works: Iterable[Coroutine[Any, Any, None]]) -> None:
             tasks.create_task(run(work))
 
 
-async def each_in_pool(work: Callable[[A], T], items: Sequence[A]) -> list[T | BrokerError]:
+async def each_in_pool(
+    work: Callable[[A], T], items: Sequence[A], *, here: bool = False
+) -> list[T | BrokerError]:
     """Run work for the processor for each item, and return its result or its `BrokerError`.
 
-    Pieces of 16 items run at the same time, so that signing and verifying use all cores.
+    Pieces of 16 items run at the same time, so that signing and verifying use all cores. `here` runs it on
+    this thread instead: handing short work to the pool takes longer than it saves.
     """
 
     def some(piece: Sequence[A]) -> list[T | BrokerError]:
@@ -112,6 +114,8 @@ async def each_in_pool(work: Callable[[A], T], items: Sequence[A]) -> list[T | B
                 found.append(error)
         return found
 
+    if here:
+        return some(items)
     pieces = [items[at : at + _PIECE] for at in range(0, len(items), _PIECE)]
     done = await asyncio.gather(*(io_thread.in_pool(some, piece) for piece in pieces))
     return [outcome for piece in done for outcome in piece]

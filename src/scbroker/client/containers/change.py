@@ -1,5 +1,8 @@
 """A change that a caller asks for, and the parts of it that are sealed already.
 
+Headers are JSON: msgspec handles dicts, dataclasses, attrs classes, Structs and TypedDicts. pydantic models
+are recognized by their own methods, so that pydantic is not a dependency.
+
 Sealing needs no container key. New parts are sealed, and large ones uploaded, before the record is drafted:
 the record's time is then recent when it is sent, and a second attempt uploads nothing again.
 """
@@ -7,12 +10,14 @@ the record's time is then recent when it is sent, and a second attempt uploads n
 from __future__ import annotations
 
 import contextlib
-import enum
 import itertools
+import json
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, get_type_hints
+
+import msgspec
 
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.core.sealing import Grant, NewPart
@@ -21,20 +26,14 @@ from scbroker.client.parts.uploads import Upload, send, start
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import sha256
-from scbroker.errors import ConflictError, NotFoundError
-from scbroker.records.container_record import Part, Role
+from scbroker.errors import ConflictError, InvalidArgumentError, NotFoundError
+from scbroker.records.container_record import MAX_HEADER, Part, Role
 from scbroker.records.key_record import KeyChain
-from scbroker.vocabulary import ContainerAccessLevel
+from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
 from scbroker.wire.containers import MAX_INLINE
 
-
-class Keep(enum.Enum):
-    """The type of `KEEP`."""
-
-    KEEP = enum.auto()
-
-
-KEEP: Final = Keep.KEEP
+Keep = msgspec.UnsetType
+KEEP: Final = msgspec.UNSET
 """In place of a field's new value: leave the field as it is."""
 OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
 Grants = Mapping[uuid.UUID, Grant]
@@ -60,6 +59,11 @@ class Change:
     upload: Upload | None = None
     sealed: dict[Role, SealedPart] = field(default_factory=dict)
 
+    @property
+    def recipients(self) -> Grants:
+        """Return the access of a new container's members."""
+        return {} if self.grants is KEEP else self.grants
+
     def keeps(self, role: Role) -> bool:
         """Return whether the container's part of this role stays as it is."""
         return (self.header if role is Role.Header else self.content) is KEEP
@@ -80,13 +84,13 @@ class Change:
         Called before a record that names the part is sent (docs/spec/container.md, section 9).
         """
         if self.upload is not None:
-            self.upload.end()
+            self.upload.journal.end()
             self.upload = None
 
     def close(self) -> None:
         """Close the resume journal if it was not dropped, so that the upload can resume later."""
         if self.upload is not None:
-            self.upload.close()
+            self.upload.journal.close()
 
     def needed(self) -> ContainerAccessLevel:
         """Return the permissions that the author of this change needs."""
@@ -183,9 +187,7 @@ async def _seal_content(
     verify_recipients: Verify,
 ) -> SealedPart:
     """Seal a small content to go with the record; seal and upload a large one in chunks."""
-    upload = change.upload or Upload(
-        NewPart.begin(container_id, Role.Content, session.fingerprint), b""
-    )
+    upload = change.upload or Upload(NewPart.begin(container_id, Role.Content, session.fingerprint))
     if content.small is not None:
         change.progress(len(content.small), content.total)
         return _seal_small(upload.part, content.small)
@@ -204,3 +206,81 @@ async def _seal_content(
         # After a cancellation a thread may still be running the generator, which then cannot be closed.
         with contextlib.suppress(ValueError):
             segments.close()
+
+
+def encode_header(header: object) -> bytes | None:
+    """Return the header's JSON; None for None. Raises `InvalidArgumentError` for what JSON cannot hold."""
+    if header is None:
+        return None
+    levels = header if isinstance(header, (list, tuple)) else [header]
+    if any(isinstance(level, AccessLevel) for level in levels):
+        raise InvalidArgumentError(
+            "customHeaderObject must not be an access list: pass accessLevels=[...]."
+        )
+    try:
+        if hasattr(header, "model_dump_json"):
+            data = bytes(header.model_dump_json().encode())
+        else:
+            data = msgspec.json.encode(header)
+        _check_strict(data)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"The header cannot be written as JSON: {error}") from None
+    if len(data) > MAX_HEADER:
+        raise InvalidArgumentError(f"The header has {len(data)} bytes: use at most {MAX_HEADER}.")
+    return data
+
+
+def decode_header(data: bytes, header_type: Any) -> Any:
+    """Return the header as an object of a type; `InvalidArgumentError` if it does not fit.
+
+    The message names fields of the type and kinds of JSON values, never the header's own text.
+    """
+    try:
+        _check_strict(data)
+    except (ValueError, RecursionError) as error:
+        why = f"it is not strict JSON ({type(error).__name__})"
+    else:
+        try:
+            if hasattr(header_type, "model_validate_json"):
+                return header_type.model_validate_json(data)
+            return msgspec.json.decode(data, type=header_type)
+        except msgspec.ValidationError:
+            why = _misfit(msgspec.json.decode(data), header_type, "header")
+        except (TypeError, ValueError, RecursionError) as error:
+            why = type(error).__name__
+    raise InvalidArgumentError(f"The header is not a {_name(header_type)}: {why}")
+
+
+def _check_strict(data: bytes) -> None:
+    """Raise `ValueError` for JSON that programs read in different ways, or not at all.
+
+    That is NaN, numbers beyond a double, and doubled names in one object; pydantic accepts all three. JSON
+    that msgspec would write the same way has none of them; any other is parsed again.
+    """
+    if msgspec.json.encode(msgspec.json.decode(data)) != data:
+        json.loads(data, object_pairs_hook=_refuse_doubled, parse_int=str, parse_float=str)
+
+
+def _refuse_doubled(pairs: list[tuple[str, object]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("a name stands twice in one object")
+
+
+def _misfit(value: object, kind: Any, path: str) -> str:
+    """Say which field of a type the header lacks, or fills with a value of another type."""
+    if isinstance(value, dict) and isinstance(kind, type):
+        hints = get_type_hints(kind, include_extras=True)
+        for field in getattr(msgspec.inspect.type_info(kind), "fields", ()):
+            inner, hint = f"{path}.{field.encode_name}", hints[field.name]
+            if field.encode_name in value:
+                try:
+                    msgspec.convert(value[field.encode_name], hint)
+                except msgspec.ValidationError:
+                    return _misfit(value[field.encode_name], hint, inner)
+            elif field.required:
+                return f"{inner} is missing"
+    return f"{path} must be {_name(kind)}, not {type(value).__name__}"
+
+
+def _name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)[:100]

@@ -1,21 +1,74 @@
-"""Hand out a container's content: whole, saved to a file, or as a file-like reader.
+"""Hand out containers and their contents: whole, saved to a file, or as a file-like reader.
 
 A small content came with the view; a large one is downloaded by its segments.
 """
 
-from pathlib import Path
+from __future__ import annotations
 
-from scbroker.client.containers.content_reader import ContentReader
+import io
+import uuid
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from scbroker import errors
+from scbroker.client.calls import tasks
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.operation import Promise
+from scbroker.client.containers import fetching, opening
+from scbroker.client.containers.change import no_progress
 from scbroker.client.containers.fetching import deletion_proved
-from scbroker.client.containers.opening import Opened, read_part
+from scbroker.client.containers.opening import Fetched, Opened
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.parts import downloads, saving
 from scbroker.client.parts.content import Progress
-from scbroker.client.parts.downloads import Download
 from scbroker.client.users.session import Session
-from scbroker.records.container_record import Role
+from scbroker.errors import BrokerError
+from scbroker.records.container_record import SEGMENT, Role
+from scbroker.types import Container, Header, Metadata
 from scbroker.vocabulary import ContainerAccessLevel
-from scbroker.wire.containers import MAX_INLINE
+from scbroker.wire.containers import MAX_BATCH, MAX_INLINE
+from scbroker.wire.parts import CHUNK_SEGMENTS
+
+OpenHeader = Callable[[bytes | None], Header[Any] | None]
+_CACHED: Final = 2
+"""Segments."""
+
+
+async def get_each(
+    session: Session, ids: Sequence[uuid.UUID], open_header: OpenHeader
+) -> list[Container[Any] | BrokerError]:
+    """Return containers with header and content, or why one was not read, in the order of the ids."""
+    found: dict[uuid.UUID, Container[Any] | BrokerError] = {}
+
+    def open_one(
+        fetched: Fetched | BrokerError,
+    ) -> tuple[Opened, Metadata, Header[Any] | None, bytes | None]:
+        if isinstance(fetched, BrokerError):
+            raise fetched
+        opened = opening.open_fetched(session, fetched)
+        header = open_header(opening.read_part(session, opened, Role.Header))
+        content = opening.read_part(session, opened, Role.Content)
+        return opened, opening.metadata(session, opened), header, content
+
+    async def get_some(some: Sequence[uuid.UUID]) -> None:
+        fetched = await fetching.fetch_many(session, some)
+        outcomes = await tasks.each_in_pool(open_one, fetched)
+        for container_id, outcome in zip(some, outcomes, strict=True):
+            if isinstance(outcome, BrokerError):
+                found[container_id] = outcome
+                continue
+            opened, known, header, content = outcome
+            with tasks.alone(partial(found.__setitem__, container_id)):
+                if content is None:  # absent, or large
+                    content = await read(session, opened, no_progress)
+                found[container_id] = opening.container(opened.state, known, content, header)
+
+    once = list(dict.fromkeys(ids))
+    groups = (once[at : at + MAX_BATCH] for at in range(0, len(once), MAX_BATCH))
+    await tasks.a_few_at_once(get_some(group) for group in groups)
+    return [tasks.shown(found[container_id]) for container_id in ids]
 
 
 async def read(session: Session, opened: Opened, progress: Progress) -> bytes | None:
@@ -51,7 +104,7 @@ async def reader(session: Session, opened: Opened) -> ContentReader | None:
     if isinstance(found, bytes):
         return ContentReader(session, container_id, version, found)
     async with deletion_proved(session, container_id):
-        source = await Download.start(session, found)
+        source = await downloads.Download.start(session, found)
     return ContentReader(session, container_id, version, source)
 
 
@@ -63,4 +116,126 @@ def _find(session: Session, opened: Opened) -> bytes | OpenPart | None:
     if part.part.paddedLength > MAX_INLINE:
         own = opened.state.own_entry(session.fingerprint)
         return part if own.allows(ContainerAccessLevel.Download) else None
-    return read_part(session, opened, Role.Content)
+    return opening.read_part(session, opened, Role.Content)
+
+
+class ContentReader(io.RawIOBase):
+    """A content as it was when `openContainerContent` opened it, as a seekable binary file.
+
+    Reading downloads the segments of 1 MiB that it touches, and verifies each against the signed hashes. The
+    last two are cached, so that small reads in a row download none twice. `read` and `readinto` block on the
+    network: in an event loop, await `readRange`. Errors are those of `getContainerContent`.
+    Usable with `with`; `close` forgets the content's key. After `logout` nothing more can be read.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        containerId: uuid.UUID,
+        version: int,
+        source: downloads.Download | bytes,
+    ) -> None:
+        self.containerId: uuid.UUID = containerId
+        self.version: int = version
+        """The container's version that was opened; later changes are not visible here."""
+        self.size: int = len(source) if isinstance(source, bytes) else source.length
+        """The content's length in bytes."""
+        self._session = session
+        self._source: downloads.Download | bytes = source
+        self._segments: dict[int, bytes] = {}
+        self._position = 0
+
+    def readRange(self, offset: int, length: int) -> Promise[bytes]:
+        """Return `length` bytes from `offset` on, fewer only at the content's end.
+
+        The position stays as it is. Raises `invalidArgumentError` for numbers below 0.
+        """
+        self._check_open()
+        numbers: dict[str, object] = {"offset": offset, "length": length}
+        for name, number in numbers.items():
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise errors.InvalidArgumentError(
+                    f"{name} must be an int of 0 or more, not {number!r:.40}"
+                )
+        work = self._session.hold(self._range(self._source, offset, length))
+        return Promise("readRange", io_thread.submit("readRange", work, self))
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        self._check_open()
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._check_open()
+        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}
+        if whence not in starts or starts[whence] + offset < 0:
+            raise errors.InvalidArgumentError(
+                f"seek({offset}, {whence}) does not lead to a position of 0 or more: whence must be "
+                "SEEK_SET, SEEK_CUR or SEEK_END"
+            )
+        self._position = starts[whence] + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        target = memoryview(buffer).cast("B")
+        found = self.readRange(self._position, len(target)).result()
+        target[: len(found)] = found
+        self._position += len(found)
+        return len(found)
+
+    def readall(self) -> bytes:
+        found = self.readRange(self._position, max(0, self.size - self._position)).result()
+        self._position += len(found)
+        return found
+
+    def close(self) -> None:
+        self._source = b""
+        self._segments.clear()
+        super().close()
+
+    def __repr__(self) -> str:
+        return f"<ContentReader of container {self.containerId}, {self.size} bytes>"
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("The reader was closed.")
+        if self._session.keys.is_forgotten:
+            raise errors.NotAuthenticatedError("The session was logged out meanwhile.")
+
+    async def _range(self, source: downloads.Download | bytes, offset: int, length: int) -> bytes:
+        end = min(offset + length, self.size)
+        if isinstance(source, bytes):
+            return source[offset:end]
+        pieces = []
+        index, last = offset // SEGMENT, (end - 1) // SEGMENT
+        try:
+            while index <= last and offset < end:
+                if (segment := self._segments.get(index)) is not None:
+                    found, count = segment, 1
+                else:
+                    count = min(CHUNK_SEGMENTS, last - index + 1)
+                    async with deletion_proved(self._session, self.containerId):
+                        found = await source.segments(index, count)
+                    self._keep(index, found)
+                start = index * SEGMENT
+                pieces.append(found[max(0, offset - start) : end - start])
+                index += count
+            return b"".join(pieces)
+        except MemoryError:
+            raise errors.TooLargeError(
+                f"A range of {length} bytes does not fit into memory: read less at once."
+            ) from None
+
+    def _keep(self, index: int, found: bytes) -> None:
+        """Cache the last segment that was read, in which the next read may begin."""
+        if self.closed:
+            return
+        last = (len(found) - 1) // SEGMENT
+        self._segments[index + last] = found[last * SEGMENT :]
+        while len(self._segments) > _CACHED:
+            del self._segments[next(iter(self._segments))]

@@ -6,6 +6,7 @@ Spec: docs/spec/container.md, section 9.
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -18,9 +19,8 @@ from scbroker.client.core.judging import State, open_type
 from scbroker.client.core.sealing import Grant, NewAccess, make_access, make_type
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
-from scbroker.records.access_list import Entry
-from scbroker.records.container_record import ContainerRecord, Link, Part, Role
-from scbroker.records.ids import user_id_of
+from scbroker.records.canonical import user_id_of
+from scbroker.records.container_record import ContainerRecord, Entry, Link, Part, Role
 from scbroker.records.judge import check_delegation
 from scbroker.records.key_record import KeyChain, KnownKey
 from scbroker.vocabulary import ContainerAccessLevel
@@ -47,7 +47,6 @@ def draft_first(
     change: Change,
     container_id: bytes,
     nonce: bytes,
-    grants: Grants,
     chains: Mapping[uuid.UUID, KeyChain],
     key: KnownKey,
     time: int,
@@ -56,6 +55,7 @@ def draft_first(
     container_key = random_bytes(KEY_SIZE)
     text = None if change.type is KEEP else change.type
     salted, digest = make_type(container_id, text)
+    grants = change.recipients
     access = make_access(
         container_id, 1, session.fingerprint, digest, container_key, grants, chains, {}
     )
@@ -97,7 +97,13 @@ async def draft_next(session: Session, change: Change, opened: Opened, time: int
     access, container_key, governing = None, opened.container_key, None
     if grants is not None:
         container_key = random_bytes(KEY_SIZE)
-        access = await _access(session, state, version, digest, container_key, grants)
+        members = members_of(state)
+        chains = await keys_of(session, grants, members)
+        make = partial(
+            make_access, state.container_id, version, session.fingerprint, digest, container_key,
+            grants, chains, members,
+        )  # fmt: skip
+        access = await io_thread.in_pool(make) if len(grants) > MANY_WRAPS else make()
         governing = access.governing
     elif digest != before.type:
         governing = replace(before, type=digest)
@@ -187,25 +193,6 @@ def beyond_own_access(error: errors.IntegrityError) -> errors.PermissionDeniedEr
 def _named(state: State, grants: Grants) -> Grants:
     """Return the grants asked for; if there are none, the creator's (docs/guide/sharing.md)."""
     return grants or {user_id_of(state.createdBy): OWNER}
-
-
-async def _access(
-    session: Session,
-    state: State,
-    version: int,
-    digest: bytes,
-    container_key: bytes,
-    grants: Grants,
-) -> NewAccess:
-    members = members_of(state)
-    chains = await keys_of(session, grants, members)
-    arguments = (
-        state.container_id, version, session.fingerprint, digest, container_key, grants, chains,
-        members,
-    )  # fmt: skip
-    if len(grants) > MANY_WRAPS:
-        return await io_thread.in_pool(make_access, *arguments)
-    return make_access(*arguments)
 
 
 def _part(

@@ -1,61 +1,59 @@
-"""Fetch a container, judge it by `judging`, and keep its mark.
+"""Fetch containers, judge them by `judging`, and keep their marks.
 
-A view leaves further pages, record bodies and authors' keys to be fetched. Their number is bounded: a broker
-could answer at once and without end.
-Spec: docs/spec/container.md, section 8.
+One container and a batch take the same way; they differ in the request for the views. A view leaves further
+pages, record bodies and authors' keys to be fetched. Their number is bounded: a broker could answer at once
+and without end. Spec: docs/spec/container.md, section 8; docs/spec/protocol.md, section 5.
 """
 
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from scbroker import errors
+from scbroker.client.calls import tasks
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.containers.opening import Fetched
-from scbroker.client.core.judging import Evidence, Mark, State, Walk
+from scbroker.client.core.judging import Evidence, Mark, Walk
 from scbroker.client.users.session import Session
+from scbroker.errors import BrokerError
+from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import parse_bare
-from scbroker.records.ids import user_id_of
-from scbroker.records.key_record import KeyChain
 from scbroker.types import now
-from scbroker.wire.containers import (
-    MAX_SKIPPED,
-    Bodies,
-    ContainerView,
-    GoverningPage,
-    GoverningView,
-)
+from scbroker.wire import containers
+from scbroker.wire.containers import ContainerView, GoverningView
+from scbroker.wire.problems import result_of
 
 KIND: Final = "container"
-NO_TOMBSTONE: Final = (
-    "The broker reports a container as deleted without the tombstone that would prove it."
-)
 _MANY_VIEWS: Final = 32
-"""More governing records than this are judged in the pool."""
+"""More governing records than this are judged in the pool: each takes a signature's verification."""
 _MAX_GOVERNING: Final = 256 * 1_048_576
 """Bytes of governing records and access lists."""
 _MAX_WALK: Final = 1_000_000
 """Versions from the mark to the head (section 8)."""
-_ROUNDS: Final = 5
+ROUNDS: Final = 5
+_Marks = Mapping[uuid.UUID, Mark | None]
+_Ask = Callable[[Session, _Marks], Awaitable[dict[uuid.UUID, ContainerView | BrokerError]]]
 
 
 async def fetch(
     session: Session, container_id: uuid.UUID, *, header: bool = False, content: bool = False
 ) -> Fetched:
     """Return the container as of now, verified against the rules and against this device's mark."""
-    for _ in range(_ROUNDS):
-        stored = session.marks.get(KIND, container_id.bytes)
-        mark = None if stored is None else Mark.decode(stored)
-        try:
-            fetched = await _fetch_once(session, container_id, mark, header=header, content=content)
-        except errors.ConflictError:  # changed or deleted between two pages of its records
-            continue
-        if keep_mark(session, stored, fetched.state):
-            fetched.state.check_not_deleted()
-            return fetched
-    raise errors.ConflictError("The container is changed faster than it can be read: try again.")
+    ask = partial(_ask_for_one, header=header, content=content)
+    return _raised(*await _fetch_each(session, [container_id], ask))
+
+
+async def fetch_many(session: Session, ids: Sequence[uuid.UUID]) -> list[Fetched | BrokerError]:
+    """Return each container as `fetch` does, with the small parts of both roles, or its error."""
+    return await _fetch_each(session, ids, _ask_for_many)
+
+
+async def fetch_after(session: Session, container_id: uuid.UUID, mark: Mark) -> Fetched:
+    """Return the container as of now, verified against a mark other than the device's."""
+    return _raised(*(await _fetch_once(session, {container_id: mark}, _ask_for_one)).values())
 
 
 @contextlib.asynccontextmanager
@@ -65,101 +63,142 @@ async def deletion_proved(session: Session, container_id: uuid.UUID) -> AsyncIte
         yield
     except errors.DeletedError:
         await fetch(session, container_id)
-        raise errors.IntegrityError(NO_TOMBSTONE) from None
+        raise _no_tombstone() from None
 
 
-def keep_mark(session: Session, stored: bytes | None, state: State) -> bool:
-    """Raise the mark to a verified state; return False if it was changed since `stored` was read."""
-    new = state.mark.encode()
-    return new == stored or session.marks.swap(KIND, state.container_id, stored, new)
+def _raised(outcome: Fetched | BrokerError) -> Fetched:
+    if isinstance(outcome, BrokerError):
+        raise outcome.fresh()
+    return outcome
 
 
-async def keep_own(session: Session, before: State | None, own: State) -> None:
-    """Raise the mark to a record of one's own, which the broker stored after `before`.
-
-    Other operations and programs may share the marks and have read the container meanwhile:
-
-    | the mark by now                       | what follows                                             |
-    |---------------------------------------|----------------------------------------------------------|
-    | none, or the record before            | Raise it to the own record; if it moved, begin again.    |
-    | the own record                        | Done.                                                    |
-    | another record of no later version    | `ForkError`: the broker showed another history.          |
-    | a record of a later version           | Fetch the head twice: it must follow from the own record |
-    |                                       | and from the mark. `ForkError` if the two heads differ;  |
-    |                                       | if the head moved in between, begin again.               |
-
-    Raises `ConflictError` if others change the container faster than this can be told. The change is stored
-    in every case.
-    """
-    container_id = uuid.UUID(bytes=own.container_id)
-    for _ in range(_ROUNDS):
-        stored = session.marks.get(KIND, own.container_id)
-        mark = None if stored is None else Mark.decode(stored)
-        if mark is None or (before is not None and mark.hash == before.head.hash):
-            is_done = keep_mark(session, stored, own)
-        elif mark.version <= own.record.version:
-            if mark.hash != own.head.hash:
-                raise _fork()
-            is_done = True
-        else:
-            ours = (await _fetch_once(session, container_id, own.mark)).state
-            theirs = (await _fetch_once(session, container_id, mark)).state
-            is_done = ours.record.version == theirs.record.version
-            if is_done and ours.head.hash != theirs.head.hash:
-                raise _fork()
-        if is_done:
-            return
-    raise errors.ConflictError(
-        "The change is stored, but others change the container faster than it can be read: read it again."
+def _no_tombstone() -> errors.IntegrityError:
+    return errors.IntegrityError(
+        "The broker reports a container as deleted without the tombstone that would prove it."
     )
 
 
-def _fork() -> errors.ForkError:
-    return errors.ForkError(
-        "The broker served another history than the one of the change that it stored."
-    )
+async def _fetch_each(
+    session: Session, ids: Sequence[uuid.UUID], ask: _Ask
+) -> list[Fetched | BrokerError]:
+    """Fetch until each container failed, or was verified against a mark that is still the device's."""
+    found: dict[uuid.UUID, Fetched | BrokerError] = {}
+    left = ids
+    for _ in range(ROUNDS):
+        stored = {each: session.marks.get(KIND, each.bytes) for each in left}
+        marks = {each: None if data is None else Mark.decode(data) for each, data in stored.items()}
+        for each, outcome in (await _fetch_once(session, marks, ask)).items():
+            if isinstance(outcome, Fetched):
+                state = outcome.state
+                new = state.mark.encode()
+                if new != stored[each] and not session.marks.swap(
+                    KIND, each.bytes, stored[each], new
+                ):
+                    continue  # another operation moved the mark meanwhile
+                found[each] = errors.DeletedError() if state.record.tombstone else outcome
+            elif not isinstance(outcome, errors.ConflictError):
+                found[each] = outcome
+            # Else it was changed or deleted between two pages of its records: read it again.
+        left = [each for each in left if each not in found]
+        if not left:
+            break
+    busy = errors.ConflictError("The container is changed faster than it can be read: try again.")
+    return [found.get(each, busy) for each in ids]
 
 
 async def _fetch_once(
-    session: Session,
-    container_id: uuid.UUID,
-    mark: Mark | None,
-    *,
-    header: bool = False,
-    content: bool = False,
-) -> Fetched:
+    session: Session, marks: _Marks, ask: _Ask
+) -> dict[uuid.UUID, Fetched | BrokerError]:
+    """Fetch containers and judge each by its mark."""
+    views = await ask(session, marks)
+    if len(views) > 1:
+        await _prefetch_authors(session, views, marks)
+    found: dict[uuid.UUID, Fetched | BrokerError] = {}
+    given: list[tuple[uuid.UUID, ContainerView, Evidence]] = []
+    for each, view in views.items():
+        if isinstance(view, BrokerError):
+            found[each] = _no_tombstone() if isinstance(view, errors.DeletedError) else view
+            continue
+        with tasks.alone(partial(found.__setitem__, each)):
+            given.append((each, view, await _collect(session, each, marks[each], view)))
+    evidence = [item for _, _, item in given]
+    is_short = len(evidence) <= 1 and all(len(item.views) <= _MANY_VIEWS for item in evidence)
+    judged = await tasks.each_in_pool(Evidence.judge, evidence, here=is_short)
+    for (each, view, item), state in zip(given, judged, strict=True):
+        found[each] = state if isinstance(state, BrokerError) else Fetched(state, view, item.now)
+    return found
+
+
+async def _ask_for_one(
+    session: Session, marks: _Marks, *, header: bool = False, content: bool = False
+) -> dict[uuid.UUID, ContainerView | BrokerError]:
+    """Request the view of the only container."""
+    [(container_id, mark)] = marks.items()
     query = {name: "1" for name, wanted in (("header", header), ("content", content)) if wanted}
-    if (since := since_of(mark)) is not None:
+    if (since := _since(mark)) is not None:
         query["since"] = str(since)
     path = f"/v1/containers/{container_id}"
     try:
-        view = await session.call("GET", path, ContainerView, query=query)
-    except errors.DeletedError:
-        raise errors.IntegrityError(NO_TOMBSTONE) from None
-    evidence = await collect(session, container_id, mark, view)
-    state = await _judged(evidence, evidence.judge)
-    return Fetched(state, view, evidence.now)
+        return {container_id: await session.call("GET", path, ContainerView, query=query)}
+    except BrokerError as error:
+        return {container_id: error}
 
 
-async def _judged(evidence: Evidence, judge: Callable[[], State]) -> State:
-    """Judge in the pool if there are many records: each takes a signature's verification."""
-    return await io_thread.in_pool(judge) if len(evidence.views) > _MANY_VIEWS else judge()
+async def _ask_for_many(
+    session: Session, marks: _Marks
+) -> dict[uuid.UUID, ContainerView | BrokerError]:
+    """Request views until the broker has answered for each: an answer holds as many as fit."""
+    asked = [
+        containers.ViewRequest(containerId=str(each), since=_since(mark), header=True, content=True)
+        for each, mark in marks.items()
+    ]
+    outcomes: list[ContainerView | BrokerError] = []
+    while len(outcomes) < len(asked):
+        left = asked[len(outcomes) :]
+        message = containers.ViewsRequest(views=left)
+        answer = await session.call(
+            "POST", "/v1/batches/views", containers.ViewsAnswer, message=message
+        )
+        if len(answer.views) > len(left):
+            raise errors.BrokerFaultError(tasks.MISCOUNTED)
+        outcomes += [result_of(item.view, item.problem) for item in answer.views]
+    return dict(zip(marks, outcomes, strict=True))
 
 
-def since_of(mark: Mark | None) -> int | None:
+async def _prefetch_authors(
+    session: Session, views: Mapping[uuid.UUID, ContainerView | BrokerError], marks: _Marks
+) -> None:
+    """Fetch the keys of all authors by one request. A failure is repeated where the key is needed."""
+    authors: dict[uuid.UUID, int] = {}
+    for each, view in views.items():
+        with contextlib.suppress(BrokerError):
+            if isinstance(view, ContainerView):
+                for user, sequence in _authors(view, view.governing, marks[each]).items():
+                    authors[user] = max(sequence, authors.get(user, 0))
+    with tasks.alone(lambda _: None):
+        await session.directory.at_least(authors)
+
+
+def _since(mark: Mark | None) -> int | None:
     """Return the version from which on a reader with this mark needs records; None for all of them."""
     return mark.version if mark is not None and mark.complete else None
 
 
-async def collect(
+async def _collect(
     session: Session, container_id: uuid.UUID, mark: Mark | None, view: ContainerView
 ) -> Evidence:
     """Fetch what a view leaves to be fetched: further pages, and the keys of authors."""
     views = await _all_governing(session, container_id, view)
     head = view.head.signed if view.head is not None else None
-    chains = await _chains(session, authors_of(view, views, mark))
+    try:
+        chains = await session.directory.at_least(_authors(view, views, mark))
+    except errors.NotFoundError:
+        raise errors.IntegrityError(
+            "The broker serves a record and does not know the record's author."
+        ) from None
+    by_fingerprint = {chain.fingerprint: chain for chain in chains.values()}
     found = Evidence(
-        container_id.bytes, session.fingerprint, views, head, None, chains, mark, now()
+        container_id.bytes, session.fingerprint, views, head, None, by_fingerprint, mark, now()
     )
     return dataclasses.replace(found, walk=await _walk(session, found, view.skipped))
 
@@ -171,12 +210,9 @@ async def _all_governing(
     to = view.lastGoverning if view.head is None else parse_bare(view.head.body).version
     size = 0
     while (last := _version(views[-1])) < view.lastGoverning:
-        page = await session.call(
-            "GET",
-            f"/v1/containers/{container_id}/governing",
-            GoverningPage,
-            query={"from": str(last + 1), "to": str(to)},
-        )
+        path = f"/v1/containers/{container_id}/governing"
+        query = {"from": str(last + 1), "to": str(to)}
+        page = await session.call("GET", path, containers.GoverningPage, query=query)
         if not page.governing or _version(page.governing[-1]) <= last:
             raise errors.IntegrityError("The broker withholds governing records.")
         views += page.governing
@@ -227,7 +263,10 @@ async def _walk(session: Session, found: Evidence, skipped: Sequence[bytes]) -> 
 
 async def _check_far(found: Evidence, distance: int) -> None:
     """Raise unless members signed the head, and it is no further from the mark than is fetched."""
-    await _judged(found, found.judge_signed)
+    if len(found.views) > _MANY_VIEWS:
+        await io_thread.in_pool(found.judge_signed)
+    else:
+        found.judge_signed()
     if distance > _MAX_WALK:
         raise errors.TooLargeError(
             f"The container was changed more than {_MAX_WALK} times since this device read it, and "
@@ -237,13 +276,10 @@ async def _check_far(found: Evidence, distance: int) -> None:
 
 async def _page(session: Session, container_id: bytes, first: int, head: int) -> Sequence[bytes]:
     """Fetch the bodies from `first` on, up to the one before the head, which the view has."""
-    count = min(MAX_SKIPPED, head - first)
-    page = await session.call(
-        "GET",
-        f"/v1/containers/{uuid.UUID(bytes=container_id)}/records",
-        Bodies,
-        query={"from": str(first), "count": str(count)},
-    )
+    count = min(containers.MAX_SKIPPED, head - first)
+    path = f"/v1/containers/{uuid.UUID(bytes=container_id)}/records"
+    query = {"from": str(first), "count": str(count)}
+    page = await session.call("GET", path, containers.Bodies, query=query)
     if len(page.bodies) != count or parse_bare(page.bodies[0]).version != first:
         raise errors.ForkError(
             "The broker withholds the records between the version seen before and this one."
@@ -251,24 +287,13 @@ async def _page(session: Session, container_id: bytes, first: int, head: int) ->
     return page.bodies
 
 
-def authors_of(
+def _authors(
     view: ContainerView, views: Sequence[GoverningView], mark: Mark | None
 ) -> dict[uuid.UUID, int]:
     """Return the authors whose records are judged, with the sequence that the broker names for their keys."""
-    has_resumed = since_of(mark) is not None
-    judged = [parse_bare(item.record.body) for item in views[1 if has_resumed else 0 :]]
+    bodies = [item.record.body for item in views[0 if _since(mark) is None else 1 :]]
     if view.head is not None:
-        judged.append(parse_bare(view.head.body))
+        bodies.append(view.head.body)
     known = {item.userId: item.sequence for item in view.keyChains}
-    authors = {user_id_of(record.author) for record in judged}
+    authors = {user_id_of(parse_bare(body).author) for body in bodies}
     return {user: known.get(str(user), 0) for user in authors}
-
-
-async def _chains(session: Session, authors: Mapping[uuid.UUID, int]) -> dict[bytes, KeyChain]:
-    try:
-        chains = await session.directory.at_least(authors)
-    except errors.NotFoundError:
-        raise errors.IntegrityError(
-            "The broker serves a record and does not know the record's author."
-        ) from None
-    return {chain.fingerprint: chain for chain in chains.values()}

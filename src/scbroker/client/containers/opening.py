@@ -14,8 +14,8 @@ from scbroker.client.core.sealing import OpenPart
 from scbroker.client.users.session import Session
 from scbroker.crypto.verify import sha256
 from scbroker.errors import DecryptionError, IntegrityError
+from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import Role, check_segment_hashes
-from scbroker.records.ids import user_id_of
 from scbroker.records.judge import verify_author
 from scbroker.types import Container, Header, Metadata, SecuredContainer, moment
 from scbroker.vocabulary import AccessLevel, Availability, ContainerAccessLevel

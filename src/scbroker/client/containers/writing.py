@@ -4,84 +4,68 @@ One container and a batch take the same way; they differ in the request that car
 Spec: docs/spec/container.md, section 9; docs/spec/protocol.md, section 5.
 """
 
-from __future__ import annotations
-
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Self
 
 from scbroker import errors
-from scbroker.client.calls.tasks import EVERYTHING, alone, each_in_pool
-from scbroker.client.containers import drafting
-from scbroker.client.containers.change import KEEP, OWNER, Change, Grants, keys_of, seal_parts
+from scbroker.client.calls import tasks
+from scbroker.client.containers import drafting, fetching, opening
+from scbroker.client.containers.change import KEEP, Change, keys_of, seal_parts
 from scbroker.client.containers.drafting import Draft
-from scbroker.client.containers.fetching import deletion_proved, fetch, keep_own
-from scbroker.client.containers.opening import (
-    Fetched,
-    Opened,
-    open_fetched,
-    sealed_part,
-    secured_of,
-)
-from scbroker.client.core.judging import State
+from scbroker.client.containers.opening import Fetched, Opened
+from scbroker.client.core.judging import Mark, State
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import BrokerError
-from scbroker.records.access_list import AccessList
-from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import LABEL, Part, Role, bare_body
-from scbroker.records.ids import container_id_of
+from scbroker.records.canonical import container_id_of, encode_object
+from scbroker.records.container_record import LABEL, AccessList, Part, Role, bare_body
 from scbroker.records.judge import Known, judge_first, judge_next
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.types import SecuredContainer, now
 from scbroker.vocabulary import KeyType
+from scbroker.wire import containers
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import RecordReceipt, RecordRequest
+from scbroker.wire.problems import result_of
 
 _ATTEMPTS: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A signed record, judged as a reader will judge it, and the request that appends it."""
-
-    draft: Draft
-    signed: Signed
-    state: State
-    request: RecordRequest
-    fetched: Fetched | None
-    sealed: Mapping[Role, bytes | None]
-    """The parts as a view would have them, new or carried over."""
+_REQUEST_BYTES: Final = 1_048_576
 
 
 @dataclass(slots=True, eq=False)
 class Writing:
-    """A change on its way to the broker. A nonce says that it creates the container."""
+    """A change on its way to the broker. A nonce says that it creates the container.
+
+    The fields without a value are set once the record is signed.
+    """
 
     change: Change
     container_id: bytes
     nonce: bytes | None = None
     if_version: int | None = None
     first_read: Fetched | None = None
-    prepared: Prepared = field(init=False)
-    """Set once the record is signed."""
+    fetched: Fetched | None = None
+    """The container that the record changes."""
+    draft: Draft = field(init=False)
+    state: State = field(init=False)
+    """The container after the record, judged as a reader will judge it."""
+    request: RecordRequest = field(init=False)
+    sealed: Mapping[Role, bytes | None] = field(init=False)
+    """The parts as a view would have them, new or carried over."""
     is_stored: bool = False
     error: BrokerError | None = None
     is_refused: bool = False
     """Whether the error is the broker's refusal of the record."""
 
     @classmethod
-    def creating(cls, session: Session, change: Change) -> Writing:
+    def creating(cls, session: Session, change: Change) -> Self:
         """Take one nonce for all attempts: a lost answer then creates no second container."""
         nonce = change.upload.nonce if change.upload is not None else random_bytes(HASH_SIZE)
         return cls(change, container_id_of(session.fingerprint, nonce).bytes, nonce)
-
-    def grants(self, session: Session) -> Grants:
-        """Return who gets access to a container that is created."""
-        return {session.userId: OWNER} if self.change.grants is KEEP else self.change.grants
 
     def fail(self, error: BrokerError) -> None:
         """End with an error, kept without its traceback, which would keep the content in memory."""
@@ -99,7 +83,7 @@ class Writing:
                 return True
             case errors.RejectedError():
                 latest = session.directory.own.latest(KeyType.Signing).index
-                return self.prepared.draft.record.keyIndex != latest
+                return self.draft.record.keyIndex != latest
             case errors.ConflictError():
                 is_replayable = self.change.grants is KEEP and self.if_version is None
                 return self.nonce is None and is_replayable
@@ -113,16 +97,14 @@ class Writing:
     def result(self, session: Session) -> SecuredContainer:
         """Return the container as its author would be served it after this record."""
         self.check_stored()
-        state, request, fetched = self.prepared.state, self.prepared.request, self.prepared.fetched
-        entry = state.governing.access.entries.get(session.fingerprint)
+        entry = self.state.governing.access.entries.get(session.fingerprint)
         may_decrypt = entry is not None and entry.wrapHash is not None
-        wrap = fetched.view.wrap if fetched is not None else None
-        if request.accessList is not None:
-            entries = zip(state.governing.access.entries, request.accessList, strict=True)
+        key = self.draft.container_key if may_decrypt else None
+        wrap = self.fetched.view.wrap if self.fetched is not None else None
+        if self.request.accessList is not None:
+            entries = zip(self.state.governing.access.entries, self.request.accessList, strict=True)
             wrap = next((item.wrap for name, item in entries if name == session.fingerprint), None)
-        draft = self.prepared.draft
-        key = draft.container_key if may_decrypt else None
-        return secured_of(session, state, key, draft.text, wrap, self.prepared.sealed)
+        return opening.secured_of(session, self.state, key, self.draft.text, wrap, self.sealed)
 
 
 Send = Callable[[Session, list[Writing]], Awaitable[None]]
@@ -133,10 +115,28 @@ async def create(session: Session, change: Change) -> SecuredContainer:
     await change.begin_upload(session, None)
     try:
         item = Writing.creating(session, change)
-        await until_stored(session, [item], partial(attempt_creation, send=_send_one))
+        await _until_stored(session, [item], partial(_attempt_creation, send=_send_one))
         return item.result(session)
     finally:
         change.close()
+
+
+async def create_each(
+    session: Session, changes: Sequence[Change]
+) -> list[SecuredContainer | BrokerError]:
+    """Create containers; return each or its error, in the order of the changes."""
+    items = [Writing.creating(session, change) for change in changes]
+    attempt = partial(_attempt_creation, send=_send_many)
+
+    def entries(item: Writing) -> int:
+        # A group of the smallest weight has exactly MAX_BATCH containers.
+        return max(
+            len(item.change.recipients), containers.MAX_BATCH_ENTRIES // containers.MAX_BATCH
+        )
+
+    groups = _cut(items, entries, containers.MAX_BATCH_ENTRIES)
+    await tasks.a_few_at_once(_until_stored(session, group, attempt) for group in groups)
+    return [item.error or item.result(session) for item in items]
 
 
 async def update(
@@ -153,15 +153,15 @@ async def append(
     await change.begin_upload(session, container_id.bytes)
     try:
         item = Writing(change, container_id.bytes, if_version=if_version)
-        async with deletion_proved(session, container_id):
-            await until_stored(session, [item], _attempt_change)
+        async with fetching.deletion_proved(session, container_id):
+            await _until_stored(session, [item], _attempt_change)
             item.check_stored()
             return item
     finally:
         change.close()
 
 
-async def until_stored(
+async def _until_stored(
     session: Session,
     items: Sequence[Writing],
     attempt: Callable[[Session, Sequence[Writing]], Awaitable[None]],
@@ -180,34 +180,27 @@ async def until_stored(
             return
 
 
-async def attempt_creation(session: Session, items: Sequence[Writing], send: Send) -> None:
+async def _attempt_creation(session: Session, items: Sequence[Writing], send: Send) -> None:
     """Seal, draft, sign and send the first records of containers."""
     for item in items:
-        verify = partial(keys_of, session, item.grants(session))
-        try:
+        verify = partial(keys_of, session, item.change.recipients)
+        with tasks.alone(item.fail):
             await seal_parts(session, item.change, item.container_id, None, verify)
-        except EVERYTHING:
-            raise
-        except BrokerError as error:
-            item.fail(error)
     chains = await _recipients(session, _open(items))
     key, time = await session.signing_key(), now()
 
     def make_ready(item: Writing) -> None:
-        try:
-            change, nonce = item.change, item.nonce or b""
-            draft = drafting.draft_first(
-                session, change, item.container_id, nonce, item.grants(session), chains, key, time
-            )
-            item.prepared = _prepare(session, change, draft, None, time)
-        except BrokerError as error:
-            item.fail(error)
+        draft = drafting.draft_first(
+            session, item.change, item.container_id, item.nonce or b"", chains, key, time
+        )
+        _prepare(session, item, draft, None, time)
 
     left = _open(items)
-    if len(left) == 1 and len(left[0].grants(session)) <= drafting.MANY_WRAPS:
-        make_ready(left[0])  # handing it to the pool would take longer than it saves
-    else:
-        await each_in_pool(make_ready, left)
+    is_short = len(left) == 1 and len(left[0].change.recipients) <= drafting.MANY_WRAPS
+    outcomes = await tasks.each_in_pool(make_ready, left, here=is_short)
+    for item, outcome in zip(left, outcomes, strict=True):
+        if outcome is not None:
+            item.fail(outcome)
     await send(session, _open(left))
 
 
@@ -215,7 +208,7 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
     """Read a container; seal, draft, sign and send a change of it."""
     [item] = items
     change = item.change
-    fetched = await fetch(
+    fetched = await fetching.fetch(
         session,
         uuid.UUID(bytes=item.container_id),
         header=change.carries(Role.Header),
@@ -236,14 +229,14 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
     await seal_parts(session, change, item.container_id, commitment, verify)
     time = now()  # after an upload, which may have taken hours
     draft = await drafting.draft_next(session, change, _open_or_without(session, fetched), time)
-    item.prepared = _prepare(session, change, draft, fetched, time)
+    _prepare(session, item, draft, fetched, time)
     await _send_one(session, items)
 
 
 def _open_or_without(session: Session, fetched: Fetched) -> Opened:
     """Open the container; without its key a member can still remove or replace its parts."""
     try:
-        return open_fetched(session, fetched)
+        return opening.open_fetched(session, fetched)
     except (errors.DecryptionError, errors.IntegrityError):
         return Opened(fetched, None)
 
@@ -269,32 +262,33 @@ def _id(part: Part | None) -> bytes | None:
 
 
 def _prepare(
-    session: Session, change: Change, draft: Draft, fetched: Fetched | None, time: int
-) -> Prepared:
+    session: Session, item: Writing, draft: Draft, fetched: Fetched | None, time: int
+) -> None:
     """Sign a draft, and judge it at this time as a reader would."""
-    record, body = draft.record, encode_object(draft.record)
+    record, body, change = draft.record, encode_object(draft.record), item.change
     signed = Signed(body, session.keys.ring.signing[record.keyIndex].sign(LABEL, bare_body(body)))
     state = _judge_own(draft, signed, fetched, time)
     for sealed in change.sealed.values():
         sealed.sent_under = state.governing.governing.keyCommitment
     inline = {role: sealed.inline for role, sealed in change.sealed.items()}
     carried = {
-        role: sealed_part(session, fetched, role)
+        role: opening.sealed_part(session, fetched, role)
         for role in Role
         if fetched is not None and change.carries(role)
     }
-    request = RecordRequest(
+    item.request = RecordRequest(
         record=SignedObject.of(signed),
         accessList=list(draft.access.entries) if draft.access is not None else None,
         type=draft.type,
         header=inline.get(Role.Header),
         content=inline.get(Role.Content),
     )
-    return Prepared(draft, signed, state, request, fetched, {**carried, **inline})
+    item.draft, item.state, item.fetched = draft, state, fetched
+    item.sealed = {**carried, **inline}
 
 
 def _judge_own(draft: Draft, signed: Signed, fetched: Fetched | None, time: int) -> State:
-    known = Known(draft.record, Known.parse(signed.body).hash)
+    known = Known.parse(signed.body)
     access = AccessList.whole(draft.access.salted) if draft.access is not None else None
     try:
         if fetched is None:
@@ -312,31 +306,119 @@ async def _send_one(session: Session, items: Sequence[Writing]) -> None:
     """Send the record of the only item."""
     for item in items:
         item.change.end_upload()
-        version = item.prepared.draft.record.version
+        version = item.draft.record.version
         path = f"/v1/containers/{uuid.UUID(bytes=item.container_id)}/records/{version}"
         try:
-            receipt = await session.call("PUT", path, RecordReceipt, message=item.prepared.request)
+            receipt = await session.call("PUT", path, RecordReceipt, message=item.request)
         except (errors.ConflictError, errors.RejectedError) as error:
             item.refuse(error)
         else:
-            await finish(session, item, receipt)
+            await _finish(session, item, receipt)
 
 
-async def finish(session: Session, item: Writing, receipt: RecordReceipt) -> None:
+async def _send_many(session: Session, items: Sequence[Writing]) -> None:
+    """Send first records, about a megabyte in a request."""
+    for some in _cut(items, _size, _REQUEST_BYTES):
+        message = containers.RecordsRequest(records=[item.request for item in some])
+        answer = await session.call(
+            "POST", "/v1/batches/records", containers.RecordsAnswer, message=message
+        )
+        if len(answer.records) != len(some):
+            raise errors.BrokerFaultError(tasks.MISCOUNTED)
+        for item, answered in zip(some, answer.records, strict=True):
+            outcome = result_of(answered.receipt, answered.problem)
+            if isinstance(outcome, BrokerError):
+                item.refuse(outcome)
+                continue
+            try:
+                await _finish(session, item, outcome)
+            except BrokerError as error:
+                item.fail(error)
+
+
+def _size(item: Writing) -> int:
+    """Return about how many bytes an item takes in a request."""
+    parts = len(item.request.header or b"") + len(item.request.content or b"")
+    return 8192 + parts + 1536 * len(item.request.accessList or ())
+
+
+def _cut(
+    items: Sequence[Writing], weigh: Callable[[Writing], int], most: int
+) -> Iterator[list[Writing]]:
+    """Cut a list wherever the next item would make a piece heavier than `most`."""
+    piece: list[Writing] = []
+    weight = 0
+    for item in items:
+        more = weigh(item)
+        if piece and weight + more > most:
+            yield piece
+            piece, weight = [], 0
+        piece.append(item)
+        weight += more
+    if piece:
+        yield piece
+
+
+async def _finish(session: Session, item: Writing, receipt: RecordReceipt) -> None:
     """Check the receipt of a stored record, and keep the mark."""
-    prepared = item.prepared
-    if (receipt.version, receipt.hash) != (prepared.draft.record.version, prepared.state.head.hash):
+    state, before = item.state, item.fetched.state if item.fetched is not None else None
+    if (receipt.version, receipt.hash) != (state.record.version, state.head.hash):
         raise errors.IntegrityError("The broker's receipt is for another record than the one sent.")
-    before = prepared.fetched.state if prepared.fetched is not None else None
-    await keep_own(session, before, prepared.state)
+    await _keep_own(session, before, state)
     item.is_stored = True
+
+
+async def _keep_own(session: Session, before: State | None, own: State) -> None:
+    """Raise the mark to a record of one's own, which the broker stored after `before`.
+
+    Other operations and programs may share the marks and have read the container meanwhile:
+
+    | the mark by now                       | what follows                                             |
+    |---------------------------------------|----------------------------------------------------------|
+    | none, or the record before            | Raise it to the own record; if it moved, begin again.    |
+    | the own record                        | Done.                                                    |
+    | another record of no later version    | `ForkError`: the broker showed another history.          |
+    | a record of a later version           | Fetch the head twice: it must follow from the own record |
+    |                                       | and from the mark. `ForkError` if the two heads differ;  |
+    |                                       | if the head moved in between, begin again.               |
+
+    Raises `ConflictError` if others change the container faster than this can be told. The change is stored
+    in every case.
+    """
+    container_id = uuid.UUID(bytes=own.container_id)
+    for _ in range(fetching.ROUNDS):
+        stored = session.marks.get(fetching.KIND, own.container_id)
+        mark = None if stored is None else Mark.decode(stored)
+        if mark is None or (before is not None and mark.hash == before.head.hash):
+            is_done = session.marks.swap(fetching.KIND, own.container_id, stored, own.mark.encode())
+        elif mark.version <= own.record.version:
+            if mark.hash != own.head.hash:
+                raise _fork()
+            is_done = True
+        else:
+            ours = (await fetching.fetch_after(session, container_id, own.mark)).state
+            theirs = (await fetching.fetch_after(session, container_id, mark)).state
+            is_done = ours.record.version == theirs.record.version
+            if is_done and ours.head.hash != theirs.head.hash:
+                raise _fork()
+        if is_done:
+            return
+    raise errors.ConflictError(
+        "The change is stored, but others change the container faster than it can be read: read it again."
+    )
+
+
+def _fork() -> errors.ForkError:
+    return errors.ForkError(
+        "The broker served another history than the one of the change that it stored."
+    )
 
 
 async def _recipients(session: Session, items: Sequence[Writing]) -> Mapping[uuid.UUID, KeyChain]:
     """Return the keys of all recipients by one request; if it fails, by one for each container."""
     try:
-        return await keys_of(session, {user for item in items for user in item.grants(session)})
-    except EVERYTHING:
+        return await keys_of(session, {user for item in items for user in item.change.recipients})
+    except tasks.EVERYTHING:
         raise
     except BrokerError as error:
         if len(items) == 1:
@@ -344,8 +426,8 @@ async def _recipients(session: Session, items: Sequence[Writing]) -> Mapping[uui
             return {}
     found: dict[uuid.UUID, KeyChain] = {}
     for item in items:
-        with alone(item.fail):
-            found |= await keys_of(session, item.grants(session))
+        with tasks.alone(item.fail):
+            found |= await keys_of(session, item.change.recipients)
     return found
 
 

@@ -12,24 +12,19 @@ from typing import Final
 import msgspec
 
 from scbroker.crypto.verify import equal
-from scbroker.errors import DeletedError, ForkError, IntegrityError, RollbackError
-from scbroker.records.access_list import AccessList, Entry, wrap_hash
+from scbroker.errors import ForkError, IntegrityError, RollbackError
+from scbroker.records import judge
 from scbroker.records.container_record import (
+    AccessList,
     ContainerRecord,
+    Entry,
     key_commitment,
     parse_bare,
     type_hash,
+    wrap_hash,
     wrap_info,
 )
-from scbroker.records.judge import (
-    InForce,
-    Known,
-    check_list,
-    check_skipped,
-    judge_first,
-    judge_next,
-    verify_author,
-)
+from scbroker.records.judge import InForce, Known
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import GoverningView, TypeText
@@ -99,11 +94,6 @@ class State:
             raise IntegrityError("A container is served to somebody who is not in its list.")
         return entry
 
-    def check_not_deleted(self) -> None:
-        """Raise `DeletedError` if the head is a tombstone."""
-        if self.record.tombstone:
-            raise DeletedError()
-
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -166,10 +156,10 @@ class Evidence:
             else:
                 self._verify(view.record.signed, known)
                 if judged is None:
-                    judged = judge_first(known, access, self.now)
+                    judged = judge.judge_first(known, access, self.now)
                 else:
                     given, parent = access if known.record.changes_access else None, before(known)
-                    judged = judge_next(known, judged, given, parent, self.now)
+                    judged = judge.judge_next(known, judged, given, parent, self.now)
             at_hand[known.record.version] = known
         if judged is None:
             raise IntegrityError("The broker served a container without a governing record.")
@@ -178,7 +168,7 @@ class Evidence:
             known, signed = Known.parse(self.head.body), self.head
             if mark is None or known.hash != mark.hash:
                 self._verify(signed, known)
-            if judge_next(known, judged, None, before(known), self.now) is not judged:
+            if judge.judge_next(known, judged, None, before(known), self.now) is not judged:
                 raise IntegrityError(_HIDDEN_GOVERNING)
         first = parse_bare(self.views[0].record.body)
         created = (mark.createdBy, mark.createdAt) if mark else (first.author, first.time)
@@ -189,7 +179,7 @@ class Evidence:
         chain = self.chains.get(known.record.author)
         if chain is None:
             raise IntegrityError("The broker did not serve the keys of a record's author.")
-        verify_author(signed, known.record, chain)
+        judge.verify_author(signed, known.record, chain)
 
 
 def _access(view: GoverningView, record: ContainerRecord, judged: InForce | None) -> AccessList:
@@ -200,7 +190,7 @@ def _access(view: GoverningView, record: ContainerRecord, judged: InForce | None
         access = judged.access
     else:
         raise IntegrityError("The broker served a governing record without its access list.")
-    check_list(record, access)
+    judge.check_list(record, access)
     return access
 
 
@@ -295,7 +285,7 @@ class Walk:
             if (known.record.version, known.hash, self._in_force.hash) != seen:
                 raise ForkError(_OTHER_HISTORY)
         else:
-            check_skipped(known, self._in_force, self._last, self._now)
+            judge.check_skipped(known, self._in_force, self._last, self._now)
             if known.record.governing is not None:
                 if known.record.version not in self._served:
                     raise IntegrityError(_HIDDEN_GOVERNING)

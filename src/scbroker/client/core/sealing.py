@@ -3,11 +3,12 @@
 Without I/O and without a clock; the inputs are verified already. Spec: docs/spec/container.md, 3 to 6 and 9.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
+
+from msgspec.structs import replace
 
 from scbroker.crypto.seal import (
     KEY_SIZE,
@@ -21,21 +22,8 @@ from scbroker.crypto.seal import (
 )
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.errors import IntegrityError
-from scbroker.records.access_list import Entry, SaltedEntry, encode_entry, list_hash, wrap_hash
-from scbroker.records.container_record import (
-    SEGMENT,
-    Governing,
-    Part,
-    Role,
-    key_commitment,
-    part_key_context,
-    sealed_size,
-    segment_context,
-    segment_count,
-    segments_hash,
-    type_hash,
-    wrap_info,
-)
+from scbroker.records import container_record as records
+from scbroker.records.container_record import SEGMENT, Entry, Governing, Part, Role, SaltedEntry
 from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
 from scbroker.wire.containers import AccessEntry, TypeText
@@ -51,6 +39,10 @@ class Grant:
     expiresAt: int | None
 
 
+_Binding = tuple[bytes, bytes, Role, bytes]
+"""Container id, part id, role and author: everything of one part is bound to them."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class NewPart:
     """A part that is being sealed: its key, and the fields that its segments are bound to."""
@@ -62,28 +54,29 @@ class NewPart:
     key: bytes
 
     @classmethod
-    def begin(cls, container_id: bytes, role: Role, author: bytes) -> NewPart:
+    def begin(cls, container_id: bytes, role: Role, author: bytes) -> Self:
         """Return a part with a random id and key."""
         return cls(container_id, role, author, random_bytes(16), random_bytes(KEY_SIZE))
 
+    @property
+    def _binding(self) -> _Binding:
+        return self.container_id, self.part_id, self.role, self.author
+
     def seal_segment(self, index: int, last: bool, plaintext: Octets) -> bytes:
         """Return a sealed segment."""
-        return seal(self.key, self._context(index, last), plaintext)
+        return seal(self.key, records.segment_context(*self._binding, index, last), plaintext)
 
     def seal_into(self, target: memoryview, index: int, last: bool, plaintext: Octets) -> int:
         """Seal a segment into a buffer; return the sealed size."""
-        return seal_into(target, self.key, self._context(index, last), plaintext)
+        return seal_into(
+            target, self.key, records.segment_context(*self._binding, index, last), plaintext
+        )
 
     def finish(self, container_key: bytes, length: int, hashes: bytes) -> Part:
         """Return the part as a record names it, its key sealed under the container key."""
-        sealed_key = seal_part_key(
-            container_key, self.container_id, self.part_id, self.role, self.author, self.key, length
-        )
-        segments = segments_hash(length, hashes)
+        sealed_key = seal_part_key(container_key, *self._binding, self.key, length)
+        segments = records.segments_hash(length, hashes)
         return Part(self.part_id, self.author, length, segments, sealed_key)
-
-    def _context(self, index: int, last: bool) -> bytes:
-        return segment_context(self.container_id, self.part_id, self.role, self.author, index, last)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -100,14 +93,18 @@ class OpenPart:
     length: int
 
     @classmethod
-    def open(cls, container_id: bytes, role: Role, part: Part, container_key: bytes) -> OpenPart:
+    def open(cls, container_id: bytes, role: Role, part: Part, container_key: bytes) -> Self:
         """Open a part's key; raise `DecryptionError` or `IntegrityError` if the author sealed another."""
-        context = part_key_context(container_id, part.partId, role, part.author)
+        context = records.part_key_context(container_id, part.partId, role, part.author)
         opened = unseal(container_key, context, part.sealedKey)
         length = int.from_bytes(opened[KEY_SIZE:], "big")
         if len(opened) != KEY_SIZE + _LENGTH_SIZE or length > part.paddedLength:
             raise IntegrityError("A sealed part key has another format than the specification's.")
         return cls(container_id, role, part, opened[:KEY_SIZE], length)
+
+    @property
+    def _binding(self) -> _Binding:
+        return self.container_id, self.part.partId, self.role, self.part.author
 
     def open_segment(self, index: int, sealed: Octets, expected_hash: bytes) -> bytes:
         """Return a segment's plaintext without padding, once the whole segment verified."""
@@ -121,14 +118,12 @@ class OpenPart:
         if sha256(sealed) != expected_hash:
             raise IntegrityError("A segment is not the one that was signed.")
         padded = self._padded_size(index)
-        if len(sealed) != sealed_size(padded):
+        if len(sealed) != records.sealed_size(padded):
             raise IntegrityError("A segment has another length than its position gives.")
-        count = segment_count(self.part.paddedLength)
-        context = segment_context(
-            self.container_id, self.part.partId, self.role, self.part.author,
-            index, index == count - 1,
-        )  # fmt: skip
-        unseal_into(target, self.key, context, sealed)
+        is_last = index == records.segment_count(self.part.paddedLength) - 1
+        unseal_into(
+            target, self.key, records.segment_context(*self._binding, index, is_last), sealed
+        )
         real = max(0, min(padded, self.length - index * SEGMENT))
         if any(target[real:padded]):
             raise IntegrityError("A part's padding is not zero.")
@@ -136,17 +131,8 @@ class OpenPart:
 
     def reseal(self, container_key: bytes) -> Part:
         """Return the same part with its key under another container key."""
-        part = self.part
-        sealed_key = seal_part_key(
-            container_key,
-            self.container_id,
-            part.partId,
-            self.role,
-            part.author,
-            self.key,
-            self.length,
-        )
-        return Part(part.partId, part.author, part.paddedLength, part.segments, sealed_key)
+        sealed_key = seal_part_key(container_key, *self._binding, self.key, self.length)
+        return replace(self.part, sealedKey=sealed_key)
 
     def _padded_size(self, index: int) -> int:
         return min(SEGMENT, self.part.paddedLength - index * SEGMENT)
@@ -162,7 +148,7 @@ def seal_part_key(
     length: int,
 ) -> bytes:
     """Seal a part's key and length under a container key."""
-    context = part_key_context(container_id, part_id, role, author)
+    context = records.part_key_context(container_id, part_id, role, author)
     return seal(container_key, context, key + length.to_bytes(_LENGTH_SIZE, "big"))
 
 
@@ -193,7 +179,7 @@ def make_access(
     Members without a chain were deleted: their entries stay without a wrap, under the fingerprint and the
     key index that they had in the list before (section 4).
     """
-    commitment = key_commitment(container_id, container_key)
+    commitment = records.key_commitment(container_id, container_key)
     # A wrap is bound to version and author alone, so it can be made before the list's hash is known.
     unlisted = Governing(version, author, bytes(HASH_SIZE), commitment, type_digest)
     listed = []
@@ -205,16 +191,18 @@ def make_access(
             key = chain.latest(KeyType.Encryption)
             fingerprint, index = chain.fingerprint, key.index
             if grant.permissions & ContainerAccessLevel.Decrypt:
-                info = wrap_info(container_id, unlisted, fingerprint, index)
+                info = records.wrap_info(container_id, unlisted, fingerprint, index)
                 wrap = wrap_key(key.public, info, container_key)
-        digest = None if wrap is None else wrap_hash(wrap)
+        digest = None if wrap is None else records.wrap_hash(wrap)
         listed.append((Entry(fingerprint, index, grant.permissions, grant.expiresAt, digest), wrap))
     listed.sort(key=lambda item: item[0].fingerprint)
     entries = [
-        AccessEntry(salt=random_bytes(HASH_SIZE), entry=encode_entry(entry), wrap=wrap)
+        AccessEntry(salt=random_bytes(HASH_SIZE), entry=records.encode_entry(entry), wrap=wrap)
         for entry, wrap in listed
     ]
-    list_digest = list_hash(container_id, version, b"".join(each.salted.hash for each in entries))
+    list_digest = records.list_hash(
+        container_id, version, b"".join(each.salted.hash for each in entries)
+    )
     governing = Governing(version, author, list_digest, commitment, type_digest)
     return NewAccess(governing, entries)
 
@@ -222,4 +210,4 @@ def make_access(
 def make_type(container_id: bytes, text: str | None) -> tuple[TypeText, bytes]:
     """Return a type with a random salt, and its hash."""
     salt = random_bytes(HASH_SIZE)
-    return TypeText(salt=salt, type=text), type_hash(container_id, salt, text)
+    return TypeText(salt=salt, type=text), records.type_hash(container_id, salt, text)

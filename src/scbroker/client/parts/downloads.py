@@ -6,6 +6,7 @@ wire while others are checked and opened in the thread pool.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import uuid
 from collections.abc import Callable, Collection
@@ -14,7 +15,6 @@ from typing import Final
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.core.sealing import OpenPart
-from scbroker.client.parts.buffers import Buffers
 from scbroker.client.parts.content import Progress
 from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.client.users.session import Session
@@ -31,7 +31,29 @@ from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
 Sink = Callable[[int, memoryview], None]
 """Takes the number of a run and its plaintext, whose buffer is reused after the call."""
 RUN: Final = CHUNK_SEGMENTS * SEGMENT
-_AT_ONCE: Final = 3
+AT_ONCE: Final = 3
+
+
+class Buffers:
+    """At most `count` buffers of `size` bytes; `take` waits while all are in use.
+
+    They are reused: allocating memory for every chunk would cost more than sealing and hashing it.
+    """
+
+    def __init__(self, count: int, size: int) -> None:
+        self._size = size
+        self._free: list[memoryview] = []
+        self._available = asyncio.Semaphore(count)
+
+    async def take(self) -> memoryview:
+        await self._available.acquire()
+        return self._free.pop() if self._free else memoryview(bytearray(self._size))
+
+    def give_back(self, buffer: memoryview | None) -> None:
+        """Return a buffer; None in place of one that must not be used again."""
+        if buffer is not None:
+            self._free.append(buffer)
+        self._available.release()
 
 
 class Download:
@@ -62,8 +84,8 @@ class Download:
     async def run(self, sink: Sink, progress: Progress, skip: Collection[int] = ()) -> None:
         """Pass all runs but those in `skip` to `sink`, in any order."""
         size = min(RUN, self._opened.part.paddedLength)
-        sealed = Buffers(_AT_ONCE + 1, min(MAX_CHUNK, self._count * SEALED_SEGMENT))
-        plain = Buffers(_AT_ONCE + 1, size)
+        sealed = Buffers(AT_ONCE + 1, min(MAX_CHUNK, self._count * SEALED_SEGMENT))
+        plain = Buffers(AT_ONCE + 1, size)
         done = sum(self._length_of(number) for number in skip)
         if done:
             progress(done, self.length)
@@ -74,13 +96,16 @@ class Download:
             count = min(CHUNK_SEGMENTS, self._count - first)
             try:
                 received = await self._fetch(first, count, buffer)
-                async with plain.one() as target:
+                target = await plain.take()
 
-                    def pass_on() -> None:
-                        opened = open_run(self._opened, first, received, self._hashes, target)
-                        sink(number, target[:opened])
+                def pass_on() -> None:
+                    opened = open_run(self._opened, first, received, self._hashes, target)
+                    sink(number, target[:opened])
 
+                try:
                     await io_thread.in_pool(pass_on)
+                finally:
+                    plain.give_back(target)
             finally:
                 sealed.give_back(buffer)
             done += self._length_of(number)
@@ -143,9 +168,8 @@ async def whole(session: Session, opened: OpenPart, progress: Progress) -> bytes
     """Return a whole content, in memory."""
     download = await Download.start(session, opened)
     try:
-        content = io.BytesIO(
-            bytes(download.length)
-        )  # `getvalue` returns these bytes without a copy
+        # `getvalue` returns these bytes without a copy.
+        content = io.BytesIO(bytes(download.length))
     except MemoryError:
         raise TooLargeError("The content does not fit into memory: save it to a file.") from None
     with content.getbuffer() as view:

@@ -10,6 +10,7 @@ import logging
 import os
 import stat
 import time
+import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final, Self, TypeVar
@@ -41,26 +42,34 @@ _log: Final = logging.getLogger("scbroker")
 
 
 class Journal:
-    """The entries of one transfer, while this object has the journal's lock."""
+    """The entries of one transfer, while this object has the journal's lock. Without a path it keeps none."""
 
-    def __init__(self, path: Path, secret: bytes, lock: filelock.BaseFileLock) -> None:
-        self.name: str = path.stem
+    def __init__(
+        self,
+        secret: bytes = b"",
+        path: Path | None = None,
+        lock: filelock.BaseFileLock | None = None,
+    ) -> None:
+        self.name: str = uuid.uuid4().hex if path is None else path.stem
         # A key of its own: another journal's file under this name does not replay.
         self._secret = keyed_hash(secret, "journal-log", self.name.encode())
         self._path, self._lock = path, lock
-        self._file: BinaryIO | None = os.fdopen(open_own(path), "r+b", buffering=0)
+        self._file: BinaryIO | None = None
+        self._frames = SealedLog(self._secret, "journal", _MAGIC)
         self.entries: list[bytes] = []
         """The entries that the file had when it was opened."""
-        self._replay(self._file)
+        if path is not None:
+            self._file = os.fdopen(open_own(path), "r+b", buffering=0)
+            self._replay(self._file)
 
     @classmethod
-    def open(cls, folder: Path | None, secret: bytes, *names: bytes) -> Self | None:
+    def open(cls, folder: Path | None, secret: bytes, *names: bytes) -> Self:
         """Open the journal of the transfer that these names identify.
 
-        Return None if `folder` is None or cannot be used, or another transfer has the journal open.
+        It keeps nothing if `folder` is None or cannot be used, or another transfer has the journal open.
         """
         if folder is None:
-            return None
+            return cls()
         # A keyed hash: the file's name does not disclose what is transferred.
         sizes = b"".join(len(name).to_bytes(_LENGTH, "big") for name in names)
         name = keyed_hash(secret, "journal-name", sizes, *names)
@@ -72,21 +81,25 @@ class Journal:
             folder.chmod(0o700)
             _remove_old(folder)
             lock.acquire()
-            return cls(path, secret, lock)
+            return cls(secret, path, lock)
         except filelock.Timeout:
-            return None
+            return cls()
         except OSError as error:
             lock.release()
             _log.warning("A transfer cannot be resumed later: %s cannot be used: %s", folder, error)
-            return None
+            return cls()
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether the transfer can be resumed by this journal."""
+        return self._path is not None
 
     def append(self, entry: bytes) -> None:
         """Append an entry. After a failed write nothing more is written."""
         if self._file is None:
             return
-        sealed = seal(self._secret, _CONTEXT, entry)
         try:
-            self._file.write(self._frames.append(sealed))
+            self._file.write(self._frames.append(seal(self._secret, _CONTEXT, entry)))
         except OSError as error:
             _log.warning("A transfer cannot be resumed from here: %s", error)
             self._file.close()
@@ -98,13 +111,11 @@ class Journal:
 
     def items(self, first: type[F], others: type[S]) -> tuple[F, list[S]] | None:
         """Return the first entry and the others; None without entries, or if another version wrote them."""
-        if not self.entries:
-            return None
-        head, *rest = self.entries
         decode = msgspec.msgpack.decode
         try:
+            head, *rest = self.entries
             return decode(head, type=first), [decode(entry, type=others) for entry in rest]
-        except msgspec.DecodeError:
+        except ValueError:  # no entries, or `msgspec.DecodeError`
             return None
 
     def restart(self, item: msgspec.Struct | None = None) -> None:
@@ -123,7 +134,8 @@ class Journal:
         if self._file is not None:
             self._file.close()
             self._file = None
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def end(self) -> None:
         """Remove the journal durably: the transfer is complete, or must not be resumed.
@@ -131,7 +143,8 @@ class Journal:
         Raises `TrustStoreError` if that fails.
         """
         try:
-            self._remove()
+            if self._path is not None:
+                self._remove(self._path)
         except OSError as error:
             raise TrustStoreError(
                 f"The journal {self._path} of a transfer cannot be emptied: {error.strerror}."
@@ -139,21 +152,20 @@ class Journal:
         finally:
             self.close()
 
-    def _remove(self) -> None:
+    def _remove(self, path: Path) -> None:
         file, self._file = self._file, None
         if file is None:  # an earlier write failed
-            self._path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         else:
             with file:
                 file.truncate(0)
                 os.fsync(file.fileno())
         with suppress(OSError):  # an empty file does no harm
-            self._path.unlink()
-            Path(self._lock.lock_file).unlink()
+            path.unlink()
+            path.with_suffix(".lock").unlink()
 
     def _replay(self, file: BinaryIO) -> None:
         """Read all entries up to a fault, and cut off what follows."""
-        self._frames = SealedLog(self._secret, "journal", _MAGIC)
         with suppress(DamagedLogError):
             for sealed in self._frames.replay(file.read(_MAX)):
                 self.entries.append(unseal(self._secret, _CONTEXT, sealed))

@@ -5,7 +5,6 @@ If the save of a large content is cut off, the next save to the same target veri
 
 import os
 import threading
-import uuid
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
@@ -60,7 +59,7 @@ async def save_small(target: Path, content: bytes) -> int:
     """Save a content that is in memory; return its length."""
 
     def write() -> int:
-        partial = _Partial(target, None)
+        partial = _Partial(target, Journal())
         try:
             partial.write(0, memoryview(content))
             partial.finish(len(content))
@@ -73,14 +72,12 @@ async def save_small(target: Path, content: bytes) -> int:
 
 async def save_large(session: Session, opened: OpenPart, target: Path, progress: Progress) -> int:
     """Download and save the runs that are missing, in constant memory; return the content's length."""
-    names = (b"save", os.fsencode(target))
-    journal = await io_thread.in_pool(Journal.open, session.folder, session.journal_secret, *names)
-    try:
-        partial = await io_thread.in_pool(_Partial, target, journal)
-    except BaseException:
-        if journal is not None:
-            journal.close()
-        raise
+
+    def start() -> _Partial:
+        names = (b"save", os.fsencode(target))
+        return _Partial(target, Journal.open(session.folder, session.journal_secret, *names))
+
+    partial = await io_thread.in_pool(start)
     try:
         written = await io_thread.in_pool(partial.resume, opened)
         download = await Download.start(session, opened)
@@ -94,41 +91,37 @@ async def save_large(session: Session, opened: OpenPart, target: Path, progress:
 class _Partial:
     """The partial file, which only its owner can read. Several threads write to it until it is closed.
 
-    With a journal it is kept when the save is cut off, and the next save of the same content to the same
-    target resumes it.
+    If its journal is kept, so is the file when the save is cut off, and the next save of the same content
+    to the same target resumes it.
     """
 
-    def __init__(self, target: Path, journal: Journal | None) -> None:
-        name = uuid.uuid4().hex if journal is None else journal.name
+    def __init__(self, target: Path, journal: Journal) -> None:
         self._target, self._journal = target, journal
-        self._path = target.with_name(f".{name[:24]}.part")
+        self._path = target.with_name(f".{journal.name[:24]}.part")
         self._lock = threading.Lock()
         self._key = b""
         self._is_whole = False
         try:
             self._file = self._opened()
         except (OSError, ValueError) as error:
+            journal.close()
             raise _not_written(target, error) from None
 
     def _opened(self) -> FileIO:
         """Open an earlier partial file only if it belongs to this user alone; else make a new one."""
-        if self._journal is not None:
-            with suppress(OSError):
-                return os.fdopen(open_own(self._path), "r+b", buffering=0)
-            self._path.unlink(missing_ok=True)
+        with suppress(OSError):
+            return os.fdopen(open_own(self._path), "r+b", buffering=0)
+        self._path.unlink(missing_ok=True)
         return os.fdopen(open_own(self._path, os.O_EXCL), "r+b", buffering=0)
 
     def resume(self, opened: OpenPart) -> set[int]:
         """Return the runs of this content that an earlier save wrote and that have not changed since."""
-        journal = self._journal
-        if journal is None:
-            return set()
         length = opened.length.to_bytes(8, "big")
         content = sha256(opened.container_id + opened.part.partId + opened.part.segments + length)
-        items = journal.items(_Start, _Saved)
+        items = self._journal.items(_Start, _Saved)
         if items is None or items[0].content != content:
             self._key = random_bytes(KEY_SIZE)
-            journal.restart(_Start(content, self._key))
+            self._journal.restart(_Start(content, self._key))
             self._file.truncate(0)
             return set()
         self._key = items[0].key
@@ -147,7 +140,7 @@ class _Partial:
 
     def write(self, run: int, plaintext: memoryview) -> None:
         """Write the plaintext of a run and record it in the journal; do nothing after `close`."""
-        mac = b"" if self._journal is None else checksum(self._key, run, plaintext)
+        mac = checksum(self._key, run, plaintext) if self._journal.is_kept else b""
         with self._lock:
             if self._file.closed:
                 return
@@ -158,8 +151,7 @@ class _Partial:
                     written += self._file.write(plaintext[written:])
             except OSError as error:
                 raise _not_written(self._target, error) from None
-            if self._journal is not None:
-                self._journal.append_item(_Saved(run, mac))
+            self._journal.append_item(_Saved(run, mac))
 
     def finish(self, length: int) -> None:
         """Rename the complete file to its target.
@@ -181,17 +173,15 @@ class _Partial:
         """Close the file. An incomplete one is kept if a journal says what is in it."""
         with self._lock:
             self._file.close()
-            if self._journal is not None:
-                if self._is_whole:
-                    with suppress(
-                        TrustStoreError
-                    ):  # the runs that it records were renamed away: it does no harm
-                        self._journal.end()
-                else:
-                    self._journal.close()
-            elif not self._is_whole:
-                with suppress(OSError):
-                    self._path.unlink()
+            if self._is_whole:
+                # The runs that it records were renamed away: a journal that stays does no harm.
+                with suppress(TrustStoreError):
+                    self._journal.end()
+            else:
+                self._journal.close()
+                if not self._journal.is_kept:
+                    with suppress(OSError):
+                        self._path.unlink()
 
 
 def _not_written(target: Path, error: OSError | ValueError) -> InvalidArgumentError:

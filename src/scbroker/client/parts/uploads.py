@@ -7,27 +7,23 @@ docs/spec/protocol.md, section 5.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import NamedTuple
 
 import msgspec
 
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.core.sealing import NewPart
-from scbroker.client.parts.buffers import Buffers
 from scbroker.client.parts.content import Content, Progress, Segment
-from scbroker.client.parts.downloads import path_of
+from scbroker.client.parts.downloads import AT_ONCE, RUN, Buffers, path_of
 from scbroker.client.parts.journal import Journal
 from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE, sha256
-from scbroker.records.container_record import SEGMENT, Role
-from scbroker.records.ids import container_id_of
+from scbroker.records.canonical import container_id_of
+from scbroker.records.container_record import Role
 from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK, MAX_LISTED, Chunks
-
-_AT_ONCE: Final = 3
-_CHUNK: Final = CHUNK_SEGMENTS * SEGMENT
 
 
 class _Start(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -51,24 +47,9 @@ class Upload:
     """A part being uploaded. `sent` has the segments' hashes of each chunk that the broker has."""
 
     part: NewPart
-    nonce: bytes
-    journal: Journal | None = None
+    nonce: bytes = b""
+    journal: Journal = field(default_factory=Journal)
     sent: dict[int, bytes] = field(default_factory=dict)
-
-    def record(self, chunk: int, hashes: bytes) -> None:
-        """Record in the journal that a chunk has arrived."""
-        if self.journal is not None:
-            self.journal.append_item(_Sent(chunk, hashes))
-
-    def close(self) -> None:
-        """Keep the journal, so that the upload can resume."""
-        if self.journal is not None:
-            self.journal.close()
-
-    def end(self) -> None:
-        """Drop the journal: a record that names this part is about to be sent, and no other may name it."""
-        if self.journal is not None:
-            self.journal.end()
 
 
 async def start(session: Session, content: Content, container_id: bytes | None) -> Upload:
@@ -76,64 +57,48 @@ async def start(session: Session, content: Content, container_id: bytes | None) 
 
     Without a container id the upload is for a new container, whose id is derived from the upload's nonce.
     """
-    secret = session.journal_secret
     names = (b"upload", content.identity or b"", container_id or b"")
-    journal = await io_thread.in_pool(Journal.open, session.folder, secret, *names)
+    journal = await io_thread.in_pool(Journal.open, session.folder, session.journal_secret, *names)
     try:
-        return await _resume(session, journal) or _new(session, journal, container_id)
+        found = await _recorded(session, journal)
+        if found is not None and found.sent:
+            return found
+        nonce = random_bytes(HASH_SIZE)
+        if container_id is None:
+            container_id = container_id_of(session.fingerprint, nonce).bytes
+        part = NewPart.begin(container_id, Role.Content, session.fingerprint)
+        journal.restart(_Start(nonce, part.container_id, part.part_id, part.key))
+        return Upload(part, nonce, journal)
     except BaseException:
-        if journal is not None:
-            journal.close()
+        journal.close()
         raise
 
 
-async def _resume(session: Session, journal: Journal | None) -> Upload | None:
-    """Return the recorded upload with the chunks that the broker still has; None if it has none."""
-    found = None if journal is None else _recorded(session, journal)
-    if found is None:
-        return None
-    stored = await _stored_chunks(session, found.part, max(found.sent, default=-1) + 1)
-    found.sent = {
-        chunk: hashes for chunk, hashes in found.sent.items() if stored.get(chunk) == sha256(hashes)
-    }
-    return found if found.sent else None
-
-
-def _new(session: Session, journal: Journal | None, container_id: bytes | None) -> Upload:
-    nonce = random_bytes(HASH_SIZE)
-    if container_id is None:
-        container_id = container_id_of(session.fingerprint, nonce).bytes
-    part = NewPart.begin(container_id, Role.Content, session.fingerprint)
-    if journal is not None:
-        journal.restart(_Start(nonce, part.container_id, part.part_id, part.key))
-    return Upload(part, nonce, journal)
-
-
-def _recorded(session: Session, journal: Journal) -> Upload | None:
+async def _recorded(session: Session, journal: Journal) -> Upload | None:
+    """Return the recorded upload with the chunks that the broker still has; None without a record."""
     items = journal.items(_Start, _Sent)
     if items is None:
         return None
     first, sent = items
     part = NewPart(first.container_id, Role.Content, session.fingerprint, first.part_id, first.key)
-    return Upload(part, first.nonce, journal, {item.chunk: item.hashes for item in sent})
+    stored = await _stored_chunks(session, part, max((item.chunk for item in sent), default=-1) + 1)
+    hashes = {item.chunk: item.hashes for item in sent}
+    kept = {chunk: each for chunk, each in hashes.items() if stored.get(chunk) == sha256(each)}
+    return Upload(part, first.nonce, journal, kept)
 
 
 async def _stored_chunks(session: Session, part: NewPart, end: int) -> dict[int, bytes]:
     """Return the hashes of the chunks before `end` that the broker says it has."""
+    path = path_of(part.container_id, part.part_id)
     stored: dict[int, bytes] = {}
     for first in range(0, end, MAX_LISTED):
         query = f"?first={first}" if first else ""
-        found = await session.call("GET", f"{_path(part)}/chunks{query}", Chunks)
+        found = await session.call("GET", f"{path}/chunks{query}", Chunks)
         stored |= {chunk.index: chunk.hash for chunk in found.chunks}
     return stored
 
 
-def _path(part: NewPart) -> str:
-    return path_of(part.container_id, part.part_id)
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
+class _Chunk(NamedTuple):
     number: int
     sealed: memoryview
     hashes: bytes
@@ -172,7 +137,7 @@ class Sealer:
         first = self._number
         while not self._ended and (hashes := self._upload.sent.get(self._number)) is not None:
             length = _length_of(self._content, self._number)
-            self._ended = (self._number + 1) * _CHUNK >= (self._content.total or 0)
+            self._ended = (self._number + 1) * RUN >= (self._content.total or 0)
             self._add(length, hashes)
         if self._number > first and not self._ended:
             self._segments = self._content.segments(self._number * CHUNK_SEGMENTS)
@@ -192,25 +157,25 @@ async def send(
 ) -> tuple[int, bytes]:
     """Seal and send the chunks that the broker lacks; return the content's length and segments' hashes."""
     sealer = Sealer(upload, content, segments)
-    buffers = Buffers(_AT_ONCE + 1, MAX_CHUNK)  # one is filled while the others are on the wire
+    buffers = Buffers(AT_ONCE + 1, MAX_CHUNK)  # one is filled while the others are on the wire
     done = sum(_length_of(content, chunk) for chunk in upload.sent)
     if done:
         progress(done, content.total)
 
-    chunks = None if content.total is None else -(-content.total // _CHUNK) or 1
-    urls = PresignedUrls(session, _path(upload.part), chunks, upload.sent)
+    chunks = None if content.total is None else -(-content.total // RUN) or 1
+    path = path_of(upload.part.container_id, upload.part.part_id)
+    urls = PresignedUrls(session, path, chunks, upload.sent)
 
     async def put(chunk: _Chunk, buffer: memoryview) -> None:
         nonlocal done
-        path = f"{_path(upload.part)}/chunks/{chunk.number}"
         failures = session.transport.all_failures
         try:
             if not await urls.put(chunk.number, chunk.sealed, chunk.hashes):
-                await session.send("PUT", path, octets=chunk.sealed)
+                await session.send("PUT", f"{path}/chunks/{chunk.number}", octets=chunk.sealed)
         finally:
             # A connection that failed may still be sending from the buffer: do not reuse it.
             buffers.give_back(buffer if session.transport.all_failures == failures else None)
-        upload.record(chunk.number, chunk.hashes)
+        upload.journal.append_item(_Sent(chunk.number, chunk.hashes))
         done += chunk.length
         progress(done, content.total)
 
@@ -226,4 +191,4 @@ async def send(
 
 
 def _length_of(content: Content, chunk: int) -> int:
-    return min(_CHUNK, (content.total or 0) - chunk * _CHUNK)
+    return min(RUN, (content.total or 0) - chunk * RUN)

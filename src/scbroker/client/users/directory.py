@@ -12,7 +12,7 @@ import msgspec
 
 from scbroker import errors
 from scbroker.client.users.trust_store import Marks, raise_to
-from scbroker.records.ids import show_fingerprint, user_id_of
+from scbroker.records.canonical import show_fingerprint, user_id_of
 from scbroker.records.key_record import KeyChain, KnownKey, Signed
 from scbroker.types import PublicKey, moment, now
 from scbroker.vocabulary import KeyType

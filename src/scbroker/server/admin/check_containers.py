@@ -8,9 +8,16 @@ from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import IntegrityError
-from scbroker.records.access_list import AccessList, wrap_hash
-from scbroker.records.container_record import Part, Role, bare_body, check_segment_hashes, type_hash
-from scbroker.records.ids import stored_user_id
+from scbroker.records.canonical import stored_user_id
+from scbroker.records.container_record import (
+    AccessList,
+    Part,
+    Role,
+    bare_body,
+    check_segment_hashes,
+    type_hash,
+    wrap_hash,
+)
 from scbroker.records.judge import (
     InForce,
     Known,

@@ -10,15 +10,15 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 
 from scbroker.errors import BrokerError, TooLargeError
+from scbroker.records.canonical import ContainerId, parse_uuid
 from scbroker.records.container_record import Role
-from scbroker.records.ids import ContainerId, parse_uuid
 from scbroker.server.broker import Broker, Call, check_unexpired
 from scbroker.server.containers import views
 from scbroker.server.containers.appending import append_each, sweep_after
 from scbroker.server.containers.incoming import Incoming, parse_incoming
 from scbroker.server.events import log
 from scbroker.server.storage import statements as sql
-from scbroker.wire import batches as wire
+from scbroker.wire import containers as wire
 from scbroker.wire.containers import PAGE_BYTES
 from scbroker.wire.problems import item_problem_of
 

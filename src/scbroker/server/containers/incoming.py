@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from scbroker import errors
-from scbroker.records.access_list import AccessList, wrap_hash
-from scbroker.records.container_record import MAX_TYPE, type_hash
-from scbroker.records.ids import ContainerId, container_id_of
+from scbroker.records.canonical import ContainerId, container_id_of
+from scbroker.records.container_record import MAX_TYPE, AccessList, type_hash, wrap_hash
 from scbroker.records.judge import Known
 from scbroker.records.key_record import Signed
 from scbroker.server.broker import Call, SessionUser

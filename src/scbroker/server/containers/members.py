@@ -13,8 +13,8 @@ import msgspec
 from sqlalchemy import Connection, Row
 
 from scbroker import errors
-from scbroker.records.access_list import AccessList, SaltedEntry, parse_entry
-from scbroker.records.ids import UserId, stored_user_id, user_id_of
+from scbroker.records.canonical import UserId, stored_user_id, user_id_of
+from scbroker.records.container_record import AccessList, SaltedEntry, parse_entry
 from scbroker.records.judge import InForce
 from scbroker.server import counters
 from scbroker.server.broker import Broker

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
+from scbroker.records.canonical import ContainerId, stored_user_id
 from scbroker.records.container_record import ContainerRecord, bare_body, parse_bare
-from scbroker.records.ids import ContainerId, stored_user_id
 from scbroker.server.broker import Broker
 from scbroker.server.containers import members
 from scbroker.server.events.log import event_of

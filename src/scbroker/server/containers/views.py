@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import ConflictError, NotFoundError
+from scbroker.records.canonical import stored_user_id, user_id_of
 from scbroker.records.container_record import (
     ContainerRecord,
     Role,
@@ -20,7 +21,6 @@ from scbroker.records.container_record import (
     parse_bare,
     parse_record,
 )
-from scbroker.records.ids import stored_user_id, user_id_of
 from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
 from scbroker.server.broker import Broker, Call, SessionUser, check_unexpired

@@ -15,9 +15,8 @@ import structlog
 from sqlalchemy import Connection, Row
 
 from scbroker.errors import NotAuthenticatedError, OverloadedError
-from scbroker.records.access_list import AccessList, Entry
-from scbroker.records.container_record import ContainerRecord, Part
-from scbroker.records.ids import ContainerId, UserId, stored_user_id
+from scbroker.records.canonical import ContainerId, UserId, stored_user_id
+from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Part
 from scbroker.server.broker import Access, Broker, Call, now
 from scbroker.server.events.pages import events_page
 from scbroker.server.storage import statements as sql

@@ -17,7 +17,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from scbroker.records.ids import UserId, parse_uuid
+from scbroker.records.canonical import UserId, parse_uuid
 from scbroker.server.storage.tables import events
 from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.events import EventQuery, EventType

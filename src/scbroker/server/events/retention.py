@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
-from scbroker.records.ids import UserId
+from scbroker.records.canonical import UserId
 from scbroker.server.broker import Broker, now
 from scbroker.server.events.log import event_of, number
 from scbroker.server.storage import statements as sql

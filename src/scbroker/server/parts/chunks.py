@@ -29,6 +29,7 @@ from scbroker.server.events import log
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import new_blob_name
 from scbroker.vocabulary import ContainerAccessLevel
+from scbroker.wire.codec import NoQuery
 from scbroker.wire.parts import (
     CHUNK_SEGMENTS,
     MAX_CHUNK,
@@ -38,7 +39,6 @@ from scbroker.wire.parts import (
     ChunkState,
     SegmentsQuery,
 )
-from scbroker.wire.query import NoQuery
 
 # Each chunk counts for at least so many bytes of the quota, or tiny chunks would circumvent it.
 _LEAST_COUNTED: Final = 65_536

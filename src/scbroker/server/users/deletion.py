@@ -17,7 +17,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 
 from scbroker.errors import BrokerError, ChallengeError, IntegrityError, RejectedError
-from scbroker.records.ids import ContainerId, UserId, stored_user_id
+from scbroker.records.canonical import ContainerId, UserId, stored_user_id
 from scbroker.records.key_record import KeyChain, Signed, closing_fingerprint
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.containers import members, tombstones

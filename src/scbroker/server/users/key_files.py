@@ -12,14 +12,14 @@ from sqlalchemy import Connection, Row
 from scbroker import errors
 from scbroker.crypto.verify import equal, sha256
 from scbroker.records import key_record
-from scbroker.records.ids import UserId
+from scbroker.records.canonical import UserId
 from scbroker.records.key_record import KeyChain, Signed, parse_key_record
 from scbroker.server.broker import Broker, Call
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
-from scbroker.wire.query import NoQuery
+from scbroker.wire.codec import NoQuery
 
 _WRONG: Final = "Wrong passphrase, unknown user, or no KeyFile on this broker."
 _CHANGED: Final = "The KeyFile was replaced meanwhile, on another device: log in again."

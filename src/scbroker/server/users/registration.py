@@ -9,15 +9,14 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from scbroker import errors
-from scbroker.records.ids import UserId, parse_uuid
+from scbroker.records.canonical import UserId, parse_uuid
 from scbroker.records.key_record import CLOCK_TOLERANCE, KeyChain, Signed
 from scbroker.server.broker import Broker, Call
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import key_files, throttle
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
-from scbroker.wire.codec import SignedObject
-from scbroker.wire.query import NoQuery
+from scbroker.wire.codec import NoQuery, SignedObject
 
 
 async def register(broker: Broker, call: Call, message: wire.Registration) -> wire.Registered:

@@ -8,12 +8,12 @@ from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import ChallengeError, IntegrityError, NotAuthenticatedError
-from scbroker.records.ids import stored_user_id
+from scbroker.records.canonical import stored_user_id
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.broker import Broker, Call, SessionUser, now
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
-from scbroker.wire.query import NoQuery
+from scbroker.wire.codec import NoQuery
 from scbroker.wire.users import SESSION_LABEL, Session, SessionRequest, parse_statement
 
 _SECOND: Final = 1_000_000

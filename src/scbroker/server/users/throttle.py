@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from scbroker.crypto.verify import equal
-from scbroker.records.ids import UserId
+from scbroker.records.canonical import UserId
 from scbroker.server.broker import Broker, Call
 from scbroker.server.counters import count
 from scbroker.server.storage import statements as sql

@@ -14,7 +14,7 @@ import pydantic
 import pytest
 
 from scbroker import AccessLevel, BrokerError
-from scbroker.client.containers.header import decode_header, encode_header
+from scbroker.client.containers.change import decode_header, encode_header
 from scbroker.records.container_record import MAX_HEADER
 
 CANARY = "CANARY-of-the-header"
