@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from scbroker import errors
-from scbroker.server import metrics, requests
-from scbroker.server.answers import HEADERS, problem
+from scbroker.server import requests
+from scbroker.server.answers import answer, metrics, problem
 from scbroker.server.broker import Broker
 from scbroker.server.capacity.admission import Gate
 from scbroker.server.containers import tombstones
@@ -45,7 +45,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
 
     async def openapi(request: Request) -> Response:
         del request
-        return Response(schema, headers=HEADERS, media_type="application/json")
+        return answer(schema, 200, "application/json")
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Gate]]:
@@ -119,7 +119,7 @@ async def _sweep(broker: Broker) -> None:
 
 async def _live(request: Request) -> Response:
     del request
-    return Response(b"live\n", headers=HEADERS, media_type="text/plain")
+    return answer(b"live\n", 200, "text/plain; charset=utf-8")
 
 
 async def _ready(request: Request) -> Response:
@@ -130,14 +130,12 @@ async def _ready(request: Request) -> Response:
     except Exception as error:
         _log.warning("not ready", error=repr(error), cause=repr(error.__cause__))
         return problem(errors.OverloadedError("Database or object store cannot be used.", 1))
-    return Response(b"ready\n", headers=HEADERS, media_type="text/plain")
+    return answer(b"ready\n", 200, "text/plain; charset=utf-8")
 
 
 async def _metrics(request: Request) -> Response:
     gate: Gate = request.app.state.broker.gate
-    metrics.present(gate.present, gate.waiting)
-    body, media_type = metrics.exposition()
-    return Response(body, headers={**HEADERS, "Content-Type": media_type})
+    return metrics(gate.present, gate.waiting)
 
 
 async def _no_such_path(request: Request, error: Exception) -> Response:

@@ -14,17 +14,18 @@ from typing import Any, Final, cast
 from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import keyed_hash
-from scbroker.errors import NotFoundError
+from scbroker.errors import NotFoundError, ThrottledError
 from scbroker.records.ids import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
 from scbroker.server.capacity.admission import Gate
 from scbroker.server.capacity.large_bodies import Buffers, LargeBodies
 from scbroker.server.settings import Settings
-from scbroker.server.storage import statements
+from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs
 from scbroker.server.storage.database import Database
 from scbroker.wire.parts import MAX_CHUNK
 
+SECOND: Final = 1_000_000
 _CACHED_RECORDS: Final = 10_000  # about 8.5 kB each
 _CACHED_SESSIONS: Final = 10_000  # about 1.3 kB each
 Access = tuple[ContainerId, UserId]
@@ -46,6 +47,31 @@ def check_unexpired(member: Row[Any] | None, moment: int, what: str = "container
     if member is None or (member.expires_at is not None and member.expires_at <= moment):
         raise not_found(what)
     return member
+
+
+def add_to_counter(
+    connection: Connection,
+    bucket: bytes,
+    limit: int,
+    window: int,
+    moment: int,
+    *,
+    more: int = 1,
+    what: str = "Too many attempts",
+) -> None:
+    """Add `more` to a counter, or restart it if its window (microseconds) has expired.
+
+    Counters are rows under keyed hashes, shared by all processes. Raises `ThrottledError` above the limit; the
+    transaction is rolled back then, and nothing is counted.
+    """
+    ends_at = moment + window
+    row = sql.one(connection, sql.COUNT_MORE, key=bucket, more=more, now=moment, ends=ends_at)
+    if row is None:
+        new = {"bucket": bucket, "guesses": more, "ends_at": ends_at}
+        connection.execute(sql.ADD_GUESSES, new)
+    elif row.guesses > limit:
+        wait = (row.ends_at - moment) // SECOND + 1
+        raise ThrottledError(f"{what}: wait {wait} seconds.", retryAfter=wait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +150,8 @@ class ChainCache:
         if (
             known is None or have > length
         ):  # a session that was looked up before the last key record
-            return KeyChain.verify(statements.key_chain(connection, user_id, 0, length), now())
-        return known.extend(statements.key_chain(connection, user_id, have, length - have), now())
+            return KeyChain.verify(sql.key_chain(connection, user_id, 0, length), now())
+        return known.extend(sql.key_chain(connection, user_id, have, length - have), now())
 
     def _keep(self, user_id: UserId, chain: KeyChain) -> None:
         with self._lock:

@@ -21,8 +21,7 @@ from starlette.types import Receive, Scope, Send
 from scbroker import errors
 from scbroker.crypto.verify import sha256
 from scbroker.records.ids import parse_uuid
-from scbroker.server import metrics
-from scbroker.server.answers import HEADERS, answer, problem
+from scbroker.server.answers import HEADERS, answer, count_answered, problem
 from scbroker.server.broker import Broker, Call, SessionUser, now
 from scbroker.server.capacity.admission import ADMITTED, Gate
 from scbroker.server.capacity.large_bodies import Release
@@ -79,7 +78,8 @@ def route(operation: Operation) -> Route:
                 cause = repr(error.__cause__) if error.__cause__ else None
                 _log.warning("unavailable", path=operation.path, error=str(error), cause=cause)
         finally:
-            metrics.observe(operation.method, operation.path, status, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            count_answered(operation.method, operation.path, status, seconds)
         return response
 
     return Route(operation.path, endpoint, methods=[operation.method])

@@ -16,15 +16,14 @@ from scbroker import errors
 from scbroker.records.access_list import AccessList, SaltedEntry, parse_entry
 from scbroker.records.ids import UserId, stored_user_id, user_id_of
 from scbroker.records.judge import InForce
-from scbroker.server import counters
-from scbroker.server.broker import Broker
+from scbroker.server.broker import SECOND, Broker, add_to_counter
 from scbroker.server.containers.incoming import Incoming
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
 from scbroker.wire.containers import Disclosed, ListView
 
-_HOUR: Final = 3_600_000_000
+_HOUR: Final = 3600 * SECOND
 Users = Mapping[bytes, Row[Any]]
 """Rows of users by fingerprint."""
 
@@ -191,7 +190,7 @@ def count_grants(
         )
     what = f"You gave access to more than {limit} users in an hour"
     bucket = broker.keyed("grants", author)
-    counters.count(connection, bucket, limit, _HOUR, moment, more=more, what=what)
+    add_to_counter(connection, bucket, limit, _HOUR, moment, more=more, what=what)
 
 
 def release_keys(connection: Connection, authors: Sequence[bytes]) -> None:

@@ -14,12 +14,11 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 
 from scbroker.records.ids import UserId
-from scbroker.server.broker import Broker, now
+from scbroker.server.broker import SECOND, Broker, now
 from scbroker.server.events.log import event_of, number
 from scbroker.server.storage import statements as sql
 from scbroker.wire.events import NO_EVENTS, digest_with
 
-_SECOND: Final = 1_000_000
 _AT_ONCE: Final = 500
 
 
@@ -29,7 +28,7 @@ async def drop_old(broker: Broker) -> None:
     if not seconds:
         return
     moment = now()
-    before, last = moment - seconds * _SECOND, (-1, -1)
+    before, last = moment - seconds * SECOND, (-1, -1)
 
     def page(connection: Connection) -> list[Row[Any]]:
         values = {"before": before, "date": last[0], "row": last[1], "count": _AT_ONCE}

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from scbroker import errors
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.records.container_record import SEALED_SEGMENT, sealed_size
-from scbroker.server.broker import Broker, Call, now
+from scbroker.server.broker import SECOND, Broker, Call, now
 from scbroker.server.events import log
 from scbroker.server.parts import chunks
 from scbroker.server.parts.chunks import Chunk, Upload
@@ -29,7 +29,6 @@ from scbroker.wire.parts import (
     TransfersRequest,
 )
 
-_SECOND: Final = 1_000_000
 _NONE: Final = Transfers(transfers=[], seconds=0)
 
 
@@ -40,7 +39,7 @@ async def to_send(broker: Broker, call: Call, message: TransfersRequest) -> Tran
     for number in message.chunks:
         chunks.check_number(broker, number)
     seconds = broker.settings.transfer_seconds
-    until = now() + seconds * _SECOND
+    until = now() + seconds * SECOND
     names = [new_blob_name(upload.part_id, until) for _ in message.chunks]
     found = await _presigned(broker, "PUT", message.chunks, names, seconds)
     if found.transfers:
@@ -142,7 +141,7 @@ async def to_read(broker: Broker, call: Call, query: TransfersQuery) -> Transfer
     numbers, names, ends = await broker.database.read(read)
     seconds = broker.settings.transfer_seconds
     if ends is not None:
-        seconds = max(1, min(seconds, (ends - now()) // _SECOND))
+        seconds = max(1, min(seconds, (ends - now()) // SECOND))
     found = await _presigned(broker, "GET", numbers, names, seconds)
     if found.transfers:
         log.note_access(broker, call, call.container_id)

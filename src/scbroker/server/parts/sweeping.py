@@ -13,17 +13,16 @@ from typing import Final
 from sqlalchemy import Connection
 
 from scbroker.errors import OverloadedError
-from scbroker.server.broker import Broker, now
+from scbroker.server.broker import SECOND, Broker, now
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import good_until
 
-_SECOND: Final = 1_000_000
 _PARTS: Final = 32
 # Removing so many rows takes SQLite about 50 ms.
 _CHUNKS: Final = 2_000
 _BLOBS: Final = 256
 # Microseconds after which a name is due: longer than storing a chunk may take.
-_DUE_AFTER: Final = 3_600 * _SECOND
+_DUE_AFTER: Final = 3_600 * SECOND
 # How long a request sweeps at most.
 _REQUEST_SECONDS: Final = 10.0
 
@@ -91,8 +90,8 @@ def _remove_parts(connection: Connection, broker: Broker) -> tuple[int, bool]:
     """
     settings = broker.settings
     limits = {
-        sql.REPLACED_PARTS: now() - settings.part_grace_seconds * _SECOND,
-        sql.ABANDONED_PARTS: now() - settings.upload_seconds * _SECOND,
+        sql.REPLACED_PARTS: now() - settings.part_grace_seconds * SECOND,
+        sql.ABANDONED_PARTS: now() - settings.upload_seconds * SECOND,
     }
     found = {
         statement: connection.execute(statement, {"before": before, "count": _PARTS})

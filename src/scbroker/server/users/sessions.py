@@ -10,14 +10,13 @@ from scbroker.crypto.verify import sha256
 from scbroker.errors import ChallengeError, IntegrityError, NotAuthenticatedError
 from scbroker.records.ids import stored_user_id
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.server.broker import Broker, Call, SessionUser, now
+from scbroker.server.broker import SECOND, Broker, Call, SessionUser, now
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.wire.query import NoQuery
 from scbroker.wire.users import SESSION_LABEL, Session, SessionRequest, parse_statement
 
-_SECOND: Final = 1_000_000
-_NONCE_GRACE: Final = 60 * _SECOND
+_NONCE_GRACE: Final = 60 * SECOND
 
 
 async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session:
@@ -29,7 +28,7 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
         raise ChallengeError(challenges.REFUSED) from None
     challenges.check_fresh(broker, statement, call.now)
     token = base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
-    expires_at = call.now + broker.settings.session_seconds * _SECOND
+    expires_at = call.now + broker.settings.session_seconds * SECOND
     user_id = stored_user_id(statement.fingerprint)
 
     def find(connection: Connection) -> tuple[Row[Any], KeyChain]:

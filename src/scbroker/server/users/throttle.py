@@ -13,11 +13,9 @@ from sqlalchemy import Connection
 
 from scbroker.crypto.verify import equal
 from scbroker.records.ids import UserId
-from scbroker.server.broker import Broker, Call
-from scbroker.server.counters import count
+from scbroker.server.broker import SECOND, Broker, Call, add_to_counter
 from scbroker.server.storage import statements as sql
 
-_SECOND: Final = 1_000_000
 _ID_SIZE: Final = 16
 
 
@@ -81,11 +79,11 @@ async def count_registration(broker: Broker, call: Call) -> None:
 
 
 async def _count(broker: Broker, call: Call, limits: dict[bytes, int]) -> None:
-    window = broker.settings.guess_seconds * _SECOND
+    window = broker.settings.guess_seconds * SECOND
 
     def write(connection: Connection) -> None:
         for bucket, limit in sorted(limits.items()):  # always in this order: no deadlock
-            count(connection, bucket, limit, window, call.now)
+            add_to_counter(connection, bucket, limit, window, call.now)
 
     await broker.database.write(write)
 
