@@ -17,7 +17,7 @@ from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import record_hash
 from scbroker.records.ids import Fingerprint, UserId
 from scbroker.server.broker import Call, SessionUser
-from scbroker.server.containers.incoming import Incoming, parse_incoming
+from scbroker.server.containers.storing import Incoming, parse_incoming
 from scbroker.server.settings import Settings
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.codec import decode

@@ -20,7 +20,7 @@ from scbroker.server.answers import answer, metrics, problem
 from scbroker.server.broker import Broker
 from scbroker.server.capacity.admission import Gate
 from scbroker.server.containers import tombstones
-from scbroker.server.events import log, retention
+from scbroker.server.events import log, pages
 from scbroker.server.openapi import document
 from scbroker.server.operations import OPERATIONS
 from scbroker.server.parts import sweeping
@@ -79,7 +79,7 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
         asyncio.create_task(_repeat(_ACCESS_FLUSH, lambda: log.record_accesses(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: _sweep(broker))),
         asyncio.create_task(_repeat(_CHECK, broker.gate.check)),
-        asyncio.create_task(_repeat(_SWEEP, lambda: retention.drop_old(broker))),
+        asyncio.create_task(_repeat(_SWEEP, lambda: pages.drop_old(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: deletion.finish(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: tombstones.finish(broker))),
     ]

@@ -61,8 +61,8 @@ def add_to_counter(
 ) -> None:
     """Add `more` to a counter, or restart it if its window (microseconds) has expired.
 
-    Counters are rows under keyed hashes, shared by all processes. Raises `ThrottledError` above the limit; the
-    transaction is rolled back then, and nothing is counted.
+    Counters are rows under keyed hashes, shared by all processes. Raises `ThrottledError` above the limit;
+    the transaction is rolled back then, and nothing is counted.
     """
     ends_at = moment + window
     row = sql.one(connection, sql.COUNT_MORE, key=bucket, more=more, now=moment, ends=ends_at)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scbroker.server.broker import Broker, Call
-from scbroker.server.containers import appending, batches, views
-from scbroker.server.events import log
+from scbroker.server.containers import appending, views
+from scbroker.server.events import pages
 from scbroker.server.parts import chunks, presigned
 from scbroker.server.users import challenges, deletion, key_files, registration, sessions
 from scbroker.wire import batches as b
@@ -91,9 +91,9 @@ OPERATIONS: Final = (
               None, bytes),
     Operation("GET", _PART + "/segments", chunks.segments, "Read sealed segments",
               None, bytes, p.SegmentsQuery),
-    Operation("POST", "/v1/batches/records", batches.append_records, "Append several records",
+    Operation("POST", "/v1/batches/records", appending.append_records, "Append several records",
               b.RecordsRequest, b.RecordsAnswer, limit=codec.MAX_MESSAGE),
-    Operation("POST", "/v1/batches/views", batches.read_views, "Read several containers",
+    Operation("POST", "/v1/batches/views", views.read_views, "Read several containers",
               b.ViewsRequest, b.ViewsAnswer, large=True),
-    Operation("GET", "/v1/events", log.list_events, "List events", None, e.Events, e.EventQuery),
+    Operation("GET", "/v1/events", pages.list_events, "List events", None, e.Events, e.EventQuery),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from scbroker.records.judge import Known
 from scbroker.server.broker import Broker
 from scbroker.server.containers import tombstones
 from scbroker.server.containers.appending import append_each
-from scbroker.server.containers.incoming import Incoming
+from scbroker.server.containers.storing import Incoming
 from scbroker.server.events import log as event_log
 from scbroker.server.storage.tables import metadata
 from scbroker.vocabulary import ContainerAccessLevel as Level

@@ -435,8 +435,9 @@ def test_a_history_that_is_read_in_bites_shows_the_same_of_each_record(
     call = Call("tests", "", {"containerId": story.id}, session_of(bob))
 
     def read(connection: Connection) -> ContainerView:
-        row = views.readable(connection, call)
-        return views.view_of(connection, row, call.session, None, set())
+        [found] = views.views_of(connection, call, [views.Asked(call.container_id, None, set())])
+        assert isinstance(found, ContainerView)
+        return found
 
     async def work() -> ContainerView:
         database = open_database(broker.database_url)
