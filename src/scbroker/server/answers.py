@@ -46,9 +46,9 @@ _PRESENT: Final = prometheus.Gauge(
 _WAITING: Final = prometheus.Gauge(
     "scbroker_requests_aside", "Requests waiting on client I/O.", registry=_REGISTRY
 )
-prometheus.Info(
-    "scbroker_build", "Versions of scbroker and Python.", registry=_REGISTRY
-).info({"version": importlib.metadata.version("scbroker"), "python": platform.python_version()})
+prometheus.Info("scbroker_build", "Versions of scbroker and Python.", registry=_REGISTRY).info(
+    {"version": importlib.metadata.version("scbroker"), "python": platform.python_version()}
+)
 
 
 def answer(body: bytes | memoryview, status: int, media_type: str = codec.MESSAGE) -> Response:

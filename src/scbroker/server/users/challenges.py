@@ -82,11 +82,9 @@ def parse_authorization(message: Authorization) -> tuple[Order, Signed]:
 
 
 def check_ordered(
-    user: Row[Any], chain: KeyChain, authorization: Authorization, action: Action, digest: bytes
-) -> Order:
-    """Return the order; raise `ChallengeError` unless the user signed it for this action and digest."""
-    order, signed = parse_authorization(authorization)
+    user: Row[Any], chain: KeyChain, order: Order, signed: Signed, action: Action, digest: bytes
+) -> None:
+    """Raise `ChallengeError` unless the user signed the order for this action and digest."""
     if (order.action, order.digest) != (action, digest):
         raise ChallengeError(REFUSED)
     check_signed(user, chain, order, ORDER_LABEL, signed)
-    return order

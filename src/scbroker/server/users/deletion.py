@@ -53,7 +53,7 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
 
     Rows and objects are deleted for some seconds before the answer, the rest in the background.
     """
-    order, _ = challenges.parse_authorization(message.authorization)
+    order, signed = challenges.parse_authorization(message.authorization)
     closing = message.keyRecord.signed
     user_id = call.user_id
 
@@ -71,7 +71,7 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
     _check_own(user_id, order, message)
     user, chain = await broker.database.read(find, large=True)
     if chain is not None:
-        challenges.check_ordered(user, chain, message.authorization, "delete-user", message.digest)
+        challenges.check_ordered(user, chain, order, signed, "delete-user", message.digest)
         if not grown_chain(chain, [closing], call.now).closed:
             raise RejectedError("The key record does not close the chain (K8).")
         buckets = throttle.buckets_of(broker, user_id)

@@ -60,9 +60,8 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
     Without a reminder the stored one stays; an empty one removes it.
     """
     check_reminder(message.reminder)
-    records = [item.signed for item in message.keyRecords]
+    records = tuple(item.signed for item in message.keyRecords)
     user_id = call.session.id
-    verifier = verifier_of(broker, user_id, message.auth)
     await _cache_chain(broker, call)
 
     def write(connection: Connection) -> None:
@@ -70,12 +69,20 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
         stored = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
         kept = "" if stored is None else stored.reminder
         reminder = kept if message.reminder is None else message.reminder
-        row = key_file_row(user_id, message.keyFile, verifier, reminder)
+        row = key_file_row(broker, user_id, message.keyFile, message.auth, reminder)
         chain = broker.chains.read(connection, user_id, user.chain_length)
-        if _is_stored(user, stored, chain, message, row):
+        # This very request may have been stored before, and is repeated because its answer was lost.
+        if (
+            stored is not None
+            and user.key_file_generation == message.generation
+            and (stored.key_file, stored.reminder) == (row["key_file"], reminder)
+            and equal(stored.verifier, row["verifier"])
+            and chain.records[len(chain.records) - len(records) :] == records
+        ):
             return
-        authorization, digest = message.authorization, message.digest
-        order = _check_order(broker, call, user, chain, authorization, "store-key-file", digest)
+        order = _check_order(
+            broker, call, user, chain, message.authorization, "store-key-file", message.digest
+        )
         _check_next(user, stored, message, row)
         grown = grown_chain(chain, records, call.now)
         if grown.closed:
@@ -83,8 +90,7 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
                 "Only the user's deletion closes a chain: this key record would (K8)."
             )
         challenges.use_nonce(connection, order.nonce)
-        if records:
-            add_key_records(connection, user_id, records, len(chain.records))
+        add_key_records(connection, user_id, records, len(chain.records))
         state = {
             "chain_length": len(grown.records),
             "encryption_index": grown.latest(KeyType.Encryption).index,
@@ -110,8 +116,9 @@ async def delete(broker: Broker, call: Call, message: wire.KeyFileDeletion) -> N
         if sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id) is None:
             return
         chain = broker.chains.read(connection, user_id, user.chain_length)
-        authorization, digest = message.authorization, wire.NO_DIGEST
-        order = _check_order(broker, call, user, chain, authorization, "delete-key-file", digest)
+        order = _check_order(
+            broker, call, user, chain, message.authorization, "delete-key-file", wire.NO_DIGEST
+        )
         challenges.use_nonce(connection, order.nonce)
         connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
 
@@ -128,9 +135,10 @@ def _check_order(
     digest: bytes,
 ) -> wire.Order:
     """Return the order; raise `ChallengeError` unless it is fresh and the user's own."""
-    order, _ = challenges.parse_authorization(authorization)
+    order, signed = challenges.parse_authorization(authorization)
     challenges.check_fresh(broker, order, call.now)
-    return challenges.check_ordered(user, chain, authorization, action, digest)
+    challenges.check_ordered(user, chain, order, signed, action, digest)
+    return order
 
 
 async def _cache_chain(broker: Broker, call: Call) -> None:
@@ -154,14 +162,14 @@ def verifier_of(broker: Broker, user_id: UserId, auth: bytes) -> bytes:
 
 
 def key_file_row(
-    user_id: UserId, key_file: bytes, verifier: bytes, reminder: str
+    broker: Broker, user_id: UserId, key_file: bytes, auth: bytes, reminder: str
 ) -> dict[str, Any]:
-    """Return the row of a KeyFile."""
+    """Return the row of a KeyFile; `auth` proves its passphrase."""
     return {
         "user_id": user_id,
         "key_file": key_file,
         "key_file_hash": sha256(key_file),
-        "verifier": verifier,
+        "verifier": verifier_of(broker, user_id, auth),
         "reminder": reminder,
     }
 
@@ -171,15 +179,11 @@ def add_key_records(
 ) -> None:
     """Insert key records; `first` is the sequence of the first one."""
     rows = [
-        {
-            "user_id": user_id,
-            "sequence": first + number,
-            "body": signed.body,
-            "signature": signed.signature,
-        }
-        for number, signed in enumerate(records)
+        {"user_id": user_id, "sequence": n, "body": signed.body, "signature": signed.signature}
+        for n, signed in enumerate(records, first)
     ]
-    connection.execute(sql.ADD_KEY_RECORDS, rows)
+    if rows:
+        connection.execute(sql.ADD_KEY_RECORDS, rows)
 
 
 def _lock_user(connection: Connection, user_id: UserId) -> Row[Any]:
@@ -187,24 +191,6 @@ def _lock_user(connection: Connection, user_id: UserId) -> Row[Any]:
     if user.deleted:
         raise errors.NotAuthenticatedError("The account was deleted.")
     return user
-
-
-def _is_stored(
-    user: Row[Any],
-    stored: Row[Any] | None,
-    chain: KeyChain,
-    message: wire.KeyFileStoring,
-    row: dict[str, Any],
-) -> bool:
-    """Return whether this very request was stored before, and is repeated because its answer was lost."""
-    records = tuple(item.signed for item in message.keyRecords)
-    return (
-        stored is not None
-        and user.key_file_generation == message.generation
-        and (stored.key_file, stored.reminder) == (row["key_file"], row["reminder"])
-        and equal(stored.verifier, row["verifier"])
-        and chain.records[len(chain.records) - len(records) :] == records
-    )
 
 
 def _check_next(
@@ -220,10 +206,13 @@ def _check_next(
         )
 
 
-def grown_chain(chain: KeyChain, records: Sequence[Signed], moment: int) -> KeyChain:
-    """Return the chain with these records appended; each must have the date that ids.md, 4 requires."""
+def grown_chain(chain: KeyChain | None, records: Sequence[Signed], moment: int) -> KeyChain:
+    """Return the chain with these records appended; each must have the date that ids.md, 4 requires.
+
+    Without a chain these are all records of a new user.
+    """
     try:
-        grown = chain.extend(records, moment)
+        grown = chain.extend(records, moment) if chain else KeyChain.verify(records, moment)
         parsed = [parse_key_record(signed) for signed in records]
     except errors.IntegrityError as error:
         raise errors.RejectedError(str(error)) from None

@@ -66,16 +66,9 @@ def _limits(
     }
 
 
-async def count_reminder(broker: Broker, call: Call) -> None:
-    """Count a reminder that an address reads; raise `ThrottledError` if it read too many."""
-    bucket = broker.keyed("reminder-address", address_block(call.address))
-    await _count(broker, call, {bucket: broker.settings.reminders_address})
-
-
-async def count_registration(broker: Broker, call: Call) -> None:
-    """Count a user that an address registers; raise `ThrottledError` if it registered too many."""
-    bucket = broker.keyed("registration-address", address_block(call.address))
-    await _count(broker, call, {bucket: broker.settings.registrations_address})
+async def count_address(broker: Broker, call: Call, name: str, limit: int) -> None:
+    """Count a request of an address; raise `ThrottledError` if it sent too many of this name."""
+    await _count(broker, call, {broker.keyed(name, address_block(call.address)): limit})
 
 
 async def _count(broker: Broker, call: Call, limits: dict[bytes, int]) -> None:
