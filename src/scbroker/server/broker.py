@@ -4,9 +4,10 @@ Handlers keep no state of their own, so that any number of processes can serve o
 """
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, cast
@@ -14,7 +15,14 @@ from typing import Any, Final, cast
 from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import keyed_hash
-from scbroker.errors import NotFoundError, ThrottledError
+from scbroker.errors import (
+    BrokerError,
+    IntegrityError,
+    NotAuthenticatedError,
+    NotFoundError,
+    RejectedError,
+    ThrottledError,
+)
 from scbroker.records.ids import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
 from scbroker.server.capacity.admission import Gate
@@ -72,6 +80,22 @@ def add_to_counter(
     elif row.guesses > limit:
         wait = (row.ends_at - moment) // SECOND + 1
         raise ThrottledError(f"{what}: wait {wait} seconds.", retryAfter=wait)
+
+
+def check_not_deleted(user: Row[Any]) -> Row[Any]:
+    """Return the row of the session's user; raise if the user was deleted after the session was found."""
+    if user.deleted:
+        raise NotAuthenticatedError("The account was deleted.")
+    return user
+
+
+@contextlib.contextmanager
+def refusing(text: str = "", kind: type[BrokerError] = RejectedError) -> Iterator[None]:
+    """Refuse what a client sent if a block raises an `IntegrityError`, by default in the same words."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise kind(text or str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,32 +162,27 @@ class ChainCache:
     def get(self, connection: Connection, user_id: UserId, length: int) -> KeyChain:
         """Return the chain of this length, and cache it: only for records that are committed."""
         chain = self.read(connection, user_id, length)
-        self._keep(user_id, chain)
+        with self._lock:
+            before = self._chains.get(user_id)
+            have = 0 if before is None else len(before.records)
+            if have < length:
+                self._chains[user_id] = chain
+                self._records += length - have
+            while self._records > _CACHED_RECORDS:
+                _, dropped = self._chains.popitem(last=False)
+                self._records -= len(dropped.records)
         return chain
 
     def read(self, connection: Connection, user_id: UserId, length: int) -> KeyChain:
         """Return the chain of this length; records that are not cached are read and verified."""
         known = self._chains.get(user_id)
         have = 0 if known is None else len(known.records)
-        if known is not None and have == length:
-            return known
-        if (
-            known is None or have > length
-        ):  # a session that was looked up before the last key record
+        # More than asked for: the session was looked up before the last key record.
+        if known is None or have > length:
             return KeyChain.verify(sql.key_chain(connection, user_id, 0, length), now())
+        if have == length:
+            return known
         return known.extend(sql.key_chain(connection, user_id, have, length - have), now())
-
-    def _keep(self, user_id: UserId, chain: KeyChain) -> None:
-        with self._lock:
-            before = self._chains.get(user_id)
-            have = 0 if before is None else len(before.records)
-            if have >= len(chain.records):
-                return
-            self._chains[user_id] = chain
-            self._records += len(chain.records) - have
-            while self._records > _CACHED_RECORDS:
-                _, dropped = self._chains.popitem(last=False)
-                self._records -= len(dropped.records)
 
 
 class SessionCache:

@@ -46,9 +46,7 @@ class StoredList(msgspec.Struct, array_like=True, frozen=True):
 
     def verified(self) -> AccessList:
         """Return the list; hashes and parses every entry."""
-        return AccessList.disclosed(
-            self.hashes, [(n, SaltedEntry(salt, entry)) for n, salt, entry in self.entries]
-        )
+        return self.view().verified()
 
     def only(self, fingerprints: Collection[bytes]) -> StoredList:
         """Return the list with the entries of these users alone."""

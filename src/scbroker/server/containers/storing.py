@@ -25,7 +25,14 @@ from scbroker.records.judge import (
     needed_permissions,
 )
 from scbroker.records.key_record import CLOCK_TOLERANCE, Signed
-from scbroker.server.broker import Call, SessionUser, check_unexpired, not_found
+from scbroker.server.broker import (
+    Call,
+    SessionUser,
+    check_not_deleted,
+    check_unexpired,
+    not_found,
+    refusing,
+)
 from scbroker.server.containers import members, tombstones
 from scbroker.server.events import log
 from scbroker.server.settings import Settings
@@ -107,10 +114,8 @@ class _Stored:
 def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> Incoming:
     """Parse the record of a request; it must be the one that the path names, if the path names one."""
     signed = message.record.signed
-    try:
+    with refusing():
         known, access = Known.parse(signed.body), _access_of(message.accessList)
-    except errors.IntegrityError as error:
-        raise errors.RejectedError(str(error)) from None
     record = known.record
     if call.path and (record.containerId, record.version) != (call.container_id, call.version):
         raise errors.InvalidArgumentError(
@@ -260,15 +265,13 @@ def _judge(incoming: Incoming, stored: _Stored | None, moment: int) -> InForce:
     """Return what the record puts in force; raise what it is refused with."""
     record, access = incoming.record, incoming.access
     before = stored.in_force if stored else None
-    try:
+    with refusing():
         if stored is not None:
             after = judge_next(incoming.known, stored.in_force, access, stored.head, moment)
         elif access is not None:
             after = judge_first(incoming.known, access, moment)
         else:
             raise errors.IntegrityError("A first record needs an access list (rule 1).")
-    except errors.IntegrityError as error:
-        raise errors.RejectedError(str(error)) from None
     changes_type = record.governing is not None and (
         before is None or before.governing.type != record.governing.type
     )
@@ -298,9 +301,7 @@ def _concerned_users(
     Raises `KeysChangedError` unless the author still has the key records that verified the signature. Members
     who are in the old list alone need no lock: whatever deletes them waits for the lock of the container.
     """
-    author, named = tx.users[incoming.user.fingerprint], incoming.named
-    if author.deleted:
-        raise errors.NotAuthenticatedError("The account was deleted.")
+    author, named = check_not_deleted(tx.users[incoming.user.fingerprint]), incoming.named
     if author.chain_length != tx.chain_length:
         raise KeysChangedError(author.chain_length)
     users = {name: tx.users[name] for name in named if name in tx.users}
@@ -414,7 +415,8 @@ def _inline_row(
             f"A new header, or a content of up to {MAX_INLINE} bytes, must be sent with its record."
         )
     hashes = sha256(sealed)
-    _check_sent(part, len(sealed), hashes)
+    with refusing():
+        check_sealed(part, len(sealed), hashes)
     return {
         "part_id": part.partId,
         "container_id": incoming.container_id,
@@ -446,15 +448,9 @@ def _take_over(connection: Connection, incoming: Incoming, part: Part) -> None:
     if any(chunk.size != MAX_CHUNK for chunk in chunks[:-1]):
         raise errors.RejectedError("A chunk before the last one has fewer than eight segments.")
     hashes = b"".join(chunk.hashes for chunk in chunks)
-    _check_sent(part, sum(chunk.size for chunk in chunks), hashes)
+    with refusing():
+        check_sealed(part, sum(chunk.size for chunk in chunks), hashes)
     connection.execute(sql.COMMIT_PART, {"part": part.partId, "all_hashes": hashes})
-
-
-def _check_sent(part: Part, size: int, hashes: bytes) -> None:
-    try:
-        check_sealed(part, size, hashes)
-    except errors.IntegrityError as error:
-        raise errors.RejectedError(str(error)) from None
 
 
 def check_sealed(part: Part, size: int, hashes: bytes) -> None:

@@ -27,9 +27,8 @@ from sqlalchemy import (
     union_all,
 )
 
-from scbroker.errors import NotAuthenticatedError
 from scbroker.records.ids import UserId, parse_uuid
-from scbroker.server.broker import SECOND, Broker, Call, now
+from scbroker.server.broker import SECOND, Broker, Call, check_not_deleted, now
 from scbroker.server.events.log import CHANGES, record_expiry_in
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.tables import events
@@ -68,9 +67,7 @@ async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events:
     await _number(broker, user_id, call.now)
 
     def read(connection: Connection) -> Events:
-        ends = sql.the(connection, sql.ENDS_OF_LOG, user=user_id)
-        if ends.deleted:  # after the session was found
-            raise NotAuthenticatedError("The account was deleted.")
+        ends = check_not_deleted(sql.the(connection, sql.ENDS_OF_LOG, user=user_id))
         rows = connection.execute(*events_page(user_id, query))
         return Events(
             events=[event_of(row) for row in rows],

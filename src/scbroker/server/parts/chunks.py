@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row
 from scbroker import errors
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.records.container_record import MAX_SEGMENTS, SEALED_SEGMENT, SEGMENT, sealed_size
-from scbroker.server.broker import Broker, Call, check_unexpired, not_found, now
+from scbroker.server.broker import Broker, Call, check_not_deleted, check_unexpired, not_found, now
 from scbroker.server.events import log
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import new_blob_name
@@ -103,7 +103,8 @@ def check_number(broker: Broker, number: int) -> None:
 
 def find_upload(connection: Connection, upload: Upload) -> Row[Any] | None:
     """Return the part's row, if any; raise if the user may not upload it."""
-    _lock_user(connection, upload)
+    # Locked, or this request could leave data of a deleted user behind.
+    check_not_deleted(sql.the(connection, sql.SHARE_USERS, ids=[upload.user_id]))
     names = {"container": upload.container_id, "user": upload.user_id}
     container = sql.one(connection, sql.FIND_CONTAINER, id=upload.container_id)
     if container is not None:
@@ -154,7 +155,8 @@ def check_quota(
 
 def lock_part(connection: Connection, upload: Upload) -> Row[Any]:
     """Return the part's row, locked until the transaction ends."""
-    _lock_user(connection, upload)
+    # Locked, or this request could leave data of a deleted user behind.
+    check_not_deleted(sql.the(connection, sql.SHARE_USERS, ids=[upload.user_id]))
     part = sql.one(connection, sql.LOCK_PART, part=upload.part_id)
     if part is None:
         raise errors.OverloadedError("The part was deleted meanwhile: upload it again.", 1)
@@ -192,12 +194,6 @@ def keep(connection: Connection, upload: Upload, chunk: Chunk, counted: int) -> 
 def touch(connection: Connection, upload: Upload, more: int) -> None:
     """Extend the life of a part, and count `more` bytes of it in its user's quota."""
     connection.execute(sql.TOUCH_PART, {"part": upload.part_id, "now": now(), "more": more})
-
-
-def _lock_user(connection: Connection, upload: Upload) -> None:
-    """Lock the user's row; raise if the user was deleted, or this request would leave data behind."""
-    if sql.the(connection, sql.SHARE_USERS, ids=[upload.user_id]).deleted:
-        raise errors.NotAuthenticatedError("The account was deleted.")
 
 
 async def list_chunks(broker: Broker, call: Call, query: wire.ChunksQuery) -> wire.Chunks:

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
-from scbroker.errors import BrokerError, ChallengeError, IntegrityError, RejectedError
+from scbroker.errors import BrokerError, ChallengeError, RejectedError
 from scbroker.records.ids import ContainerId, UserId, stored_user_id
 from scbroker.records.key_record import KeyChain, Signed, closing_fingerprint
-from scbroker.server.broker import Broker, Call, now
+from scbroker.server.broker import Broker, Call, now, refusing
 from scbroker.server.containers import members, tombstones
 from scbroker.server.events import log
 from scbroker.server.parts.sweeping import sweep_at_once
@@ -95,10 +95,8 @@ def _check_own(user_id: UserId, order: Order, message: UserDeletion) -> None:
     The broker's copy of their keys is not used: it may have none of a deleted user, and the same order
     sent again has to get the same answer.
     """
-    try:
+    with refusing(challenges.REFUSED, ChallengeError):
         fingerprint = closing_fingerprint(message.keyRecord.signed)
-    except IntegrityError:
-        raise ChallengeError(challenges.REFUSED) from None
     named = (stored_user_id(fingerprint), fingerprint, "delete-user", message.digest)
     if (user_id, order.fingerprint, order.action, order.digest) != named:
         raise ChallengeError(challenges.REFUSED)

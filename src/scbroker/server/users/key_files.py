@@ -14,7 +14,7 @@ from scbroker.crypto.verify import equal, sha256
 from scbroker.records import key_record
 from scbroker.records.ids import UserId
 from scbroker.records.key_record import KeyChain, Signed, parse_key_record
-from scbroker.server.broker import Broker, Call
+from scbroker.server.broker import Broker, Call, check_not_deleted, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.vocabulary import KeyType
@@ -65,7 +65,7 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
     await _cache_chain(broker, call)
 
     def write(connection: Connection) -> None:
-        user = _lock_user(connection, user_id)
+        user = check_not_deleted(sql.the(connection, sql.LOCK_USER, id=user_id))
         stored = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
         kept = "" if stored is None else stored.reminder
         reminder = kept if message.reminder is None else message.reminder
@@ -80,9 +80,9 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
             and chain.records[len(chain.records) - len(records) :] == records
         ):
             return
-        order = _check_order(
-            broker, call, user, chain, message.authorization, "store-key-file", message.digest
-        )
+        order, signed = challenges.parse_authorization(message.authorization)
+        challenges.check_fresh(broker, order, call.now)
+        challenges.check_ordered(user, chain, order, signed, "store-key-file", message.digest)
         _check_next(user, stored, message, row)
         grown = grown_chain(chain, records, call.now)
         if grown.closed:
@@ -112,33 +112,17 @@ async def delete(broker: Broker, call: Call, message: wire.KeyFileDeletion) -> N
     await _cache_chain(broker, call)
 
     def write(connection: Connection) -> None:
-        user = _lock_user(connection, user_id)
+        user = check_not_deleted(sql.the(connection, sql.LOCK_USER, id=user_id))
         if sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id) is None:
             return
         chain = broker.chains.read(connection, user_id, user.chain_length)
-        order = _check_order(
-            broker, call, user, chain, message.authorization, "delete-key-file", wire.NO_DIGEST
-        )
+        order, signed = challenges.parse_authorization(message.authorization)
+        challenges.check_fresh(broker, order, call.now)
+        challenges.check_ordered(user, chain, order, signed, "delete-key-file", wire.NO_DIGEST)
         challenges.use_nonce(connection, order.nonce)
         connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
 
     await broker.database.write(write)
-
-
-def _check_order(
-    broker: Broker,
-    call: Call,
-    user: Row[Any],
-    chain: KeyChain,
-    authorization: wire.Authorization,
-    action: wire.Action,
-    digest: bytes,
-) -> wire.Order:
-    """Return the order; raise `ChallengeError` unless it is fresh and the user's own."""
-    order, signed = challenges.parse_authorization(authorization)
-    challenges.check_fresh(broker, order, call.now)
-    challenges.check_ordered(user, chain, order, signed, action, digest)
-    return order
 
 
 async def _cache_chain(broker: Broker, call: Call) -> None:
@@ -186,13 +170,6 @@ def add_key_records(
         connection.execute(sql.ADD_KEY_RECORDS, rows)
 
 
-def _lock_user(connection: Connection, user_id: UserId) -> Row[Any]:
-    user = sql.the(connection, sql.LOCK_USER, id=user_id)
-    if user.deleted:
-        raise errors.NotAuthenticatedError("The account was deleted.")
-    return user
-
-
 def _check_next(
     user: Row[Any], stored: Row[Any] | None, message: wire.KeyFileStoring, row: dict[str, Any]
 ) -> None:
@@ -211,12 +188,9 @@ def grown_chain(chain: KeyChain | None, records: Sequence[Signed], moment: int) 
 
     Without a chain these are all records of a new user.
     """
-    try:
+    with refusing():
         grown = chain.extend(records, moment) if chain else KeyChain.verify(records, moment)
-        parsed = [parse_key_record(signed) for signed in records]
-    except errors.IntegrityError as error:
-        raise errors.RejectedError(str(error)) from None
-    for record in parsed:
+    for record in map(parse_key_record, records):
         expected, tolerance = moment, key_record.CLOCK_TOLERANCE
         if record.state != key_record.ACTIVE:
             expected += key_record.RETIREMENT_AHEAD
