@@ -383,7 +383,8 @@ def telling(
             return write(work_and_wait)
 
         monkeypatch.setattr(found.database, "write", paused)
-        await event_log._record(found, [((story.id, session_of(reader).id), "reader")])
+        access = (story.id, session_of(reader).id)
+        await event_log._record(found, {access: "reader"}, [(access, "reader")])
 
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(beside, broker, tell)

@@ -156,7 +156,7 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
         return []
 
     def store(connection: Connection, *, optimistic: bool = False) -> list[Outcome]:
-        return _Batch(connection, broker, items, chain_length, optimistic=optimistic).store()
+        return _store(connection, broker, items, chain_length, optimistic=optimistic)
 
     if len(items) == 1 and items[0].is_first:
         try:
@@ -173,70 +173,66 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
         return [refusal]
 
 
-class _Batch:
-    """The records of one transaction: rows of all of them are locked, and inserted, by one statement each."""
+def _store(
+    connection: Connection,
+    broker: Broker,
+    items: Sequence[Incoming],
+    chain_length: int,
+    *,
+    optimistic: bool,
+) -> list[Outcome]:
+    """Return the outcomes of several records; raise what a single one is refused with.
 
-    def __init__(
-        self,
-        connection: Connection,
-        broker: Broker,
-        items: Sequence[Incoming],
-        chain_length: int,
-        *,
-        optimistic: bool,
-    ) -> None:
-        self._connection, self._broker, self._items = connection, broker, items
-        # Lock order, as in every writer: containers in the order of their ids, then users.
-        some = sorted({item.container_id for item in items})
-        rows = () if optimistic else connection.execute(sql.LOCK_CONTAINERS, {"some": some})
-        found = {row.id: row for row in rows}
-        self._containers = {container_id: found.get(container_id) for container_id in some}
-        # So the deletion of these users, or a change of their keys, happens before or after this transaction.
-        named = {name for item in items for name in item.named}
-        users = members.users_of(connection, named, sql.SHARE_USERS)
-        self._tx = storing.Transaction(connection, chain_length, users, now(), optimistic)
-        self._new = NewRows()
+    The rows of all of them are locked, and inserted, by one statement each.
+    """
+    # Lock order, as in every writer: containers in the order of their ids, then users.
+    some = sorted({item.container_id for item in items})
+    rows = () if optimistic else connection.execute(sql.LOCK_CONTAINERS, {"some": some})
+    found = {row.id: row for row in rows}
+    containers = {container_id: found.get(container_id) for container_id in some}
+    # So the deletion of these users, or a change of their keys, happens before or after this transaction.
+    named = {name for item in items for name in item.named}
+    users = members.users_of(connection, named, sql.SHARE_USERS)
+    tx = storing.Transaction(connection, chain_length, users, now(), optimistic)
+    waiting = NewRows()
 
-    def store(self) -> list[Outcome]:
-        """Return the outcomes of several records; raise what a single one is refused with."""
-        store = self._store if len(self._items) == 1 else self._store_or_undo
-        outcomes = [store(item, self._container(item)) for item in self._items]
-        self._new.write(self._connection)
-        return outcomes
-
-    def _store_or_undo(self, incoming: Incoming, container: Row[Any] | None) -> Outcome:
-        self._connection.exec_driver_sql("SAVEPOINT item")
-        try:
-            outcome: Outcome = self._store(incoming, container)
-        except errors.BrokerError as error:
-            self._connection.exec_driver_sql("ROLLBACK TO item")
-            outcome = error
-        self._connection.exec_driver_sql("RELEASE item")
-        return outcome
-
-    def _store(self, incoming: Incoming, container: Row[Any] | None) -> bool:
-        new = NewRows()
-        if not storing.store(self._tx, incoming, container, new):
-            return False
-        # Parts that are still to be inserted are not in the table, which `store` compared with.
-        waiting = {row["part_id"] for row in self._new.of(sql.ADD_PART)}
-        if any(row["part_id"] in waiting for row in new.of(sql.ADD_PART)):
-            raise errors.RejectedError(storing.PART_TAKEN)
-        moment = self._tx.moment
-        members.count_grants(self._connection, self._broker, incoming.user.id, new, moment)
-        if container is not None:
-            new.write(self._connection)
-        self._new.take(new)
-        return True
-
-    def _container(self, incoming: Incoming) -> Row[Any] | None:
+    def container_of(item: Incoming) -> Row[Any] | None:
         """Return the container's row: locked at the start, or read again for its next record.
 
         Waiting rows are inserted before anything that is not new: it may be read, and events must have the
         order of their records.
         """
-        is_locked = incoming.container_id in self._containers
-        container = self._containers.pop(incoming.container_id, None)
+        is_locked = item.container_id in containers
+        container = containers.pop(item.container_id, None)
         if container is not None or not is_locked:
-            self._new.write(self._connection)
-        return container if is_locked else storing.lock_container(self._connection, incoming)
+            waiting.write(connection)
+        return container if is_locked else storing.lock_container(connection, item)
+
+    def store(item: Incoming, container: Row[Any] | None) -> bool:
+        new = NewRows()
+        if not storing.store(tx, item, container, new):
+            return False
+        # Parts that are still to be inserted are not in the table, which `store` compared with.
+        taken = {row["part_id"] for row in waiting.of(sql.ADD_PART)}
+        if any(row["part_id"] in taken for row in new.of(sql.ADD_PART)):
+            raise errors.RejectedError(storing.PART_TAKEN)
+        members.count_grants(connection, broker, item.user.id, new, tx.moment)
+        if container is not None:
+            new.write(connection)
+        waiting.take(new)
+        return True
+
+    def store_or_undo(item: Incoming, container: Row[Any] | None) -> Outcome:
+        connection.exec_driver_sql("SAVEPOINT item")
+        try:
+            outcome: Outcome = store(item, container)
+        except errors.BrokerError as error:
+            connection.exec_driver_sql("ROLLBACK TO item")
+            outcome = error
+        connection.exec_driver_sql("RELEASE item")
+        return outcome
+
+    store_item = store if len(items) == 1 else store_or_undo
+    outcomes = [store_item(item, container_of(item)) for item in items]
+    waiting.write(connection)
+    return outcomes

@@ -73,15 +73,19 @@ def record_change(
                 continue
         # A user who lost access gets the type that they could see before.
         text = type_before if entry is None else type_now
-        rows.append(
-            _event(
-                stored_user_id(fingerprint), kind, ContainerId(record.containerId),
-                text if _sees_type(entry or was) else None,
-                date=moment, version=record.version, related_user_id=author,
-                application=application, changes=visible,
-                previous_type=type_before if visible & _TYPE and _sees_type(was) else None,
-            )
-        )  # fmt: skip
+        row = {
+            "user_id": stored_user_id(fingerprint),
+            "event_type": kind.value,
+            "container_id": record.containerId,
+            "container_type": text if _sees_type(entry or was) else None,
+            "date": moment,
+            "version": record.version,
+            "related_user_id": author,
+            "application": application,
+            "changes": visible,
+            "previous_type": type_before if visible & _TYPE and _sees_type(was) else None,
+        }
+        rows.append(row)
     new.add(sql.ADD_EVENTS, rows)
 
 
@@ -92,15 +96,11 @@ def record_expiry(connection: Connection, containers: Sequence[Row[Any]], moment
     """
     found = {container.id: container for container in containers}
     claimed = connection.execute(sql.CLAIM_EXPIRED, {"some": list(found), "now": moment}).all()
-    rows = []
-    for member in sorted(claimed, key=lambda member: int(member.expires_at)):
-        container = found[member.container_id]
-        if not container.deleted:  # else they have the event of its deletion
-            kind, text = ContainerEventType.Deleted, _type_for(member, container)
-            rows.append(
-                _event(member.user_id, kind, container.id, text,
-                       date=member.expires_at, version=container.version)
-            )  # fmt: skip
+    rows = [
+        _row(found[member.container_id], member, ContainerEventType.Deleted, member.expires_at)
+        for member in sorted(claimed, key=lambda member: int(member.expires_at))
+        if not found[member.container_id].deleted  # else they have the event of its deletion
+    ]
     if rows:
         connection.execute(sql.ADD_EVENTS, rows)
 
@@ -114,39 +114,32 @@ def record_expiry_in(
         record_expiry(connection, connection.execute(sql.SHARE_CONTAINERS, some).all(), moment)
 
 
-def _event(
-    user_id: UserId,
+def _row(
+    container: Row[Any],
+    member: Row[Any],
     kind: ContainerEventType,
-    container_id: ContainerId,
-    container_type: str | None,
-    *,
     date: int,
-    version: int,
     related_user_id: UserId | None = None,
     application: str = "",
-    changes: int = 0,
-    previous_type: str | None = None,
 ) -> dict[str, Any]:
+    """Return the row of an event that changes nothing, as this member may know of it."""
+    sees_type = member.permissions & ContainerAccessLevel.ViewType
     return {
-        "user_id": user_id,
+        "user_id": member.user_id,
         "event_type": kind.value,
-        "container_id": container_id,
-        "container_type": container_type,
+        "container_id": container.id,
+        "container_type": container.type if sees_type else None,
         "date": date,
-        "version": version,
+        "version": container.version,
         "related_user_id": related_user_id,
         "application": application,
-        "changes": changes,
-        "previous_type": previous_type,
+        "changes": 0,
+        "previous_type": None,
     }
 
 
 def _sees_type(entry: Entry | None) -> bool:
     return entry is not None and entry.allows(ContainerAccessLevel.ViewType)
-
-
-def _type_for(member: Row[Any], container: Row[Any]) -> str | None:
-    return container.type if member.permissions & ContainerAccessLevel.ViewType else None
 
 
 def _visible(changes: int, was: Entry, entry: Entry) -> int:
@@ -176,15 +169,12 @@ async def record_accesses(broker: Broker) -> None:
         while waiting:
             some = sorted(islice(waiting.items(), _ACCESSES_AT_ONCE))
             try:
-                await _record(broker, some)
+                await _record(broker, waiting, some)
             except OverloadedError:
                 raise
             except Exception:
                 # A fetch that cannot be written must not keep back the others.
                 await _record_each(broker, waiting, some)
-            else:
-                for access, _ in some:
-                    del waiting[access]
     finally:
         kept = {**waiting, **broker.accesses}
         broker.accesses = dict(islice(kept.items(), _MAX_WAITING))
@@ -195,33 +185,36 @@ async def _record_each(broker: Broker, waiting: dict[Access, str], some: list[Fe
     failed: Exception | None = None
     for access, application in some:
         try:
-            await _record(broker, [(access, application)])
+            await _record(broker, waiting, [(access, application)])
         except OverloadedError:
             raise
         except Exception as error:
+            del waiting[access]
             if is_of_database(error):
-                failed, waiting[access] = error, waiting.pop(access)
-                continue
-            _log.warning("a fetch was not recorded", error=repr(error))
-        del waiting[access]
+                failed, waiting[access] = error, application
+            else:
+                _log.warning("a fetch was not recorded", error=repr(error))
     if failed is not None:
         raise failed
 
 
-async def _record(broker: Broker, some: list[Fetch]) -> None:
+async def _record(broker: Broker, waiting: dict[Access, str], some: list[Fetch]) -> None:
+    """Record fetches in one transaction; these wait no longer then."""
+
     def write(connection: Connection) -> None:
         fetched = {"some": sorted({container_id for (container_id, _), _ in some})}
         locked = {row.id: row for row in connection.execute(sql.SHARE_CONTAINERS, fetched)}
         moment = now()
         for (container_id, reader_id), application in some:
             if container_id in locked:
-                container = locked[container_id]
-                record_access(connection, container, reader_id, application, moment)
+                _record_access(connection, locked[container_id], reader_id, application, moment)
 
     await broker.database.write(write)
+    for access, _ in some:
+        del waiting[access]
 
 
-def record_access(
+def _record_access(
     connection: Connection, container: Row[Any], reader_id: UserId, application: str, moment: int
 ) -> None:
     """Add an event for each member with ReceiveAccessEvents: another user fetched header or content.
@@ -245,14 +238,11 @@ def record_access(
     living = {user.id for user in found if not user.deleted}
     if reader_id not in living or not _is_due(connection, container.id, reader_id, moment):
         return
-    kind = ContainerEventType.Accessed
     rows = [
-        _event(member.user_id, kind, container.id, _type_for(member, container),
-               date=moment, version=container.version, related_user_id=reader_id,
-               application=application)
+        _row(container, member, ContainerEventType.Accessed, moment, reader_id, application)
         for member in receivers
         if member.user_id in living
-    ]  # fmt: skip
+    ]
     if rows:
         connection.execute(sql.ADD_EVENTS, rows)
 
