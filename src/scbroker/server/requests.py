@@ -119,20 +119,16 @@ def _may_be_large(operation: Operation, request: Request) -> bool:
 
 async def _answered(broker: Broker, call: Call, operation: Operation, request: Request) -> Response:
     query = parse_query(operation.query, request.query_params.multi_items())
-    if operation.message is bytes:
-        with broker.buffers.receiving() as received:
-            async for piece in _body(operation, request, codec.OCTETS):
-                received.add(piece)
-            return await _handle(broker, call, operation, received.octets)
     if operation.message is None:
         _check_bodiless(request.headers)
-        message: Any = query
-    else:
-        body = bytearray()
-        async for piece in _body(operation, request, codec.MESSAGE):
-            body += piece
-        message = codec.decode(operation.message, bytes(body), operation.limit)
-    return await _handle(broker, call, operation, message)
+        return await _handle(broker, call, operation, query)
+    with broker.buffers.receiving() as received:
+        async for piece in _body(operation, request):
+            received.add(piece)
+        message: Any = received.octets
+        if operation.message is not bytes:
+            message = codec.decode(operation.message, bytes(message), operation.limit)
+        return await _handle(broker, call, operation, message)
 
 
 async def _handle(broker: Broker, call: Call, operation: Operation, message: Any) -> Response:
@@ -207,8 +203,9 @@ def _check_bodiless(headers: Headers) -> None:
         raise errors.InvalidArgumentError("This operation takes no body: send none.")
 
 
-async def _body(operation: Operation, request: Request, media_type: str) -> AsyncIterator[bytes]:
+async def _body(operation: Operation, request: Request) -> AsyncIterator[bytes]:
     """Yield the body as it arrives; refuse a wrong media type, too many bytes, and a slow client."""
+    media_type = codec.OCTETS if operation.message is bytes else codec.MESSAGE
     if request.headers.get("Content-Type") != media_type:
         raise errors.InvalidArgumentError(f"The content type must be {media_type}.")
     gate: Gate = request.scope["state"]["gate"]

@@ -18,7 +18,7 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage.engines import open_database
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
-from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, GoverningView
+from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, GoverningView, ViewQuery
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
 from tests.kit.writers import (
@@ -435,7 +435,7 @@ def test_a_history_that_is_read_in_bites_shows_the_same_of_each_record(
     call = Call("tests", "", {"containerId": story.id}, session_of(bob))
 
     def read(connection: Connection) -> ContainerView:
-        [found] = views.views_of(connection, call, [views.Asked(call.container_id, None, set())])
+        [found] = views.views_of(connection, call, [(call.container_id, ViewQuery())])
         assert isinstance(found, ContainerView)
         return found
 

@@ -8,7 +8,7 @@ batch each container is answered as it would be alone, with a view or a problem 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
@@ -45,17 +45,8 @@ _PAGE_RECORDS: Final = wire.PAGE_BYTES // 3000
 """More records than fit on a page: the signature of each has more than 3,300 bytes."""
 
 
-class Asked(NamedTuple):
-    """A container that a reader asks for, from the version of their mark on."""
-
-    container_id: ContainerId
-    since: int | None
-    wanted: set[Role]
-
-    @classmethod
-    def of(cls, container_id: ContainerId, query: wire.ViewQuery | ViewRequest) -> "Asked":
-        asked = {Role.Header: query.header, Role.Content: query.content}
-        return cls(container_id, query.since, {role for role, wanted in asked.items() if wanted})
+Query = wire.ViewQuery | ViewRequest
+Asked = tuple[ContainerId, Query]
 
 
 @dataclass(slots=True)
@@ -80,43 +71,42 @@ class Prefetched:
 
 async def view(broker: Broker, call: Call, query: wire.ViewQuery) -> wire.ContainerView:
     """Serve a container from its first record on, or from the version of the reader's mark."""
-    asked = Asked.of(call.container_id, query)
 
     def read(connection: Connection) -> wire.ContainerView:
-        [found] = views_of(connection, call, [asked])
+        [found] = views_of(connection, call, [(call.container_id, query)])
         if isinstance(found, BrokerError):
             raise found
         return found
 
-    found = await broker.database.query(lambda c: _view_at_once(c, call, asked))
+    found = await broker.database.query(lambda c: _view_at_once(c, call, query))
     if isinstance(found, int):
         # Mostly few versions came since the mark. A long history is read beside the event loop.
-        is_long = asked.since is None or found - asked.since > _FEW_VERSIONS
+        is_long = query.since is None or found - query.since > _FEW_VERSIONS
         found = await broker.database.read(read, large=is_long)
-    _note_access(broker, call, asked, found)
+    _note_access(broker, call, call.container_id, found)
     return found
 
 
 async def read_views(broker: Broker, call: Call, message: ViewsRequest) -> ViewsAnswer:
     """Return the first of the containers, at least one and about PAGE_BYTES in all."""
-    asked = [
-        Asked.of(ContainerId(parse_uuid(item.containerId).bytes), item) for item in message.views
-    ]
+    asked = [(ContainerId(parse_uuid(item.containerId).bytes), item) for item in message.views]
     found = await broker.database.read(lambda c: views_of(c, call, asked), large=True)
     answers = []
-    for each, result in zip(asked, found, strict=False):
+    for (container_id, _), result in zip(asked, found, strict=False):
         if isinstance(result, BrokerError):
             answers.append(ViewOutcome(view=None, problem=item_problem_of(result)))
         else:
             answers.append(ViewOutcome(view=result, problem=None))
-            _note_access(broker, call, each, result)
+            _note_access(broker, call, container_id, result)
     return ViewsAnswer(views=answers)
 
 
-def _view_at_once(connection: Connection, call: Call, asked: Asked) -> wire.ContainerView | int:
+def _view_at_once(
+    connection: Connection, call: Call, query: wire.ViewQuery
+) -> wire.ContainerView | int:
     """Return the view if one statement reads all of it; else the version of the head: it needs a snapshot."""
-    since, wanted = asked.since, bool(asked.wanted)
-    values = {"container": asked.container_id, "user": call.session.id, "wanted": wanted}
+    since, wanted = query.since, bool(query.header or query.content)
+    values = {"container": call.container_id, "user": call.session.id, "wanted": wanted}
     row = check_unexpired(sql.one(connection, sql.CONTAINER_AT_ONCE, **values), call.now)
     first_is_in_force = since is None and row.governing_version == 1
     if row.entries is None or not (first_is_in_force or since == row.version):
@@ -130,8 +120,7 @@ def _view_at_once(connection: Connection, call: Call, asked: Asked) -> wire.Cont
     prefetched.add_chain(call.session.fingerprint, row.chain_length)
     if row.creator is not None:
         prefetched.add_chain(row.creator, row.creator_chain_length)
-    served = _Served(connection, row, call.session.fingerprint, prefetched)
-    return served.view(asked.since, asked.wanted)
+    return _Served(connection, row, call.session.fingerprint, prefetched).view(query)
 
 
 def views_of(
@@ -144,11 +133,11 @@ def views_of(
         some = asked[start : start + _READ_AT_ONCE]
         prefetched = _prefetch(connection, call, some)
         prefetched.chains = chains
-        for each in some:
+        for container_id, query in some:
             try:
-                row = check_unexpired(prefetched.containers.get(each.container_id), call.now)
+                row = check_unexpired(prefetched.containers.get(container_id), call.now)
                 served = _Served(connection, row, call.session.fingerprint, prefetched)
-                view = served.view(each.since, each.wanted)
+                view = served.view(query)
             except BrokerError as error:
                 found.append(error)
                 continue
@@ -161,28 +150,30 @@ def views_of(
 
 def _prefetch(connection: Connection, call: Call, asked: Sequence[Asked]) -> Prefetched:
     """Read the containers' rows, their present access lists and the wanted parts."""
-    values = {"some": [each.container_id for each in asked], "user": call.session.id}
+    values = {"some": [container_id for container_id, _ in asked], "user": call.session.id}
     found = {row.id: row for row in connection.execute(sql.CONTAINERS_AND_MEMBER, values)}
     prefetched = Prefetched(containers=found)
     if found:
         for row in connection.execute(sql.LISTS_IN_FORCE, {"some": list(found)}):
             prefetched.lists[row.container_id, row.access_version] = row.entries
     wanted: set[bytes] = set()
-    for each in asked:
-        if each.container_id in found:
-            wanted |= _parts_to_serve(found[each.container_id], each.wanted).keys()
+    for container_id, query in asked:
+        if container_id in found:
+            wanted |= _parts_to_serve(found[container_id], query).keys()
     if wanted:
         for row in connection.execute(sql.PARTS_INLINE, {"some": list(wanted)}):
             prefetched.inline[row.part_id] = row.inline
     return prefetched
 
 
-def _note_access(broker: Broker, call: Call, asked: Asked, view: wire.ContainerView) -> None:
+def _note_access(
+    broker: Broker, call: Call, container_id: ContainerId, view: wire.ContainerView
+) -> None:
     """Note a fetch of header or content, unless the reader is the only one in the list."""
     access = view.governing[-1].accessList
     is_alone = access is not None and len(access.entryHashes) == HASH_SIZE
     if (view.header is not None or view.content is not None) and not is_alone:
-        log.note_access(broker, call, asked.container_id)
+        log.note_access(broker, call, container_id)
 
 
 async def governing_page(
@@ -236,11 +227,11 @@ class _Served:
     """The reader's fingerprint."""
     prefetched: Prefetched
 
-    def view(self, since: int | None, wanted: set[Role]) -> wire.ContainerView:
-        row = self.row
+    def view(self, query: Query) -> wire.ContainerView:
+        row, since = self.row, query.since
         governing, authors = self.governing(self._first_governing(since), row.version)
         head = SignedObject.of(Signed(row.body, row.signature))
-        parts = _parts_to_serve(row, wanted)
+        parts = _parts_to_serve(row, query)
         inline = {role: self.prefetched.inline.get(part_id) for part_id, role in parts.items()}
         shows_type = row.type_salt is not None and row.permissions & ContainerAccessLevel.ViewType
         return wire.ContainerView(
@@ -362,8 +353,11 @@ class _Served:
         return [known[author] for author in sorted(authors) if author in known]
 
 
-def _parts_to_serve(container: Row[Any], wanted: set[Role]) -> dict[bytes, Role]:
+def _parts_to_serve(container: Row[Any], query: Query) -> dict[bytes, Role]:
     """Return the head's parts that are wanted and that the reader may download, by id."""
+    wanted = [
+        role for role, asked in zip(Role, (query.header, query.content), strict=True) if asked
+    ]
     if not wanted or not container.permissions & ContainerAccessLevel.Download:
         return {}
     head = parse_record(container.body)
