@@ -170,9 +170,13 @@ def _note_access(
     broker: Broker, call: Call, container_id: ContainerId, view: wire.ContainerView
 ) -> None:
     """Note a fetch of header or content, unless the reader is the only one in the list."""
-    access = view.governing[-1].accessList
-    is_alone = access is not None and len(access.entryHashes) == HASH_SIZE
-    if (view.header is not None or view.content is not None) and not is_alone:
+    if view.header is None and view.content is None:
+        return
+    last = view.governing[-1]
+    # A page may end before the list in force: then others may have got access since.
+    is_whole = parse_bare(last.record.body).version == view.lastGoverning
+    access = last.accessList
+    if not (is_whole and access is not None and len(access.entryHashes) == HASH_SIZE):
         log.note_access(broker, call, container_id)
 
 
