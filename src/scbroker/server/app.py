@@ -21,8 +21,7 @@ from scbroker.server.broker import Broker
 from scbroker.server.capacity.admission import Gate
 from scbroker.server.containers import tombstones
 from scbroker.server.events import log, pages
-from scbroker.server.openapi import document
-from scbroker.server.operations import OPERATIONS
+from scbroker.server.operations import OPERATIONS, document
 from scbroker.server.parts import sweeping
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import deletion, sessions

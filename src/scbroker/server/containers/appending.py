@@ -206,7 +206,9 @@ def _store(
         container = containers.pop(item.container_id, None)
         if container is not None or not is_locked:
             waiting.write(connection)
-        return container if is_locked else storing.lock_container(connection, item)
+        if not is_locked:
+            container = sql.one(connection, sql.LOCK_CONTAINER, id=item.container_id)
+        return container
 
     def store(item: Incoming, container: Row[Any] | None) -> bool:
         new = NewRows()

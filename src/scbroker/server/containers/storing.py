@@ -187,7 +187,9 @@ def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRow
     except errors.RejectedError:
         # The part may be taken by this very record, if another transaction stored it after we looked for
         # the container.
-        meanwhile = None if stored is not None else lock_container(tx.connection, incoming)
+        meanwhile = None
+        if stored is None:
+            meanwhile = sql.one(tx.connection, sql.LOCK_CONTAINER, id=record.containerId)
         if meanwhile is None:
             raise
         return not _was_stored(tx, incoming, meanwhile)
@@ -196,11 +198,6 @@ def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRow
         new.write(tx.connection)
         tombstones.empty(tx.connection, record, tx.moment)
     return True
-
-
-def lock_container(connection: Connection, incoming: Incoming) -> Row[Any] | None:
-    """Lock the container's row until the transaction ends, and return it."""
-    return sql.one(connection, sql.LOCK_CONTAINER, id=incoming.container_id)
 
 
 def is_stored(connection: Connection, incoming: Incoming) -> bool:

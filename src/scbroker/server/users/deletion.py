@@ -26,7 +26,7 @@ from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.server.users.key_files import add_key_records, grown_chain
-from scbroker.wire.users import Order, UserDeletion
+from scbroker.wire.users import ORDER_LABEL, Order, UserDeletion
 
 # Rows in one transaction. Records: of all its containers together, unless one container alone has more.
 _CONTAINERS: Final = 200
@@ -71,7 +71,7 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
     _check_own(user_id, order, message)
     user, chain = await broker.database.read(find, large=True)
     if chain is not None:
-        challenges.check_ordered(user, chain, order, signed, "delete-user", message.digest)
+        challenges.check_signed(user, chain, order, ORDER_LABEL, signed)
         if not grown_chain(chain, [closing], call.now).closed:
             raise RejectedError("The key record does not close the chain (K8).")
         buckets = throttle.buckets_of(broker, user_id)

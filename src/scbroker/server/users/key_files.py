@@ -30,13 +30,14 @@ async def open_key_file(
 ) -> wire.KeyFileAnswer:
     """Return the KeyFile to a request that proves the passphrase; guesses are counted before."""
     user_id = call.user_id
-    buckets = await throttle.count_guess(broker, call, user_id, message.devicePass)
+    limits = throttle.limits_of(broker, call, user_id, message.devicePass)
+    await throttle.count(broker, call, limits)
     row = await broker.database.read(lambda c: sql.one(c, sql.FIND_KEY_FILE, user_id=user_id))
     verifier = verifier_of(broker, user_id, message.auth)
     stored = row.verifier if row is not None else bytes(32)
     if not equal(verifier, stored) or row is None:
         raise errors.CredentialsError(_WRONG)
-    await throttle.forgive_guess(broker, buckets)
+    await throttle.forgive_guess(broker, limits)
     return wire.KeyFileAnswer(keyFile=row.key_file)
 
 

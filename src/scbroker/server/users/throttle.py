@@ -31,19 +31,7 @@ def is_pass_of(broker: Broker, user_id: UserId, device_pass: bytes) -> bool:
     return equal(broker.keyed("device-pass", user_id, device_id), tag)
 
 
-async def count_guess(
-    broker: Broker, call: Call, user_id: UserId, device_pass: bytes | None
-) -> list[bytes]:
-    """Count a guess at a passphrase before it is checked, and return its counters.
-
-    Raises `ThrottledError` if one of them is at its limit.
-    """
-    limits = _limits(broker, call, user_id, device_pass)
-    await _count(broker, call, limits)
-    return list(limits)
-
-
-def _limits(
+def limits_of(
     broker: Broker, call: Call, user_id: UserId, device_pass: bytes | None
 ) -> dict[bytes, int]:
     """Return the counters of a guess, each with its limit.
@@ -68,10 +56,11 @@ def _limits(
 
 async def count_address(broker: Broker, call: Call, name: str, limit: int) -> None:
     """Count a request of an address; raise `ThrottledError` if it sent too many of this name."""
-    await _count(broker, call, {broker.keyed(name, address_block(call.address)): limit})
+    await count(broker, call, {broker.keyed(name, address_block(call.address)): limit})
 
 
-async def _count(broker: Broker, call: Call, limits: dict[bytes, int]) -> None:
+async def count(broker: Broker, call: Call, limits: dict[bytes, int]) -> None:
+    """Count a request; raise `ThrottledError` if one of its counters is at its limit."""
     window = broker.settings.guess_seconds * SECOND
 
     def write(connection: Connection) -> None:
@@ -81,11 +70,11 @@ async def _count(broker: Broker, call: Call, limits: dict[bytes, int]) -> None:
     await broker.database.write(write)
 
 
-async def forgive_guess(broker: Broker, buckets: list[bytes]) -> None:
+async def forgive_guess(broker: Broker, limits: dict[bytes, int]) -> None:
     """Subtract a guess that was right from its counters."""
 
     def forgive(connection: Connection) -> None:
-        for bucket in sorted(buckets):
+        for bucket in sorted(limits):
             row = sql.one(connection, sql.FIND_GUESSES, key=bucket)
             if row is not None and row.guesses:
                 connection.execute(sql.SET_GUESSES, {"key": bucket, "guesses": row.guesses - 1})
