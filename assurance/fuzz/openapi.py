@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from assurance.fuzz.messagepack import write
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import Role
-from scbroker.server.openapi import document
-from scbroker.server.operations import OPERATIONS, Operation
+from scbroker.server.operations import OPERATIONS, Operation, document
 from scbroker.server.storage.blobs import new_blob_name
 from scbroker.wire.codec import MESSAGE, SignedObject
 from scbroker.wire.containers import RecordsRequest

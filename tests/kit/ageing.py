@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 from scbroker.server.broker import Broker
-from scbroker.server.events.retention import drop_old
+from scbroker.server.events.pages import drop_old
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder
 from scbroker.server.storage.engines import open_database

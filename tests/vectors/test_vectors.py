@@ -39,7 +39,7 @@ from scbroker.records.container_record import (
     wrap_info,
 )
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.server.users.challenges import check_ordered
+from scbroker.server.users.challenges import check_ordered, parse_authorization
 from scbroker.wire.codec import SignedObject, decode, encode
 from scbroker.wire.users import (
     NO_DIGEST,
@@ -306,7 +306,8 @@ def _orders(vector: Vector) -> None:
     sent = Authorization(order=raw(vector, "order"), signature=signature_of(vector))
     given = decode(Authorization, encode(sent))
     digest = _digest(vector)
-    order = check_ordered(user, chain, given, vector["action"], digest)
+    order, signed = parse_authorization(given)
+    check_ordered(user, chain, order, signed, vector["action"], digest)
     assert (order.origin, order.keyIndex) == (vector["origin"], vector["keyIndex"])
     assert order.fingerprint == raw(vector, "fingerprint")
     assert order.nonce == raw(vector, "nonce")

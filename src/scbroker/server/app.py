@@ -15,14 +15,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from scbroker import errors
-from scbroker.server import metrics, requests
-from scbroker.server.answers import HEADERS, problem
+from scbroker.server import requests
+from scbroker.server.answers import answer, metrics, problem
 from scbroker.server.broker import Broker
 from scbroker.server.capacity.admission import Gate
 from scbroker.server.containers import tombstones
-from scbroker.server.events import log, retention
-from scbroker.server.openapi import document
-from scbroker.server.operations import OPERATIONS
+from scbroker.server.events import log, pages
+from scbroker.server.operations import OPERATIONS, document
 from scbroker.server.parts import sweeping
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import deletion, sessions
@@ -45,7 +44,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
 
     async def openapi(request: Request) -> Response:
         del request
-        return Response(schema, headers=HEADERS, media_type="application/json")
+        return answer(schema, 200, "application/json")
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Gate]]:
@@ -79,7 +78,7 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
         asyncio.create_task(_repeat(_ACCESS_FLUSH, lambda: log.record_accesses(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: _sweep(broker))),
         asyncio.create_task(_repeat(_CHECK, broker.gate.check)),
-        asyncio.create_task(_repeat(_SWEEP, lambda: retention.drop_old(broker))),
+        asyncio.create_task(_repeat(_SWEEP, lambda: pages.drop_old(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: deletion.finish(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: tombstones.finish(broker))),
     ]
@@ -119,7 +118,7 @@ async def _sweep(broker: Broker) -> None:
 
 async def _live(request: Request) -> Response:
     del request
-    return Response(b"live\n", headers=HEADERS, media_type="text/plain")
+    return answer(b"live\n", 200, "text/plain; charset=utf-8")
 
 
 async def _ready(request: Request) -> Response:
@@ -130,14 +129,12 @@ async def _ready(request: Request) -> Response:
     except Exception as error:
         _log.warning("not ready", error=repr(error), cause=repr(error.__cause__))
         return problem(errors.OverloadedError("Database or object store cannot be used.", 1))
-    return Response(b"ready\n", headers=HEADERS, media_type="text/plain")
+    return answer(b"ready\n", 200, "text/plain; charset=utf-8")
 
 
 async def _metrics(request: Request) -> Response:
     gate: Gate = request.app.state.broker.gate
-    metrics.present(gate.present, gate.waiting)
-    body, media_type = metrics.exposition()
-    return Response(body, headers={**HEADERS, "Content-Type": media_type})
+    return metrics(gate.present, gate.waiting)
 
 
 async def _no_such_path(request: Request, error: Exception) -> Response:

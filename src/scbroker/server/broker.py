@@ -4,9 +4,10 @@ Handlers keep no state of their own, so that any number of processes can serve o
 """
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, cast
@@ -14,17 +15,25 @@ from typing import Any, Final, cast
 from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import keyed_hash
-from scbroker.errors import NotFoundError
+from scbroker.errors import (
+    BrokerError,
+    IntegrityError,
+    NotAuthenticatedError,
+    NotFoundError,
+    RejectedError,
+    ThrottledError,
+)
 from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
 from scbroker.server.capacity.admission import Gate
 from scbroker.server.capacity.large_bodies import Buffers, LargeBodies
 from scbroker.server.settings import Settings
-from scbroker.server.storage import statements
+from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs
 from scbroker.server.storage.database import Database
 from scbroker.wire.parts import MAX_CHUNK
 
+SECOND: Final = 1_000_000
 _CACHED_RECORDS: Final = 10_000  # about 8.5 kB each
 _CACHED_SESSIONS: Final = 10_000  # about 1.3 kB each
 Access = tuple[ContainerId, UserId]
@@ -46,6 +55,47 @@ def check_unexpired(member: Row[Any] | None, moment: int, what: str = "container
     if member is None or (member.expires_at is not None and member.expires_at <= moment):
         raise not_found(what)
     return member
+
+
+def add_to_counter(
+    connection: Connection,
+    bucket: bytes,
+    limit: int,
+    window: int,
+    moment: int,
+    *,
+    more: int = 1,
+    what: str = "Too many attempts",
+) -> None:
+    """Add `more` to a counter, or restart it if its window (microseconds) has expired.
+
+    Counters are rows under keyed hashes, shared by all processes. Raises `ThrottledError` above the limit;
+    the transaction is rolled back then, and nothing is counted.
+    """
+    ends_at = moment + window
+    row = sql.one(connection, sql.COUNT_MORE, key=bucket, more=more, now=moment, ends=ends_at)
+    if row is None:
+        new = {"bucket": bucket, "guesses": more, "ends_at": ends_at}
+        connection.execute(sql.ADD_GUESSES, new)
+    elif row.guesses > limit:
+        wait = (row.ends_at - moment) // SECOND + 1
+        raise ThrottledError(f"{what}: wait {wait} seconds.", retryAfter=wait)
+
+
+def check_not_deleted(user: Row[Any]) -> Row[Any]:
+    """Return the row of the session's user; raise if the user was deleted after the session was found."""
+    if user.deleted:
+        raise NotAuthenticatedError("The account was deleted.")
+    return user
+
+
+@contextlib.contextmanager
+def refusing(text: str = "", kind: type[BrokerError] = RejectedError) -> Iterator[None]:
+    """Refuse what a client sent if a block raises an `IntegrityError`, by default in the same words."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise kind(text or str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,32 +162,27 @@ class ChainCache:
     def get(self, connection: Connection, user_id: UserId, length: int) -> KeyChain:
         """Return the chain of this length, and cache it: only for records that are committed."""
         chain = self.read(connection, user_id, length)
-        self._keep(user_id, chain)
+        with self._lock:
+            before = self._chains.get(user_id)
+            have = 0 if before is None else len(before.records)
+            if have < length:
+                self._chains[user_id] = chain
+                self._records += length - have
+            while self._records > _CACHED_RECORDS:
+                _, dropped = self._chains.popitem(last=False)
+                self._records -= len(dropped.records)
         return chain
 
     def read(self, connection: Connection, user_id: UserId, length: int) -> KeyChain:
         """Return the chain of this length; records that are not cached are read and verified."""
         known = self._chains.get(user_id)
         have = 0 if known is None else len(known.records)
-        if known is not None and have == length:
+        # More than asked for: the session was looked up before the last key record.
+        if known is None or have > length:
+            return KeyChain.verify(sql.key_chain(connection, user_id, 0, length), now())
+        if have == length:
             return known
-        if (
-            known is None or have > length
-        ):  # a session that was looked up before the last key record
-            return KeyChain.verify(statements.key_chain(connection, user_id, 0, length), now())
-        return known.extend(statements.key_chain(connection, user_id, have, length - have), now())
-
-    def _keep(self, user_id: UserId, chain: KeyChain) -> None:
-        with self._lock:
-            before = self._chains.get(user_id)
-            have = 0 if before is None else len(before.records)
-            if have >= len(chain.records):
-                return
-            self._chains[user_id] = chain
-            self._records += len(chain.records) - have
-            while self._records > _CACHED_RECORDS:
-                _, dropped = self._chains.popitem(last=False)
-                self._records -= len(dropped.records)
+        return known.extend(sql.key_chain(connection, user_id, have, length - have), now())
 
 
 class SessionCache:

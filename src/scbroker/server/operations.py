@@ -3,13 +3,16 @@
 The routes, the OpenAPI document and the tests of the wire are made from `OPERATIONS`.
 """
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from scbroker.server.broker import Broker, Call
-from scbroker.server.containers import appending, batches, views
-from scbroker.server.events import log
+from scbroker.server.containers import appending, views
+from scbroker.server.events import pages
 from scbroker.server.parts import chunks, presigned
 from scbroker.server.users import challenges, deletion, key_files, registration, sessions
 from scbroker.wire import codec
@@ -18,10 +21,13 @@ from scbroker.wire import events as e
 from scbroker.wire import parts as p
 from scbroker.wire import users as u
 from scbroker.wire.codec import NoQuery
+from scbroker.wire.problems import STATUS, Problem
 
 _USER: Final = "/v1/users/{userId}"
 _CONTAINER: Final = "/v1/containers/{containerId}"
 _PART: Final = _CONTAINER + "/parts/{partId}"
+_REF: Final = "#/components/schemas/{name}"
+_STATUSES: Final = sorted(set(STATUS.values()))
 Handler = Callable[[Broker, Call, Any], Awaitable[Any]]
 """Takes the message, or the query of an operation without one; returns the message to answer with."""
 
@@ -90,9 +96,86 @@ OPERATIONS: Final = (
               None, bytes),
     Operation("GET", _PART + "/segments", chunks.segments, "Read sealed segments",
               None, bytes, p.SegmentsQuery),
-    Operation("POST", "/v1/batches/records", batches.append_records, "Append several records",
+    Operation("POST", "/v1/batches/records", appending.append_records, "Append several records",
               c.RecordsRequest, c.RecordsAnswer, limit=codec.MAX_MESSAGE),
-    Operation("POST", "/v1/batches/views", batches.read_views, "Read several containers",
+    Operation("POST", "/v1/batches/views", views.read_views, "Read several containers",
               c.ViewsRequest, c.ViewsAnswer, large=True),
-    Operation("GET", "/v1/events", log.list_events, "List events", None, e.Events, e.EventQuery),
+    Operation("GET", "/v1/events", pages.list_events, "List events", None, e.Events, e.EventQuery),
 )  # fmt: skip
+
+
+def document(operations: Sequence[Operation]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document that the broker serves at /openapi.json."""
+    kinds: list[Any] = [Problem]
+    paths: dict[str, Any] = {}
+    for operation in operations:
+        kinds += [
+            kind for kind in (operation.message, operation.answer) if kind not in (None, bytes)
+        ]
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    _, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "scbroker",
+            "version": codec.PROTOCOL,
+            "description": "Messages are MessagePack; a field of format byte is a bin.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"session": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    answers = {str(status): _problem(status) for status in _STATUSES}
+    answers[str(operation.status)] = _body(operation.answer, "Done")
+    if operation.status == 201:
+        answers["200"] = _body(operation.answer, "Done before")
+    found: dict[str, Any] = {
+        "summary": operation.summary,
+        "operationId": f"{operation.method.lower()}{re.sub(r'[^A-Za-z]+', '-', operation.path)}",
+        "parameters": list(_parameters(operation)),
+        "responses": answers,
+    }
+    if operation.session:
+        found["security"] = [{"session": []}]
+    if operation.message is not None:
+        found["requestBody"] = {"required": True, **_body(operation.message, "")}
+    return found
+
+
+def _body(kind: Any, description: str) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": description} if description else {}
+    if kind is bytes:
+        answer["content"] = {codec.OCTETS: {"schema": {}}}
+    elif kind is not None:
+        reference = {"$ref": _REF.format(name=kind.__name__)}
+        answer["content"] = {codec.MESSAGE: {"schema": reference}}
+    return answer
+
+
+def _problem(status: int) -> dict[str, Any]:
+    codes = sorted(kind.code for kind, number in STATUS.items() if number == status)
+    schema = {"$ref": _REF.format(name="Problem")}
+    return {"description": ", ".join(codes), "content": {codec.PROBLEM: {"schema": schema}}}
+
+
+def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+    headers: dict[str, dict[str, Any]] = {
+        codec.PROTOCOL_HEADER: {"type": "string", "const": codec.PROTOCOL},
+        codec.API_KEY_HEADER: {"type": "string", "format": "uuid"},
+        codec.APPLICATION_HEADER: {"type": "string", "minLength": 1, "maxLength": 256},
+    }
+    for name, schema in headers.items():
+        yield {"name": name, "in": "header", "required": True, "schema": schema}
+    for name in re.findall(r"{(\w+)}", operation.path):
+        schema = {"type": "integer", "minimum": 0}
+        if name.endswith("Id"):
+            schema = {"type": "string", "format": "uuid"}
+        yield {"name": name, "in": "path", "required": True, "schema": schema}
+    for field in msgspec.structs.fields(operation.query):
+        name, schema = field.encode_name, msgspec.json.schema(field.type)
+        yield {"name": name, "in": "query", "required": field.required, "schema": schema}

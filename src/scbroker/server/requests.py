@@ -21,8 +21,7 @@ from starlette.types import Receive, Scope, Send
 from scbroker import errors
 from scbroker.crypto.verify import sha256
 from scbroker.records.canonical import parse_uuid
-from scbroker.server import metrics
-from scbroker.server.answers import HEADERS, answer, problem
+from scbroker.server.answers import HEADERS, answer, count_answered, problem
 from scbroker.server.broker import Broker, Call, SessionUser, now
 from scbroker.server.capacity.admission import ADMITTED, Gate
 from scbroker.server.capacity.large_bodies import Release
@@ -79,7 +78,8 @@ def route(operation: Operation) -> Route:
                 cause = repr(error.__cause__) if error.__cause__ else None
                 _log.warning("unavailable", path=operation.path, error=str(error), cause=cause)
         finally:
-            metrics.observe(operation.method, operation.path, status, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            count_answered(operation.method, operation.path, status, seconds)
         return response
 
     return Route(operation.path, endpoint, methods=[operation.method])
@@ -119,20 +119,16 @@ def _may_be_large(operation: Operation, request: Request) -> bool:
 
 async def _answered(broker: Broker, call: Call, operation: Operation, request: Request) -> Response:
     query = parse_query(operation.query, request.query_params.multi_items())
-    if operation.message is bytes:
-        with broker.buffers.receiving() as received:
-            async for piece in _body(operation, request, codec.OCTETS):
-                received.add(piece)
-            return await _handle(broker, call, operation, received.octets)
     if operation.message is None:
         _check_bodiless(request.headers)
-        message: Any = query
-    else:
-        body = bytearray()
-        async for piece in _body(operation, request, codec.MESSAGE):
-            body += piece
-        message = codec.decode(operation.message, bytes(body), operation.limit)
-    return await _handle(broker, call, operation, message)
+        return await _handle(broker, call, operation, query)
+    with broker.buffers.receiving() as received:
+        async for piece in _body(operation, request):
+            received.add(piece)
+        message: Any = received.octets
+        if operation.message is not bytes:
+            message = codec.decode(operation.message, bytes(message), operation.limit)
+        return await _handle(broker, call, operation, message)
 
 
 async def _handle(broker: Broker, call: Call, operation: Operation, message: Any) -> Response:
@@ -207,8 +203,9 @@ def _check_bodiless(headers: Headers) -> None:
         raise errors.InvalidArgumentError("This operation takes no body: send none.")
 
 
-async def _body(operation: Operation, request: Request, media_type: str) -> AsyncIterator[bytes]:
+async def _body(operation: Operation, request: Request) -> AsyncIterator[bytes]:
     """Yield the body as it arrives; refuse a wrong media type, too many bytes, and a slow client."""
+    media_type = codec.OCTETS if operation.message is bytes else codec.MESSAGE
     if request.headers.get("Content-Type") != media_type:
         raise errors.InvalidArgumentError(f"The content type must be {media_type}.")
     gate: Gate = request.scope["state"]["gate"]

@@ -19,7 +19,7 @@ from scbroker.records.judge import Known
 from scbroker.server.broker import Broker
 from scbroker.server.containers import tombstones
 from scbroker.server.containers.appending import append_each
-from scbroker.server.containers.incoming import Incoming
+from scbroker.server.containers.storing import Incoming
 from scbroker.server.events import log as event_log
 from scbroker.server.storage.tables import metadata
 from scbroker.vocabulary import ContainerAccessLevel as Level
@@ -383,7 +383,8 @@ def telling(
             return write(work_and_wait)
 
         monkeypatch.setattr(found.database, "write", paused)
-        await event_log._record(found, [((story.id, session_of(reader).id), "reader")])
+        access = (story.id, session_of(reader).id)
+        await event_log._record(found, {access: "reader"}, [(access, "reader")])
 
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(beside, broker, tell)

@@ -11,13 +11,13 @@ from sqlalchemy import Connection
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import bare_body, parse_bare, parse_entry, parse_record
-from scbroker.server.broker import Call
+from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import views
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.engines import open_database
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
-from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, GoverningView
+from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, GoverningView, ViewQuery
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
 from tests.kit.writers import (
@@ -33,6 +33,7 @@ from tests.kit.writers import (
     session_of,
 )
 from tests.server.conftest import NewUser, Unchanged
+from tests.server.users.test_deletion_in_parts import beside
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
@@ -434,8 +435,9 @@ def test_a_history_that_is_read_in_bites_shows_the_same_of_each_record(
     call = Call("tests", "", {"containerId": story.id}, session_of(bob))
 
     def read(connection: Connection) -> ContainerView:
-        row = views.readable(connection, call)
-        return views.view_of(connection, row, call.session, None, set())
+        [found] = views.views_of(connection, call, [(call.container_id, ViewQuery())])
+        assert isinstance(found, ContainerView)
+        return found
 
     async def work() -> ContainerView:
         database = open_database(broker.database_url)
@@ -447,3 +449,20 @@ def test_a_history_that_is_read_in_bites_shows_the_same_of_each_record(
     page = asyncio.run(work())
     assert page.governing == whole.governing[:3]
     assert page.keyChains == whole.keyChains
+
+
+def test_a_fetch_is_noted_if_its_page_ends_before_others_got_access(
+    new_user: NewUser, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created()
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: OWNER}))
+    monkeypatch.setattr("scbroker.wire.containers.PAGE_BYTES", 1)
+    call = Call("tests", "", {"containerId": story.id}, session_of(alice))
+
+    async def read(broker: Broker) -> set[tuple[bytes, bytes]]:
+        view = await views.view(broker, call, ViewQuery(header=1, content=1))
+        assert len(view.governing) == 1
+        return set(broker.accesses)
+
+    assert beside(broker, read) == {(story.id, session_of(alice).id)}

@@ -14,7 +14,6 @@ from scbroker.records.container_record import (
     Part,
     Role,
     bare_body,
-    check_segment_hashes,
     type_hash,
     wrap_hash,
 )
@@ -32,7 +31,7 @@ from scbroker.server.admin import statements as own
 from scbroker.server.admin.findings import Findings, named
 from scbroker.server.broker import ChainCache, now
 from scbroker.server.containers.members import StoredList
-from scbroker.server.parts.chunks import check_sealed_size
+from scbroker.server.containers.storing import check_sealed
 from scbroker.server.storage import statements as sql
 
 _PAGE: Final = 256
@@ -250,14 +249,13 @@ class ContainerCheck:
 
     def _check_part(self, part: Part, row: Row[Any]) -> None:
         if row.inline is not None:
-            check_sealed_size(part.paddedLength, len(row.inline))
-            hashes = sha256(row.inline)
+            size, hashes = len(row.inline), sha256(row.inline)
         else:
             chunks = self._connection.execute(sql.CHUNKS, {"part": part.partId}).all()
             if [chunk.chunk for chunk in chunks] != list(range(len(chunks))):
                 raise IntegrityError("A chunk of its content is missing.")
-            check_sealed_size(part.paddedLength, sum(chunk.size for chunk in chunks))
+            size = sum(chunk.size for chunk in chunks)
             hashes = b"".join(chunk.hashes for chunk in chunks)
-        check_segment_hashes(part, hashes)
+        check_sealed(part, size, hashes)
         if hashes != row.hashes:
             raise IntegrityError("The hashes of a part are not those of its segments.")

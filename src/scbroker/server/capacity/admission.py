@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 from scbroker.errors import OverloadedError
-from scbroker.server import metrics
+from scbroker.server import answers
 
 ADMITTED: Final = "scbroker.admitted"
 """The key of an admitted request's `Kind` in its ASGI scope."""
@@ -83,7 +83,7 @@ class Gate:
         if free:
             self._present[kind] += 1
         else:
-            metrics.refused(kind.name.lower())
+            answers.count_refused(kind.name.lower())
         return free
 
     def leave(self, kind: Kind) -> None:

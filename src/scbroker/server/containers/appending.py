@@ -1,7 +1,8 @@
 """Append records to containers, one or many at once. Spec: docs/spec/container.md, section 10.
 
-A record is parsed (`incoming`), its signature is verified, then `storing` judges and stores it. All records
-of a request are stored in one transaction; a single record is a batch of one.
+A record is parsed, its signature is verified, then `storing` judges and stores it. All records of a request
+are stored in one transaction; a single record is a batch of one. In a batch each record is judged as it would
+be alone, and has a receipt or a problem of its own (docs/spec/protocol.md, section 5).
 """
 
 import asyncio
@@ -18,12 +19,14 @@ from scbroker.records.key_record import KeyChain
 from scbroker.server.answers import answer
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.containers import members, storing, tombstones
-from scbroker.server.containers.incoming import Incoming, parse_incoming
+from scbroker.server.containers.storing import Incoming, parse_incoming
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows
+from scbroker.wire import containers as wire
 from scbroker.wire.codec import encode
 from scbroker.wire.containers import RecordRequest
+from scbroker.wire.problems import item_problem_of
 
 _ATTEMPTS: Final = 4
 _VERIFIED_AT_ONCE: Final = 16
@@ -35,10 +38,39 @@ async def append(broker: Broker, call: Call, message: RecordRequest) -> Response
     """Append a record: 201 if it is new, 200 if it was stored before."""
     incoming = parse_incoming(broker.settings, call, message)
     [outcome] = await append_each(broker, [incoming])
-    await sweep_after(broker, [incoming])
+    await _sweep_after(broker, [incoming])
     if isinstance(outcome, errors.BrokerError):
         raise outcome
     return answer(encode(incoming.receipt), 201 if outcome else 200)
+
+
+async def append_records(
+    broker: Broker, call: Call, message: wire.RecordsRequest
+) -> wire.RecordsAnswer:
+    """Append records in order, in one transaction; a refused record does not affect the others."""
+    if sum(len(item.accessList or ()) for item in message.records) > wire.MAX_BATCH_ENTRIES:
+        raise errors.TooLargeError(
+            f"A batch has at most {wire.MAX_BATCH_ENTRIES} access entries in all."
+        )
+
+    def parse(item: RecordRequest) -> Incoming | errors.BrokerError:
+        try:
+            return parse_incoming(broker.settings, call, item)
+        except errors.BrokerError as error:
+            return error
+
+    parsed = await asyncio.to_thread(lambda: [parse(item) for item in message.records])
+    good = [item for item in parsed if isinstance(item, Incoming)]
+    outcomes = iter(await append_each(broker, good) if good else ())
+    await _sweep_after(broker, good)
+    answers = []
+    for item in parsed:
+        outcome = next(outcomes) if isinstance(item, Incoming) else item
+        if isinstance(outcome, errors.BrokerError):
+            answers.append(wire.RecordOutcome(receipt=None, problem=item_problem_of(outcome)))
+        elif isinstance(item, Incoming):
+            answers.append(wire.RecordOutcome(receipt=item.receipt, problem=None))
+    return wire.RecordsAnswer(records=answers)
 
 
 async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome]:
@@ -47,14 +79,14 @@ async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome
     for _ in range(_ATTEMPTS):
         try:
             return await _append_once(broker, items, length)
-        except members.KeysChangedError as changed:  # nothing was stored: verify with the new keys
+        except storing.KeysChangedError as changed:  # nothing was stored: verify with the new keys
             length = changed.length
     raise errors.OverloadedError("Your keys changed several times meanwhile: try again.", 1)
 
 
-async def sweep_after(broker: Broker, items: Sequence[Incoming]) -> None:
+async def _sweep_after(broker: Broker, items: Sequence[Incoming]) -> None:
     """Purge the containers that these records deleted, and sweep their parts."""
-    deleted = {item.container_id for item in items if item.known.record.tombstone}
+    deleted = {item.container_id for item in items if item.record.tombstone}
     if deleted:
         with contextlib.suppress(errors.BrokerError):  # the background repeats what fails here
             await tombstones.purge_at_once(broker, deleted)
@@ -93,23 +125,21 @@ async def _verify_each(
     items: Sequence[Incoming], chain: KeyChain
 ) -> list[errors.RejectedError | None]:
     """Return for each record why its signature is refused, or None; many are verified on all cores."""
+
+    def verify(first: int) -> list[errors.RejectedError | None]:
+        return [_refusal(chain, item) for item in items[first : first + _VERIFIED_AT_ONCE]]
+
     if len(items) == 1:
-        return [_refusal(chain, items[0])]
-
-    def verify(some: Sequence[Incoming]) -> list[errors.RejectedError | None]:
-        return [_refusal(chain, item) for item in some]
-
+        return verify(0)
     starts = range(0, len(items), _VERIFIED_AT_ONCE)
-    found = await asyncio.gather(
-        *(asyncio.to_thread(verify, items[at : at + _VERIFIED_AT_ONCE]) for at in starts)
-    )
+    found = await asyncio.gather(*(asyncio.to_thread(verify, first) for first in starts))
     return [refusal for some in found for refusal in some]
 
 
 def _refusal(chain: KeyChain, incoming: Incoming) -> errors.RejectedError | None:
     try:
-        verify_author(incoming.signed, incoming.known.record, chain)
-        chain.check_active(incoming.known.record.keyIndex)
+        verify_author(incoming.signed, incoming.record, chain)
+        chain.check_active(incoming.record.keyIndex)
     except errors.IntegrityError as error:
         return errors.RejectedError(str(error))
     return None
@@ -126,11 +156,9 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
         return []
 
     def store(connection: Connection, *, optimistic: bool = False) -> list[Outcome]:
-        return _Batch(connection, broker, items, chain_length, optimistic=optimistic).store()
+        return _store(connection, broker, items, chain_length, optimistic=optimistic)
 
-    if len(items) > 1:
-        return await broker.database.write(store)
-    if items[0].is_first:
+    if len(items) == 1 and items[0].is_first:
         try:
             return await broker.database.write(lambda c: store(c, optimistic=True), store)
         except errors.BrokerUnavailableError:
@@ -141,74 +169,72 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
         return await broker.database.write(store)
     except errors.BrokerUnavailableError:
         raise
-    except errors.BrokerError as refusal:
+    except errors.BrokerError as refusal:  # of a single record: a batch returns them
         return [refusal]
 
 
-class _Batch:
-    """The records of one transaction: rows of all of them are locked, and inserted, by one statement each."""
+def _store(
+    connection: Connection,
+    broker: Broker,
+    items: Sequence[Incoming],
+    chain_length: int,
+    *,
+    optimistic: bool,
+) -> list[Outcome]:
+    """Return the outcomes of several records; raise what a single one is refused with.
 
-    def __init__(
-        self,
-        connection: Connection,
-        broker: Broker,
-        items: Sequence[Incoming],
-        chain_length: int,
-        *,
-        optimistic: bool,
-    ) -> None:
-        self._connection, self._broker, self._items = connection, broker, items
-        # Lock order, as in every writer: containers in the order of their ids, then users.
-        some = sorted({item.container_id for item in items})
-        rows = () if optimistic else connection.execute(sql.LOCK_CONTAINERS, {"some": some})
-        found = {row.id: row for row in rows}
-        self._containers = {container_id: found.get(container_id) for container_id in some}
-        users = members.lock_users(connection, items)
-        self._tx = storing.Transaction(connection, chain_length, users, now(), optimistic)
-        self._new = NewRows()
+    The rows of all of them are locked, and inserted, by one statement each.
+    """
+    # Lock order, as in every writer: containers in the order of their ids, then users.
+    some = sorted({item.container_id for item in items})
+    rows = () if optimistic else connection.execute(sql.LOCK_CONTAINERS, {"some": some})
+    found = {row.id: row for row in rows}
+    containers = {container_id: found.get(container_id) for container_id in some}
+    # So the deletion of these users, or a change of their keys, happens before or after this transaction.
+    named = {name for item in items for name in item.named}
+    users = members.users_of(connection, named, sql.SHARE_USERS)
+    tx = storing.Transaction(connection, chain_length, users, now(), optimistic)
+    waiting = NewRows()
 
-    def store(self) -> list[Outcome]:
-        """Return the outcomes of several records; raise what a single one is refused with."""
-        store = self._store if len(self._items) == 1 else self._store_or_undo
-        outcomes = [store(item, self._container(item)) for item in self._items]
-        self._new.write(self._connection)
-        return outcomes
-
-    def _store_or_undo(self, incoming: Incoming, container: Row[Any] | None) -> Outcome:
-        self._connection.exec_driver_sql("SAVEPOINT item")
-        try:
-            outcome: Outcome = self._store(incoming, container)
-        except errors.BrokerError as error:
-            self._connection.exec_driver_sql("ROLLBACK TO item")
-            outcome = error
-        self._connection.exec_driver_sql("RELEASE item")
-        return outcome
-
-    def _store(self, incoming: Incoming, container: Row[Any] | None) -> bool:
-        new = NewRows()
-        if not storing.store(self._tx, incoming, container, new):
-            return False
-        # Parts that are still to be inserted are not in the table, which `store` compared with.
-        waiting = {row["part_id"] for row in self._new.of(sql.ADD_PART)}
-        if any(row["part_id"] in waiting for row in new.of(sql.ADD_PART)):
-            raise errors.RejectedError(storing.PART_TAKEN)
-        moment = self._tx.moment
-        members.count_grants(self._connection, self._broker, incoming.user.id, new, moment)
-        if container is not None:
-            new.write(self._connection)
-        self._new.take(new)
-        return True
-
-    def _container(self, incoming: Incoming) -> Row[Any] | None:
+    def container_of(item: Incoming) -> Row[Any] | None:
         """Return the container's row: locked at the start, or read again for its next record.
 
         Waiting rows are inserted before anything that is not new: it may be read, and events must have the
         order of their records.
         """
-        if incoming.container_id in self._containers:
-            container = self._containers.pop(incoming.container_id)
-            if container is not None:
-                self._new.write(self._connection)
-            return container
-        self._new.write(self._connection)
-        return storing.lock_container(self._connection, incoming)
+        is_locked = item.container_id in containers
+        container = containers.pop(item.container_id, None)
+        if container is not None or not is_locked:
+            waiting.write(connection)
+        if not is_locked:
+            container = sql.one(connection, sql.LOCK_CONTAINER, id=item.container_id)
+        return container
+
+    def store(item: Incoming, container: Row[Any] | None) -> bool:
+        new = NewRows()
+        if not storing.store(tx, item, container, new):
+            return False
+        # Parts that are still to be inserted are not in the table, which `store` compared with.
+        taken = {row["part_id"] for row in waiting.of(sql.ADD_PART)}
+        if any(row["part_id"] in taken for row in new.of(sql.ADD_PART)):
+            raise errors.RejectedError(storing.PART_TAKEN)
+        members.count_grants(connection, broker, item.user.id, new, tx.moment)
+        if container is not None:
+            new.write(connection)
+        waiting.take(new)
+        return True
+
+    def store_or_undo(item: Incoming, container: Row[Any] | None) -> Outcome:
+        connection.exec_driver_sql("SAVEPOINT item")
+        try:
+            outcome: Outcome = store(item, container)
+        except errors.BrokerError as error:
+            connection.exec_driver_sql("ROLLBACK TO item")
+            outcome = error
+        connection.exec_driver_sql("RELEASE item")
+        return outcome
+
+    store_item = store if len(items) == 1 else store_or_undo
+    outcomes = [store_item(item, container_of(item)) for item in items]
+    waiting.write(connection)
+    return outcomes

@@ -1,9 +1,10 @@
-"""Judge one record against what is stored, and store it. Spec: docs/spec/container.md, section 10.
+"""Parse one record, judge it against what is stored, and store it. Spec: docs/spec/container.md, section 10.
 
-`appending` verifies signatures and runs the transaction; `store` is called in it, for one record after
-the other.
+`parse_incoming` checks everything that needs no database. `appending` verifies signatures and runs the
+transaction, in which it calls `store` for one record after the other.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +12,16 @@ from sqlalchemy import Connection, Row
 
 from scbroker import errors
 from scbroker.crypto.verify import sha256
-from scbroker.records.container_record import Part, Role, bare_body, check_segment_hashes
+from scbroker.records import container_record as grammar
+from scbroker.records.canonical import ContainerId, container_id_of, stored_user_id
+from scbroker.records.container_record import (
+    AccessList,
+    ContainerRecord,
+    Part,
+    Role,
+    bare_body,
+    wrap_hash,
+)
 from scbroker.records.judge import (
     InForce,
     Known,
@@ -20,19 +30,67 @@ from scbroker.records.judge import (
     judge_next,
     needed_permissions,
 )
-from scbroker.records.key_record import CLOCK_TOLERANCE
-from scbroker.server.broker import check_unexpired, not_found
+from scbroker.records.key_record import CLOCK_TOLERANCE, Signed
+from scbroker.server.broker import (
+    Call,
+    SessionUser,
+    check_not_deleted,
+    check_unexpired,
+    not_found,
+    refusing,
+)
 from scbroker.server.containers import members, tombstones
-from scbroker.server.containers.incoming import Incoming
 from scbroker.server.events import log
-from scbroker.server.parts import chunks
+from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows
 from scbroker.vocabulary import ContainerAccessLevel
-from scbroker.wire.containers import MAX_INLINE
+from scbroker.wire.containers import MAX_INLINE, AccessEntry, RecordReceipt, RecordRequest
+from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
 
 _CHANGED: Final = "The container was changed meanwhile: read it again."
 PART_TAKEN: Final = "The part id is used already: a new part needs a new id."
+
+
+class KeysChangedError(Exception):
+    """The author's key records changed since the signature was verified; `length` is their number now."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length = length
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A parsed record with what was sent with it. Its signature is not verified yet."""
+
+    known: Known
+    signed: Signed
+    access: AccessList | None
+    message: RecordRequest
+    user: SessionUser
+    application: str
+
+    @property
+    def record(self) -> ContainerRecord:
+        return self.known.record
+
+    @property
+    def container_id(self) -> ContainerId:
+        return ContainerId(self.record.containerId)
+
+    @property
+    def is_first(self) -> bool:
+        return self.record.version == 1
+
+    @property
+    def receipt(self) -> RecordReceipt:
+        return RecordReceipt(version=self.record.version, hash=self.known.hash)
+
+    @property
+    def named(self) -> set[bytes]:
+        """The fingerprints of the author and of all users in the new list."""
+        return {self.user.fingerprint, *(self.access.entries if self.access else ())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,100 +108,147 @@ class Transaction:
     """Assume that container and parts are new; if they are not, the database raises an IntegrityError."""
 
 
-def store(tx: Transaction, incoming: Incoming, container: Row[Any] | None, new: NewRows) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A container as it is stored: its locked row, its head, and the governing record in force."""
+
+    row: Row[Any]
+    head: Known
+    in_force: InForce
+
+
+def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> Incoming:
+    """Parse the record of a request; it must be the one that the path names, if the path names one."""
+    signed = message.record.signed
+    with refusing():
+        known, access = Known.parse(signed.body), _access_of(message.accessList)
+    record = known.record
+    if call.path and (record.containerId, record.version) != (call.container_id, call.version):
+        raise errors.InvalidArgumentError(
+            "The record has another container or version than the path."
+        )
+    if record.nonce and container_id_of(record.author, record.nonce).bytes != record.containerId:
+        raise errors.RejectedError("The container id is not derived from its creator (rule 1).")
+    if record.author != call.session.fingerprint:
+        raise errors.PermissionDeniedError("Only the author of a record can send it.")
+    if (access is not None) != record.changes_access:
+        raise errors.InvalidArgumentError(
+            "A record that changes access comes with an access list, any other without."
+        )
+    if access is not None and len(access.entries) > settings.max_members:
+        raise errors.TooLargeError(
+            f"This broker takes at most {settings.max_members} users in a container."
+        )
+    if record.content is not None and record.content.paddedLength > settings.max_content:
+        raise errors.TooLargeError(
+            f"This broker takes contents of at most {settings.max_content} bytes."
+        )
+    if message.type is not None:
+        salt, text = message.type.salt, message.type.type
+        if text is not None and len(text.encode()) > grammar.MAX_TYPE:
+            raise errors.TooLargeError("A container's type has at most 256 bytes of UTF-8.")
+        named = record.governing.type if record.governing is not None else None
+        if named != grammar.type_hash(record.containerId, salt, text):
+            raise errors.RejectedError("The type does not match the hash in the record.")
+    return Incoming(known, signed, access, message, call.session, call.application)
+
+
+def _access_of(sent: Sequence[AccessEntry] | None) -> AccessList | None:
+    if sent is None:
+        return None
+    access = AccessList.whole([item.salted for item in sent])
+    for entry, item in zip(access.entries.values(), sent, strict=True):
+        if entry.wrapHash != (None if item.wrap is None else wrap_hash(item.wrap)):
+            raise errors.IntegrityError("A wrap does not match the hash in its entry.")
+    return access
+
+
+def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRows) -> bool:
     """Store a record unless it is stored already; return whether it is new, raise what it is refused with.
 
-    The row of the container must be locked; None if it does not exist. Rows to insert are added to `new`,
-    which the caller writes before it reads anything of this container.
+    The container's `row` must be locked; None if it does not exist. Rows to insert are added to `new`, which
+    the caller writes before it reads anything of this container.
     """
-    connection = tx.connection
-    if _was_stored(tx, incoming, container):
+    record = incoming.record
+    if _was_stored(tx, incoming, row):
         return False
-    if abs(incoming.known.record.time - tx.moment) > CLOCK_TOLERANCE:
+    if abs(record.time - tx.moment) > CLOCK_TOLERANCE:
         raise errors.ClockError(
             "The record is dated more than five minutes off: set the clock right."
         )
-    before = parent = None
-    if container is not None:
-        before = in_force(connection, incoming.container_id, container.governing_version)
-        parent = _parent(connection, incoming, container)
-        _check_allowed(incoming, before, tx.moment)
-    after = _judge(incoming, before, parent, tx.moment)
-    _check_type_sent(incoming, before)
-    _check_renewed(incoming, before, parent)
-    users = members.concerned_users(connection, incoming, before, tx.chain_length, tx.users)
+    stored = None if row is None else _read_stored(tx.connection, incoming, row)
+    if stored is not None:
+        _check_allowed(incoming, stored.in_force, tx.moment)
+    after = _judge(incoming, stored, tx.moment)
+    users = _concerned_users(tx, incoming, stored)
     if incoming.access is not None:
-        members.check_recipients(incoming.access, before, users)
-    if container is not None and before is not None and before.access.has_expired(tx.moment):
-        log.record_expiry(connection, [container], tx.moment)
+        members.check_recipients(incoming.access, stored.in_force.access if stored else None, users)
+    if stored is not None and stored.in_force.access.has_expired(tx.moment):
+        log.record_expiry(tx.connection, [stored.row], tx.moment)
     # The container's row comes first: of two transactions that insert it, the second waits for the first.
-    _store_record(connection, incoming, container, parent, after, new)
-    members.store_access(connection, incoming, users, tx.moment, new)
+    _store_record(tx, incoming, stored, after, new)
+    _store_access(tx, incoming, users, new)
     try:
-        _store_parts(tx, incoming, parent, new)
+        _store_parts(tx, incoming, stored, new)
     except errors.RejectedError:
         # The part may be taken by this very record, if another transaction stored it after we looked for
         # the container.
-        meanwhile = None if container is not None else lock_container(connection, incoming)
+        meanwhile = None
+        if stored is None:
+            meanwhile = sql.one(tx.connection, sql.LOCK_CONTAINER, id=record.containerId)
         if meanwhile is None:
             raise
         return not _was_stored(tx, incoming, meanwhile)
-    _record_events(tx, incoming, container, parent, (before, after), users, new)
-    if incoming.known.record.tombstone:
-        new.write(connection)
-        tombstones.empty(connection, incoming.known.record, tx.moment)
+    _record_events(tx, incoming, stored, after, users, new)
+    if record.tombstone:
+        new.write(tx.connection)
+        tombstones.empty(tx.connection, record, tx.moment)
     return True
-
-
-def lock_container(connection: Connection, incoming: Incoming) -> Row[Any] | None:
-    """Lock the container's row until the transaction ends, and return it."""
-    return sql.one(connection, sql.LOCK_CONTAINER, id=incoming.container_id)
 
 
 def is_stored(connection: Connection, incoming: Incoming) -> bool:
     """Return whether this record is stored; after a deletion it is stored without its parts."""
-    number = incoming.known.record.version
+    number = incoming.record.version
     row = sql.one(connection, sql.FIND_RECORD, container=incoming.container_id, number=number)
     return row is not None and bare_body(row.body) == bare_body(incoming.signed.body)
 
 
-def in_force(connection: Connection, container_id: bytes, version: int) -> InForce:
-    """Return the governing record of this version with its access list, as stored."""
-    found = sql.the(connection, sql.FIND_RECORD, container=container_id, number=version)
-    known = Known.parse(found.body)
-    access_version = governing_of(known.record).accessVersion
-    stored = sql.the(connection, sql.FIND_LIST, container=container_id, number=access_version)
-    return InForce(known, members.StoredList.decode(stored.entries).verified())
-
-
-def _was_stored(tx: Transaction, incoming: Incoming, container: Row[Any] | None) -> bool:
+def _was_stored(tx: Transaction, incoming: Incoming, row: Row[Any] | None) -> bool:
     """Return whether this record is stored already; raise if it cannot follow what is stored."""
-    record = incoming.known.record
-    if container is None:
+    if row is None:
         if incoming.is_first:
             return False
         raise not_found()
-    names = {"container": incoming.container_id, "user": incoming.user.id}
-    member = sql.one(tx.connection, sql.FIND_MEMBER, **names)
-    if record.version <= container.version:
+    version = incoming.record.version
+    if version <= row.version:
         if is_stored(tx.connection, incoming):
             return True
         if incoming.is_first:
             raise errors.AlreadyExistsError("This container id is taken.")
-    check_unexpired(member, tx.moment)
-    if container.deleted:
+    names = {"container": incoming.container_id, "user": incoming.user.id}
+    check_unexpired(sql.one(tx.connection, sql.FIND_MEMBER, **names), tx.moment)
+    if row.deleted:
         raise errors.DeletedError()
-    if record.version != container.version + 1:
+    if version != row.version + 1:
         raise errors.ConflictError(_CHANGED)
     return False
 
 
-def _parent(connection: Connection, incoming: Incoming, container: Row[Any]) -> Known:
-    stored = sql.the(connection, sql.FIND_RECORD, container=container.id, number=container.version)
-    parent = Known.parse(stored.body)
-    if incoming.known.record.parent != parent.hash:
+def _read_stored(connection: Connection, incoming: Incoming, row: Row[Any]) -> _Stored:
+    """Return the container with its verified access list; raise unless its head is the record's parent."""
+
+    def read(version: int) -> Known:
+        found = sql.the(connection, sql.FIND_RECORD, container=row.id, number=version)
+        return Known.parse(found.body)
+
+    head = read(row.version)
+    if incoming.record.parent != head.hash:
         raise errors.ConflictError(_CHANGED)
-    return parent
+    governing = head if row.governing_version == row.version else read(row.governing_version)
+    number = governing_of(governing.record).accessVersion
+    entries = sql.the(connection, sql.FIND_LIST, container=row.id, number=number).entries
+    access = members.StoredList.decode(entries).verified()
+    return _Stored(row, head, InForce(governing, access))
 
 
 def _check_allowed(incoming: Incoming, before: InForce, moment: int) -> None:
@@ -151,79 +256,86 @@ def _check_allowed(incoming: Incoming, before: InForce, moment: int) -> None:
     entry = before.entry_of(incoming.user.fingerprint, moment)
     if entry is None:
         raise not_found()
-    needed = needed_permissions(incoming.known.record, before)
-    if incoming.known.record.changes_access:
+    needed = needed_permissions(incoming.record, before)
+    if incoming.record.changes_access:
         needed &= ~ContainerAccessLevel.ModifyAccess  # a renewal needs none; rule 5 decides
     missing = ContainerAccessLevel(needed & ~entry.permissions)
     if missing:
         raise errors.PermissionDeniedError(f"Your access to this container lacks {missing.name}.")
 
 
-def _judge(
-    incoming: Incoming, before: InForce | None, parent: Known | None, moment: int
-) -> InForce:
-    try:
-        if before is not None:
-            return judge_next(incoming.known, before, incoming.access, parent, moment)
-        if incoming.access is None:
+def _judge(incoming: Incoming, stored: _Stored | None, moment: int) -> InForce:
+    """Return what the record puts in force; raise what it is refused with."""
+    record, access = incoming.record, incoming.access
+    before = stored.in_force if stored else None
+    with refusing():
+        if stored is not None:
+            after = judge_next(incoming.known, stored.in_force, access, stored.head, moment)
+        elif access is not None:
+            after = judge_first(incoming.known, access, moment)
+        else:
             raise errors.IntegrityError("A first record needs an access list (rule 1).")
-        return judge_first(incoming.known, incoming.access, moment)
-    except errors.IntegrityError as error:
-        raise errors.RejectedError(str(error)) from None
-
-
-def _check_type_sent(incoming: Incoming, before: InForce | None) -> None:
-    old = before.governing if before else None
-    new = incoming.known.record.governing
-    changed = new is not None and (old is None or old.type != new.type)
-    if changed != (incoming.message.type is not None):
+    changes_type = record.governing is not None and (
+        before is None or before.governing.type != record.governing.type
+    )
+    if changes_type != (incoming.message.type is not None):
         raise errors.InvalidArgumentError(
             "A record that changes the type comes with its text, any other without."
         )
+    # Under a container key that a former member still knows, nothing new may be stored.
+    if stored is not None and not record.changes_access:
+        is_new = _part_ids(record) - _part_ids(stored.head.record)
+        if is_new and stored.in_force.needs_renewal(record.time):
+            raise errors.RejectedError(
+                "A former member knows the container key: renew it before storing anything new (rule 5)."
+            )
+    return after
 
 
-def _check_renewed(incoming: Incoming, before: InForce | None, parent: Known | None) -> None:
-    """Refuse new parts under a container key that a former member still knows (rule 5)."""
-    record = incoming.known.record
-    if before is None or parent is None or record.changes_access:
-        return
-    old = {part.partId for part in (parent.record.header, parent.record.content) if part}
-    new = {part.partId for part in (record.header, record.content) if part}
-    if new - old and before.needs_renewal(record.time):
-        raise errors.RejectedError(
-            "A former member knows the container key: renew it before storing anything new (rule 5)."
-        )
+def _part_ids(record: ContainerRecord) -> set[bytes]:
+    return {part.partId for part in (record.header, record.content) if part is not None}
+
+
+def _concerned_users(
+    tx: Transaction, incoming: Incoming, stored: _Stored | None
+) -> dict[bytes, Row[Any]]:
+    """Return the author and all users in the old and the new list, as far as the broker knows them.
+
+    Raises `KeysChangedError` unless the author still has the key records that verified the signature. Members
+    who are in the old list alone need no lock: whatever deletes them waits for the lock of the container.
+    """
+    author, named = check_not_deleted(tx.users[incoming.user.fingerprint]), incoming.named
+    if author.chain_length != tx.chain_length:
+        raise KeysChangedError(author.chain_length)
+    users = {name: tx.users[name] for name in named if name in tx.users}
+    if stored is not None and (others := stored.in_force.access.entries.keys() - named):
+        users |= members.users_of(tx.connection, others)
+    return users
 
 
 def _store_record(
-    connection: Connection,
-    incoming: Incoming,
-    container: Row[Any] | None,
-    parent: Known | None,
-    after: InForce,
-    new: NewRows,
+    tx: Transaction, incoming: Incoming, stored: _Stored | None, after: InForce, new: NewRows
 ) -> None:
     """Store record and state of the container, and name the user in `authors`.
 
     The keys of `authors` are kept as long as the container needs them. The row exists if the user signed the
     record before; a creator is named by the container's own row.
     """
-    record, message, user = incoming.known.record, incoming.message, incoming.user
+    record, text, user = incoming.record, incoming.message.type, incoming.user
     state: dict[str, object] = {
         "version": record.version,
         "governing_version": after.record.version,
         "access_version": after.governing.accessVersion,
         "deleted": record.tombstone,
     }
-    if message.type is not None:
-        state |= {"type": message.type.type, "type_salt": message.type.salt}
-    if container is None:
+    if text is not None:
+        state |= {"type": text.type, "type_salt": text.salt}
+    if stored is None:
         new.add(sql.ADD_CONTAINER, [{"id": record.containerId, "creator_id": user.id, **state}])
     else:
-        connection.execute(sql.SET_CONTAINER, {"container": record.containerId, **state})
-        signed_before = parent is not None and parent.record.author == user.fingerprint
-        if container.creator_id != user.id and not signed_before:
-            new.add(sql.ADD_AUTHOR, [{"container": container.id, "user": user.id}])
+        tx.connection.execute(sql.SET_CONTAINER, {"container": record.containerId, **state})
+        if stored.row.creator_id != user.id and stored.head.record.author != user.fingerprint:
+            new.add(sql.ADD_AUTHOR, [{"container": record.containerId, "user": user.id}])
     row = {
         "container_id": record.containerId,
         "version": record.version,
@@ -234,13 +346,47 @@ def _store_record(
     new.add(sql.ADD_RECORD, [row])
 
 
-def _store_parts(tx: Transaction, incoming: Incoming, parent: Known | None, new: NewRows) -> None:
+def _store_access(tx: Transaction, incoming: Incoming, users: members.Users, new: NewRows) -> None:
+    """Add the new list, which readers judge by, and a row for each member who is not deleted.
+
+    A member whose entry has expired already has the event of it, if another broker's clock is ahead of this
+    one.
+    """
+    access, sent = incoming.access, incoming.message.accessList
+    if access is None or sent is None:
+        return
+    container_id = incoming.container_id
+    whole = members.StoredList.whole(access.entryHashes, (item.salted for item in sent))
+    row = {
+        "container_id": container_id,
+        "access_version": incoming.record.version,
+        "entries": whole.encode(),
+    }
+    new.add(sql.ADD_LIST, [row])
+    if not incoming.is_first:
+        tx.connection.execute(sql.DROP_MEMBERS, {"container": container_id})
+    rows = [
+        {
+            "container_id": container_id,
+            "user_id": stored_user_id(fingerprint),
+            "permissions": entry.permissions,
+            "expires_at": entry.expiresAt,
+            "wrap": item.wrap,
+            "expiry_told": entry.is_expired(tx.moment),
+        }
+        for (fingerprint, entry), item in zip(access.entries.items(), sent, strict=True)
+        if not users[fingerprint].deleted
+    ]
+    new.add(sql.ADD_MEMBERS, rows)
+
+
+def _store_parts(tx: Transaction, incoming: Incoming, stored: _Stored | None, new: NewRows) -> None:
     """Store inline parts, commit a content that was sent in chunks, and mark replaced parts."""
-    record, message = incoming.known.record, incoming.message
+    message = incoming.message
     inline = {Role.Header: message.header, Role.Content: message.content}
     replaced, rows = [], []
     for role in Role:
-        part, before = record.part(role), parent.record.part(role) if parent else None
+        part, before = incoming.record.part(role), stored.head.record.part(role) if stored else None
         carried = part is not None and before is not None and part.partId == before.partId
         if before is not None and not carried:
             replaced.append(before.partId)
@@ -254,7 +400,7 @@ def _store_parts(tx: Transaction, incoming: Incoming, parent: Known | None, new:
                 f"A content of more than {MAX_INLINE} bytes must be sent in chunks."
             )
         else:
-            chunks.take_over(tx.connection, incoming.container_id, incoming.user.id, part)
+            _take_over(tx.connection, incoming, part)
     if rows and not tx.optimistic:
         some = [row["part_id"] for row in rows]
         if tx.connection.execute(sql.PARTS_TAKEN, {"some": some}).first():
@@ -272,11 +418,8 @@ def _inline_row(
             f"A new header, or a content of up to {MAX_INLINE} bytes, must be sent with its record."
         )
     hashes = sha256(sealed)
-    try:
-        chunks.check_sealed_size(part.paddedLength, len(sealed))
-        check_segment_hashes(part, hashes)
-    except errors.IntegrityError as error:
-        raise errors.RejectedError(str(error)) from None
+    with refusing():
+        check_sealed(part, len(sealed), hashes)
     return {
         "part_id": part.partId,
         "container_id": incoming.container_id,
@@ -289,26 +432,61 @@ def _inline_row(
     }
 
 
+def _take_over(connection: Connection, incoming: Incoming, part: Part) -> None:
+    """Commit an uploaded part to its container; raise unless all of its segments are stored and match."""
+    row = sql.one(connection, sql.LOCK_PART, part=part.partId)
+    owners = (incoming.user.id, incoming.container_id)
+    if row is None or (row.user_id, row.container_id) != owners:
+        raise errors.IncompleteUploadError("No chunk of the content is stored: upload it first.")
+    if row.committed:
+        raise errors.RejectedError("This part belongs to another record already.")
+    expected = -(-grammar.segment_count(part.paddedLength) // CHUNK_SEGMENTS)
+    # Count first: the hashes of an incomplete part would cost much to read, again at each attempt.
+    stored = sql.the(connection, sql.COUNT_CHUNKS, part=part.partId)
+    if (stored.arrived, stored.last) != (expected, expected - 1):
+        raise errors.IncompleteUploadError(
+            f"{stored.arrived} of {expected} chunks are stored: upload the others."
+        )
+    chunks = connection.execute(sql.CHUNKS, {"part": part.partId}).all()
+    if any(chunk.size != MAX_CHUNK for chunk in chunks[:-1]):
+        raise errors.RejectedError("A chunk before the last one has fewer than eight segments.")
+    hashes = b"".join(chunk.hashes for chunk in chunks)
+    with refusing():
+        check_sealed(part, sum(chunk.size for chunk in chunks), hashes)
+    connection.execute(sql.COMMIT_PART, {"part": part.partId, "all_hashes": hashes})
+
+
+def check_sealed(part: Part, size: int, hashes: bytes) -> None:
+    """Raise `IntegrityError` unless a part's sealed segments have this size in all, and these hashes."""
+    count = grammar.segment_count(part.paddedLength)
+    last = part.paddedLength - (count - 1) * grammar.SEGMENT
+    if size != (count - 1) * grammar.SEALED_SEGMENT + grammar.sealed_size(last):
+        raise errors.IntegrityError(
+            "The sealed bytes have another size than the length of their part gives."
+        )
+    grammar.check_segment_hashes(part, hashes)
+
+
 def _record_events(
     tx: Transaction,
     incoming: Incoming,
-    container: Row[Any] | None,
-    parent: Known | None,
-    in_force: tuple[InForce | None, InForce],
+    stored: _Stored | None,
+    after: InForce,
     users: members.Users,
     new: NewRows,
 ) -> None:
-    record, sent, (before, after) = incoming.known.record, incoming.message.type, in_force
-    stored_type = None if container is None else container.type
-    change = log.Change(
-        record=record,
-        parent=parent.record if parent else None,
-        before=before.access if before else None,
-        after=after.access,
-        type_before=None if record.tombstone else stored_type,
-        type_now=stored_type if sent is None else sent.type,
+    record, text = incoming.record, incoming.message.type
+    type_before = None if stored is None else stored.row.type
+    log.record_change(
+        new,
+        record,
+        stored.head.record if stored else None,
+        stored.in_force.access if stored else None,
+        after.access,
+        type_before=None if record.tombstone else type_before,
+        type_now=type_before if text is None else text.type,
         author=incoming.user.id,
         application=incoming.application,
+        living={fingerprint for fingerprint, user in users.items() if not user.deleted},
+        moment=tx.moment,
     )
-    living = {fingerprint for fingerprint, user in users.items() if not user.deleted}
-    log.record_change(new, change, living, tx.moment)

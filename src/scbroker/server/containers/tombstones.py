@@ -16,7 +16,7 @@ from scbroker.records.canonical import ContainerId, stored_user_id
 from scbroker.records.container_record import ContainerRecord, bare_body, parse_bare
 from scbroker.server.broker import Broker
 from scbroker.server.containers import members
-from scbroker.server.events.log import event_of
+from scbroker.server.events.pages import event_of
 from scbroker.server.storage import statements as sql
 from scbroker.wire.events import details_hash
 

@@ -1,66 +1,63 @@
-"""Record events in the users' logs, and list them. Spec: docs/spec/protocol.md, section 5.
+"""Record changes, expired access and fetches in the users' logs. Spec: docs/spec/protocol.md, section 5.
 
-An event is one row for each user whom it concerns. Writers insert rows without a number. `list_events` locks
-the log of its user, numbers the rows that are visible, commits, and then reads a page: so ids have no gap,
-and an event that commits later never gets a smaller id than one that was listed.
+An event is one row for each user whom it concerns. It is inserted without a number: see `pages`.
 """
 
-import uuid
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
 import structlog
 from sqlalchemy import Connection, Row
 
-from scbroker.errors import NotAuthenticatedError, OverloadedError
+from scbroker.errors import OverloadedError
 from scbroker.records.canonical import ContainerId, UserId, stored_user_id
-from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Part
-from scbroker.server.broker import Access, Broker, Call, now
-from scbroker.server.events.pages import events_page
+from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Role
+from scbroker.server.broker import SECOND, Access, Broker, Call, now
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows, is_of_database
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
-from scbroker.wire.events import NO_EVENTS, Event, EventQuery, Events
-from scbroker.wire.events import Change as ChangeName
+from scbroker.wire.events import Change
 
 _log: Final = structlog.get_logger("scbroker.server")
-_CHANGES: Final[tuple[ChangeName, ...]] = ("header", "content", "access", "type")
-_ACCESS: Final = 1 << _CHANGES.index("access")
-_TYPE: Final = 1 << _CHANGES.index("type")
-_NUMBERED_AT_ONCE: Final = 10_000
-_EXPIRIES_AT_ONCE: Final = 500
-_ACCESS_INTERVAL: Final = 3_600_000_000
+CHANGES: Final[tuple[Change, ...]] = ("header", "content", "access", "type")
+"""The changes of an event by their bits, the lowest first; those of the parts are `1 << role`."""
+_ACCESS: Final = 1 << CHANGES.index("access")
+_TYPE: Final = 1 << CHANGES.index("type")
+_ACCESS_INTERVAL: Final = 3600 * SECOND
 _MAX_WAITING: Final = 100_000
 """Fetches that wait for `record_accesses`, of about 0.2 kB each; further ones are not recorded."""
 _ACCESSES_AT_ONCE: Final = 256
 Fetch = tuple[Access, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A record that is being stored, and the state before it."""
-
-    record: ContainerRecord
-    parent: ContainerRecord | None
-    before: AccessList | None
-    after: AccessList
-    type_before: str | None
-    type_now: str | None
-    author: UserId
-    application: str
-
-
-def record_change(new: NewRows, change: Change, living: set[bytes], moment: int) -> None:
-    """Add an event for each of the `living` users to whom the change is visible.
+def record_change(
+    new: NewRows,
+    record: ContainerRecord,
+    parent: ContainerRecord | None,
+    before: AccessList | None,
+    after: AccessList,
+    *,
+    type_before: str | None,
+    type_now: str | None,
+    author: UserId,
+    application: str,
+    living: set[bytes],
+    moment: int,
+) -> None:
+    """Add an event for each of the `living` users to whom a record that is being stored is visible.
 
     An entry that has expired at `moment` gives no access, in the old list as in the new one.
     """
-    record = change.record
-    old = change.before.unexpired(moment) if change.before else {}
-    present = {} if record.tombstone else change.after.unexpired(moment)
-    changes = _changes(change)
+    old = before.unexpired(moment) if before else {}
+    present = {} if record.tombstone else after.unexpired(moment)
+    changes = _ACCESS if record.changes_access else 0
+    if parent is not None:
+        changes |= _TYPE if type_now != type_before else 0
+        for role in Role:
+            part, previous = record.part(role), parent.part(role)
+            if (part and part.partId) != (previous and previous.partId):
+                changes |= 1 << role
     rows = []
     for fingerprint in sorted((old.keys() | present.keys()) & living):
         was, entry = old.get(fingerprint), present.get(fingerprint)
@@ -74,16 +71,20 @@ def record_change(new: NewRows, change: Change, living: set[bytes], moment: int)
             if not visible:
                 continue
         # A user who lost access gets the type that they could see before.
-        text = change.type_before if entry is None else change.type_now
-        rows.append(
-            _event(
-                stored_user_id(fingerprint), kind, ContainerId(record.containerId),
-                text if _sees_type(entry or was) else None,
-                date=moment, version=record.version, related_user_id=change.author,
-                application=change.application, changes=visible,
-                previous_type=change.type_before if visible & _TYPE and _sees_type(was) else None,
-            )
-        )  # fmt: skip
+        text = type_before if entry is None else type_now
+        row = {
+            "user_id": stored_user_id(fingerprint),
+            "event_type": kind.value,
+            "container_id": record.containerId,
+            "container_type": text if _sees_type(entry or was) else None,
+            "date": moment,
+            "version": record.version,
+            "related_user_id": author,
+            "application": application,
+            "changes": visible,
+            "previous_type": type_before if visible & _TYPE and _sees_type(was) else None,
+        }
+        rows.append(row)
     new.add(sql.ADD_EVENTS, rows)
 
 
@@ -94,15 +95,11 @@ def record_expiry(connection: Connection, containers: Sequence[Row[Any]], moment
     """
     found = {container.id: container for container in containers}
     claimed = connection.execute(sql.CLAIM_EXPIRED, {"some": list(found), "now": moment}).all()
-    rows = []
-    for member in sorted(claimed, key=lambda member: int(member.expires_at)):
-        container = found[member.container_id]
-        if not container.deleted:  # else they have the event of its deletion
-            kind, text = ContainerEventType.Deleted, _type_for(member, container)
-            rows.append(
-                _event(member.user_id, kind, container.id, text,
-                       date=member.expires_at, version=container.version)
-            )  # fmt: skip
+    rows = [
+        _row(found[member.container_id], member, ContainerEventType.Deleted, member.expires_at)
+        for member in sorted(claimed, key=lambda member: int(member.expires_at))
+        if not found[member.container_id].deleted  # else they have the event of its deletion
+    ]
     if rows:
         connection.execute(sql.ADD_EVENTS, rows)
 
@@ -116,54 +113,32 @@ def record_expiry_in(
         record_expiry(connection, connection.execute(sql.SHARE_CONTAINERS, some).all(), moment)
 
 
-def _event(
-    user_id: UserId,
+def _row(
+    container: Row[Any],
+    member: Row[Any],
     kind: ContainerEventType,
-    container_id: ContainerId,
-    container_type: str | None,
-    *,
     date: int,
-    version: int,
     related_user_id: UserId | None = None,
     application: str = "",
-    changes: int = 0,
-    previous_type: str | None = None,
 ) -> dict[str, Any]:
+    """Return the row of an event that changes nothing, as this member may know of it."""
+    sees_type = member.permissions & ContainerAccessLevel.ViewType
     return {
-        "user_id": user_id,
+        "user_id": member.user_id,
         "event_type": kind.value,
-        "container_id": container_id,
-        "container_type": container_type,
+        "container_id": container.id,
+        "container_type": container.type if sees_type else None,
         "date": date,
-        "version": version,
+        "version": container.version,
         "related_user_id": related_user_id,
         "application": application,
-        "changes": changes,
-        "previous_type": previous_type,
+        "changes": 0,
+        "previous_type": None,
     }
 
 
 def _sees_type(entry: Entry | None) -> bool:
     return entry is not None and entry.allows(ContainerAccessLevel.ViewType)
-
-
-def _type_for(member: Row[Any], container: Row[Any]) -> str | None:
-    return container.type if member.permissions & ContainerAccessLevel.ViewType else None
-
-
-def _changes(change: Change) -> int:
-    record, parent = change.record, change.parent
-    changed = {
-        "header": parent is not None and _part_id(record.header) != _part_id(parent.header),
-        "content": parent is not None and _part_id(record.content) != _part_id(parent.content),
-        "access": record.changes_access,
-        "type": parent is not None and change.type_now != change.type_before,
-    }
-    return sum(1 << bit for bit, name in enumerate(_CHANGES) if changed[name])
-
-
-def _part_id(part: Part | None) -> bytes | None:
-    return None if part is None else part.partId
 
 
 def _visible(changes: int, was: Entry, entry: Entry) -> int:
@@ -193,15 +168,12 @@ async def record_accesses(broker: Broker) -> None:
         while waiting:
             some = sorted(islice(waiting.items(), _ACCESSES_AT_ONCE))
             try:
-                await _record(broker, some)
+                await _record(broker, waiting, some)
             except OverloadedError:
                 raise
             except Exception:
                 # A fetch that cannot be written must not keep back the others.
                 await _record_each(broker, waiting, some)
-            else:
-                for access, _ in some:
-                    del waiting[access]
     finally:
         kept = {**waiting, **broker.accesses}
         broker.accesses = dict(islice(kept.items(), _MAX_WAITING))
@@ -212,33 +184,36 @@ async def _record_each(broker: Broker, waiting: dict[Access, str], some: list[Fe
     failed: Exception | None = None
     for access, application in some:
         try:
-            await _record(broker, [(access, application)])
+            await _record(broker, waiting, [(access, application)])
         except OverloadedError:
             raise
         except Exception as error:
+            del waiting[access]
             if is_of_database(error):
-                failed, waiting[access] = error, waiting.pop(access)
-                continue
-            _log.warning("a fetch was not recorded", error=repr(error))
-        del waiting[access]
+                failed, waiting[access] = error, application
+            else:
+                _log.warning("a fetch was not recorded", error=repr(error))
     if failed is not None:
         raise failed
 
 
-async def _record(broker: Broker, some: list[Fetch]) -> None:
+async def _record(broker: Broker, waiting: dict[Access, str], some: list[Fetch]) -> None:
+    """Record fetches in one transaction; these wait no longer then."""
+
     def write(connection: Connection) -> None:
         fetched = {"some": sorted({container_id for (container_id, _), _ in some})}
         locked = {row.id: row for row in connection.execute(sql.SHARE_CONTAINERS, fetched)}
         moment = now()
         for (container_id, reader_id), application in some:
             if container_id in locked:
-                container = locked[container_id]
-                record_access(connection, container, reader_id, application, moment)
+                _record_access(connection, locked[container_id], reader_id, application, moment)
 
     await broker.database.write(write)
+    for access, _ in some:
+        del waiting[access]
 
 
-def record_access(
+def _record_access(
     connection: Connection, container: Row[Any], reader_id: UserId, application: str, moment: int
 ) -> None:
     """Add an event for each member with ReceiveAccessEvents: another user fetched header or content.
@@ -262,14 +237,11 @@ def record_access(
     living = {user.id for user in found if not user.deleted}
     if reader_id not in living or not _is_due(connection, container.id, reader_id, moment):
         return
-    kind = ContainerEventType.Accessed
     rows = [
-        _event(member.user_id, kind, container.id, _type_for(member, container),
-               date=moment, version=container.version, related_user_id=reader_id,
-               application=application)
+        _row(container, member, ContainerEventType.Accessed, moment, reader_id, application)
         for member in receivers
         if member.user_id in living
-    ]  # fmt: skip
+    ]
     if rows:
         connection.execute(sql.ADD_EVENTS, rows)
 
@@ -288,76 +260,3 @@ def _is_due(
         return False
     connection.execute(sql.SET_ACCESS, {**values, "told_at": moment})
     return True
-
-
-async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events:
-    """Return a page of the user's own log. Events are numbered first, in a transaction of their own."""
-    user_id = call.session.id
-    await number(broker, user_id, call.now)
-
-    def read(connection: Connection) -> Events:
-        ends = sql.the(connection, sql.ENDS_OF_LOG, user=user_id)
-        if ends.deleted:  # after the session was found
-            raise NotAuthenticatedError("The account was deleted.")
-        rows = connection.execute(*events_page(user_id, query))
-        return Events(
-            events=[event_of(row) for row in rows],
-            firstId=ends.first_event,
-            lastId=ends.last_event,
-            droppedDigest=ends.dropped_digest or NO_EVENTS,
-        )
-
-    return await broker.database.read(read, large=True)
-
-
-async def number(broker: Broker, user_id: UserId, moment: int) -> None:
-    """Number the user's events that are visible and have no number, after recording expired access."""
-    more = await broker.database.query(lambda c: _has_unnumbered(c, user_id, moment))
-    while more:
-        more = await broker.database.write(lambda c: _number_some(c, user_id, moment))
-
-
-def _has_unnumbered(connection: Connection, user_id: UserId, moment: int) -> bool:
-    values = {"user": user_id, "now": moment, "count": 1}
-    return any(
-        connection.execute(statement, values).first() is not None
-        for statement in (sql.UNNUMBERED, sql.EXPIRED_OF_USER)
-    )
-
-
-def _number_some(connection: Connection, user_id: UserId, moment: int) -> bool:
-    """Number events in the order in which they were inserted; return whether there may be more."""
-    values = {"user": user_id, "now": moment, "count": _EXPIRIES_AT_ONCE}
-    expired = connection.execute(sql.EXPIRED_OF_USER, values).scalars().all()
-    record_expiry_in(connection, expired, moment)
-    if len(expired) == _EXPIRIES_AT_ONCE:
-        return True
-    last = sql.the(connection, sql.LOCK_LOG, user=user_id).last_event
-    found = connection.execute(sql.UNNUMBERED, {"user": user_id, "count": _NUMBERED_AT_ONCE})
-    numbered = [
-        {"user": user_id, "row": row.row_id, "number": last + n}
-        for n, row in enumerate(found, start=1)
-    ]
-    if numbered:
-        connection.execute(sql.NUMBER_EVENT, numbered)
-        connection.execute(sql.SET_USER, {"user": user_id, "last_event": last + len(numbered)})
-    return len(numbered) == _NUMBERED_AT_ONCE
-
-
-def event_of(row: Row[Any]) -> Event:
-    """Return an event as its user gets it; the id is 0 until the event is numbered."""
-    related = row.related_user_id
-    return Event(
-        id=row.id or 0,
-        eventType=row.event_type,
-        containerId=str(uuid.UUID(bytes=row.container_id)),
-        containerType=row.container_type,
-        date=row.date,
-        version=row.version,
-        relatedUserId=None if related is None else str(uuid.UUID(bytes=related)),
-        applicationName=row.application,
-        changes=[name for bit, name in enumerate(_CHANGES) if row.changes >> bit & 1],
-        previousContainerType=row.previous_type,
-        salt=row.salt,
-        detailsHash=row.details_hash,
-    )

@@ -1,13 +1,23 @@
-"""Build the query of a page of events, so that an index serves every combination of criteria.
+"""Number events, list them in pages, and drop old ones. Spec: docs/spec/protocol.md, section 5.
 
-There is one statement for each combination, built when it is first used.
+`list_events` locks the log of its user, numbers the rows that are visible, commits, and then reads a page: so
+ids have no gap, and an event that commits later never gets a smaller id than one that was listed.
+
+An index serves every combination of criteria; there is one statement for each, built when it is first used.
+
+A log loses only its oldest events, those before the first that is young enough. Several brokers may drop
+events at once: a log is locked by one of them at a time, and some events are deleted in each transaction.
 """
 
 import functools
+import uuid
+from itertools import takewhile
 from typing import Any, Final, get_args
 
 from sqlalchemy import (
     ColumnElement,
+    Connection,
+    Row,
     Select,
     bindparam,
     func,
@@ -18,9 +28,12 @@ from sqlalchemy import (
 )
 
 from scbroker.records.canonical import UserId, parse_uuid
+from scbroker.server.broker import SECOND, Broker, Call, check_not_deleted, now
+from scbroker.server.events.log import CHANGES, record_expiry_in
+from scbroker.server.storage import statements as sql
 from scbroker.server.storage.tables import events
 from scbroker.vocabulary import ContainerEventType
-from scbroker.wire.events import EventQuery, EventType
+from scbroker.wire.events import NO_EVENTS, Event, EventQuery, Events, EventType, digest_with
 
 b = bindparam
 _KINDS: Final = sorted(get_args(EventType))
@@ -43,6 +56,80 @@ _CRITERIA: Final[dict[str, ColumnElement[bool]]] = {
         b("its_kinds", expanding=True)
     ),
 }
+_NUMBERED_AT_ONCE: Final = 10_000
+_EXPIRIES_AT_ONCE: Final = 500
+_DROPPED_AT_ONCE: Final = 500
+
+
+async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events:
+    """Return a page of the user's own log. Events are numbered first, in a transaction of their own."""
+    user_id = call.session.id
+    await _number(broker, user_id, call.now)
+
+    def read(connection: Connection) -> Events:
+        ends = check_not_deleted(sql.the(connection, sql.ENDS_OF_LOG, user=user_id))
+        rows = connection.execute(*events_page(user_id, query))
+        return Events(
+            events=[event_of(row) for row in rows],
+            firstId=ends.first_event,
+            lastId=ends.last_event,
+            droppedDigest=ends.dropped_digest or NO_EVENTS,
+        )
+
+    return await broker.database.read(read, large=True)
+
+
+async def _number(broker: Broker, user_id: UserId, moment: int) -> None:
+    """Number the user's events that are visible and have no number, after recording expired access."""
+    more = await broker.database.query(lambda c: _has_unnumbered(c, user_id, moment))
+    while more:
+        more = await broker.database.write(lambda c: _number_some(c, user_id, moment))
+
+
+def _has_unnumbered(connection: Connection, user_id: UserId, moment: int) -> bool:
+    values = {"user": user_id, "now": moment, "count": 1}
+    return any(
+        connection.execute(statement, values).first() is not None
+        for statement in (sql.UNNUMBERED, sql.EXPIRED_OF_USER)
+    )
+
+
+def _number_some(connection: Connection, user_id: UserId, moment: int) -> bool:
+    """Number events in the order in which they were inserted; return whether there may be more."""
+    values = {"user": user_id, "now": moment, "count": _EXPIRIES_AT_ONCE}
+    expired = connection.execute(sql.EXPIRED_OF_USER, values).scalars().all()
+    record_expiry_in(connection, expired, moment)
+    if len(expired) == _EXPIRIES_AT_ONCE:
+        return True
+    last = sql.the(connection, sql.LOCK_LOG, user=user_id).last_event
+    found = connection.execute(sql.UNNUMBERED, {"user": user_id, "count": _NUMBERED_AT_ONCE})
+    numbered = [
+        {"user": user_id, "row": row.row_id, "number": last + n}
+        for n, row in enumerate(found, start=1)
+    ]
+    if numbered:
+        connection.execute(sql.NUMBER_EVENT, numbered)
+        connection.execute(sql.SET_USER, {"user": user_id, "last_event": last + len(numbered)})
+    return len(numbered) == _NUMBERED_AT_ONCE
+
+
+def event_of(row: Row[Any]) -> Event:
+    """Return an event as its user gets it; the id is 0 until the event is numbered."""
+    related = row.related_user_id
+    return Event(
+        id=row.id or 0,
+        eventType=row.event_type,
+        containerId=str(uuid.UUID(bytes=row.container_id)),
+        containerType=row.container_type,
+        date=row.date,
+        version=row.version,
+        relatedUserId=None if related is None else str(uuid.UUID(bytes=related)),
+        applicationName=row.application,
+        changes=[name for bit, name in enumerate(CHANGES) if row.changes >> bit & 1],
+        previousContainerType=row.previous_type,
+        salt=row.salt,
+        detailsHash=row.details_hash,
+    )
 
 
 def events_page(user_id: UserId, query: EventQuery) -> tuple[Select[Any], dict[str, Any]]:
@@ -88,3 +175,49 @@ def _statement(kinds: int, updated: bool, names: tuple[str, ...]) -> Select[Any]
 def _first(*criteria: ColumnElement[bool]) -> Select[Any]:
     own = events.c.user_id == b("user")
     return select(events).where(own, *criteria).order_by(events.c.id).limit(b("count"))
+
+
+async def drop_old(broker: Broker) -> None:
+    """Delete what is older than the setting `event_retention_seconds`; 0 keeps everything."""
+    seconds = broker.settings.event_retention_seconds
+    if not seconds:
+        return
+    moment = now()
+    before, last = moment - seconds * SECOND, (-1, -1)
+
+    def page(connection: Connection) -> list[Row[Any]]:
+        values = {"before": before, "date": last[0], "row": last[1], "count": _DROPPED_AT_ONCE}
+        return list(connection.execute(sql.OLD_EVENTS, values))
+
+    # Pages, because old events that follow younger ones in their log stay.
+    while found := await broker.database.read(page, large=True):
+        unnumbered = {row.user_id for row in found if row.id is None}
+        for user_id in sorted({row.user_id for row in found}):
+            if user_id in unnumbered:
+                await _number(broker, user_id, moment)
+            while await broker.database.write(
+                functools.partial(drop_some, user_id=user_id, before=before)
+            ):
+                pass
+        last = (found[-1].date, found[-1].row_id)
+
+
+def drop_some(connection: Connection, user_id: UserId, before: int) -> bool:
+    """Delete the oldest events of a log up to a date; return whether there may be more."""
+    log = sql.one(connection, sql.LOCK_LOG_IF_FREE, user=user_id)
+    if log is None:
+        return False
+    values = {"user": user_id, "from": log.first_event, "count": _DROPPED_AT_ONCE}
+    rows = connection.execute(sql.FIRST_EVENTS, values)
+    old = list(takewhile(lambda row: row.date <= before, rows.all()))
+    if not old:
+        return False
+    digest = log.dropped_digest or NO_EVENTS
+    for row in old:
+        digest = digest_with(digest, event_of(row))
+    first = old[-1].id + 1
+    connection.execute(sql.DROP_EVENTS, {"user": user_id, "to": first})
+    connection.execute(
+        sql.SET_USER, {"user": user_id, "first_event": first, "dropped_digest": digest}
+    )
+    return len(old) == _DROPPED_AT_ONCE

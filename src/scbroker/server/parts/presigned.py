@@ -5,61 +5,49 @@ and checks only the object's size; readers verify each segment. Before we hand o
 name as pending deletion, due one hour after the URL expires. Reporting the chunk removes that record.
 """
 
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from sqlalchemy import Connection
 
 from scbroker import errors
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.records.container_record import SEALED_SEGMENT, sealed_size
-from scbroker.server.broker import Broker, Call, now
+from scbroker.server.broker import SECOND, Broker, Call, now
 from scbroker.server.events import log
 from scbroker.server.parts import chunks
 from scbroker.server.parts.chunks import Chunk, Upload
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import good_until, is_name_of, new_blob_name
-from scbroker.wire.parts import (
-    CHUNK_SEGMENTS,
-    MAX_CHUNK,
-    SentChunk,
-    SentChunks,
-    Transfer,
-    Transfers,
-    TransfersQuery,
-    TransfersRequest,
-)
-
-_SECOND: Final = 1_000_000
-_NONE: Final = Transfers(transfers=[], seconds=0)
+from scbroker.wire import parts as wire
 
 
-async def to_send(broker: Broker, call: Call, message: TransfersRequest) -> Transfers:
+async def to_send(broker: Broker, call: Call, message: wire.TransfersRequest) -> wire.Transfers:
     """Return URLs to put these chunks to; none if uploads go through the broker."""
     upload = Upload.of(call)
     _check_distinct(message.chunks)
     for number in message.chunks:
         chunks.check_number(broker, number)
     seconds = broker.settings.transfer_seconds
-    until = now() + seconds * _SECOND
+    until = now() + seconds * SECOND
     names = [new_blob_name(upload.part_id, until) for _ in message.chunks]
+
+    def reserve(connection: Connection) -> None:
+        """Count a full chunk of the quota for each URL: the broker does not see what is put to it."""
+        size = len(names) * wire.MAX_CHUNK
+        part = chunks.find_upload(connection, upload)
+        chunks.check_quota(connection, broker, upload, part, size)
+        chunks.touch(connection, upload, size)
+        pending = [{"name": name, "since": until} for name in names]
+        connection.execute(sql.ADD_PENDING_BLOBS, pending)
+
     found = await _presigned(broker, "PUT", message.chunks, names, seconds)
     if found.transfers:
-        await broker.database.write(lambda c: _reserve(c, broker, upload, names, until))
+        await broker.database.write(reserve)
     return found
 
 
-def _reserve(
-    connection: Connection, broker: Broker, upload: Upload, names: list[str], until: int
-) -> None:
-    """Count a full chunk of the quota for each URL: the broker does not see what is put to it."""
-    size = len(names) * MAX_CHUNK
-    part = chunks.find_upload(connection, upload)
-    chunks.check_quota(connection, broker, upload, part, size)
-    chunks.touch(connection, upload.part_id, size)
-    connection.execute(sql.ADD_PENDING_BLOBS, [{"name": name, "since": until} for name in names])
-
-
-async def sent(broker: Broker, call: Call, message: SentChunks) -> None:
+async def sent(broker: Broker, call: Call, message: wire.SentChunks) -> None:
     """Write the rows of chunks that were put to the object store; known chunks change nothing."""
     upload = Upload.of(call)
     _check_distinct([chunk.index for chunk in message.chunks])
@@ -70,71 +58,67 @@ async def sent(broker: Broker, call: Call, message: SentChunks) -> None:
             raise errors.InvalidArgumentError(
                 f"Chunk {chunk.index} must have the name that came with its presigned URL, and whole hashes."
             )
-    missing = await broker.database.write(lambda c: _missing(c, upload, message.chunks))
+
+    def find_missing(connection: Connection) -> list[wire.SentChunk]:
+        """Return the chunks without a row; refuse names that we did not hand out before we ask the store."""
+        part = chunks.find_upload(connection, upload)
+        missing = [
+            chunk
+            for chunk in message.chunks
+            if not chunks.is_stored(connection, upload, chunk.index, chunk.hashes)
+        ]
+        if missing and part is not None and part.committed:
+            raise errors.AlreadyExistsError(chunks.COMMITTED)
+        for chunk in missing:
+            _check_handed_out(connection, chunk.index, chunk.name)
+        return missing
+
+    def keep(connection: Connection) -> None:
+        for chunk in arrived:
+            chunks.lock_part(connection, upload)
+            if not chunks.is_stored(connection, upload, chunk.number, chunk.hashes):
+                _check_handed_out(connection, chunk.number, chunk.blob)
+                chunks.keep(connection, upload, chunk, 0)
+
+    missing = await broker.database.write(find_missing)
     sizes = await broker.blobs.sizes([chunk.name for chunk in missing])
-    found = [_stored(upload, chunk, size) for chunk, size in zip(missing, sizes, strict=True)]
-    if found:
-        await broker.database.write(lambda c: _keep(c, found))
-
-
-def _missing(connection: Connection, upload: Upload, sent: list[SentChunk]) -> list[SentChunk]:
-    """Return the chunks without a row. Refuses names that we did not hand out, before the store is asked."""
-    part = chunks.find_upload(connection, upload)
-    missing = [
-        chunk
-        for chunk in sent
-        if not chunks.is_stored(
-            connection, Chunk(upload, chunk.index, chunk.hashes, 0, chunk.name, 0)
-        )
-    ]
-    if missing and part is not None and part.committed:
-        raise errors.AlreadyExistsError(chunks.COMMITTED)
-    for chunk in missing:
-        _check_handed_out(connection, chunk.index, chunk.name)
-    return missing
+    arrived = [_arrived(chunk, size) for chunk, size in zip(missing, sizes, strict=True)]
+    if arrived:
+        await broker.database.write(keep)
 
 
 def _check_handed_out(connection: Connection, number: int, name: str) -> None:
     pending = sql.one(connection, sql.FIND_PENDING_BLOB, blob=name)
-    if pending is None or pending.since != good_until(name):  # as `_reserve` recorded it
+    if pending is None or pending.since != good_until(name):  # as `to_send` recorded it
         raise errors.IncompleteUploadError(
             f"The presigned URL of chunk {number} was used or has expired: ask for another."
         )
 
 
-def _stored(upload: Upload, chunk: SentChunk, size: int | None) -> Chunk:
+def _arrived(chunk: wire.SentChunk, size: int | None) -> Chunk:
     if size is None:
         raise errors.IncompleteUploadError(
             f"Chunk {chunk.index} is not in the object store: upload it."
         )
-    before = (len(chunk.hashes) // HASH_SIZE - 1) * SEALED_SEGMENT
+    count = len(chunk.hashes) // HASH_SIZE
+    before = (count - 1) * SEALED_SEGMENT
     if not before + sealed_size(1) <= size <= before + SEALED_SEGMENT:
         raise errors.RejectedError(
-            f"Chunk {chunk.index} does not have the size of {len(chunk.hashes) // HASH_SIZE} segments."
+            f"Chunk {chunk.index} does not have the size of {count} segments."
         )
-    return Chunk(upload, chunk.index, chunk.hashes, size, chunk.name, good_until(chunk.name))
+    return Chunk(chunk.index, chunk.hashes, size, chunk.name, good_until(chunk.name))
 
 
-def _keep(connection: Connection, arrived: list[Chunk]) -> None:
-    for chunk in arrived:
-        chunks.lock_part(connection, chunk.upload)
-        if chunks.is_stored(connection, chunk):
-            continue
-        _check_handed_out(connection, chunk.number, chunk.blob)
-        chunks.keep(connection, chunk, 0)
-
-
-async def to_read(broker: Broker, call: Call, query: TransfersQuery) -> Transfers:
+async def to_read(broker: Broker, call: Call, query: wire.TransfersQuery) -> wire.Transfers:
     """Return URLs to get chunks from; none if downloads go through the broker."""
+    first, end = query.first, query.first + query.count
 
     def read(connection: Connection) -> tuple[list[int], list[str], int | None]:
         part, ends = chunks.readable(connection, call)
-        values = {
-            "part": part.part_id, "first": query.first, "end": query.first + query.count
-        }  # fmt: skip
+        values = {"part": part.part_id, "first": first, "end": end}
         rows = connection.execute(sql.CHUNK_BLOBS, values).all()
         if len(rows) < query.count and not part.is_inline:
-            if (query.first + query.count - 1) * CHUNK_SEGMENTS < part.hashes_size // HASH_SIZE:
+            if (end - 1) * wire.CHUNK_SEGMENTS < part.hashes_size // HASH_SIZE:
                 raise errors.PartGoneError()  # it was replaced, and some of its chunks are swept
             raise errors.InvalidArgumentError("The part has fewer chunks.")
         return [row.chunk for row in rows], [row.blob for row in rows], ends
@@ -142,7 +126,7 @@ async def to_read(broker: Broker, call: Call, query: TransfersQuery) -> Transfer
     numbers, names, ends = await broker.database.read(read)
     seconds = broker.settings.transfer_seconds
     if ends is not None:
-        seconds = max(1, min(seconds, (ends - now()) // _SECOND))
+        seconds = max(1, min(seconds, (ends - now()) // SECOND))
     found = await _presigned(broker, "GET", numbers, names, seconds)
     if found.transfers:
         log.note_access(broker, call, call.container_id)
@@ -152,22 +136,22 @@ async def to_read(broker: Broker, call: Call, query: TransfersQuery) -> Transfer
 async def _presigned(
     broker: Broker,
     method: Literal["GET", "PUT"],
-    numbers: list[int],
-    names: list[str],
+    numbers: Sequence[int],
+    names: Sequence[str],
     seconds: int,
-) -> Transfers:
-    if not broker.settings.direct_transfer or not names:
-        return _NONE
-    urls = await broker.blobs.presigned_urls(method, names, seconds)
+) -> wire.Transfers:
+    urls: Sequence[str] = ()
+    if broker.settings.direct_transfer and names:
+        urls = await broker.blobs.presigned_urls(method, names, seconds)
     if not urls:
-        return _NONE
+        return wire.Transfers(transfers=[], seconds=0)
     transfers = [
-        Transfer(index=number, name=name, url=url)
+        wire.Transfer(index=number, name=name, url=url)
         for number, name, url in zip(numbers, names, urls, strict=True)
     ]
-    return Transfers(transfers=transfers, seconds=seconds)
+    return wire.Transfers(transfers=transfers, seconds=seconds)
 
 
-def _check_distinct(items: list[int] | list[str]) -> None:
+def _check_distinct(items: Sequence[int] | Sequence[str]) -> None:
     if len(set(items)) < len(items):
         raise errors.InvalidArgumentError("Each chunk must be named once.")

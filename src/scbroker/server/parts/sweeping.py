@@ -7,23 +7,23 @@ the next one continues with the claimed names.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection
 
 from scbroker.errors import OverloadedError
-from scbroker.server.broker import Broker, now
+from scbroker.server.broker import SECOND, Broker, now
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import good_until
 
-_SECOND: Final = 1_000_000
 _PARTS: Final = 32
 # Removing so many rows takes SQLite about 50 ms.
 _CHUNKS: Final = 2_000
 _BLOBS: Final = 256
 # Microseconds after which a name is due: longer than storing a chunk may take.
-_DUE_AFTER: Final = 3_600 * _SECOND
+_DUE_AFTER: Final = 3_600 * SECOND
 # How long a request sweeps at most.
 _REQUEST_SECONDS: Final = 10.0
 
@@ -89,34 +89,29 @@ def _remove_parts(connection: Connection, broker: Broker) -> tuple[int, bool]:
 
     A part's row is removed together with the row of its last chunk.
     """
-    settings = broker.settings
-    limits = {
-        sql.REPLACED_PARTS: now() - settings.part_grace_seconds * _SECOND,
-        sql.ABANDONED_PARTS: now() - settings.upload_seconds * _SECOND,
-    }
-    found = {
-        statement: connection.execute(statement, {"before": before, "count": _PARTS})
-        .scalars()
-        .all()
-        for statement, before in limits.items()
-    }
-    due = sorted({part_id for some in found.values() for part_id in some})
+    found: list[Sequence[bytes]] = []
+    for statement, seconds in (
+        (sql.REPLACED_PARTS, broker.settings.part_grace_seconds),
+        (sql.ABANDONED_PARTS, broker.settings.upload_seconds),
+    ):
+        limits = {"before": now() - seconds * SECOND, "count": _PARTS}
+        found.append(connection.execute(statement, limits).scalars().all())
+    due = sorted({part_id for some in found for part_id in some})
     if not due:
         return 0, False
     rows = connection.execute(sql.BLOBS_IN, {"gone": due, "count": _CHUNKS}).all()
     if rows:
         connection.execute(sql.ADD_PENDING_BLOBS, [{"name": row.blob, "since": 0} for row in rows])
     full = len(rows) >= _CHUNKS
-    if (
-        full
-    ):  # the last part may have more chunks than `_CHUNKS` allows: remove those that were read
+    # The last part may have more chunks than `_CHUNKS` allows: remove those that were read.
+    if full:
         last = rows[-1].part_id
         due = [part_id for part_id in due if part_id < last]
         connection.execute(sql.DROP_CHUNKS_TO, {"part": last, "number": rows[-1].chunk})
     if due:
         connection.execute(sql.DROP_CHUNKS, {"gone": due})
         connection.execute(sql.DROP_PARTS, {"gone": due})
-    return len(due), full or any(len(some) >= _PARTS for some in found.values())
+    return len(due), full or any(len(some) >= _PARTS for some in found)
 
 
 def _complete(connection: Connection, tried: dict[str, bool]) -> None:
@@ -126,18 +121,16 @@ def _complete(connection: Connection, tried: dict[str, bool]) -> None:
     an object there. An object that could not be deleted is tried again after all that is due before it.
     """
     limit = now() - _DUE_AFTER
-    deleted = [name for name, is_deleted in tried.items() if is_deleted]
-    # Another time than that of the presigned URL: `chunks.keep` must not accept a deleted object.
-    again = [
-        {"blob": name, "later": good_until(name) + 1}
-        for name in deleted
-        if good_until(name) > limit
-    ]
-    again += [
-        {"blob": name, "later": now()} for name, is_deleted in tried.items() if not is_deleted
-    ]
+    again, done = [], []
+    for name, is_deleted in tried.items():
+        if not is_deleted:
+            again.append({"blob": name, "later": now()})
+        elif good_until(name) > limit:
+            # Another time than that of the presigned URL: `chunks.keep` must not accept a deleted object.
+            again.append({"blob": name, "later": good_until(name) + 1})
+        else:
+            done.append(name)
     if again:
         connection.execute(sql.POSTPONE_BLOB, again)
-    done = [name for name in deleted if good_until(name) <= limit]
     if done:
         connection.execute(sql.FORGET_BLOBS, {"names": done})

@@ -10,9 +10,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import equal, sha256
-from scbroker.errors import ChallengeError, IntegrityError
+from scbroker.errors import ChallengeError
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.server.broker import Broker, Call
+from scbroker.server.broker import Broker, Call, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.vocabulary import KeyType
 from scbroker.wire.users import (
@@ -57,11 +57,9 @@ def check_signed(
     key = chain.latest(KeyType.Signing)
     if (user.fingerprint, key.index) != (claim.fingerprint, claim.keyIndex):
         raise ChallengeError(REFUSED)
-    try:
+    with refusing(REFUSED, ChallengeError):
         # The key's own time, not the broker's: a key may have been introduced by a clock ahead of this one.
         chain.signing_key(key.index, key.introduced).verify(label, *signed)
-    except IntegrityError:
-        raise ChallengeError(REFUSED) from None
 
 
 def use_nonce(connection: Connection, nonce: bytes) -> None:
@@ -75,18 +73,15 @@ def use_nonce(connection: Connection, nonce: bytes) -> None:
 
 def parse_authorization(message: Authorization) -> tuple[Order, Signed]:
     """Return the order, whose signature is not verified yet."""
-    try:
-        return parse_order(message.order), Signed(message.order, message.signature)
-    except IntegrityError:
-        raise ChallengeError(REFUSED) from None
+    with refusing(REFUSED, ChallengeError):
+        order = parse_order(message.order)
+    return order, Signed(message.order, message.signature)
 
 
 def check_ordered(
-    user: Row[Any], chain: KeyChain, authorization: Authorization, action: Action, digest: bytes
-) -> Order:
-    """Return the order; raise `ChallengeError` unless the user signed it for this action and digest."""
-    order, signed = parse_authorization(authorization)
+    user: Row[Any], chain: KeyChain, order: Order, signed: Signed, action: Action, digest: bytes
+) -> None:
+    """Raise `ChallengeError` unless the user signed the order for this action and digest."""
     if (order.action, order.digest) != (action, digest):
         raise ChallengeError(REFUSED)
     check_signed(user, chain, order, ORDER_LABEL, signed)
-    return order

@@ -16,17 +16,17 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
-from scbroker.errors import BrokerError, ChallengeError, IntegrityError, RejectedError
+from scbroker.errors import BrokerError, ChallengeError, RejectedError
 from scbroker.records.canonical import ContainerId, UserId, stored_user_id
 from scbroker.records.key_record import KeyChain, Signed, closing_fingerprint
-from scbroker.server.broker import Broker, Call, now
+from scbroker.server.broker import Broker, Call, now, refusing
 from scbroker.server.containers import members, tombstones
 from scbroker.server.events import log
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.server.users.key_files import add_key_records, grown_chain
-from scbroker.wire.users import Order, UserDeletion
+from scbroker.wire.users import ORDER_LABEL, Order, UserDeletion
 
 # Rows in one transaction. Records: of all its containers together, unless one container alone has more.
 _CONTAINERS: Final = 200
@@ -53,7 +53,7 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
 
     Rows and objects are deleted for some seconds before the answer, the rest in the background.
     """
-    order, _ = challenges.parse_authorization(message.authorization)
+    order, signed = challenges.parse_authorization(message.authorization)
     closing = message.keyRecord.signed
     user_id = call.user_id
 
@@ -71,7 +71,7 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
     _check_own(user_id, order, message)
     user, chain = await broker.database.read(find, large=True)
     if chain is not None:
-        challenges.check_ordered(user, chain, message.authorization, "delete-user", message.digest)
+        challenges.check_signed(user, chain, order, ORDER_LABEL, signed)
         if not grown_chain(chain, [closing], call.now).closed:
             raise RejectedError("The key record does not close the chain (K8).")
         buckets = throttle.buckets_of(broker, user_id)
@@ -95,10 +95,8 @@ def _check_own(user_id: UserId, order: Order, message: UserDeletion) -> None:
     The broker's copy of their keys is not used: it may have none of a deleted user, and the same order
     sent again has to get the same answer.
     """
-    try:
+    with refusing(challenges.REFUSED, ChallengeError):
         fingerprint = closing_fingerprint(message.keyRecord.signed)
-    except IntegrityError:
-        raise ChallengeError(challenges.REFUSED) from None
     named = (stored_user_id(fingerprint), fingerprint, "delete-user", message.digest)
     if (user_id, order.fingerprint, order.action, order.digest) != named:
         raise ChallengeError(challenges.REFUSED)

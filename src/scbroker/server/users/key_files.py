@@ -14,7 +14,7 @@ from scbroker.crypto.verify import equal, sha256
 from scbroker.records import key_record
 from scbroker.records.canonical import UserId
 from scbroker.records.key_record import KeyChain, Signed, parse_key_record
-from scbroker.server.broker import Broker, Call
+from scbroker.server.broker import Broker, Call, check_not_deleted, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.vocabulary import KeyType
@@ -30,13 +30,14 @@ async def open_key_file(
 ) -> wire.KeyFileAnswer:
     """Return the KeyFile to a request that proves the passphrase; guesses are counted before."""
     user_id = call.user_id
-    buckets = await throttle.count_guess(broker, call, user_id, message.devicePass)
+    limits = throttle.limits_of(broker, call, user_id, message.devicePass)
+    await throttle.count(broker, call, limits)
     row = await broker.database.read(lambda c: sql.one(c, sql.FIND_KEY_FILE, user_id=user_id))
     verifier = verifier_of(broker, user_id, message.auth)
     stored = row.verifier if row is not None else bytes(32)
     if not equal(verifier, stored) or row is None:
         raise errors.CredentialsError(_WRONG)
-    await throttle.forgive_guess(broker, buckets)
+    await throttle.forgive_guess(broker, limits)
     return wire.KeyFileAnswer(keyFile=row.key_file)
 
 
@@ -60,22 +61,29 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
     Without a reminder the stored one stays; an empty one removes it.
     """
     check_reminder(message.reminder)
-    records = [item.signed for item in message.keyRecords]
+    records = tuple(item.signed for item in message.keyRecords)
     user_id = call.session.id
-    verifier = verifier_of(broker, user_id, message.auth)
     await _cache_chain(broker, call)
 
     def write(connection: Connection) -> None:
-        user = _lock_user(connection, user_id)
+        user = check_not_deleted(sql.the(connection, sql.LOCK_USER, id=user_id))
         stored = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
         kept = "" if stored is None else stored.reminder
         reminder = kept if message.reminder is None else message.reminder
-        row = key_file_row(user_id, message.keyFile, verifier, reminder)
+        row = key_file_row(broker, user_id, message.keyFile, message.auth, reminder)
         chain = broker.chains.read(connection, user_id, user.chain_length)
-        if _is_stored(user, stored, chain, message, row):
+        # This very request may have been stored before, and is repeated because its answer was lost.
+        if (
+            stored is not None
+            and user.key_file_generation == message.generation
+            and (stored.key_file, stored.reminder) == (row["key_file"], reminder)
+            and equal(stored.verifier, row["verifier"])
+            and chain.records[len(chain.records) - len(records) :] == records
+        ):
             return
-        authorization, digest = message.authorization, message.digest
-        order = _check_order(broker, call, user, chain, authorization, "store-key-file", digest)
+        order, signed = challenges.parse_authorization(message.authorization)
+        challenges.check_fresh(broker, order, call.now)
+        challenges.check_ordered(user, chain, order, signed, "store-key-file", message.digest)
         _check_next(user, stored, message, row)
         grown = grown_chain(chain, records, call.now)
         if grown.closed:
@@ -83,8 +91,7 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
                 "Only the user's deletion closes a chain: this key record would (K8)."
             )
         challenges.use_nonce(connection, order.nonce)
-        if records:
-            add_key_records(connection, user_id, records, len(chain.records))
+        add_key_records(connection, user_id, records, len(chain.records))
         state = {
             "chain_length": len(grown.records),
             "encryption_index": grown.latest(KeyType.Encryption).index,
@@ -106,31 +113,17 @@ async def delete(broker: Broker, call: Call, message: wire.KeyFileDeletion) -> N
     await _cache_chain(broker, call)
 
     def write(connection: Connection) -> None:
-        user = _lock_user(connection, user_id)
+        user = check_not_deleted(sql.the(connection, sql.LOCK_USER, id=user_id))
         if sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id) is None:
             return
         chain = broker.chains.read(connection, user_id, user.chain_length)
-        authorization, digest = message.authorization, wire.NO_DIGEST
-        order = _check_order(broker, call, user, chain, authorization, "delete-key-file", digest)
+        order, signed = challenges.parse_authorization(message.authorization)
+        challenges.check_fresh(broker, order, call.now)
+        challenges.check_ordered(user, chain, order, signed, "delete-key-file", wire.NO_DIGEST)
         challenges.use_nonce(connection, order.nonce)
         connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
 
     await broker.database.write(write)
-
-
-def _check_order(
-    broker: Broker,
-    call: Call,
-    user: Row[Any],
-    chain: KeyChain,
-    authorization: wire.Authorization,
-    action: wire.Action,
-    digest: bytes,
-) -> wire.Order:
-    """Return the order; raise `ChallengeError` unless it is fresh and the user's own."""
-    order, _ = challenges.parse_authorization(authorization)
-    challenges.check_fresh(broker, order, call.now)
-    return challenges.check_ordered(user, chain, authorization, action, digest)
 
 
 async def _cache_chain(broker: Broker, call: Call) -> None:
@@ -154,14 +147,14 @@ def verifier_of(broker: Broker, user_id: UserId, auth: bytes) -> bytes:
 
 
 def key_file_row(
-    user_id: UserId, key_file: bytes, verifier: bytes, reminder: str
+    broker: Broker, user_id: UserId, key_file: bytes, auth: bytes, reminder: str
 ) -> dict[str, Any]:
-    """Return the row of a KeyFile."""
+    """Return the row of a KeyFile; `auth` proves its passphrase."""
     return {
         "user_id": user_id,
         "key_file": key_file,
         "key_file_hash": sha256(key_file),
-        "verifier": verifier,
+        "verifier": verifier_of(broker, user_id, auth),
         "reminder": reminder,
     }
 
@@ -171,40 +164,11 @@ def add_key_records(
 ) -> None:
     """Insert key records; `first` is the sequence of the first one."""
     rows = [
-        {
-            "user_id": user_id,
-            "sequence": first + number,
-            "body": signed.body,
-            "signature": signed.signature,
-        }
-        for number, signed in enumerate(records)
+        {"user_id": user_id, "sequence": n, "body": signed.body, "signature": signed.signature}
+        for n, signed in enumerate(records, first)
     ]
-    connection.execute(sql.ADD_KEY_RECORDS, rows)
-
-
-def _lock_user(connection: Connection, user_id: UserId) -> Row[Any]:
-    user = sql.the(connection, sql.LOCK_USER, id=user_id)
-    if user.deleted:
-        raise errors.NotAuthenticatedError("The account was deleted.")
-    return user
-
-
-def _is_stored(
-    user: Row[Any],
-    stored: Row[Any] | None,
-    chain: KeyChain,
-    message: wire.KeyFileStoring,
-    row: dict[str, Any],
-) -> bool:
-    """Return whether this very request was stored before, and is repeated because its answer was lost."""
-    records = tuple(item.signed for item in message.keyRecords)
-    return (
-        stored is not None
-        and user.key_file_generation == message.generation
-        and (stored.key_file, stored.reminder) == (row["key_file"], row["reminder"])
-        and equal(stored.verifier, row["verifier"])
-        and chain.records[len(chain.records) - len(records) :] == records
-    )
+    if rows:
+        connection.execute(sql.ADD_KEY_RECORDS, rows)
 
 
 def _check_next(
@@ -220,14 +184,14 @@ def _check_next(
         )
 
 
-def grown_chain(chain: KeyChain, records: Sequence[Signed], moment: int) -> KeyChain:
-    """Return the chain with these records appended; each must have the date that ids.md, 4 requires."""
-    try:
-        grown = chain.extend(records, moment)
-        parsed = [parse_key_record(signed) for signed in records]
-    except errors.IntegrityError as error:
-        raise errors.RejectedError(str(error)) from None
-    for record in parsed:
+def grown_chain(chain: KeyChain | None, records: Sequence[Signed], moment: int) -> KeyChain:
+    """Return the chain with these records appended; each must have the date that ids.md, 4 requires.
+
+    Without a chain these are all records of a new user.
+    """
+    with refusing():
+        grown = chain.extend(records, moment) if chain else KeyChain.verify(records, moment)
+    for record in map(parse_key_record, records):
         expected, tolerance = moment, key_record.CLOCK_TOLERANCE
         if record.state != key_record.ACTIVE:
             expected += key_record.RETIREMENT_AHEAD

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row
 
 from scbroker import errors
 from scbroker.records.canonical import UserId, parse_uuid
-from scbroker.records.key_record import CLOCK_TOLERANCE, KeyChain, Signed
+from scbroker.records.key_record import Signed
 from scbroker.server.broker import Broker, Call
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import key_files, throttle
@@ -21,12 +21,15 @@ from scbroker.wire.codec import NoQuery, SignedObject
 
 async def register(broker: Broker, call: Call, message: wire.Registration) -> wire.Registered:
     """Store a new user: key records, KeyFile, verifier and reminder, all or nothing."""
-    await throttle.count_registration(broker, call)
+    limit = broker.settings.registrations_address
+    await throttle.count_address(broker, call, "registration-address", limit)
     records = [item.signed for item in message.keyRecords]
     key_files.check_reminder(message.reminder)
-    chain = _verified(records, call.now)
+    chain = key_files.grown_chain(None, records, call.now)
     user_id = UserId(chain.userId.bytes)
-    verifier = key_files.verifier_of(broker, user_id, message.auth)
+    key_file = key_files.key_file_row(
+        broker, user_id, message.keyFile, message.auth, message.reminder or ""
+    )
 
     def store(connection: Connection) -> None:
         if sql.one(connection, sql.FIND_USER, id=user_id) is not None:
@@ -45,8 +48,7 @@ async def register(broker: Broker, call: Call, message: wire.Registration) -> wi
         }
         connection.execute(sql.ADD_USER, user)
         key_files.add_key_records(connection, user_id, records, 0)
-        row = key_files.key_file_row(user_id, message.keyFile, verifier, message.reminder or "")
-        connection.execute(sql.ADD_KEY_FILE, row)
+        connection.execute(sql.ADD_KEY_FILE, key_file)
 
     await broker.database.write(store)
     return wire.Registered(userId=str(chain.userId))
@@ -55,7 +57,8 @@ async def register(broker: Broker, call: Call, message: wire.Registration) -> wi
 async def reminder(broker: Broker, call: Call, query: NoQuery) -> wire.ReminderAnswer:
     """Return a user's reminder; empty for an unknown user, as for one without a reminder."""
     del query
-    await throttle.count_reminder(broker, call)
+    limit = broker.settings.reminders_address
+    await throttle.count_address(broker, call, "reminder-address", limit)
     return await _reminder_of(broker, call.user_id)
 
 
@@ -108,18 +111,6 @@ def _key_records(
 ) -> wire.UserKeyRecords:
     records = [SignedObject.of(signed) for signed in found]
     return wire.UserKeyRecords(userId=asked.userId, keyRecords=records, deleted=user.deleted)
-
-
-def _verified(records: list[Signed], moment: int) -> KeyChain:
-    try:
-        chain = KeyChain.verify(records, moment)
-    except errors.IntegrityError as error:
-        raise errors.RejectedError(str(error)) from None
-    if any(abs(key.introduced - moment) > CLOCK_TOLERANCE for key in chain.keys.values()):
-        raise errors.ClockError(
-            "The key records are more than five minutes off: set the clock right."
-        )
-    return chain
 
 
 def _check_same(

@@ -7,29 +7,26 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import sha256
-from scbroker.errors import ChallengeError, IntegrityError, NotAuthenticatedError
+from scbroker.errors import ChallengeError, NotAuthenticatedError
 from scbroker.records.canonical import stored_user_id
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.server.broker import Broker, Call, SessionUser, now
+from scbroker.server.broker import SECOND, Broker, Call, SessionUser, now, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.wire.codec import NoQuery
 from scbroker.wire.users import SESSION_LABEL, Session, SessionRequest, parse_statement
 
-_SECOND: Final = 1_000_000
-_NONCE_GRACE: Final = 60 * _SECOND
+_NONCE_GRACE: Final = 60 * SECOND
 
 
 async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session:
     """Start a session for the user who signed a fresh statement for this broker."""
     signed = Signed(message.statement, message.signature)
-    try:
+    with refusing(challenges.REFUSED, ChallengeError):
         statement = parse_statement(signed.body)
-    except IntegrityError:
-        raise ChallengeError(challenges.REFUSED) from None
     challenges.check_fresh(broker, statement, call.now)
     token = base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
-    expires_at = call.now + broker.settings.session_seconds * _SECOND
+    expires_at = call.now + broker.settings.session_seconds * SECOND
     user_id = stored_user_id(statement.fingerprint)
 
     def find(connection: Connection) -> tuple[Row[Any], KeyChain]:
@@ -47,10 +44,8 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
         if locked.deleted or locked.chain_length != user.chain_length:
             raise ChallengeError(challenges.REFUSED)
         challenges.use_nonce(connection, statement.nonce)
-        connection.execute(
-            sql.ADD_SESSION,
-            {"token_hash": sha256(token.encode()), "user_id": user_id, "expires_at": expires_at},
-        )
+        row = {"token_hash": sha256(token.encode()), "user_id": user_id, "expires_at": expires_at}
+        connection.execute(sql.ADD_SESSION, row)
 
     await broker.database.write(store)
     device_pass = throttle.new_pass(broker, user_id)

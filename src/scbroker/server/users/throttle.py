@@ -13,11 +13,9 @@ from sqlalchemy import Connection
 
 from scbroker.crypto.verify import equal
 from scbroker.records.canonical import UserId
-from scbroker.server.broker import Broker, Call
-from scbroker.server.counters import count
+from scbroker.server.broker import SECOND, Broker, Call, add_to_counter
 from scbroker.server.storage import statements as sql
 
-_SECOND: Final = 1_000_000
 _ID_SIZE: Final = 16
 
 
@@ -33,19 +31,7 @@ def is_pass_of(broker: Broker, user_id: UserId, device_pass: bytes) -> bool:
     return equal(broker.keyed("device-pass", user_id, device_id), tag)
 
 
-async def count_guess(
-    broker: Broker, call: Call, user_id: UserId, device_pass: bytes | None
-) -> list[bytes]:
-    """Count a guess at a passphrase before it is checked, and return its counters.
-
-    Raises `ThrottledError` if one of them is at its limit.
-    """
-    limits = _limits(broker, call, user_id, device_pass)
-    await _count(broker, call, limits)
-    return list(limits)
-
-
-def _limits(
+def limits_of(
     broker: Broker, call: Call, user_id: UserId, device_pass: bytes | None
 ) -> dict[bytes, int]:
     """Return the counters of a guess, each with its limit.
@@ -68,33 +54,27 @@ def _limits(
     }
 
 
-async def count_reminder(broker: Broker, call: Call) -> None:
-    """Count a reminder that an address reads; raise `ThrottledError` if it read too many."""
-    bucket = broker.keyed("reminder-address", address_block(call.address))
-    await _count(broker, call, {bucket: broker.settings.reminders_address})
+async def count_address(broker: Broker, call: Call, name: str, limit: int) -> None:
+    """Count a request of an address; raise `ThrottledError` if it sent too many of this name."""
+    await count(broker, call, {broker.keyed(name, address_block(call.address)): limit})
 
 
-async def count_registration(broker: Broker, call: Call) -> None:
-    """Count a user that an address registers; raise `ThrottledError` if it registered too many."""
-    bucket = broker.keyed("registration-address", address_block(call.address))
-    await _count(broker, call, {bucket: broker.settings.registrations_address})
-
-
-async def _count(broker: Broker, call: Call, limits: dict[bytes, int]) -> None:
-    window = broker.settings.guess_seconds * _SECOND
+async def count(broker: Broker, call: Call, limits: dict[bytes, int]) -> None:
+    """Count a request; raise `ThrottledError` if one of its counters is at its limit."""
+    window = broker.settings.guess_seconds * SECOND
 
     def write(connection: Connection) -> None:
         for bucket, limit in sorted(limits.items()):  # always in this order: no deadlock
-            count(connection, bucket, limit, window, call.now)
+            add_to_counter(connection, bucket, limit, window, call.now)
 
     await broker.database.write(write)
 
 
-async def forgive_guess(broker: Broker, buckets: list[bytes]) -> None:
+async def forgive_guess(broker: Broker, limits: dict[bytes, int]) -> None:
     """Subtract a guess that was right from its counters."""
 
     def forgive(connection: Connection) -> None:
-        for bucket in sorted(buckets):
+        for bucket in sorted(limits):
             row = sql.one(connection, sql.FIND_GUESSES, key=bucket)
             if row is not None and row.guesses:
                 connection.execute(sql.SET_GUESSES, {"key": bucket, "guesses": row.guesses - 1})

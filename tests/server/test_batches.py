@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from scbroker.records.container_record import SEGMENT, Role
 from scbroker.server.broker import Broker, Call
-from scbroker.server.containers.batches import append_records
+from scbroker.server.containers.appending import append_records
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder
 from scbroker.server.storage.engines import open_database
