@@ -18,7 +18,7 @@ from scbroker import errors
 from scbroker.server import metrics, requests
 from scbroker.server.answers import HEADERS, problem
 from scbroker.server.broker import Broker
-from scbroker.server.capacity.admission import Gate
+from scbroker.server.capacity import Gate
 from scbroker.server.containers import tombstones
 from scbroker.server.events import log, retention
 from scbroker.server.openapi import document

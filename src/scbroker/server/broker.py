@@ -17,8 +17,7 @@ from scbroker.crypto.verify import keyed_hash
 from scbroker.errors import NotFoundError
 from scbroker.records.ids import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
-from scbroker.server.capacity.admission import Gate
-from scbroker.server.capacity.large_bodies import Buffers, LargeBodies
+from scbroker.server.capacity import Buffers, Gate, LargeBodies
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements
 from scbroker.server.storage.blobs import Blobs

@@ -22,6 +22,7 @@ from uvicorn.supervisors import Multiprocess
 from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.records.ids import parse_uuid
+from scbroker.server import capacity
 from scbroker.server.admin import stores
 from scbroker.server.admin.backup import backup
 from scbroker.server.admin.check import check
@@ -29,7 +30,6 @@ from scbroker.server.admin.restore import UNFINISHED, restore
 from scbroker.server.admin.sweep import sweep
 from scbroker.server.app import create_app
 from scbroker.server.broker import Broker, now
-from scbroker.server.capacity import connections
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.settings import Settings, load_settings
 from scbroker.server.storage import statements as sql
@@ -117,7 +117,7 @@ def _configuration(settings: Settings, app: Any, **options: Any) -> uvicorn.Conf
         forwarded_allow_ips=settings.trusted_proxies or None,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         backlog=_BACKLOG,
-        http=connections.Connection,
+        http=capacity.Connection,
         ws="none",
         **options,
     )
