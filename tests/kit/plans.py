@@ -38,7 +38,7 @@ from scbroker.server.admin import statements as operators
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.storage import statements
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import open_database
 from scbroker.server.storage.tables import metadata
 from scbroker.wire.events import EventQuery
 

@@ -34,7 +34,7 @@ from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.settings import Settings, load_settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.broker_key import find_key, provision_key
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import open_database
 from scbroker.wire.origin import canonical_origin
 
 __all__ = [

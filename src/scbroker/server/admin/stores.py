@@ -20,8 +20,7 @@ from scbroker.server.migrations.upgrade import newest
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs, Stored, open_blobs, path_of
-from scbroker.server.storage.database import Database
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import Database, open_database
 
 DATABASE: Final = "broker.sqlite"
 OBJECTS: Final = "objects"

@@ -13,7 +13,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Insert,
-    Row,
     Table,
     and_,
     bindparam,
@@ -29,6 +28,8 @@ from sqlalchemy import (
 )
 
 from scbroker.records.key_record import Signed
+from scbroker.server.storage.database import one as one
+from scbroker.server.storage.database import the as the
 from scbroker.server.storage.tables import (
     access_lists,
     accesses,
@@ -552,16 +553,6 @@ ACCESSES_OF_USER: Final = select(accesses.c.container_id).where(_user(accesses))
 DROP_ACCESS: Final = delete(accesses).where(_container(accesses), _user(accesses))
 EVENTS_OF_USER: Final = select(events.c.row_id).where(_user(events)).limit(b("count"))
 DROP_EVENT: Final = delete(events).where(events.c.row_id == b("row"), _user(events))
-
-
-def one(connection: Connection, statement: Any, **values: object) -> Row[Any] | None:
-    """Return the row, or None if there is none."""
-    return connection.execute(statement, values).one_or_none()
-
-
-def the(connection: Connection, statement: Any, **values: object) -> Row[Any]:
-    """Return the row, which must exist."""
-    return connection.execute(statement, values).one()
 
 
 def governing(connection: Connection, container: bytes, first: int, last: int) -> Iterator[Any]:
