@@ -24,16 +24,14 @@ from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.records.ids import parse_uuid
 from scbroker.server import capacity
 from scbroker.server.admin import stores
-from scbroker.server.admin.backup import backup
+from scbroker.server.admin.backup import UNFINISHED, backup, restore
 from scbroker.server.admin.check import check
-from scbroker.server.admin.restore import UNFINISHED, restore
 from scbroker.server.admin.sweep import sweep
 from scbroker.server.app import create_app
 from scbroker.server.broker import Broker, now
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.settings import Settings, load_settings
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.broker_key import find_key, provision_key
 from scbroker.server.storage.database import open_database
 from scbroker.wire.origin import canonical_origin
 
@@ -131,7 +129,7 @@ async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:
     url, limits = stores.database_url(settings), settings
     database = open_database(url, limits.database_connections, limits.database_wait_seconds)
     try:
-        key: bytes = await _WAITING.copy()(database.read, lambda c: find_key(c, settings))
+        key: bytes = await _WAITING.copy()(database.read, lambda c: stores.find_key(c, settings))
         objects = await stores.open_objects(settings, database)
     except BaseException:
         await database.close()
@@ -179,8 +177,7 @@ async def _provision_once(settings: Settings, new_key: uuid.UUID) -> bool:
     database = open_database(stores.database_url(settings))
     try:
         await bring_up(database)
-        await database.write(lambda c: provision_key(c, settings))
-        await database.write(stores.provision_id)
+        await database.write(lambda c: stores.provision(c, settings))
         await stores.open_objects(settings, database)  # report a wrong URL here, not in each worker
         if settings.api_key:
             key = parse_uuid(settings.api_key)
