@@ -148,7 +148,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._gate: Gate = self.app_state["gate"]
-        self.app: Any = Admitted(cast(ASGIApp, self.app), self._gate)
+        self.app: Any = _admitted(cast(ASGIApp, self.app), self._gate)
         self._spare = _MAX_HEAD
         """Bytes that may still arrive before the next head or piece of a body is complete."""
         self._since = self.loop.time()
@@ -250,18 +250,14 @@ _REFUSALS: Final = {
 }
 
 
-class Admitted:
-    """The application, for admitted requests: releases the request's slot when its response ends.
+def _admitted(app: ASGIApp, gate: Gate) -> ASGIApp:
+    """Return the application for admitted requests: releases the request's slot when its response ends.
 
     It is outermost, so that the slot is released also after an error. A pipelined request is admitted or
     refused here.
     """
 
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
-        self._app, self._gate = app, gate
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gate = self._gate
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
         if ADMITTED not in scope:
             kind = Kind.of(scope["method"].encode(), scope["path"].encode())
             if not gate.enter(kind):
@@ -275,9 +271,11 @@ class Admitted:
                 await send(message)
 
         try:
-            await self._app(scope, receive, send_waiting)
+            await app(scope, receive, send_waiting)
         finally:
             gate.leave(kind)
+
+    return call
 
 
 class _Usage:

@@ -38,7 +38,7 @@ from msgspec import Meta
 from sqlalchemy import NullPool, Row, func, select, text
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.server.admin.check import Progress, Tell, chunk_name, octets_problem, size_problem
+from scbroker.server.admin.check import Progress, Tell, chunk_name, object_problem
 from scbroker.server.admin.stores import (
     DATABASE,
     KEY,
@@ -233,12 +233,12 @@ def _copy(source: Path, target: Path, row: Row[Any], link: bool) -> tuple[int | 
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.link(source, target)
             size = target.stat().st_size
-            return size, size_problem(size, row)
+            return size, object_problem(row, size)
         octets = memoryview(source.read_bytes())
         write_synced(target, octets)
-        return len(octets), octets_problem(octets, row)
+        return len(octets), object_problem(row, octets)
     except FileNotFoundError:
-        return None, size_problem(None, row)
+        return None, object_problem(row, None)
 
 
 def _hash_of(path: Path) -> str:

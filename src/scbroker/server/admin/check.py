@@ -140,8 +140,6 @@ async def unreferenced(database: Database, page: list[Stored]) -> list[Stored]:
         pending_deletion = connection.execute(PENDING_DELETION_OF, {"names": names}).scalars()
         return {*(row.blob for row in in_use), *pending_deletion}
 
-    if not page:
-        return []
     known = await database.read(read, large=True)
     return [stored for stored in page if stored.name not in known]
 
@@ -151,19 +149,18 @@ def chunk_name(row: Row[Any]) -> str:
     return f"{_named('content', row.part_id)}: chunk {row.chunk}"
 
 
-def size_problem(size: int | None, row: Row[Any]) -> str | None:
-    """Return what is wrong with a chunk's object of this size (None: it is missing), or None."""
-    if size is None:
+def object_problem(row: Row[Any], found: int | memoryview | None) -> str | None:
+    """Return what is wrong with the object of a chunk, or None.
+
+    `found` is its size or its bytes, or None if it is missing. Hashes are compared if the bytes are given.
+    """
+    if found is None:
         return "its object is missing."
-    return None if size == row.size else "its object has another size."
-
-
-def octets_problem(octets: memoryview | None, row: Row[Any]) -> str | None:
-    """Return what is wrong with a chunk's object that has these bytes, or None."""
-    problem = size_problem(None if octets is None else len(octets), row)
-    if problem is None and octets is not None and hashes_of(octets) != row.hashes:
+    if (found if isinstance(found, int) else len(found)) != row.size:
+        return "its object has another size."
+    if not isinstance(found, int) and hashes_of(found) != row.hashes:
         return "its object has other bytes."
-    return problem
+    return None
 
 
 def _named(kind: str, id: bytes) -> str:
@@ -232,9 +229,10 @@ class _Check:
         """Run the database's own check: pages, and indexes against their tables."""
         statement = text("PRAGMA integrity_check(10)")
         self._progress("database", 0, 1)
-        for line in await self._database.read(
+        lines = await self._database.read(
             lambda c: c.execute(statement).scalars().all(), large=True
-        ):
+        )
+        for line in lines:
             if line != "ok":
                 self._add(f"database: {line}")
         self._progress("database", 1, 1)
@@ -259,9 +257,23 @@ class _Check:
             yield rows
             last = {name: getattr(rows[-1], name) for name in last}
 
-    def _check_user(self, connection: Connection, row: Row[Any]) -> None:
-        with self.of(_named("user", row.id)):
-            _check_user(connection, row)
+    def _check_user(self, connection: Connection, user: Row[Any]) -> None:
+        # A pending deletion still removes the user's data.
+        pending = sql.one(connection, sql.FIND_PENDING_USER, user=user.id) is not None
+        key_file = sql.one(connection, sql.FIND_KEY_FILE, user_id=user.id)
+        with self.of(_named("user", user.id)):
+            if user.fingerprint is not None or not user.deleted:
+                _check_keys(connection, user)
+            if user.deleted:
+                _check_kept_keys(connection, user, pending)
+            if not pending:
+                _check_log(connection, user)
+            elif not user.deleted:
+                raise IntegrityError("Their data is pending deletion, but they were not deleted.")
+            if key_file is not None and user.deleted:
+                raise IntegrityError("They were deleted, but their KeyFile was not.")
+            if key_file is not None and sha256(key_file.key_file) != key_file.key_file_hash:
+                raise IntegrityError("Their KeyFile is not the one that was stored.")
 
     def _check_container(self, connection: Connection, row: Row[Any]) -> None:
         _ContainerCheck(connection, row, self).run()
@@ -269,9 +281,8 @@ class _Check:
     async def _problem_of(self, row: Row[Any]) -> str | None:
         if sha256(row.hashes) != row.chunk_hash:
             return "its hash is not that of its segments' hashes."
-        if self._quick:
-            return size_problem(await self._objects.size(row.blob), row)
-        return octets_problem(await self._objects.whole(row.blob), row)
+        ask = self._objects.size if self._quick else self._objects.whole
+        return object_problem(row, await ask(row.blob))
 
     async def _still_exists(self, row: Row[Any]) -> bool:
         values = {"part": row.part_id, "number": row.chunk}
@@ -280,26 +291,6 @@ class _Check:
 
 
 # Users: public keys, KeyFile, event log
-
-
-def _check_user(connection: Connection, user: Row[Any]) -> None:
-    """Raise `IntegrityError` for the first fault of a user."""
-    # A pending deletion still removes the user's data.
-    pending = sql.one(connection, sql.FIND_PENDING_USER, user=user.id) is not None
-    key_file = sql.one(connection, sql.FIND_KEY_FILE, user_id=user.id)
-    if user.fingerprint is not None or not user.deleted:
-        _check_keys(connection, user)
-    if user.deleted:
-        _check_kept_keys(connection, user, pending)
-    if not pending:
-        _check_log(connection, user)
-    elif not user.deleted:
-        raise IntegrityError("Their data is pending deletion, but they were not deleted.")
-    if key_file is not None:
-        if user.deleted:
-            raise IntegrityError("They were deleted, but their KeyFile was not.")
-        if sha256(key_file.key_file) != key_file.key_file_hash:
-            raise IntegrityError("Their KeyFile is not the one that was stored.")
 
 
 def _check_keys(connection: Connection, user: Row[Any]) -> None:
@@ -386,10 +377,13 @@ class _ContainerCheck:
         lists: set[int] = set()
         for row in self._rows():
             expected = 1 if parent is None else parent.record.version + 1
-            if row.version != expected and not self._row.deleted:
-                raise IntegrityError(f"Version {expected} is missing.")
-            if self._is_pending_deletion(row):
-                continue
+            if not self._row.deleted:
+                if row.version != expected:
+                    raise IntegrityError(f"Version {expected} is missing.")
+            elif not row.governing and row.version != self._row.version:
+                if not self._is_purging:
+                    raise IntegrityError(f"Version {row.version} outlived the deletion.")
+                continue  # the pending purge still has to remove it
             if row.version != expected:
                 parent = None
             try:
@@ -406,14 +400,6 @@ class _ContainerCheck:
         if parent is not None and set(self._all(sql.LIST_VERSIONS).scalars()) != lists:
             raise IntegrityError("It has access lists that no record names.")
         return parent, force
-
-    def _is_pending_deletion(self, row: Row[Any]) -> bool:
-        """Return whether the pending purge of a deleted container still has to remove this record."""
-        if not self._row.deleted or row.governing or row.version == self._row.version:
-            return False
-        if not self._is_purging:
-            raise IntegrityError(f"Version {row.version} outlived the deletion.")
-        return True
 
     def _rows(self) -> Iterator[Row[Any]]:
         first = 0

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Insert,
     Select,
     Table,
+    Update,
     and_,
     bindparam,
     case,
@@ -102,6 +103,10 @@ def _chunks_between(column: Column[Any]) -> Select[Any]:
     return select(chunks.c.chunk, column).where(_part(chunks), *numbers).order_by(chunks.c.chunk)
 
 
+def _set(table: Table, *conditions: ColumnElement[bool], **values: Any) -> Update:
+    return update(table).where(*conditions).values(**values)
+
+
 def _if_new(**keys: Column[Any]) -> Insert:
     """Return an INSERT of a row that is only its key, which does nothing if the row exists."""
     [table] = {column.table for column in keys.values()}
@@ -151,15 +156,12 @@ FIND_GUESSES: Final = select(guesses).where(guesses.c.bucket == b("key")).with_f
 ADD_GUESSES: Final = insert(guesses)
 SET_GUESSES: Final = update(guesses).where(guesses.c.bucket == b("key"))
 # Add `more` to the counter; if its window has expired, restart it.
-COUNT_MORE: Final = (
-    update(guesses)
-    .where(guesses.c.bucket == b("key"))
-    .values(
-        guesses=case((guesses.c.ends_at <= b("now"), 0), else_=guesses.c.guesses) + b("more"),
-        ends_at=case((guesses.c.ends_at <= b("now"), b("ends")), else_=guesses.c.ends_at),
-    )
-    .returning(guesses.c.guesses, guesses.c.ends_at)
-)
+COUNT_MORE: Final = _set(
+    guesses,
+    guesses.c.bucket == b("key"),
+    guesses=case((guesses.c.ends_at <= b("now"), 0), else_=guesses.c.guesses) + b("more"),
+    ends_at=case((guesses.c.ends_at <= b("now"), b("ends")), else_=guesses.c.ends_at),
+).returning(guesses.c.guesses, guesses.c.ends_at)
 FORGET_GUESSES: Final = delete(guesses).where(guesses.c.ends_at <= b("now"))
 
 # Containers
@@ -274,14 +276,9 @@ CONTAINER_AND_MEMBER: Final = _WITH_MEMBER.where(containers.c.id == b("container
 CONTAINERS_AND_MEMBER: Final = _WITH_MEMBER.where(_among(containers.c.id))
 MEMBERS: Final = select(members).where(_container(members))
 DROP_MEMBERS: Final = delete(members).where(_container(members))
-CLAIM_EXPIRED: Final = (
-    update(members)
-    .where(_among(members.c.container_id), _EXPIRED)
-    .values(expiry_told=True)
-    .returning(
-        members.c.container_id, members.c.user_id, members.c.permissions, members.c.expires_at
-    )
-)
+CLAIM_EXPIRED: Final = _set(
+    members, _among(members.c.container_id), _EXPIRED, expiry_told=True
+).returning(members.c.container_id, members.c.user_id, members.c.permissions, members.c.expires_at)
 EXPIRED_OF_USER: Final = _page(
     select(members.c.container_id).where(_user(members), _EXPIRED), members.c.expires_at
 )
@@ -306,18 +303,12 @@ PART_HASHES: Final = select(parts.c.hashes).where(_part(parts))
 UNCOMMITTED_PARTS: Final = select(
     func.count().label("parts"), func.coalesce(func.sum(parts.c.received), 0).label("received")
 ).where(_user(parts), ~parts.c.committed)
-TOUCH_PART: Final = (
-    update(parts)
-    .where(_part(parts))
-    .values(touched_at=b("now"), received=parts.c.received + b("more"))
+TOUCH_PART: Final = _set(
+    parts, _part(parts), touched_at=b("now"), received=parts.c.received + b("more")
 )
-COMMIT_PART: Final = (
-    update(parts).where(_part(parts)).values(committed=True, hashes=b("all_hashes"))
-)
-DROP_CONTAINER_PARTS: Final = update(parts).where(_container(parts)).values(replaced_at=0)
-REPLACE_PARTS: Final = (
-    update(parts).where(_among(parts.c.part_id, "replaced")).values(replaced_at=b("now"))
-)
+COMMIT_PART: Final = _set(parts, _part(parts), committed=True, hashes=b("all_hashes"))
+DROP_CONTAINER_PARTS: Final = _set(parts, _container(parts), replaced_at=0)
+REPLACE_PARTS: Final = _set(parts, _among(parts.c.part_id, "replaced"), replaced_at=b("now"))
 COUNT_CHUNKS: Final = select(
     func.count().label("arrived"), func.max(chunks.c.chunk).label("last")
 ).where(_part(chunks))
@@ -345,13 +336,9 @@ KEEP_BLOB: Final = delete(pending_blobs).where(
 )
 PENDING_BLOBS: Final = _due(pending_blobs.c.name, pending_blobs.c.since)
 # -1 marks a claimed name, from which on no row may reference it. If the sweeper stops, it is swept first.
-CLAIM_BLOBS: Final = (
-    update(pending_blobs).where(_among(pending_blobs.c.name, "names")).values(since=-1)
-)
+CLAIM_BLOBS: Final = _set(pending_blobs, _among(pending_blobs.c.name, "names"), since=-1)
 FIND_PENDING_BLOB: Final = select(pending_blobs.c.since).where(pending_blobs.c.name == b("blob"))
-POSTPONE_BLOB: Final = (
-    update(pending_blobs).where(pending_blobs.c.name == b("blob")).values(since=b("later"))
-)
+POSTPONE_BLOB: Final = _set(pending_blobs, pending_blobs.c.name == b("blob"), since=b("later"))
 FORGET_BLOBS: Final = delete(pending_blobs).where(_among(pending_blobs.c.name, "names"))
 
 FIND_CHECK: Final = select(checks.c.value).where(checks.c.name == b("check"))
@@ -368,9 +355,7 @@ LOCK_LOG_IF_FREE: Final = ENDS_OF_LOG.with_for_update(key_share=True, skip_locke
 UNNUMBERED: Final = _page(
     select(events.c.row_id).where(_user(events), events.c.id.is_(None)), events.c.row_id
 )
-NUMBER_EVENT: Final = (
-    update(events).where(events.c.row_id == b("row"), _user(events)).values(id=b("number"))
-)
+NUMBER_EVENT: Final = _set(events, events.c.row_id == b("row"), _user(events), id=b("number"))
 # Old events of all users by date; `date` and `row` are the position where the last page ended.
 OLD_EVENTS: Final = _page(
     select(events.c.user_id, events.c.id, events.c.date, events.c.row_id).where(
@@ -392,9 +377,7 @@ SET_ACCESS: Final = update(accesses).where(_container(accesses), _user(accesses)
 DROP_EXPIRED_MEMBERS: Final = delete(members).where(
     _container(members), members.c.expires_at <= b("now")
 )
-EMPTY_MEMBERS: Final = (
-    update(members).where(_container(members)).values(permissions=0, expires_at=None, wrap=None)
-)
+EMPTY_MEMBERS: Final = _set(members, _container(members), permissions=0, expires_at=None, wrap=None)
 ADD_PURGE: Final = insert(containers_to_purge)
 # Containers with events in another user's log that are not pending a purge already.
 IN_OTHER_LOGS: Final = (
@@ -424,26 +407,25 @@ EVENTS_TO_EMPTY: Final = (
     )
     .limit(b("count"))
 )
-EMPTY_EVENT: Final = (
-    update(events)
-    .where(_user(events), events.c.row_id == b("row"))
-    .values(
-        version=0,
-        date=b("deleted_at"),
-        salt=None,
-        details_hash=b("hash"),
-        container_type=None,
-        previous_type=None,
-        related_user_id=None,
-        application="",
-        changes=0,
-    )
+EMPTY_EVENT: Final = _set(
+    events,
+    _user(events),
+    events.c.row_id == b("row"),
+    version=0,
+    date=b("deleted_at"),
+    salt=None,
+    details_hash=b("hash"),
+    container_type=None,
+    previous_type=None,
+    related_user_id=None,
+    application="",
+    changes=0,
 )
 
 # Deleted users: everything that only they need is removed, in short transactions. `some` are containers.
 END_USER: Final = (
     *(delete(table).where(_user(table)) for table in (key_files, sessions)),
-    update(parts).where(_user(parts), ~parts.c.committed).values(touched_at=0),
+    _set(parts, _user(parts), ~parts.c.committed, touched_at=0),
 )
 ADD_PENDING_USER: Final = _if_new(user=pending_users.c.user_id)
 DROP_GUESSES: Final = delete(guesses).where(_among(guesses.c.bucket, "buckets"))
@@ -478,14 +460,12 @@ PURGE_CONTAINERS: Final = (
         delete(table).where(_among(table.c.container_id))
         for table in (records, access_lists, members, accesses, authors)
     ),
-    update(parts).where(_among(parts.c.container_id), parts.c.committed).values(replaced_at=0),
-    update(parts).where(_among(parts.c.container_id), ~parts.c.committed).values(touched_at=0),
-    update(containers)
-    .where(_among(containers.c.id))
-    .values(deleted=True, type=None, type_salt=None),
+    _set(parts, _among(parts.c.container_id), parts.c.committed, replaced_at=0),
+    _set(parts, _among(parts.c.container_id), ~parts.c.committed, touched_at=0),
+    _set(containers, _among(containers.c.id), deleted=True, type=None, type_salt=None),
 )
 DROP_CONTAINERS: Final = delete(containers).where(_among(containers.c.id))
-FORGET_CREATOR: Final = update(containers).where(_among(containers.c.id)).values(creator_id=None)
+FORGET_CREATOR: Final = _set(containers, _among(containers.c.id), creator_id=None)
 # One row for each execution: with several in one statement, PostgreSQL reads all rows of the user.
 DROP_MEMBER: Final = delete(members).where(_container(members), _user(members))
 ACCESSES_OF_USER: Final = select(accesses.c.container_id).where(_user(accesses)).limit(b("count"))
