@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Table, create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from scbroker.server.storage import tables
-from scbroker.server.storage.engines import async_url
+from scbroker.server.storage.database import async_url
 from scbroker.server.storage.tables import (
     access_lists,
     containers,

@@ -10,7 +10,7 @@ from assurance.cluster.load import Load, under_load
 from assurance.people import PATIENCE
 from scbroker import ServerProvider
 from scbroker.errors import OverloadedError
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import open_database
 
 PAIRS = 8
 ENOUGH = 16

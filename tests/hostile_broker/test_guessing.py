@@ -17,7 +17,7 @@ from scbroker import BrokerError, KeyRing, Promise
 from scbroker.crypto.seal import random_bytes, stretch
 from scbroker.crypto.verify import keyed_hash
 from scbroker.keys import PassphraseKeys, _password_key, open_key_file, seal_key_file
-from scbroker.server.storage.postgresql import PostgresDatabase
+from scbroker.server.storage.database import PostgresDatabase
 from scbroker.wire.users import KeyFileAnswer, ReminderAnswer
 from tests.hostile_broker.accounts import (
     COST,

@@ -9,7 +9,7 @@ from scbroker.server.broker import Broker
 from scbroker.server.events.pages import drop_old
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import open_database
 from tests.kit.brokers import BrokerProcess
 from tests.kit.tables import query
 

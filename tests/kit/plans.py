@@ -34,15 +34,15 @@ from sqlalchemy import (
 from sqlalchemy.sql.visitors import iterate
 
 from scbroker.records.canonical import UserId
-from scbroker.server.admin import statements as operators
+from scbroker.server.admin import check
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.storage import statements
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import open_database
 from scbroker.server.storage.tables import metadata
 from scbroker.wire.events import EventQuery
 
-MODULES: Final = (statements, operators)
+MODULES: Final = (statements, check)
 ROWS: Final = 5_000
 NAME: Final = "plans"
 NOW: Final = 1_800_000_000_000_000
@@ -53,12 +53,12 @@ _USUAL, _HEAVY = hashlib.md5(b"user1").digest(), hashlib.md5(b"user0").digest()
 # By the name of the parameter; what is long gone by `now` and `before` is little.
 _VALUES: Final[Mapping[str, Any]] = {
     "all_hashes": b"", "before": NOW, "blob": "name", "buckets": [_HASH] * 2, "check": "name",
-    "container": _ID, "count": 500, "date": NOW, "deleted_at": NOW, "deletion": 3, "marked": NOW,
+    "chunk": 1, "container": _ID, "count": 500, "date": NOW, "deleted_at": NOW, "deletion": 3, "marked": NOW,
     "end": 9, "ends": NOW, "first": 1, "from": 1, "gone": [_ID] * 10, "hash": _HASH, "id": _ID,
     "ids": [_ID] * 10, "kept": _HASH, "key": _HASH, "last": _ID, "later": NOW, "more": 1,
-    "names": ["name"] * 10, "now": NOW, "number": 1, "one": _ID, "other": _ID, "part": _ID,
+    "names": ["name"] * 10, "now": NOW, "number": 1, "one": _ID, "other": _ID, "part": _ID, "part_id": _ID,
     "replaced": [_ID] * 2, "row": 1, "some": [_ID] * 10, "to": 2**53, "token_hash": _HASH,
-    "user": _USUAL, "user_id": _USUAL, "versions": [1, 2], "wanted": True,
+    "user": _USUAL, "user_id": _USUAL, "value": _ID, "versions": [1, 2], "wanted": True,
 }  # fmt: skip
 # Rows as there are many: a container has three records, a user many containers, a heavy user a tenth.
 _CONTAINER: Final = "decode(md5('container' || n / 3), 'hex')"
@@ -102,7 +102,7 @@ def _leading() -> Iterator[tuple[str, str]]:
 
 
 # Two indexes serve it equally well, and which of them is taken changes: not for the docs.
-_EITHER: Final = {"LOGS_OF"}
+_EITHER: Final = {"LOG_OF"}
 _LEADING: Final = dict(_leading())
 
 

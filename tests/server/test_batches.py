@@ -14,7 +14,7 @@ from scbroker.server.broker import Broker, Call
 from scbroker.server.containers.appending import append_records
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import open_database
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import MAX_MESSAGE, encode
 from scbroker.wire.containers import (

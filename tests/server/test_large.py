@@ -12,9 +12,9 @@ from starlette.types import Message
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import SEGMENT, Role
+from scbroker.server import capacity
 from scbroker.server.app import create_app
-from scbroker.server.capacity import large_bodies
-from scbroker.server.capacity.admission import ADMITTED, Kind
+from scbroker.server.capacity import ADMITTED, Kind
 from scbroker.server.commands import open_broker
 from scbroker.server.settings import load_settings
 from tests.kit.brokers import BrokerProcess, Wire, environment
@@ -124,7 +124,7 @@ class Reader:
 def test_a_client_that_does_not_read_long_answers_has_a_quota_and_others_are_served(
     monkeypatch: pytest.MonkeyPatch, fresh_broker: BrokerProcess, new_user: NewUser
 ) -> None:
-    monkeypatch.setattr(large_bodies, "_MAX_UNREAD_OF_A_USER", 2**20)
+    monkeypatch.setattr(capacity, "_MAX_UNREAD_OF_A_USER", 2**20)
     alice, bob = (new_user(at=fresh_broker) for _ in range(2))
     story = Story(alice).created({alice: OWNER, bob: READER}, header=bytes(262_144))
     fresh_broker.stop()

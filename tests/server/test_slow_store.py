@@ -21,7 +21,7 @@ from scbroker.server.parts import sweeping
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder, new_blob_name
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import open_database
 from scbroker.wire.containers import RecordsAnswer, RecordsRequest
 from scbroker.wire.parts import MAX_TRANSFERS, SentChunk, SentChunks, Transfers, TransfersRequest
 from tests.kit.brokers import Answer, BrokerProcess, Wire

@@ -18,7 +18,7 @@ from scbroker import errors
 from scbroker.server import requests
 from scbroker.server.answers import answer, metrics, problem
 from scbroker.server.broker import Broker
-from scbroker.server.capacity.admission import Gate
+from scbroker.server.capacity import Gate
 from scbroker.server.containers import tombstones
 from scbroker.server.events import log, pages
 from scbroker.server.operations import OPERATIONS, document

@@ -25,8 +25,7 @@ from scbroker.errors import (
 )
 from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
-from scbroker.server.capacity.admission import Gate
-from scbroker.server.capacity.large_bodies import Buffers, LargeBodies
+from scbroker.server.capacity import Buffers, Gate, LargeBodies
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs

@@ -5,12 +5,12 @@
 
 import asyncio
 import contextlib
-import io
 import os
 import socket
 import sys
 import uuid
-from typing import Any, Final
+from collections.abc import AsyncIterator
+from typing import Any, Final, TextIO, cast
 
 import structlog
 import tenacity
@@ -22,32 +22,21 @@ from uvicorn.supervisors import Multiprocess
 from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.records.canonical import parse_uuid
+from scbroker.server import capacity
 from scbroker.server.admin import stores
-from scbroker.server.admin.backup import backup
-from scbroker.server.admin.check import check
-from scbroker.server.admin.restore import UNFINISHED, restore
-from scbroker.server.admin.sweep import sweep
+from scbroker.server.admin.backup import UNFINISHED
+from scbroker.server.admin.backup import backup as backup
+from scbroker.server.admin.backup import restore as restore
+from scbroker.server.admin.check import check as check
+from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
 from scbroker.server.broker import Broker, now
-from scbroker.server.capacity import connections
 from scbroker.server.migrations.upgrade import bring_up
-from scbroker.server.settings import Settings, load_settings
+from scbroker.server.settings import Settings
+from scbroker.server.settings import load_settings as load_settings
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.broker_key import find_key, provision_key
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import Database, open_database
 from scbroker.wire.origin import canonical_origin
-
-__all__ = [
-    "backup",
-    "check",
-    "create_api_key",
-    "load_settings",
-    "open_broker",
-    "prepare",
-    "restore",
-    "serve",
-    "sweep",
-]
 
 _GRACE_SECONDS: Final = 10
 _BACKLOG: Final = 2048
@@ -85,8 +74,9 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
     address = f"http://{shown}:{port}"
     origins = frozenset(canonical_origin(origin) for origin in settings.origins or [address])
     prepare(settings)
-    key = asyncio.run(_provision(settings))
-    _greet(address, settings, key)
+    key = uuid.uuid4()
+    is_first: bool = asyncio.run(_WAITING.copy()(_provision, settings, key))
+    _greet(address, settings, key if is_first else None)
     if workers == 1:
         app = create_app(lambda: open_broker(settings, origins))
         uvicorn.Server(_configuration(settings, app)).run(sockets=_listeners(bound))
@@ -117,7 +107,7 @@ def _configuration(settings: Settings, app: Any, **options: Any) -> uvicorn.Conf
         forwarded_allow_ips=settings.trusted_proxies or None,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         backlog=_BACKLOG,
-        http=connections.Connection,
+        http=capacity.Connection,
         ws="none",
         **options,
     )
@@ -131,7 +121,7 @@ async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:
     url, limits = stores.database_url(settings), settings
     database = open_database(url, limits.database_connections, limits.database_wait_seconds)
     try:
-        key: bytes = await _WAITING.copy()(database.read, lambda c: find_key(c, settings))
+        key: bytes = await _WAITING.copy()(database.read, lambda c: stores.find_key(c, settings))
         objects = await stores.open_objects(settings, database)
     except BaseException:
         await database.close()
@@ -158,37 +148,33 @@ def prepare(settings: Settings) -> None:
 async def create_api_key(settings: Settings, name: str) -> uuid.UUID:
     """Create and return an API key; the broker stores only its hash."""
     prepare(settings)
-    key, database = uuid.uuid4(), open_database(stores.database_url(settings))
+    key = uuid.uuid4()
+    async with _upgraded(settings) as database:
+        await database.write(lambda c: _add_key(c, key, name))
+    return key
+
+
+@contextlib.asynccontextmanager
+async def _upgraded(settings: Settings) -> AsyncIterator[Database]:
+    """Open the database with the tables of this version."""
+    database = open_database(stores.database_url(settings))
     try:
         await bring_up(database)
-        await database.write(lambda c: _add_key(c, key, name))
-        return key
+        yield database
     finally:
         await database.close()
 
 
-async def _provision(settings: Settings) -> uuid.UUID | None:
-    """Upgrade and prepare the database once it is available; return the first API key if one was created."""
-    key = uuid.uuid4()
-    is_first: bool = await _WAITING.copy()(_provision_once, settings, key)
-    return key if is_first else None
-
-
-async def _provision_once(settings: Settings, new_key: uuid.UUID) -> bool:
-    """Return whether the new API key became the broker's first, which is printed."""
-    database = open_database(stores.database_url(settings))
-    try:
-        await bring_up(database)
-        await database.write(lambda c: provision_key(c, settings))
-        await database.write(stores.provision_id)
+async def _provision(settings: Settings, new_key: uuid.UUID) -> bool:
+    """Upgrade and prepare the database; return whether the new API key became the broker's first."""
+    async with _upgraded(settings) as database:
+        await database.write(lambda c: stores.provision(c, settings))
         await stores.open_objects(settings, database)  # report a wrong URL here, not in each worker
         if settings.api_key:
             key = parse_uuid(settings.api_key)
             await database.write(lambda c: _add_key(c, key, "from the settings"))
             return False
         return await database.write(lambda c: _add_first_key(c, new_key))
-    finally:
-        await database.close()
 
 
 def _add_first_key(connection: Connection, key: uuid.UUID) -> bool:
@@ -230,16 +216,15 @@ def _listeners(bound: socket.socket) -> list[socket.socket]:
     return [bound, *copies]
 
 
-class _StandardError(io.RawIOBase):
+class _StandardError:
     """Write the log to standard error. A line that cannot be written, as on a full disk, fails no request."""
 
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
+    def write(self, text: str) -> None:
         with contextlib.suppress(OSError):
-            os.write(sys.stderr.fileno(), data)
-        return len(data)
+            os.write(sys.stderr.fileno(), text.encode("utf-8", "backslashreplace"))
+
+    def flush(self) -> None:
+        pass
 
 
 def _configure_logs() -> None:
@@ -250,9 +235,7 @@ def _configure_logs() -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
-        logger_factory=structlog.WriteLoggerFactory(
-            io.TextIOWrapper(io.BufferedWriter(_StandardError()), "utf-8", "backslashreplace")
-        ),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
     )
 
 

@@ -23,8 +23,7 @@ from scbroker.crypto.verify import sha256
 from scbroker.records.canonical import parse_uuid
 from scbroker.server.answers import HEADERS, answer, count_answered, problem
 from scbroker.server.broker import Broker, Call, SessionUser, now
-from scbroker.server.capacity.admission import ADMITTED, Gate
-from scbroker.server.capacity.large_bodies import Release
+from scbroker.server.capacity import ADMITTED, Gate, Release
 from scbroker.server.operations import Operation
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import sessions
@@ -43,7 +42,7 @@ _SLOWEST: Final = 16_384
 class LargeAnswer(Response):
     """An answer that is sent piece by piece, and keeps its quota until the client has read it all.
 
-    The connection is closed by `capacity.connections` if the client stops reading.
+    The connection is closed by `capacity` if the client stops reading.
     """
 
     def __init__(self, answer: Response, release: Release) -> None:

@@ -14,7 +14,7 @@ from scbroker.records.container_record import bare_body, parse_bare, parse_entry
 from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import views
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import open_database
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
 from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, GoverningView, ViewQuery

@@ -18,8 +18,7 @@ from scbroker.server.events import log
 from scbroker.server.events.log import record_accesses
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder
-from scbroker.server.storage.database import is_of_database
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import is_of_database, open_database
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess

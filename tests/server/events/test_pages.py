@@ -14,7 +14,7 @@ from scbroker.server.containers.tombstones import delete_some
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import open_database
 from scbroker.server.storage.tables import events
 from scbroker.wire.events import EventQuery
 

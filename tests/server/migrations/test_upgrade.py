@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from scbroker.errors import InvalidArgumentError, OverloadedError
 from scbroker.server.migrations import upgrade
 from scbroker.server.migrations.upgrade import bring_up
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import open_database
 from scbroker.server.storage.tables import metadata
 from tests.kit.brokers import environment
 from tests.kit.fixtures import StartBroker

@@ -20,7 +20,7 @@ from scbroker.server.parts import chunks, presigned, sweeping
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Folder, new_blob_name
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import open_database
 from scbroker.wire.parts import SegmentsQuery, SentChunk, SentChunks
 from tests.kit.brokers import ENGINES, BrokerProcess, clock
 from tests.kit.objects import folder_of

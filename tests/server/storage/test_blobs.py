@@ -28,8 +28,7 @@ from scbroker.server.storage.blobs import (
     new_blob_name,
     open_blobs,
 )
-from scbroker.server.storage.database import Database
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import Database, open_database
 
 T = TypeVar("T")
 WROTE, READ = "put parts/00/check", "get parts/00/check"

@@ -18,9 +18,8 @@ from sqlalchemy.exc import IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from scbroker.errors import ConflictError, InvalidArgumentError, OverloadedError
-from scbroker.server.storage import postgresql
-from scbroker.server.storage.database import Database
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage import database as storage
+from scbroker.server.storage.database import Database, open_database
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.engines import PostgresServer
 from tests.kit.tables import query
@@ -367,7 +366,7 @@ def test_a_full_pool_is_overloaded_and_not_a_fault(postgres_url: str) -> None:
 def test_a_migration_may_take_longer_than_any_statement(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql, "_STATEMENT_SECONDS", 0.2)
+    monkeypatch.setattr(storage, "_STATEMENT_SECONDS", 0.2)
     long = text("CREATE TABLE made AS SELECT 1 FROM pg_sleep(0.5)")
 
     def change(connection: Connection) -> None:
@@ -470,7 +469,7 @@ def test_a_database_of_which_no_member_leads_is_overloaded(postgres_url: str) ->
 
     async def connect() -> None:
         engine = create_async_engine(postgres_url, connect_args={"target_session_attrs": "standby"})
-        with postgresql._translating():
+        with storage._translating():
             async with engine.connect():
                 pass
 
@@ -517,7 +516,7 @@ def test_nothing_is_read_written_or_migrated_on_a_standby() -> None:
 def test_a_migration_gives_up_a_server_that_accepts_and_says_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(postgresql, "_CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(storage, "_CONNECT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x?ssl=disable"
 

@@ -10,9 +10,8 @@ import pytest
 from sqlalchemy import Connection, text
 
 from scbroker.errors import OverloadedError
-from scbroker.server.storage import postgresql
-from scbroker.server.storage.database import Database
-from scbroker.server.storage.engines import async_url, open_database
+from scbroker.server.storage import database as storage
+from scbroker.server.storage.database import Database, async_url, open_database
 
 PATIENCE = 20.0
 
@@ -61,7 +60,7 @@ def test_a_write_that_waited_too_long_for_its_turn_is_refused_and_not_done(tmp_p
 def test_the_server_ends_what_takes_too_long_or_waits_too_long_for_a_lock(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, limit: str, statement: str
 ) -> None:
-    monkeypatch.setitem(postgresql._SERVER_SETTINGS, limit, "200ms")
+    monkeypatch.setitem(storage._SERVER_SETTINGS, limit, "200ms")
 
     async def work() -> None:
         async with opened(postgres_url) as database:

@@ -23,7 +23,7 @@ from scbroker.records.key_record import RETIRED, KeyChain
 from scbroker.server.broker import Broker
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import open_blobs
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import open_database
 from scbroker.server.storage.tables import metadata
 from scbroker.server.users.deletion import finish
 from scbroker.vocabulary import ContainerAccessLevel as Level

@@ -20,7 +20,7 @@ from scbroker.server import app
 from scbroker.server.broker import Broker
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import open_blobs
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.database import open_database
 from scbroker.server.users import deletion
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.kit.both_engines import both_engines, postgresql_when_long

@@ -1,4 +1,4 @@
-"""Copy a running embedded broker to a folder, with every object that the copied database names.
+"""Copy a running embedded broker to a folder, with every object that the copied database names; restore it.
 
 The order makes the copy whole:
 
@@ -18,39 +18,42 @@ The folder:
 
 The manifest has the hash of the database, which has the hashes of each object. This detects damage. It does
 not protect against somebody who can write to the folder.
+
+A restore copies everything to a folder inside the data folder and verifies it there; then it is moved into
+place, the database last. A broker refuses to start in a data folder where a crash left that inner folder.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import hashlib
 import os
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
 import sqlalchemy
 from msgspec import Meta
-from sqlalchemy import Connection, Row
+from sqlalchemy import NullPool, Row, func, select, text
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.server.admin import statements as own
-from scbroker.server.admin.check import chunk_name, octets_problem, size_problem
-from scbroker.server.admin.findings import Progress, Tell
+from scbroker.server.admin.check import Progress, Tell, chunk_name, object_problem
 from scbroker.server.admin.stores import (
     DATABASE,
+    KEY,
     OBJECTS,
     embedded_paths,
     object_prefix,
     open_stores,
+    write_synced,
 )
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder, sync
+from scbroker.server.storage.tables import chunks
 
-MANIFEST: Final = "manifest.json"
-KEY: Final = "broker.key"
+UNFINISHED: Final = "restoring"
+_MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
 _PAGE: Final = 500
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -63,23 +66,6 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     objects: int
     bytes: int
     format: int = _FORMAT
-
-    @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        """Read a backup's manifest; `InvalidArgumentError` if the folder is not a backup of this format."""
-        try:
-            found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=cls)
-        except FileNotFoundError:
-            raise InvalidArgumentError(
-                f"{folder} is not a finished backup: {MANIFEST} is missing."
-            ) from None
-        except (OSError, msgspec.MsgspecError) as error:
-            raise InvalidArgumentError(f"{folder / MANIFEST} cannot be read: {error}") from None
-        if found.format != _FORMAT:
-            raise InvalidArgumentError(
-                f"{folder} was made by a later version: restore it with that version."
-            )
-        return found
 
 
 async def backup(
@@ -99,96 +85,26 @@ async def backup(
     async with open_stores(settings) as (database, _):
         with Folder(objects_folder / await database.read(object_prefix)).keeping():
             values = {"path": str(target / DATABASE)}
-            await database.query(lambda c: c.execute(own.COPY_DATABASE, values))
-            copied = copy_objects(target, objects_folder, tell, progress, link=link)
+            await database.query(lambda c: c.execute(text("VACUUM INTO :path"), values))
+            count, size, damaged = _copy_objects(target, objects_folder, tell, progress, link)
     if with_key:
-        store(target / KEY, key.read_bytes())
+        write_synced(target / KEY, key.read_bytes())
     (target / DATABASE).chmod(0o600)
     sync(target / DATABASE)
-    sync_folders(target)
+    _sync_folders(target)
     manifest = Manifest(
         created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        database=hash_of(target / DATABASE),
-        key=hash_of(target / KEY) if with_key else None,
-        objects=copied.objects,
-        bytes=copied.bytes,
+        database=_hash_of(target / DATABASE),
+        key=_hash_of(target / KEY) if with_key else None,
+        objects=count,
+        bytes=size,
     )
-    store(target / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+    octets = msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
+    write_synced(target / _MANIFEST, octets)
     sync(target)
-    tell(f"Copied the database, {copied.objects} objects ({copied.bytes} bytes): {target}")
-    tell(
-        f"The broker's key is {'' if with_key else 'not '}in it{'.' if with_key else ': keep it apart.'}"
-    )
-    return not copied.damaged
-
-
-class Copied(msgspec.Struct):
-    """Counts of objects that were copied, of their bytes, and of those that are damaged or missing."""
-
-    objects: int = 0
-    bytes: int = 0
-    damaged: int = 0
-
-
-def copy_objects(
-    target: Path, source: Path, tell: Tell, progress: Progress, *, link: bool = False
-) -> Copied:
-    """Copy the objects that the database in the folder `target` names from `source`, and verify them.
-
-    A damaged object is reported and copied all the same.
-    """
-    copied = Copied()
-    with _snapshot(target / DATABASE) as connection:
-        total = connection.execute(own.COUNTS["chunks"]).scalar_one()
-        prefix = object_prefix(connection)
-        (target / OBJECTS / prefix).mkdir(parents=True, mode=0o700)
-        for number, row in enumerate(_chunks_of(connection), start=1):
-            name = Path(prefix, row.blob)
-            problem = _copy(source / name, target / OBJECTS / name, row, copied, link)
-            if problem is not None:
-                copied.damaged += 1
-                tell(f"{chunk_name(row)}: {problem}")
-            progress("objects", number, total)
-    return copied
-
-
-def _copy(source: Path, target: Path, row: Row[Any], copied: Copied, link: bool) -> str | None:
-    """Copy an object; return what is wrong with it, or None."""
-    try:
-        if link:
-            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.link(source, target)
-            size = target.stat().st_size
-            problem = size_problem(size, row)
-        else:
-            octets = memoryview(source.read_bytes())
-            store(target, octets)
-            size, problem = len(octets), octets_problem(octets, row)
-    except FileNotFoundError:
-        return size_problem(None, row)
-    copied.objects += 1
-    copied.bytes += size
-    return problem
-
-
-@contextlib.contextmanager
-def _snapshot(path: Path) -> Iterator[Connection]:
-    """Open a copied database; `immutable` keeps SQLite from making files beside it."""
-    url = f"sqlite:///file:{path}?mode=ro&immutable=1&uri=true"
-    engine = sqlalchemy.create_engine(url, hide_parameters=True)
-    try:
-        with engine.connect() as connection:
-            yield connection
-    finally:
-        engine.dispose()
-
-
-def _chunks_of(connection: Connection) -> Iterator[Row[Any]]:
-    """Yield all rows of chunks, with one page of them in memory."""
-    last = {"part": b"", "number": -1}
-    while rows := connection.execute(own.CHUNKS_AFTER, {**last, "count": _PAGE}).all():
-        yield from rows
-        last = {"part": rows[-1].part_id, "number": rows[-1].chunk}
+    tell(f"Copied the database, {count} objects ({size} bytes): {target}")
+    tell(f"The broker's key is {'in it.' if with_key else 'not in it: keep it apart.'}")
+    return not damaged
 
 
 def _make_empty(target: Path) -> None:
@@ -201,23 +117,137 @@ def _make_empty(target: Path) -> None:
         raise InvalidArgumentError(f"{target} is not empty: name a new or empty folder.")
 
 
-def hash_of(path: Path) -> str:
+def restore(
+    settings: Settings, source: Path, tell: Tell, progress: Progress, *, damaged: bool
+) -> None:
+    """Copy, verify and move a backup into the data folder, which may contain only the broker's key.
+
+    If anything is damaged or missing, nothing is restored. `damaged` accepts damaged or missing objects;
+    each of them is reported.
+    """
+    directory = settings.directory
+    is_new = not directory.exists()
+    _check_restorable(settings)
+    manifest = _read_manifest(source)
+    new = directory / UNFINISHED
+    new.mkdir(parents=True, mode=0o700)
+    try:
+        for name, expected in ((DATABASE, manifest.database), (KEY, manifest.key)):
+            if expected is not None:
+                _copy_file(source / name, new / name, expected)
+        _, _, wrong = _copy_objects(new, source / OBJECTS, tell, progress)
+        if wrong and not damaged:
+            raise InvalidArgumentError(
+                f"{wrong} objects of this backup are damaged or missing, and nothing was restored: take "
+                "another backup, or --damaged to restore without them."
+            )
+        _sync_folders(new)
+    except BaseException:
+        shutil.rmtree(directory if is_new else new)
+        raise
+    for name in (OBJECTS, KEY, DATABASE):  # without a database, which comes last, no broker exists
+        if (new / name).exists() and not (directory / name).exists():
+            (new / name).rename(directory / name)
+            sync(directory)
+    shutil.rmtree(new)
+    sync(directory)
+    tell(f"Restored the state of {manifest.created_at} to {directory}.")
+    if not (directory / KEY).exists() and not settings.broker_key:
+        tell(f"Put the broker's key there as {KEY} before you start it.")
+
+
+def _check_restorable(settings: Settings) -> None:
+    directory = settings.directory
+    home = directory.resolve()
+    if embedded_paths(settings) != (home / DATABASE, home / OBJECTS):
+        raise InvalidArgumentError(
+            f"A restore needs the database and the objects at {DATABASE} and {OBJECTS} in the data folder: "
+            "unset database_url and object_store_url."
+        )
+    if directory.is_dir() and {path.name for path in directory.iterdir()} - {KEY}:
+        raise InvalidArgumentError(
+            f"{directory} is not empty, and nothing was changed: move its files away, or name another "
+            "folder with --data-dir."
+        )
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    """Read a backup's manifest; `InvalidArgumentError` if the folder is not a backup of this format."""
+    path = folder / _MANIFEST
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        raise InvalidArgumentError(
+            f"{folder} is not a finished backup: {_MANIFEST} is missing."
+        ) from None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InvalidArgumentError(f"{path} cannot be read: {error}") from None
+    if found.format != _FORMAT:
+        raise InvalidArgumentError(
+            f"{folder} was made by a later version: restore it with that version."
+        )
+    return found
+
+
+def _copy_file(source: Path, target: Path, expected: str) -> None:
+    if source.is_file():
+        shutil.copyfile(source, target)
+        target.chmod(0o600)
+        sync(target)
+    if not target.is_file() or _hash_of(target) != expected:
+        raise InvalidArgumentError(f"{source} is missing or damaged: take another backup.")
+
+
+def _copy_objects(
+    target: Path, source: Path, tell: Tell, progress: Progress, link: bool = False
+) -> tuple[int, int, int]:
+    """Copy the objects that the database in the folder `target` names from `source`, and verify them.
+
+    A damaged object is reported and copied all the same. Returns how many objects were copied, their bytes,
+    and how many are damaged or missing.
+    """
+    count = octets = damaged = 0
+    # `immutable` keeps SQLite from making files beside the copied database.
+    url = f"sqlite:///file:{target / DATABASE}?mode=ro&immutable=1&uri=true"
+    engine = sqlalchemy.create_engine(url, hide_parameters=True, poolclass=NullPool)
+    with engine.connect().execution_options(yield_per=_PAGE) as connection:
+        total = connection.execute(select(func.count()).select_from(chunks)).scalar_one()
+        prefix = object_prefix(connection)
+        (target / OBJECTS / prefix).mkdir(parents=True, mode=0o700)
+        for number, row in enumerate(connection.execute(select(chunks)), start=1):
+            name = Path(prefix, row.blob)
+            size, problem = _copy(source / name, target / OBJECTS / name, row, link)
+            if size is not None:
+                count, octets = count + 1, octets + size
+            if problem is not None:
+                damaged += 1
+                tell(f"{chunk_name(row)}: {problem}")
+            progress("objects", number, total)
+    return count, octets, damaged
+
+
+def _copy(source: Path, target: Path, row: Row[Any], link: bool) -> tuple[int | None, str | None]:
+    """Copy an object; return its size unless it is missing, and what is wrong with it, or None."""
+    try:
+        if link:
+            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.link(source, target)
+            size = target.stat().st_size
+            return size, object_problem(row, size)
+        octets = memoryview(source.read_bytes())
+        write_synced(target, octets)
+        return len(octets), object_problem(row, octets)
+    except FileNotFoundError:
+        return None, object_problem(row, None)
+
+
+def _hash_of(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def store(path: Path, octets: bytes | memoryview) -> None:
-    """Create a file with these bytes and sync it; its folder is created, but not synced."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(octets)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folders(root: Path) -> None:
+def _sync_folders(root: Path) -> None:
     """Sync a folder and all folders in it."""
     for folder, _, _ in os.walk(root):
         sync(Path(folder))

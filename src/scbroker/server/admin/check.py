@@ -2,32 +2,125 @@
 
 Users and containers are read a page at a time, each page in one transaction, so that the check can run
 beside the broker and needs little memory. Records are judged by the same code as in brokers and clients.
+Faults are reported as they are found: a report names the faulty thing and never quotes its content.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import contextlib
+import functools
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row
+import msgspec
+from sqlalchemy import Column, Connection, Row, Select, Table, bindparam, func, select, text, tuple_
 
 from scbroker.crypto.verify import sha256
-from scbroker.errors import IntegrityError
-from scbroker.records.key_record import KeyChain
-from scbroker.server.admin import statements as own
-from scbroker.server.admin.check_containers import ContainerCheck
-from scbroker.server.admin.findings import Findings, Progress, Tell, named
-from scbroker.server.admin.stores import open_stores, unreferenced
+from scbroker.errors import BrokerError, IntegrityError
+from scbroker.records.canonical import stored_user_id
+from scbroker.records.container_record import (
+    AccessList,
+    Part,
+    Role,
+    bare_body,
+    type_hash,
+    wrap_hash,
+)
+from scbroker.records.judge import (
+    InForce,
+    Known,
+    check_list,
+    governing_of,
+    judge_first,
+    judge_next,
+    verify_author,
+)
+from scbroker.records.key_record import KeyChain, Signed
+from scbroker.server.admin.stores import open_stores
 from scbroker.server.broker import ChainCache, now
+from scbroker.server.containers.members import StoredList
+from scbroker.server.containers.storing import check_sealed
 from scbroker.server.parts.chunks import hashes_of
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.blobs import Blobs
+from scbroker.server.storage import tables as t
+from scbroker.server.storage.blobs import Blobs, Stored
 from scbroker.server.storage.database import Database
 from scbroker.vocabulary import KeyType
 
+Tell = Callable[[str], None]
+"""Takes a line for the operator."""
+Progress = Callable[[str, int, int], None]
+"""Takes the name of a step, how many items of it are done, and of how many."""
 _PAGE: Final = 100
+_RECORDS_PAGE: Final = 256
 _STRAYS_PAGE: Final = 1000
-_FIRST: Final = b""
 _MORE_THAN_ANY: Final = 100_000
+b: Final = bindparam
+
+
+def _after(table: Table) -> Select[Any]:
+    """Select a page of rows by primary key; the parameters are the key of the last row before it."""
+    keys = list(table.primary_key)
+    last = tuple_(*(b(key.name) for key in keys))
+    return select(table).where(tuple_(*keys) > last).order_by(*keys).limit(b("count"))
+
+
+def _strays(child: Column[Any], parent: Column[Any]) -> Select[Any]:
+    """Select the values of a column after `value`, and whether the row that they refer to is missing."""
+    values = select(child.label("value")).where(child > b("value")).distinct()
+    some = values.order_by(child).limit(b("count")).subquery()
+    return (
+        select(some.c.value, parent.is_(None).label("stray"))
+        .outerjoin_from(some, parent.table, parent == some.c.value)
+        .order_by(some.c.value)
+    )
+
+
+USERS_AFTER: Final = _after(t.users)
+CONTAINERS_AFTER: Final = _after(t.containers)
+CHUNKS_AFTER: Final = _after(t.chunks)
+LOG_OF: Final = select(
+    func.count().label("size"),
+    func.min(t.events.c.id).label("first"),
+    func.max(t.events.c.id).label("last"),
+).where(t.events.c.user_id == b("user"), t.events.c.id.is_not(None))
+RECORDS_FROM: Final = (
+    select(t.records)
+    .where(t.records.c.container_id == b("container"), t.records.c.version >= b("from"))
+    .order_by(t.records.c.version)
+    .limit(b("count"))
+)
+ANY_EVENT_WITH_DETAILS: Final = (
+    select(t.events.c.row_id)
+    .where(
+        t.events.c.container_id == b("container"),
+        t.events.c.version > 0,
+        t.events.c.version != b("deletion"),
+    )
+    .limit(1)
+)
+AUTHORS_OF: Final = select(t.authors.c.user_id).where(t.authors.c.container_id == b("container"))
+PARTS_OF: Final = select(t.parts.c.part_id, t.parts.c.inline, t.parts.c.hashes).where(
+    t.parts.c.container_id == b("container"), t.parts.c.committed, t.parts.c.replaced_at.is_(None)
+)
+PENDING_DELETION_OF: Final = select(t.pending_blobs.c.name).where(
+    t.pending_blobs.c.name.in_(b("names", expanding=True))
+)
+COUNTS: Final = {
+    table.name: select(func.count()).select_from(table)
+    for table in (t.users, t.containers, t.chunks)
+}
+STRAYS: Final = {
+    table.name: _strays(table.c[name], parent)
+    for name, parent, tables in (
+        ("container_id", t.containers.c.id, (t.records, t.access_lists, t.members, t.authors)),
+        ("part_id", t.parts.c.part_id, (t.chunks,)),
+        ("user_id", t.users.c.id, (t.key_records, t.key_files, t.events, t.pending_users)),
+    )
+    for table in tables
+}
+_PURGED: Final = (sql.MEMBERS, PARTS_OF, sql.LIST_VERSIONS, AUTHORS_OF)
 
 
 async def check(settings: Settings, tell: Tell, progress: Progress, *, quick: bool = False) -> bool:
@@ -35,195 +128,176 @@ async def check(settings: Settings, tell: Tell, progress: Progress, *, quick: bo
 
     `quick` leaves out the bytes of objects, and the database's own check of its file.
     """
-    findings = Findings(tell)
     async with open_stores(settings) as (database, objects):
-        await _Check(database, objects, findings, progress, quick).run()
-    tell(findings.line)
-    return not findings.wrong
+        found = _Check(database, objects, tell, progress, quick)
+        await found.run()
+    checked = ", ".join(f"{count} {what}" for what, count in sorted(found.seen.items()))
+    verdict = f"{found.wrong} wrong" if found.wrong else "nothing is wrong"
+    tell(f"Checked {checked or 'nothing'}: {verdict}.")
+    return not found.wrong
+
+
+async def unreferenced(database: Database, page: list[Stored]) -> list[Stored]:
+    """Return the listed objects that no row names. The listing must be older than this call."""
+
+    def read(connection: Connection) -> set[str]:
+        parts = sorted({stored.part_id for stored in page})
+        names = [stored.name for stored in page]
+        in_use = connection.execute(sql.BLOBS_IN, {"gone": parts, "count": sql.LATEST})
+        pending_deletion = connection.execute(PENDING_DELETION_OF, {"names": names}).scalars()
+        return {*(row.blob for row in in_use), *pending_deletion}
+
+    known = await database.read(read, large=True)
+    return [stored for stored in page if stored.name not in known]
+
+
+def chunk_name(row: Row[Any]) -> str:
+    """Return how a chunk is called in a report."""
+    return f"{_named('content', row.part_id)}: chunk {row.chunk}"
+
+
+def object_problem(row: Row[Any], found: int | memoryview | None) -> str | None:
+    """Return what is wrong with the object of a chunk, or None.
+
+    `found` is its size or its bytes, or None if it is missing. Hashes are compared if the bytes are given.
+    """
+    if found is None:
+        return "its object is missing."
+    if (found if isinstance(found, int) else len(found)) != row.size:
+        return "its object has another size."
+    if not isinstance(found, int) and hashes_of(found) != row.hashes:
+        return "its object has other bytes."
+    return None
+
+
+def _named(kind: str, id: bytes) -> str:
+    """Return `kind` with an id as the operator sees it: a UUID where it is one."""
+    return f"{kind} {uuid.UUID(bytes=bytes(id))}" if len(id) == 16 else f"{kind} {bytes(id).hex()}"
 
 
 class _Check:
     def __init__(
-        self,
-        database: Database,
-        objects: Blobs,
-        findings: Findings,
-        progress: Progress,
-        quick: bool,
+        self, database: Database, objects: Blobs, tell: Tell, progress: Progress, quick: bool
     ) -> None:
-        self._database, self._objects = database, objects
-        self._findings, self._progress, self._quick = findings, progress, quick
-        self._chains = ChainCache()
+        self._database, self._objects, self._quick = database, objects, quick
+        self._tell, self._progress = tell, progress
+        self.chains = ChainCache()
+        self.wrong = 0
+        self.seen: Counter[str] = Counter()
+
+    def _add(self, fault: str) -> None:
+        self.wrong += 1
+        self._tell(fault)
+
+    @contextlib.contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """Report an error of the block as a fault of `name`."""
+        try:
+            yield
+        except BrokerError as error:
+            self._add(f"{name}: {error}")
+        except (msgspec.MsgspecError, ValueError, TypeError, IndexError):
+            self._add(f"{name}: it cannot be read.")
 
     async def run(self) -> None:
-        totals = await self._database.read(_totals, large=True)
+        totals = await self._database.read(
+            lambda c: {name: c.execute(each).scalar_one() for name, each in COUNTS.items()},
+            large=True,
+        )
         if not self._quick and self._database.version() is not None:
             await self._check_file()
-        first = {"last": _FIRST}
-        tables = (
-            ("users", own.USERS_AFTER, self._check_users),
-            ("containers", own.CONTAINERS_AFTER, self._check_containers),
-        )
-        for what, statement, check_page in tables:
-            async for rows in self._pages(statement, first, lambda r: {"last": r.id}, check_page):
-                self._count(what, len(rows), totals[what])
-        for name, statement in own.STRAYS.items():
-            await self._check_strays(name, statement)
-        await self._check_chunks(totals["chunks"])
-        await self._check_objects(totals["chunks"])
+        async for rows in self._pages(USERS_AFTER, {"id": b""}, self._check_user):
+            self._count("users", len(rows), totals["users"])
+        async for rows in self._pages(CONTAINERS_AFTER, {"id": b""}, self._check_container):
+            self._count("containers", len(rows), totals["containers"])
+        for name, statement in STRAYS.items():
+            async for rows in self._pages(statement, {"value": b""}, count=_STRAYS_PAGE):
+                for row in rows:
+                    if row.stray:
+                        self._add(f"{_named(name, row.value)}: it has rows, but it does not exist.")
+        async for rows in self._pages(CHUNKS_AFTER, {"part_id": b"", "chunk": -1}):
+            for row in rows:
+                problem = await self._problem_of(row)
+                # A running broker may have removed the row together with its object meanwhile.
+                if problem and await self._still_exists(row):
+                    self._add(f"{chunk_name(row)}: {problem}")
+            self._count("chunks", len(rows), totals["chunks"])
+        async for page in self._objects.pages():
+            for stored in await unreferenced(self._database, page):
+                if await self._objects.size(stored.name) is not None:  # not removed meanwhile
+                    self._add(f"object {stored.name}: no row names it.")
+            self._count("objects", len(page), totals["chunks"])
 
     def _count(self, what: str, more: int, total: int) -> None:
-        self._findings.seen[what] += more
-        self._progress(what, self._findings.seen[what], total)
+        self.seen[what] += more
+        self._progress(what, self.seen[what], total)
 
     async def _check_file(self) -> None:
         """Run the database's own check: pages, and indexes against their tables."""
-
-        def read(connection: Connection) -> list[str]:
-            return [str(line) for line in connection.execute(own.CHECK_DATABASE).scalars()]
-
+        statement = text("PRAGMA integrity_check(10)")
         self._progress("database", 0, 1)
-        for line in await self._database.read(read, large=True):
+        lines = await self._database.read(
+            lambda c: c.execute(statement).scalars().all(), large=True
+        )
+        for line in lines:
             if line != "ok":
-                self._findings.add(f"database: {line}")
+                self._add(f"database: {line}")
         self._progress("database", 1, 1)
 
     async def _pages(
         self,
         statement: Any,
         last: dict[str, Any],
-        key: Callable[[Row[Any]], dict[str, Any]],
-        check_page: Callable[[Connection, Sequence[Row[Any]]], None] = lambda _c, _rows: None,
+        check_row: Callable[[Connection, Row[Any]], None] | None = None,
         count: int = _PAGE,
     ) -> AsyncIterator[Sequence[Row[Any]]]:
-        """Yield all rows behind `last` in pages; `check_page` runs in the transaction that reads its page."""
+        """Yield all rows behind `last` in pages; `check_row` runs in the transaction that reads its page."""
 
         def read(connection: Connection) -> Sequence[Row[Any]]:
             rows = connection.execute(statement, {**last, "count": count}).all()
-            check_page(connection, rows)
+            if check_row is not None:
+                for row in rows:
+                    check_row(connection, row)
             return rows
 
         while rows := await self._database.read(read, large=True):
             yield rows
-            last = key(rows[-1])
+            last = {name: getattr(rows[-1], name) for name in last}
 
-    def _check_users(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
-        some = {"some": [row.id for row in rows]}
-        key_files = {row.user_id: row for row in connection.execute(own.KEY_FILES_OF, some)}
-        logs = {row.user_id: row for row in connection.execute(own.LOGS_OF, some)}
-        pending = {*connection.execute(own.PENDING_USERS_OF, some).scalars()}
-        for row in rows:
-            with self._findings.of(named("user", row.id)):
-                log, is_pending = logs.get(row.id), row.id in pending
-                _check_user(connection, row, key_files.get(row.id), log, is_pending)
+    def _check_user(self, connection: Connection, user: Row[Any]) -> None:
+        # A pending deletion still removes the user's data.
+        pending = sql.one(connection, sql.FIND_PENDING_USER, user=user.id) is not None
+        key_file = sql.one(connection, sql.FIND_KEY_FILE, user_id=user.id)
+        with self.of(_named("user", user.id)):
+            if user.fingerprint is not None or not user.deleted:
+                _check_keys(connection, user)
+            if user.deleted:
+                _check_kept_keys(connection, user, pending)
+            if not pending:
+                _check_log(connection, user)
+            elif not user.deleted:
+                raise IntegrityError("Their data is pending deletion, but they were not deleted.")
+            if key_file is not None and user.deleted:
+                raise IntegrityError("They were deleted, but their KeyFile was not.")
+            if key_file is not None and sha256(key_file.key_file) != key_file.key_file_hash:
+                raise IntegrityError("Their KeyFile is not the one that was stored.")
 
-    def _check_containers(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
-        for row in rows:
-            container = ContainerCheck(connection, row, self._chains, self._findings)
-            with self._findings.of(container.name):
-                container.run()
-            self._findings.seen["records"] += container.records
-
-    async def _check_strays(self, name: str, statement: Any) -> None:
-        """Find rows that refer to a row which does not exist."""
-        pages = self._pages(
-            statement, {"last": _FIRST}, lambda row: {"last": row.value}, count=_STRAYS_PAGE
-        )
-        async for rows in pages:
-            for row in rows:
-                if row.stray:
-                    self._findings.add(
-                        f"{named(name, row.value)}: it has rows, but it does not exist."
-                    )
-
-    async def _check_chunks(self, total: int) -> None:
-        """Compare every row of a chunk with its object."""
-        first = {"part": _FIRST, "number": -1}
-        pages = self._pages(
-            own.CHUNKS_AFTER, first, lambda row: {"part": row.part_id, "number": row.chunk}
-        )
-        async for rows in pages:
-            for row in rows:
-                problem = await self._problem_of(row)
-                # A running broker may have removed the row together with its object meanwhile.
-                if problem and await self._still_exists(row):
-                    self._findings.add(f"{chunk_name(row)}: {problem}")
-            self._count("chunks", len(rows), total)
+    def _check_container(self, connection: Connection, row: Row[Any]) -> None:
+        _ContainerCheck(connection, row, self).run()
 
     async def _problem_of(self, row: Row[Any]) -> str | None:
         if sha256(row.hashes) != row.chunk_hash:
             return "its hash is not that of its segments' hashes."
-        if self._quick:
-            return size_problem(await self._objects.size(row.blob), row)
-        return octets_problem(await self._objects.whole(row.blob), row)
+        ask = self._objects.size if self._quick else self._objects.whole
+        return object_problem(row, await ask(row.blob))
 
     async def _still_exists(self, row: Row[Any]) -> bool:
         values = {"part": row.part_id, "number": row.chunk}
         again = await self._database.read(lambda c: sql.one(c, sql.FIND_CHUNK, **values))
         return again is not None and again.blob == row.blob
 
-    async def _check_objects(self, total: int) -> None:
-        """Find objects that no row names and that are not pending deletion."""
-        async for page in self._objects.pages():
-            for stored in await unreferenced(self._database, page):
-                if await self._objects.size(stored.name) is not None:  # not removed meanwhile
-                    self._findings.add(f"object {stored.name}: no row names it.")
-            self._count("objects", len(page), total)
-
-
-def _totals(connection: Connection) -> dict[str, int]:
-    return {
-        name: connection.execute(statement).scalar_one() for name, statement in own.COUNTS.items()
-    }
-
-
-def chunk_name(row: Row[Any]) -> str:
-    """Return how a chunk is called in a report."""
-    return f"{named('content', row.part_id)}: chunk {row.chunk}"
-
-
-def size_problem(size: int | None, row: Row[Any]) -> str | None:
-    """Return what is wrong with a chunk's object of this size (None: it is missing), or None."""
-    if size is None:
-        return "its object is missing."
-    return None if size == row.size else "its object has another size."
-
-
-def octets_problem(octets: memoryview | None, row: Row[Any]) -> str | None:
-    """Return what is wrong with a chunk's object that has these bytes, or None."""
-    problem = size_problem(None if octets is None else len(octets), row)
-    if problem is None and octets is not None and hashes_of(octets) != row.hashes:
-        return "its object has other bytes."
-    return problem
-
 
 # Users: public keys, KeyFile, event log
-
-
-def _check_user(
-    connection: Connection,
-    user: Row[Any],
-    key_file: Row[Any] | None,
-    log: Row[Any] | None,
-    pending: bool,
-) -> None:
-    """Raise `IntegrityError` for the first fault of a user.
-
-    `log` summarises the numbered events. `pending` says that a deletion still removes the user's data.
-    """
-    if user.fingerprint is not None or not user.deleted:
-        _check_keys(connection, user)
-    if user.deleted:
-        _check_kept_keys(connection, user, pending)
-    if not pending:
-        _check_log(user, log)
-    elif not user.deleted:
-        raise IntegrityError("Their data is pending deletion, but they were not deleted.")
-    if key_file is not None:
-        if user.deleted:
-            raise IntegrityError("They were deleted, but their KeyFile was not.")
-        if sha256(key_file.key_file) != key_file.key_file_hash:
-            raise IntegrityError("Their KeyFile is not the one that was stored.")
 
 
 def _check_keys(connection: Connection, user: Row[Any]) -> None:
@@ -251,10 +325,222 @@ def _check_kept_keys(connection: Connection, user: Row[Any], pending: bool) -> N
         raise IntegrityError("Their key records exist without their fingerprint.")
 
 
-def _check_log(user: Row[Any], log: Row[Any] | None) -> None:
-    expected = (user.last_event - user.first_event + 1, user.first_event, user.last_event)
-    found = (0, *expected[1:]) if log is None else (log.count, log.first, log.last)
-    if expected[0] < 0 or found != expected:
+def _check_log(connection: Connection, user: Row[Any]) -> None:
+    log = sql.the(connection, LOG_OF, user=user.id)
+    ends = (user.first_event, user.last_event)
+    found = (log.first, log.last) if log.size else ends
+    if log.size != user.last_event - user.first_event + 1 or found != ends:
         raise IntegrityError("Their event log has a gap.")
     if (user.dropped_digest is None) != (user.first_event == 1):
         raise IntegrityError("The digest of their dropped events is missing.")
+
+
+# Containers: chain of records, access lists, members and parts
+
+
+class _ContainerCheck:
+    """The check of one container, in one transaction."""
+
+    def __init__(self, connection: Connection, row: Row[Any], check: _Check) -> None:
+        self._connection, self._row, self._check = connection, row, check
+        self._authors: set[bytes] = set()
+        self._disclosed: set[bytes] = set()
+
+    def run(self) -> None:
+        """Report the first fault of the chain of records, or else the first of each other kind."""
+        name = _named("container", self._row.id)
+        with self._check.of(name):
+            head, force = self._judge_all()
+            if head is None or force is None:
+                self._check_purged()
+                return
+            self._check_row(head, force)
+            with self._check.of(name):
+                self._check_authors()
+            with self._check.of(name):
+                if self._row.deleted:
+                    self._check_emptied()
+                else:
+                    self._check_type(force)
+                    self._check_members(force.access)
+            with self._check.of(name):
+                self._check_parts(head)
+
+    def _all(self, statement: Any, **values: object) -> Any:
+        return self._connection.execute(statement, {"container": self._row.id, **values})
+
+    @functools.cached_property
+    def _is_purging(self) -> bool:
+        """Whether a purge of the deleted container is pending."""
+        return self._all(sql.FIND_PURGE).first() is not None
+
+    def _judge_all(self) -> tuple[Known | None, InForce | None]:
+        """Verify every record after the one before it: signature, hash chain, rules, list.
+
+        A deleted container has only its governing records and the tombstone, each linked to the one before.
+        """
+        parent: Known | None = None
+        force: InForce | None = None
+        lists: set[int] = set()
+        for row in self._rows():
+            expected = 1 if parent is None else parent.record.version + 1
+            if not self._row.deleted:
+                if row.version != expected:
+                    raise IntegrityError(f"Version {expected} is missing.")
+            elif not row.governing and row.version != self._row.version:
+                if not self._is_purging:
+                    raise IntegrityError(f"Version {row.version} outlived the deletion.")
+                continue  # the pending purge still has to remove it
+            if row.version != expected:
+                parent = None
+            try:
+                known = self._known(row)
+                access = self._list_of(known)
+                if access is not None:
+                    lists.add(row.version)
+                    self._disclosed |= {stored_user_id(name) for name in access.entries}
+                force = self._judged(known, force, access, parent)
+            except IntegrityError as error:
+                raise IntegrityError(f"version {row.version}: {error}") from None
+            parent = known
+            self._check.seen["records"] += 1
+        if parent is not None and set(self._all(sql.LIST_VERSIONS).scalars()) != lists:
+            raise IntegrityError("It has access lists that no record names.")
+        return parent, force
+
+    def _rows(self) -> Iterator[Row[Any]]:
+        first = 0
+        while True:
+            rows = self._all(RECORDS_FROM, **{"from": first, "count": _RECORDS_PAGE}).all()
+            yield from rows
+            if len(rows) < _RECORDS_PAGE:
+                return
+            first = rows[-1].version + 1
+
+    def _known(self, row: Row[Any]) -> Known:
+        known = Known.parse_bare(row.body) if self._row.deleted else Known.parse(row.body)
+        record = known.record
+        if self._row.deleted and not self._is_purging and row.body != bare_body(row.body):
+            raise IntegrityError("Its parts outlived the deletion.")
+        if (record.containerId, record.version) != (self._row.id, row.version):
+            raise IntegrityError("It is another container's, or another version.")
+        if (record.governing is not None) != row.governing:
+            raise IntegrityError("Its row says wrongly whether it is a governing record.")
+        author = stored_user_id(record.author)
+        self._authors.add(author)
+        user = sql.one(self._connection, sql.FIND_USER, id=author)
+        if user is None:
+            raise IntegrityError("Its author does not exist.")
+        chain = self._check.chains.get(self._connection, author, user.chain_length)
+        verify_author(Signed(row.body, row.signature), record, chain)
+        return known
+
+    def _list_of(self, known: Known) -> AccessList | None:
+        if not known.record.changes_access:
+            return None
+        found = self._all(sql.FIND_LIST, number=known.record.version).one_or_none()
+        if found is None:
+            raise IntegrityError("Its access list is missing.")
+        access = StoredList.decode(found.entries).verified()
+        check_list(known.record, access)
+        if not self._row.deleted and not access.complete:
+            raise IntegrityError("Its access list lacks entries.")
+        return access
+
+    def _judged(
+        self, known: Known, force: InForce | None, access: AccessList | None, parent: Known | None
+    ) -> InForce:
+        if force is not None:
+            return judge_next(known, force, access, parent, now())
+        if access is None:
+            raise IntegrityError("The first record has no access list (rule 1).")
+        return judge_first(known, access, now())
+
+    def _check_purged(self) -> None:
+        """Check that nothing remains of a container that was deleted together with its last user."""
+        if not self._row.deleted:
+            raise IntegrityError("Its records are missing.")
+        if any(self._all(what).first() for what in _PURGED):
+            raise IntegrityError(
+                "It was deleted with its last user, but some of its rows were not."
+            )
+
+    def _check_row(self, head: Known, force: InForce) -> None:
+        row, record, governing = self._row, head.record, force.governing
+        found = (row.version, row.governing_version, row.access_version, row.deleted)
+        in_force = (force.record.version, governing.accessVersion)
+        if found != (record.version, *in_force, record.tombstone):
+            raise IntegrityError("Its row does not agree with its records.")
+
+    def _check_authors(self) -> None:
+        """Check that `authors` names all signers of its records except the creator, whom its row names."""
+        named = set(self._all(AUTHORS_OF).scalars())
+        needed = self._authors - {self._row.creator_id}
+        if named != needed and not (self._is_purging and named > needed):
+            raise IntegrityError(
+                "The table of authors does not name the users who signed its records."
+            )
+
+    def _check_type(self, force: InForce) -> None:
+        row = self._row
+        if type_hash(row.id, row.type_salt or b"", row.type) != governing_of(force.record).type:
+            raise IntegrityError("Its type is not the one that its records name.")
+
+    def _check_members(self, access: AccessList) -> None:
+        """Check that each member who was not deleted has a row that agrees with the access list."""
+        rows = {row.user_id: row for row in self._all(sql.MEMBERS)}
+        for fingerprint, entry in access.entries.items():
+            user_id = stored_user_id(fingerprint)
+            row = rows.pop(user_id, None)
+            if row is None:
+                user = sql.one(self._connection, sql.FIND_USER, id=user_id)
+                if user is None or not user.deleted:
+                    raise IntegrityError("A member of its access list is missing.")
+                continue
+            if (row.permissions, row.expires_at) != (entry.permissions, entry.expiresAt):
+                raise IntegrityError("A member has other rights than its access list says.")
+            if (None if row.wrap is None else wrap_hash(row.wrap)) != entry.wrapHash:
+                raise IntegrityError("A member's wrap is not the one that its access list names.")
+        if rows:
+            raise IntegrityError("It has members whom its access list does not name.")
+
+    def _check_emptied(self) -> None:
+        """Check that only what proves the deletion is kept, unless a purge is pending."""
+        kept = (row.permissions or row.expires_at or row.wrap for row in self._all(sql.MEMBERS))
+        if any(kept):
+            raise IntegrityError("It was deleted, but its members' rights or wraps were not.")
+        if (self._row.type, self._row.type_salt) != (None, None):
+            raise IntegrityError("It was deleted, but its type was not.")
+        if self._is_purging:
+            return
+        if not self._disclosed <= self._authors:
+            raise IntegrityError("It was deleted, but entries of its access lists were not.")
+        if self._all(sql.ACCESSES_TO, count=1).first() is not None:
+            raise IntegrityError("It was deleted, but the records of its fetches were not.")
+        if self._all(ANY_EVENT_WITH_DETAILS, deletion=self._row.version).first() is not None:
+            raise IntegrityError("It was deleted, but details in its events were not.")
+
+    def _check_parts(self, head: Known) -> None:
+        """Check that the parts of the head record are stored with the signed segments, and no others."""
+        named_parts = [part for role in Role if (part := head.record.part(role)) is not None]
+        rows = {row.part_id: row for row in self._all(PARTS_OF)}
+        for part in named_parts:
+            row = rows.pop(part.partId, None)
+            if row is None:
+                raise IntegrityError("A part that its record names is missing.")
+            self._check_part(part, row)
+        if rows:
+            raise IntegrityError("It has parts that its record does not name.")
+
+    def _check_part(self, part: Part, row: Row[Any]) -> None:
+        if row.inline is not None:
+            size, hashes = len(row.inline), sha256(row.inline)
+        else:
+            chunks = self._connection.execute(sql.CHUNKS, {"part": part.partId}).all()
+            if [chunk.chunk for chunk in chunks] != list(range(len(chunks))):
+                raise IntegrityError("A chunk of its content is missing.")
+            size = sum(chunk.size for chunk in chunks)
+            hashes = b"".join(chunk.hashes for chunk in chunks)
+        check_sealed(part, size, hashes)
+        if hashes != row.hashes:
+            raise IntegrityError("The hashes of a part are not those of its segments.")

@@ -1,7 +1,11 @@
-"""Open a broker's database and object store, for the broker or for a command that runs beside it.
+"""Open a broker's database, object store and key, for the broker or for a command that runs beside it.
 
 The objects of a database lie below a prefix with the database's id. A database that is configured with
 another broker's store therefore lists none of that broker's objects, and can remove none of them.
+
+The key keys verifiers, nonces and throttles. It is kept outside the database, which stores a hash of it. So a
+broker with a lost or wrong key does not start: no passphrase would match, and verifiers stored with the wrong
+key would fail once the right one is back.
 """
 
 import asyncio
@@ -11,24 +15,25 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
+from scbroker.crypto.verify import equal, keyed_hash
 from scbroker.errors import InvalidArgumentError
-from scbroker.server.admin import statements as own
 from scbroker.server.migrations.upgrade import newest
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.blobs import Blobs, Stored, open_blobs, path_of
-from scbroker.server.storage.database import Database
-from scbroker.server.storage.engines import open_database
+from scbroker.server.storage.blobs import Blobs, open_blobs, path_of, sync
+from scbroker.server.storage.database import Database, open_database
 
 DATABASE: Final = "broker.sqlite"
 OBJECTS: Final = "objects"
+KEY: Final = "broker.key"
 _SQLITE: Final = "sqlite:///"
-_FILES: Final = "file://"
-_ID: Final = "objects"  # the name of its row in the table of checks
-_ID_SIZE: Final = 32
+_SIZE: Final = 32
+# Names of rows in the table of checks.
+_ID: Final = "objects"
+_KEY_CHECK: Final = "broker-key"
 # The process must not end while threads of obstore still return results: it would abort.
 _AFTER_OBJECTS: Final = 0.1
 
@@ -49,18 +54,12 @@ def embedded_paths(settings: Settings) -> tuple[Path, Path]:
     Raises `InvalidArgumentError` if the broker is on PostgreSQL or on a remote object store.
     """
     database, objects = database_url(settings), objects_url(settings)
-    if not database.startswith(_SQLITE) or not objects.startswith(_FILES):
+    if not database.startswith(_SQLITE) or not objects.startswith("file://"):
         raise InvalidArgumentError(
             "This command needs a broker on SQLite and a folder. For PostgreSQL and an object store see "
             "docs/guide/backup.md."
         )
     return Path(database.removeprefix(_SQLITE)), path_of(objects)
-
-
-def provision_id(connection: Connection) -> None:
-    """Give the database an id, if it has none."""
-    if sql.one(connection, sql.FIND_CHECK, check=_ID) is None:
-        connection.execute(sql.ADD_CHECK, {"name": _ID, "value": os.urandom(_ID_SIZE)})
 
 
 def object_prefix(connection: Connection) -> str:
@@ -97,28 +96,10 @@ def _check_file_exists(url: str) -> None:
         raise InvalidArgumentError(f"{url} is not a broker's database: no such file exists.")
 
 
-async def unreferenced(database: Database, page: list[Stored]) -> list[Stored]:
-    """Return the listed objects that no row names. The listing must be older than this call."""
-
-    def read(connection: Connection) -> set[str]:
-        parts = sorted({stored.part_id for stored in page})
-        names = [stored.name for stored in page]
-        in_use = connection.execute(own.BLOBS_OF_PARTS, {"some": parts}).scalars()
-        pending_deletion = connection.execute(own.PENDING_DELETION_OF, {"names": names}).scalars()
-        return {*in_use, *pending_deletion}
-
-    if not page:
-        return []
-    known = await database.read(read, large=True)
-    return [stored for stored in page if stored.name not in known]
-
-
 async def _check_revision(database: Database) -> None:
-    def read(connection: Connection) -> str:
-        return str(connection.execute(own.REVISION).scalar_one())
-
+    statement = text("SELECT version_num FROM alembic_version")
     try:
-        found = await database.read(read)
+        found = await database.read(lambda c: c.execute(statement).scalar_one())
     except DBAPIError:
         found = "none"
     if found != newest():
@@ -126,3 +107,77 @@ async def _check_revision(database: Database) -> None:
             f"The database has the tables of revision {found}, and this version has {newest()}: start the "
             "broker of this version once, or use the version that the broker has."
         )
+
+
+def provision(connection: Connection, settings: Settings) -> None:
+    """Give a new database its id and create the broker's key, or check that the key is this database's."""
+    if sql.one(connection, sql.FIND_CHECK, check=_KEY_CHECK) is None:
+        key = _configured_key(settings) or _create_key(settings.directory / KEY)
+        row = {"name": _KEY_CHECK, "value": keyed_hash(key, "key-check")}
+        connection.execute(sql.ADD_CHECK, row)
+    find_key(connection, settings)
+    if sql.one(connection, sql.FIND_CHECK, check=_ID) is None:
+        connection.execute(sql.ADD_CHECK, {"name": _ID, "value": os.urandom(_SIZE)})
+
+
+def find_key(connection: Connection, settings: Settings) -> bytes:
+    """Return the key; raise `InvalidArgumentError` if it is missing or not the one of this database."""
+    key = _configured_key(settings)
+    if key is None:
+        raise InvalidArgumentError(
+            f"The broker's key is missing: restore {settings.directory / KEY}, or set SCBROKER_BROKER_KEY as "
+            "on this broker's other machines. Without it no passphrase can be checked."
+        )
+    stored = sql.the(connection, sql.FIND_CHECK, check=_KEY_CHECK).value
+    if not equal(keyed_hash(key, "key-check"), stored):
+        raise InvalidArgumentError(
+            "The broker's key is not the one that this database was used with: restore broker.key, or "
+            "set SCBROKER_BROKER_KEY to the right one."
+        )
+    return key
+
+
+def _configured_key(settings: Settings) -> bytes | None:
+    """Return the key from the settings or from its file, or None if neither exists."""
+    path = settings.directory / KEY
+    problem = f"{path} is damaged: restore it from a copy."
+    try:
+        if settings.broker_key:
+            problem = "SCBROKER_BROKER_KEY must be 64 hexadecimal digits."
+            key = bytes.fromhex(settings.broker_key)
+        else:
+            key = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InvalidArgumentError(f"{path} cannot be read: {error.strerror}.") from None
+    except ValueError:
+        key = b""
+    if len(key) != _SIZE:
+        raise InvalidArgumentError(problem)
+    return key
+
+
+def _create_key(path: Path) -> bytes:
+    """Store a new key durably and return it; if another process was first, return its key."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        temporary.unlink(missing_ok=True)
+        write_synced(temporary, os.urandom(_SIZE))
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+        temporary.unlink()
+        sync(path.parent)
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def write_synced(path: Path, octets: bytes | memoryview) -> None:
+    """Create a file with these bytes and sync it; its folder is created, but not synced."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(octets)
+        file.flush()
+        os.fsync(file.fileno())

@@ -18,9 +18,8 @@ import math
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
@@ -110,38 +109,37 @@ def open_blobs(url: str, timeout: timedelta = _ATTEMPT) -> Blobs:
     """
     if url.startswith("file:///"):
         return Folder(path_of(url))
+    options: dict[str, Any] = {}
+    if url.partition(":")[0] in _REMOTE:
+        # obstore ignores this variable as soon as any option is given.
+        allow_http = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
+        client = {"connect_timeout": _CONNECT, "timeout": timeout, "allow_http": allow_http}
+        retries = _RETRIES | {"retry_timeout": min(timeout, _RETRIES["retry_timeout"])}
+        options = {"client_options": client, "retry_config": retries}
     try:
-        store = _opened(url, timeout)
+        return Blobs(from_url(url, **options))
     except Exception as error:
         why = str(error).partition("\n")[0]
         raise InvalidArgumentError(f"object_store_url cannot be used: {why}") from None
-    return Bucket(store) if isinstance(store, S3Store) else Blobs(store)
 
 
-def _opened(url: str, timeout: timedelta) -> ObjectStore:
-    if url.partition(":")[0] not in _REMOTE:
-        return from_url(url)
-    # obstore ignores this variable as soon as any option is given.
-    allow_http = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
-    options: Any = {"connect_timeout": _CONNECT, "timeout": timeout, "allow_http": allow_http}
-    retries: Any = _RETRIES | {"retry_timeout": min(timeout, _RETRIES["retry_timeout"])}
-    return from_url(url, client_options=options, retry_config=retries)
+def _failed(action: str) -> OverloadedError:
+    return OverloadedError(f"The broker's object store failed ({action}): try again later.", 1)
 
 
 @contextlib.contextmanager
-def _translating(action: str, *kept: type[Exception]) -> Iterator[None]:
-    """Raise every failure as `OverloadedError`, except of these classes."""
+def _translating(action: str) -> Iterator[None]:
+    """Raise every failure as `OverloadedError`, except that an object is missing."""
     try:
         yield
-    except kept:
+    except FileNotFoundError:
         raise
     except Exception as error:
-        text = f"The broker's object store failed ({action}): try again later."
-        raise OverloadedError(text, retryAfter=1) from error
+        raise _failed(action) from error
 
 
 class Blobs:
-    """An object store whose put is durable when it returns."""
+    """An object store whose put is durable when it returns. What an S3 has acknowledged is durable."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -152,11 +150,10 @@ class Blobs:
     async def put(self, name: str, data: bytes | memoryview) -> None:
         """Store an object; it is durable when this returns."""
         try:
-            with _translating("storing a chunk"):
-                await self._put(name, data)
-        except OverloadedError:
+            await self._put(name, data)
+        except Exception as error:
             self._writable_until = -math.inf
-            raise
+            raise _failed("storing a chunk") from error
         self._writable_until = time.monotonic() + _WRITABLE_SECONDS
 
     async def _put(self, name: str, data: bytes | memoryview) -> None:
@@ -166,17 +163,28 @@ class Blobs:
     async def get(self, name: str, start: int, end: int) -> memoryview:
         """Return the bytes from start to end (exclusive)."""
         try:
-            with _translating("reading a chunk", FileNotFoundError):
+            with _translating("reading a chunk"):
                 found = await obstore.get_range_async(self._store, name, start=start, end=end)
         except FileNotFoundError as error:
             raise LookupError(f"The object {name} is missing, but a row references it.") from error
         return memoryview(found)
+
+    async def whole(self, name: str) -> memoryview | None:
+        """Return all bytes of an object, or None if there is none."""
+        with contextlib.suppress(FileNotFoundError), _translating("reading an object"):
+            found = await obstore.get_async(self._store, name)
+            return memoryview(await found.bytes_async())
+        return None
 
     async def remove(self, names: list[str]) -> dict[str, bool]:
         """Delete objects; return for each attempted name whether no object is left.
 
         A failure does not keep the others from being deleted, but ends the round after `_REMOVING` seconds.
         """
+        if isinstance(self._store, S3Store):  # all in one request, if each can be deleted
+            with contextlib.suppress(Exception):
+                await obstore.delete_async(self._store, names)
+                return dict.fromkeys(names, True)
         tried: dict[str, bool] = {}
         until = time.monotonic() + _REMOVING
         for name in names:
@@ -195,11 +203,9 @@ class Blobs:
 
     async def size(self, name: str) -> int | None:
         """Return the size of an object in bytes, or None if there is none."""
-        try:
-            with _translating("asking for a size", FileNotFoundError):
-                return int((await obstore.head_async(self._store, name))["size"])
-        except FileNotFoundError:
-            return None
+        with contextlib.suppress(FileNotFoundError), _translating("asking for a size"):
+            return int((await obstore.head_async(self._store, name))["size"])
+        return None
 
     async def sizes(self, names: Sequence[str]) -> list[int | None]:
         """Return the sizes of several objects, a few requests at a time."""
@@ -213,29 +219,20 @@ class Blobs:
         self, method: Literal["GET", "PUT"], names: Sequence[str], seconds: int
     ) -> Sequence[str]:
         """Return a URL for each name, valid for so many seconds; none if the store cannot sign URLs."""
-        del method, names, seconds
-        return []
+        if not isinstance(self._store, S3Store):
+            return []
+        with _translating("signing URLs"):
+            return await obstore.sign_async(self._store, method, names, timedelta(seconds=seconds))
 
     async def pages(self) -> AsyncIterator[list[Stored]]:
         """Yield the objects of all chunks, some hundred at a time and in no order; skip other objects."""
         # In threads: a process that ends soon after obstore listed on the event loop aborts.
-        listing = partial(obstore.list, self._store, _PREFIX, chunk_size=_PAGE)
-        pages = iter(await self._asked(listing))
-        while (page := await self._asked(next, pages, None)) is not None:
-            found = [Stored(meta["path"], meta["size"], meta["last_modified"]) for meta in page]
-            yield [stored for stored in found if _NAME.fullmatch(stored.name)]
-
-    async def whole(self, name: str) -> memoryview | None:
-        """Return all bytes of an object, or None if there is none."""
-        try:
-            found = await self._asked(obstore.get, self._store, name)
-            return memoryview(await self._asked(found.bytes))
-        except FileNotFoundError:
-            return None
-
-    async def _asked(self, ask: Callable[..., Any], *arguments: Any) -> Any:
-        with _translating("listing or reading objects", FileNotFoundError):
-            return await asyncio.to_thread(ask, *arguments)
+        with _translating("listing objects"):
+            listed = await asyncio.to_thread(obstore.list, self._store, _PREFIX, chunk_size=_PAGE)
+            pages = iter(listed)
+            while (page := await asyncio.to_thread(next, pages, None)) is not None:
+                found = [Stored(meta["path"], meta["size"], meta["last_modified"]) for meta in page]
+                yield [stored for stored in found if _NAME.fullmatch(stored.name)]
 
     async def check(self) -> None:
         """Raise `OverloadedError` while objects cannot be stored or read.
@@ -245,49 +242,24 @@ class Blobs:
         """
         async with self._checking:
             if time.monotonic() >= self._checked_until:
-                self._failure = await self._failing()
+                self._failure = None
+                try:
+                    async with asyncio.timeout(_CHECK_SECONDS):
+                        await self._write_and_read()
+                except (OverloadedError, TimeoutError) as error:
+                    self._failure = error
                 self._checked_until = time.monotonic() + _SAME_ANSWER
-            failure = self._failure
-        if failure is not None:
-            raise OverloadedError("The broker's object store is not available.", 1) from failure
+            if self._failure is not None:
+                text = "The broker's object store is not available."
+                raise OverloadedError(text, retryAfter=1) from self._failure
 
-    async def _failing(self) -> Exception | None:
-        try:
-            async with asyncio.timeout(_CHECK_SECONDS):
-                if time.monotonic() >= self._writable_until:
-                    await self.put(_CHECK, b"scbroker")
-                await self._read_or_write_check()
-        except (OverloadedError, TimeoutError) as error:
-            return error
-        return None
-
-    async def _read_or_write_check(self) -> None:
+    async def _write_and_read(self) -> None:
+        if time.monotonic() >= self._writable_until:
+            await self.put(_CHECK, b"scbroker")
         try:
             await self.get(_CHECK, 0, 1)
         except LookupError:  # the store is new, or was restored
             await self.put(_CHECK, b"scbroker")
-
-
-class Bucket(Blobs):
-    """An S3 bucket. What it has acknowledged is durable."""
-
-    def __init__(self, store: S3Store) -> None:
-        super().__init__(store)
-        self._bucket = store
-
-    async def remove(self, names: list[str]) -> dict[str, bool]:
-        """Delete up to a thousand objects in one request; if that fails, one after the other."""
-        try:
-            await obstore.delete_async(self._bucket, names)
-        except Exception:
-            return await super().remove(names)
-        return dict.fromkeys(names, True)
-
-    async def presigned_urls(
-        self, method: Literal["GET", "PUT"], names: Sequence[str], seconds: int
-    ) -> Sequence[str]:
-        with _translating("signing URLs"):
-            return await obstore.sign_async(self._bucket, method, names, timedelta(seconds=seconds))
 
 
 class Folder(Blobs):
@@ -305,11 +277,9 @@ class Folder(Blobs):
         self._root = root
         super().__init__(LocalStore(root))
 
-    @contextlib.contextmanager
-    def keeping(self) -> Iterator[None]:
+    def keeping(self) -> contextlib.AbstractContextManager[None]:
         """Keep all processes from deleting objects; the system releases the lock if this process ends."""
-        with self._locked(fcntl.LOCK_EX):
-            yield
+        return self._locked(fcntl.LOCK_EX)
 
     async def remove(self, names: list[str]) -> dict[str, bool]:
         """Delete objects, and the incomplete files that a killed broker left of them."""

@@ -1,4 +1,4 @@
-"""The interface to the database, the same for both engines, and how its failures are classified.
+"""The database: its interface, its two engines, and how their failures are classified.
 
 The rest of the broker passes a plain function over a `Connection` to `read`, `query` or `write` and
 gets its result. The function may run more than once: it must have no other effects. Concurrency is
@@ -7,19 +7,34 @@ limited here and nowhere else: see the engines for what waits, and for how long.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import itertools
+import queue
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar, cast
 
+import sqlalchemy
+import tenacity
 from asyncpg.exceptions import TargetServerAttributeNotMatched
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Row, event
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool, Pool, QueuePool, StaticPool
+from sqlalchemy.util import greenlet_spawn
 
-from scbroker.errors import OverloadedError
+from scbroker.errors import InvalidArgumentError, OverloadedError
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
-WAIT_SECONDS: Final = 5.0
+_WAIT_SECONDS: Final = 5.0
 _TEMPORARY_SQLITE_CODES: Final = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -28,7 +43,9 @@ _TEMPORARY_SQLITE_CODES: Final = {
     sqlite3.SQLITE_CANTOPEN,
 }
 # Classes: connection, rollback, resources, operator intervention. Codes: idle in transaction, lock timeout.
-TEMPORARY_STATES: Final = ("08", "40", "53", "57", "25P03", "55P03")
+_TEMPORARY_STATES: Final = ("08", "40", "53", "57", "25P03", "55P03")
+# A write that finds the server read-only met a primary that became a standby. For a read it is a fault.
+_TEMPORARY_FOR_WRITES: Final = (*_TEMPORARY_STATES, "25006")
 # Classes: data exception, constraint violation.
 _REFUSED_STATES: Final = ("22", "23")
 
@@ -91,21 +108,50 @@ class NewRows:
             connection.execute(statement, some)
 
 
-def translated(
-    error: DBAPIError | sqlite3.Error, temporary: tuple[str, ...] = TEMPORARY_STATES
-) -> Exception:
-    """Return an `OverloadedError` for a temporary failure, which the client retries; else `error`."""
-    cause: Any = error.orig if isinstance(error, DBAPIError) else error
-    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-    state = str(getattr(cause, "sqlstate", None) or "")
-    standby = isinstance(getattr(cause, "__cause__", None), TargetServerAttributeNotMatched)
-    invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
-    if code in _TEMPORARY_SQLITE_CODES or state.startswith(temporary) or standby or invalidated:
-        return OverloadedError("The broker's database cannot answer now: try again.", retryAfter=1)
-    return error
+def one(connection: Connection, statement: Any, **values: object) -> Row[Any] | None:
+    """Return the row, or None if there is none."""
+    return connection.execute(statement, values).one_or_none()
 
 
-def waited_too_long() -> OverloadedError:
+def the(connection: Connection, statement: Any, **values: object) -> Row[Any]:
+    """Return the row, which must exist."""
+    return connection.execute(statement, values).one()
+
+
+# Failures
+
+
+@contextlib.contextmanager
+def _translating(temporary: tuple[str, ...] = _TEMPORARY_STATES) -> Iterator[None]:
+    """Raise a temporary failure as `OverloadedError`, which the client retries."""
+    try:
+        yield
+    except PoolTimeoutError as error:
+        raise _waited_too_long() from error
+    except OSError as error:
+        raise OverloadedError("The broker's database is not reachable.", retryAfter=1) from error
+    except (DBAPIError, sqlite3.Error) as error:
+        cause: Any = error.orig if isinstance(error, DBAPIError) else error
+        standby = isinstance(getattr(cause, "__cause__", None), TargetServerAttributeNotMatched)
+        invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        if (
+            standby
+            or invalidated
+            or code in _TEMPORARY_SQLITE_CODES
+            or _state(error).startswith(temporary)
+        ):
+            text = "The broker's database cannot answer now: try again."
+            raise OverloadedError(text, retryAfter=1) from error
+        raise
+
+
+def _state(error: BaseException) -> str:
+    """Return PostgreSQL's code of an error, or an empty string."""
+    return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+
+
+def _waited_too_long() -> OverloadedError:
     return OverloadedError("The request waited too long for the database: try again.", retryAfter=2)
 
 
@@ -113,15 +159,316 @@ def is_of_database(error: Exception) -> bool:
     """Return whether the database failed, as opposed to refusing this data: a retry may succeed."""
     if not isinstance(error, DBAPIError):
         return isinstance(error, OSError | sqlite3.Error | OverloadedError)
-    state = str(getattr(error.orig, "sqlstate", None) or "")
-    return not (isinstance(error, IntegrityError | DataError) or state.startswith(_REFUSED_STATES))
+    return not (
+        isinstance(error, IntegrityError | DataError) or _state(error).startswith(_REFUSED_STATES)
+    )
 
 
-def in_transaction(engine: Engine, work: Work[T]) -> T:
+def _in_transaction(engine: Engine, work: Work[T]) -> T:
     with engine.connect() as connection, connection.begin():
         return work(connection)
 
 
-def on_connection(engine: Engine, work: Work[T]) -> T:
+def _on_connection(engine: Engine, work: Work[T]) -> T:
     with engine.connect() as connection:
         return work(connection)
+
+
+# SQLite
+
+_BATCH: Final = 256
+_READERS: Final = 4
+
+
+@dataclass(slots=True)
+class _Job:
+    work: Work[Any]
+    future: asyncio.Future[Any]
+    deadline: float
+    """On the monotonic clock; a job that is not started by then is refused."""
+    result: Any = None
+    error: BaseException | None = None
+
+    def run(self, connection: Connection) -> None:
+        self.result, self.error = None, None
+        if time.monotonic() > self.deadline:
+            self.error = _waited_too_long()
+            return
+        try:
+            # Not `begin_nested`: it gives each savepoint a new name, and compiles a statement for it.
+            driver = _driver(connection)
+            driver.execute("SAVEPOINT job")
+            try:
+                self.result = self.work(connection)
+            except Exception as error:
+                self.error = error
+                driver.execute("ROLLBACK TO job")
+            driver.execute("RELEASE job")
+        except Exception as error:
+            # When the disk is full, SQLite drops the savepoint too and the rollback fails as well. Only
+            # the first error says what to do.
+            self.error = self.error or error
+
+
+def _resolve(jobs: list[_Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.result)
+
+
+class SqliteDatabase:
+    """SQLite in WAL mode with synchronous=FULL: an acknowledged write survives a power cut.
+
+    One writer thread commits all queued jobs as one transaction, each under a savepoint (group commit). Short
+    reads run on the event loop, large ones in a few threads. A job that waited too long is refused undone.
+
+    After a failed fsync it is safe to go on in WAL mode. The frames of a commit are written and synced before
+    any reader sees them; a commit whose sync failed is rolled back, and the next commit writes its own frames
+    anew at the same place. A checkpoint copies from the log until its own sync succeeds. Nothing relies on a
+    page that the kernel marked clean without writing it. A commit that failed in this way may still be found
+    after a restart: to the client it is a request without an answer, and sending the same record again is
+    safe. So the broker answers 503, and works again when the disk does. (PostgreSQL ends itself instead, and
+    recovers from its log.)
+    """
+
+    def __init__(self, path: Path, wait: float) -> None:
+        self._path, self._wait = path, wait
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._writing = _sqlite_engine(path, "BEGIN IMMEDIATE", StaticPool)
+        self._reading = _sqlite_engine(path, "BEGIN", QueuePool)  # keeps five connections
+        self._reader = self._reading.connect()
+        self._autocommit = _sqlite_engine(path, None, StaticPool)
+        self._autocommitting = self._autocommit.connect()
+        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="scbroker-read")
+        self._free_threads = asyncio.Semaphore(_READERS)
+        self._writer = threading.Thread(target=self._write_all, name="scbroker-write", daemon=True)
+        self._writer.start()
+
+    async def read(self, work: Work[T], *, large: bool = False) -> T:
+        with _translating():
+            if large:
+                return await self._read_in_thread(work)
+            with self._reader.begin():
+                return work(self._reader)
+
+    async def _read_in_thread(self, work: Work[T]) -> T:
+        try:
+            async with asyncio.timeout(self._wait):
+                await self._free_threads.acquire()
+        except TimeoutError:
+            raise _waited_too_long() from None
+        try:
+            return await self._loop.run_in_executor(
+                self._threads, _in_transaction, self._reading, work
+            )
+        finally:
+            self._free_threads.release()
+
+    async def query(self, work: Work[T]) -> T:
+        with _translating():
+            return work(self._autocommitting)
+
+    async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
+        deadline = time.monotonic() + self._wait
+        with _translating():
+            try:
+                return await self._queued(work, deadline)
+            except IntegrityError:
+                return await self._queued(otherwise or work, deadline)
+
+    def _queued(self, work: Work[T], deadline: float) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.put(_Job(work, future, deadline))
+        return future
+
+    async def migrate(self, work: Work[T]) -> T:
+        engine = _sqlite_engine(self._path, "BEGIN IMMEDIATE", NullPool)
+        with _translating():
+            return await asyncio.to_thread(_on_connection, engine, work)
+
+    def version(self) -> int | None:
+        try:
+            return int(_driver(self._reader).execute("PRAGMA data_version").fetchone()[0])
+        except sqlite3.Error:  # the next read raises it
+            return None
+
+    async def close(self) -> None:
+        self._jobs.put(None)
+        await self._loop.run_in_executor(None, self._writer.join)
+        self._threads.shutdown()
+        self._reader.close()
+        self._autocommitting.close()
+        for engine in (self._writing, self._reading, self._autocommit):
+            engine.dispose()
+
+    def _write_all(self) -> None:
+        """Commit batches until `close` queues None."""
+        while True:
+            queued = self._next_queued()
+            batch = [job for job in queued if job is not None]
+            # If the transaction breaks, each job gets one of its own.
+            if batch and not self._try_commit(batch):
+                for job in batch:
+                    self._try_commit([job])
+            self._loop.call_soon_threadsafe(_resolve, batch)
+            if queued[-1] is None:
+                return
+
+    def _next_queued(self) -> list[_Job | None]:
+        """Wait for a job; return it with those queued behind it."""
+        queued = [self._jobs.get()]
+        with contextlib.suppress(queue.Empty):
+            while queued[-1] is not None and len(queued) < _BATCH:
+                queued.append(self._jobs.get_nowait())
+        return queued
+
+    def _try_commit(self, batch: list[_Job]) -> bool:
+        try:
+            with self._writing.connect() as connection, connection.begin():
+                for job in batch:
+                    job.run(connection)
+                    if not _driver(connection).in_transaction:
+                        # The disk is full: SQLite rolled everything back, and later jobs would autocommit.
+                        raise job.error or sqlite3.OperationalError("the transaction is gone")
+        except Exception as error:
+            for job in batch:
+                if job.error is None or isinstance(job.error, DBAPIError):
+                    job.result, job.error = None, error
+            return False
+        return True
+
+
+def _driver(connection: Connection) -> sqlite3.Connection:
+    return cast(sqlite3.Connection, connection.connection.driver_connection)
+
+
+def _sqlite_engine(path: Path, begin: str | None, pool: type[Pool]) -> Engine:
+    """Return an engine whose transactions start with the statement `begin`; None means autocommit."""
+    engine = sqlalchemy.create_engine(
+        f"sqlite:///{path}",
+        poolclass=pool,
+        connect_args={"isolation_level": None, "check_same_thread": False, "timeout": 30},
+        hide_parameters=True,  # errors are logged, and what users sent must not be in the log
+    )
+
+    @event.listens_for(engine, "connect")
+    def _configure(driver: sqlite3.Connection, _: object) -> None:
+        driver.execute("PRAGMA journal_mode=WAL")
+        driver.execute("PRAGMA synchronous=FULL")
+
+    if begin is None:
+        return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+# PostgreSQL
+
+_CONNECT_SECONDS: Final = 10.0
+_STATEMENT_SECONDS: Final = 30
+# The server enforces these, also when the broker process has hung or is gone.
+_SERVER_SETTINGS: Final = {
+    "statement_timeout": "25s",
+    "lock_timeout": "10s",
+    "idle_in_transaction_session_timeout": "60s",
+}
+_RETRIED_STATES: Final = {"40001", "40P01"}
+
+
+class PostgresDatabase:
+    """PostgreSQL through asyncpg; several broker processes may share one database.
+
+    A request waits for one of the pool's connections. Serialization failures and deadlocks are retried.
+    The server ends statements that take too long. All connections go to the primary: a standby lags, and a
+    client that was told of a write might not find it there.
+    """
+
+    def __init__(self, url: str, pool_size: int, wait: float) -> None:
+        self._url = url
+        limits = {"command_timeout": _STATEMENT_SECONDS, "server_settings": _SERVER_SETTINGS}
+        self._engine = _postgresql_engine(
+            url, limits, pool_size=pool_size, max_overflow=0, pool_timeout=wait
+        )
+        self._snapshot = self._engine.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
+        self._autocommit = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    async def read(self, work: Work[T], *, large: bool = False) -> T:
+        del large  # asyncpg does not block the event loop
+        with _translating():
+            return await _spawn(_in_transaction, self._snapshot, work)
+
+    async def query(self, work: Work[T]) -> T:
+        with _translating():
+            return await _spawn(_on_connection, self._autocommit, work)
+
+    async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
+        attempts = itertools.chain([work], itertools.repeat(otherwise or work))
+        with _translating(_TEMPORARY_FOR_WRITES):
+            async for attempt in _RETRYING.copy():
+                with attempt:
+                    return await _spawn(_in_transaction, self._engine, next(attempts))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def migrate(self, work: Work[T]) -> T:
+        with _translating(_TEMPORARY_FOR_WRITES):
+            return await _spawn(
+                _on_connection, _postgresql_engine(self._url, {}, poolclass=NullPool), work
+            )
+
+    def version(self) -> int | None:
+        return None
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+
+def _postgresql_engine(url: str, limits: dict[str, Any], **pool: Any) -> AsyncEngine:
+    connect = {"timeout": _CONNECT_SECONDS, "target_session_attrs": "primary", **limits}
+    # Errors are logged, and what users sent must not be in the log.
+    return create_async_engine(url, connect_args=connect, hide_parameters=True, **pool)
+
+
+async def _spawn(run: Callable[[Engine, Work[T]], T], engine: AsyncEngine, work: Work[T]) -> T:
+    return await greenlet_spawn(run, engine.sync_engine, work)
+
+
+def _may_succeed_if_repeated(error: BaseException) -> bool:
+    # Two transactions found a row absent and inserted it: the second finds it when repeated.
+    return isinstance(error, IntegrityError) or _state(error) in _RETRIED_STATES
+
+
+_RETRYING: Final = tenacity.AsyncRetrying(
+    retry=tenacity.retry_if_exception(_may_succeed_if_repeated),
+    stop=tenacity.stop_after_attempt(8),
+    wait=tenacity.wait_exponential_jitter(multiplier=0.005, max=0.2, jitter=0.01),
+    reraise=True,
+)
+
+
+def open_database(url: str, pool_size: int = 16, wait: float = _WAIT_SECONDS) -> Database:
+    """Open a SQLite file, or a pool of `pool_size` connections to a PostgreSQL server.
+
+    A request that waits longer than `wait` seconds for a thread or connection is refused. Raises
+    `InvalidArgumentError` if the URL names another engine.
+    """
+    if url.startswith("sqlite:///"):
+        return SqliteDatabase(Path(url.removeprefix("sqlite:///")), wait)
+    if url.startswith(("postgresql://", "postgresql+asyncpg://")):
+        return PostgresDatabase(async_url(url), pool_size, wait)
+    raise InvalidArgumentError("database_url must begin with sqlite:/// or postgresql://.")
+
+
+def async_url(url: str) -> str:
+    """Return the URL of a PostgreSQL database with the driver that SQLAlchemy is to use."""
+    return "postgresql+asyncpg://" + url.split("://", 1)[1]

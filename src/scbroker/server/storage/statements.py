@@ -12,9 +12,11 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    FromClause,
     Insert,
-    Row,
+    Select,
     Table,
+    Update,
     and_,
     bindparam,
     case,
@@ -22,13 +24,14 @@ from sqlalchemy import (
     exists,
     func,
     insert,
-    or_,
     select,
     tuple_,
     update,
 )
 
 from scbroker.records.key_record import Signed
+from scbroker.server.storage.database import one as one
+from scbroker.server.storage.database import the as the
 from scbroker.server.storage.tables import (
     access_lists,
     accesses,
@@ -74,6 +77,36 @@ def _part(table: Table) -> ColumnElement[bool]:
     return table.c.part_id == b("part")
 
 
+def _of_container(table: FromClause, *conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return the condition of a join: the row belongs to the container's row."""
+    return and_(table.c.container_id == containers.c.id, *conditions)
+
+
+def _page(statement: Select[Any], *order: Column[Any]) -> Select[Any]:
+    return statement.order_by(*order).limit(b("count"))
+
+
+def _after(column: Column[Any], *conditions: ColumnElement[bool]) -> Select[Any]:
+    """Select a page of a column's values behind `last`."""
+    return _page(select(column).where(column > b("last"), *conditions), column)
+
+
+def _due(name: Column[Any], since: Column[Any], *conditions: ColumnElement[bool]) -> Select[Any]:
+    """Select and lock a page of what was due `before`; skips rows that another sweeper has locked."""
+    found = select(name).where(since <= b("before"), *conditions)
+    return _page(found, since).with_for_update(skip_locked=True)
+
+
+def _chunks_between(column: Column[Any]) -> Select[Any]:
+    """Select a column of a part's chunks from number `first` to before `end`."""
+    numbers = (chunks.c.chunk >= b("first"), chunks.c.chunk < b("end"))
+    return select(chunks.c.chunk, column).where(_part(chunks), *numbers).order_by(chunks.c.chunk)
+
+
+def _set(table: Table, *conditions: ColumnElement[bool], **values: Any) -> Update:
+    return update(table).where(*conditions).values(**values)
+
+
 def _if_new(**keys: Column[Any]) -> Insert:
     """Return an INSERT of a row that is only its key, which does nothing if the row exists."""
     [table] = {column.table for column in keys.values()}
@@ -95,11 +128,11 @@ SHARE_USERS: Final = FIND_USERS.with_for_update(read=True, key_share=True)
 SET_USER: Final = update(users).where(users.c.id == b("user"))
 ADD_USER: Final = insert(users)
 ADD_KEY_RECORDS: Final = insert(key_records)
-KEY_CHAIN: Final = (
-    select(key_records.c.body, key_records.c.signature)
-    .where(key_records.c.user_id == b("user_id"), key_records.c.sequence >= b("from"))
-    .order_by(key_records.c.sequence)
-    .limit(b("count"))
+KEY_CHAIN: Final = _page(
+    select(key_records.c.body, key_records.c.signature).where(
+        key_records.c.user_id == b("user_id"), key_records.c.sequence >= b("from")
+    ),
+    key_records.c.sequence,
 )
 ADD_KEY_FILE: Final = insert(key_files)
 FIND_KEY_FILE: Final = select(key_files).where(key_files.c.user_id == b("user_id"))
@@ -123,72 +156,57 @@ FIND_GUESSES: Final = select(guesses).where(guesses.c.bucket == b("key")).with_f
 ADD_GUESSES: Final = insert(guesses)
 SET_GUESSES: Final = update(guesses).where(guesses.c.bucket == b("key"))
 # Add `more` to the counter; if its window has expired, restart it.
-COUNT_MORE: Final = (
-    update(guesses)
-    .where(guesses.c.bucket == b("key"))
-    .values(
-        guesses=case((guesses.c.ends_at <= b("now"), 0), else_=guesses.c.guesses) + b("more"),
-        ends_at=case((guesses.c.ends_at <= b("now"), b("ends")), else_=guesses.c.ends_at),
-    )
-    .returning(guesses.c.guesses, guesses.c.ends_at)
-)
+COUNT_MORE: Final = _set(
+    guesses,
+    guesses.c.bucket == b("key"),
+    guesses=case((guesses.c.ends_at <= b("now"), 0), else_=guesses.c.guesses) + b("more"),
+    ends_at=case((guesses.c.ends_at <= b("now"), b("ends")), else_=guesses.c.ends_at),
+).returning(guesses.c.guesses, guesses.c.ends_at)
 FORGET_GUESSES: Final = delete(guesses).where(guesses.c.ends_at <= b("now"))
 
 # Containers
 FIND_CONTAINER: Final = select(containers).where(containers.c.id == b("id"))
 LOCK_CONTAINER: Final = FIND_CONTAINER.with_for_update(key_share=True)
-LOCK_CONTAINERS: Final = (
-    select(containers)
-    .where(_among(containers.c.id))
-    .order_by(containers.c.id)
-    .with_for_update(key_share=True)
-)
+_CONTAINERS: Final = select(containers).where(_among(containers.c.id)).order_by(containers.c.id)
+LOCK_CONTAINERS: Final = _CONTAINERS.with_for_update(key_share=True)
 ADD_CONTAINER: Final = insert(containers)
 SET_CONTAINER: Final = update(containers).where(containers.c.id == b("container"))
 ADD_RECORD: Final = insert(records)
 ADD_AUTHOR: Final = _if_new(container=authors.c.container_id, user=authors.c.user_id)
 FIND_RECORD: Final = select(records).where(_container(records), records.c.version == b("number"))
-GOVERNING: Final = (
-    select(records.c.version, records.c.body)
-    .where(
-        _container(records),
-        records.c.governing,
-        records.c.version >= b("from"),
-        records.c.version <= b("to"),
-    )
-    .order_by(records.c.version)
-    .limit(b("count"))
+GOVERNING: Final = _page(
+    select(records.c.version, records.c.body).where(
+        _container(records), records.c.governing, records.c.version.between(b("from"), b("to"))
+    ),
+    records.c.version,
 )
 GOVERNING_AT: Final = select(func.max(records.c.version)).where(
     _container(records), records.c.governing, records.c.version <= b("number")
 )
-BODIES: Final = (
-    select(records.c.version, records.c.governing, records.c.body)
-    .where(_container(records), records.c.version >= b("from"), records.c.version < b("to"))
-    .order_by(records.c.version)
-    .limit(b("count"))
+BODIES: Final = _page(
+    select(records.c.version, records.c.governing, records.c.body).where(
+        _container(records), records.c.version >= b("from"), records.c.version < b("to")
+    ),
+    records.c.version,
 )
 ADD_LIST: Final = insert(access_lists)
 FIND_LIST: Final = select(access_lists.c.entries).where(
     _container(access_lists), access_lists.c.access_version == b("number")
 )
+_LIST_IN_FORCE: Final = _of_container(
+    access_lists, access_lists.c.access_version == containers.c.access_version
+)
 # The access list in force of each container.
 LISTS_IN_FORCE: Final = (
-    select(access_lists)
-    .join(
-        containers,
-        and_(
-            access_lists.c.container_id == containers.c.id,
-            access_lists.c.access_version == containers.c.access_version,
-        ),
-    )
-    .where(_among(containers.c.id))
+    select(access_lists).join(containers, _LIST_IN_FORCE).where(_among(containers.c.id))
 )
 LIST_VERSIONS: Final = select(access_lists.c.access_version).where(_container(access_lists))
 SET_LIST: Final = update(access_lists).where(
     _container(access_lists), access_lists.c.access_version == b("number")
 )
 ADD_MEMBERS: Final = insert(members)
+_UNEXPIRED: Final = members.c.expires_at.is_(None) | (members.c.expires_at > b("now"))
+_EXPIRED: Final = (members.c.expires_at <= b("now")) & ~members.c.expiry_told  # not in the log yet
 FIND_MEMBER: Final = select(members).where(_container(members), _user(members))
 # A container, its head record, and a member's row.
 _WITH_MEMBER: Final = (
@@ -200,11 +218,8 @@ _WITH_MEMBER: Final = (
         records.c.body,
         records.c.signature,
     )
-    .join(members, and_(members.c.container_id == containers.c.id, _user(members)))
-    .join(
-        records,
-        and_(records.c.container_id == containers.c.id, records.c.version == containers.c.version),
-    )
+    .join(members, _of_container(members, _user(members)))
+    .join(records, _of_container(records, records.c.version == containers.c.version))
 )
 _GOVERNING_HEAD: Final = records.alias("governing")
 _CREATOR: Final = users.alias("creator")
@@ -246,19 +261,14 @@ CONTAINER_AT_ONCE: Final = (
     .outerjoin(_OTHER_PART, _OTHER_PART.c.part_id == _in_force(parts.c.part_id.desc()))
     .outerjoin(
         _GOVERNING_HEAD,
-        and_(
-            _GOVERNING_HEAD.c.container_id == containers.c.id,
+        _of_container(
+            _GOVERNING_HEAD,
             _GOVERNING_HEAD.c.version == containers.c.governing_version,
             containers.c.governing_version != containers.c.version,
         ),
     )
     .outerjoin(
-        access_lists,
-        and_(
-            access_lists.c.container_id == containers.c.id,
-            access_lists.c.access_version == containers.c.access_version,
-            func.length(access_lists.c.entries) <= _SHORT_LIST,
-        ),
+        access_lists, and_(_LIST_IN_FORCE, func.length(access_lists.c.entries) <= _SHORT_LIST)
     )
     .where(containers.c.id == b("container"))
 )
@@ -266,34 +276,19 @@ CONTAINER_AND_MEMBER: Final = _WITH_MEMBER.where(containers.c.id == b("container
 CONTAINERS_AND_MEMBER: Final = _WITH_MEMBER.where(_among(containers.c.id))
 MEMBERS: Final = select(members).where(_container(members))
 DROP_MEMBERS: Final = delete(members).where(_container(members))
-CLAIM_EXPIRED: Final = (
-    update(members)
-    .where(_among(members.c.container_id), members.c.expires_at <= b("now"), ~members.c.expiry_told)
-    .values(expiry_told=True)
-    .returning(
-        members.c.container_id, members.c.user_id, members.c.permissions, members.c.expires_at
-    )
+CLAIM_EXPIRED: Final = _set(
+    members, _among(members.c.container_id), _EXPIRED, expiry_told=True
+).returning(members.c.container_id, members.c.user_id, members.c.permissions, members.c.expires_at)
+EXPIRED_OF_USER: Final = _page(
+    select(members.c.container_id).where(_user(members), _EXPIRED), members.c.expires_at
 )
-EXPIRED_OF_USER: Final = (
-    select(members.c.container_id)
-    .where(_user(members), members.c.expires_at <= b("now"), ~members.c.expiry_told)
-    .order_by(members.c.expires_at)
-    .limit(b("count"))
-)
-EXPIRED_IN: Final = select(members.c.container_id).where(
-    _among(members.c.container_id), members.c.expires_at <= b("now"), ~members.c.expiry_told
-)
+EXPIRED_IN: Final = select(members.c.container_id).where(_among(members.c.container_id), _EXPIRED)
 # Waits for writers of these containers, and does not block readers.
-SHARE_CONTAINERS: Final = (
-    select(containers)
-    .where(_among(containers.c.id))
-    .order_by(containers.c.id)
-    .with_for_update(read=True)
-)
+SHARE_CONTAINERS: Final = _CONTAINERS.with_for_update(read=True)
 
 # Parts, without inline bytes and hashes: these may be megabytes.
 ADD_PART: Final = insert(parts)
-_PART: Final = select(
+FIND_PART: Final = select(
     parts.c.part_id,
     parts.c.container_id,
     parts.c.user_id,
@@ -301,88 +296,49 @@ _PART: Final = select(
     func.length(parts.c.hashes).label("hashes_size"),
     parts.c.inline.is_not(None).label("is_inline"),
 ).where(_part(parts))
-FIND_PART: Final = _PART
-LOCK_PART: Final = _PART.with_for_update()
+LOCK_PART: Final = FIND_PART.with_for_update()
 PARTS_TAKEN: Final = select(parts.c.part_id).where(_among(parts.c.part_id))
 PARTS_INLINE: Final = select(parts.c.part_id, parts.c.inline).where(_among(parts.c.part_id))
 PART_HASHES: Final = select(parts.c.hashes).where(_part(parts))
 UNCOMMITTED_PARTS: Final = select(
     func.count().label("parts"), func.coalesce(func.sum(parts.c.received), 0).label("received")
 ).where(_user(parts), ~parts.c.committed)
-TOUCH_PART: Final = (
-    update(parts)
-    .where(_part(parts))
-    .values(touched_at=b("now"), received=parts.c.received + b("more"))
+TOUCH_PART: Final = _set(
+    parts, _part(parts), touched_at=b("now"), received=parts.c.received + b("more")
 )
-COMMIT_PART: Final = (
-    update(parts).where(_part(parts)).values(committed=True, hashes=b("all_hashes"))
-)
-DROP_CONTAINER_PARTS: Final = update(parts).where(_container(parts)).values(replaced_at=0)
-REPLACE_PARTS: Final = (
-    update(parts).where(_among(parts.c.part_id, "replaced")).values(replaced_at=b("now"))
-)
+COMMIT_PART: Final = _set(parts, _part(parts), committed=True, hashes=b("all_hashes"))
+DROP_CONTAINER_PARTS: Final = _set(parts, _container(parts), replaced_at=0)
+REPLACE_PARTS: Final = _set(parts, _among(parts.c.part_id, "replaced"), replaced_at=b("now"))
 COUNT_CHUNKS: Final = select(
     func.count().label("arrived"), func.max(chunks.c.chunk).label("last")
 ).where(_part(chunks))
 CHUNKS: Final = select(chunks).where(_part(chunks)).order_by(chunks.c.chunk)
 FIND_CHUNK: Final = select(chunks).where(_part(chunks), chunks.c.chunk == b("number"))
-CHUNK_BLOBS: Final = (
-    select(chunks.c.chunk, chunks.c.blob)
-    .where(_part(chunks), chunks.c.chunk >= b("first"), chunks.c.chunk < b("end"))
-    .order_by(chunks.c.chunk)
-)
-CHUNK_HASHES: Final = (
-    select(chunks.c.chunk, chunks.c.chunk_hash)
-    .where(_part(chunks), chunks.c.chunk >= b("first"), chunks.c.chunk < b("end"))
-    .order_by(chunks.c.chunk)
-)
+CHUNK_BLOBS: Final = _chunks_between(chunks.c.blob)
+CHUNK_HASHES: Final = _chunks_between(chunks.c.chunk_hash)
 ADD_CHUNK: Final = insert(chunks)
 DROP_CHUNK: Final = delete(chunks).where(_part(chunks), chunks.c.chunk == b("number"))
-BLOBS_IN: Final = (
-    select(chunks.c.part_id, chunks.c.chunk, chunks.c.blob)
-    .where(_among(chunks.c.part_id, "gone"))
-    .order_by(chunks.c.part_id, chunks.c.chunk)
-    .limit(b("count"))
+BLOBS_IN: Final = _page(
+    select(chunks.c.part_id, chunks.c.chunk, chunks.c.blob).where(_among(chunks.c.part_id, "gone")),
+    chunks.c.part_id,
+    chunks.c.chunk,
 )
 DROP_CHUNKS: Final = delete(chunks).where(_among(chunks.c.part_id, "gone"))
 DROP_CHUNKS_TO: Final = delete(chunks).where(_part(chunks), chunks.c.chunk <= b("number"))
 DROP_PARTS: Final = delete(parts).where(_among(parts.c.part_id, "gone"))
-REPLACED_PARTS: Final = (
-    select(parts.c.part_id)
-    .where(parts.c.replaced_at <= b("before"))
-    .order_by(parts.c.replaced_at)
-    .with_for_update(skip_locked=True)
-    .limit(b("count"))
-)
-ABANDONED_PARTS: Final = (
-    select(parts.c.part_id)
-    .where(~parts.c.committed, parts.c.touched_at <= b("before"))
-    .order_by(parts.c.touched_at)
-    .with_for_update(skip_locked=True)
-    .limit(b("count"))
-)
+REPLACED_PARTS: Final = _due(parts.c.part_id, parts.c.replaced_at)
+ABANDONED_PARTS: Final = _due(parts.c.part_id, parts.c.touched_at, ~parts.c.committed)
 ADD_PENDING_BLOBS: Final = insert(pending_blobs)
 # Object names pending deletion. Remove the mark only if it is still the one that we set: another transaction
 # may have claimed or postponed it.
 KEEP_BLOB: Final = delete(pending_blobs).where(
     pending_blobs.c.name == b("blob"), pending_blobs.c.since == b("marked")
 )
-# Skips names that another sweeper has locked.
-PENDING_BLOBS: Final = (
-    select(pending_blobs.c.name)
-    .where(pending_blobs.c.since <= b("before"))
-    .order_by(pending_blobs.c.since)
-    .with_for_update(skip_locked=True)
-    .limit(b("count"))
-)
+PENDING_BLOBS: Final = _due(pending_blobs.c.name, pending_blobs.c.since)
 # -1 marks a claimed name, from which on no row may reference it. If the sweeper stops, it is swept first.
-CLAIM_BLOBS: Final = (
-    update(pending_blobs).where(_among(pending_blobs.c.name, "names")).values(since=-1)
-)
+CLAIM_BLOBS: Final = _set(pending_blobs, _among(pending_blobs.c.name, "names"), since=-1)
 FIND_PENDING_BLOB: Final = select(pending_blobs.c.since).where(pending_blobs.c.name == b("blob"))
-POSTPONE_BLOB: Final = (
-    update(pending_blobs).where(pending_blobs.c.name == b("blob")).values(since=b("later"))
-)
+POSTPONE_BLOB: Final = _set(pending_blobs, pending_blobs.c.name == b("blob"), since=b("later"))
 FORGET_BLOBS: Final = delete(pending_blobs).where(_among(pending_blobs.c.name, "names"))
 
 FIND_CHECK: Final = select(checks.c.value).where(checks.c.name == b("check"))
@@ -396,30 +352,21 @@ ENDS_OF_LOG: Final = select(
 LOCK_LOG: Final = ENDS_OF_LOG.with_for_update(key_share=True)
 # Returns no row if another transaction has locked the log.
 LOCK_LOG_IF_FREE: Final = ENDS_OF_LOG.with_for_update(key_share=True, skip_locked=True)
-UNNUMBERED: Final = (
-    select(events.c.row_id)
-    .where(_user(events), events.c.id.is_(None))
-    .order_by(events.c.row_id)
-    .limit(b("count"))
+UNNUMBERED: Final = _page(
+    select(events.c.row_id).where(_user(events), events.c.id.is_(None)), events.c.row_id
 )
-NUMBER_EVENT: Final = (
-    update(events).where(events.c.row_id == b("row"), _user(events)).values(id=b("number"))
-)
+NUMBER_EVENT: Final = _set(events, events.c.row_id == b("row"), _user(events), id=b("number"))
 # Old events of all users by date; `date` and `row` are the position where the last page ended.
-OLD_EVENTS: Final = (
-    select(events.c.user_id, events.c.id, events.c.date, events.c.row_id)
-    .where(
+OLD_EVENTS: Final = _page(
+    select(events.c.user_id, events.c.id, events.c.date, events.c.row_id).where(
         events.c.date <= b("before"),
         tuple_(events.c.date, events.c.row_id) > tuple_(b("date"), b("row")),
-    )
-    .order_by(events.c.date, events.c.row_id)
-    .limit(b("count"))
+    ),
+    events.c.date,
+    events.c.row_id,
 )
-FIRST_EVENTS: Final = (
-    select(events)
-    .where(_user(events), events.c.id >= b("from"))
-    .order_by(events.c.id)
-    .limit(b("count"))
+FIRST_EVENTS: Final = _page(
+    select(events).where(_user(events), events.c.id >= b("from")), events.c.id
 )
 DROP_EVENTS: Final = delete(events).where(_user(events), events.c.id < b("to"))
 FIND_ACCESS: Final = select(accesses).where(_container(accesses), _user(accesses))
@@ -430,9 +377,7 @@ SET_ACCESS: Final = update(accesses).where(_container(accesses), _user(accesses)
 DROP_EXPIRED_MEMBERS: Final = delete(members).where(
     _container(members), members.c.expires_at <= b("now")
 )
-EMPTY_MEMBERS: Final = (
-    update(members).where(_container(members)).values(permissions=0, expires_at=None, wrap=None)
-)
+EMPTY_MEMBERS: Final = _set(members, _container(members), permissions=0, expires_at=None, wrap=None)
 ADD_PURGE: Final = insert(containers_to_purge)
 # Containers with events in another user's log that are not pending a purge already.
 IN_OTHER_LOGS: Final = (
@@ -448,23 +393,13 @@ FIND_PURGE: Final = select(containers_to_purge).where(_container(containers_to_p
 LOCK_PURGE: Final = FIND_PURGE.with_for_update()
 SET_PURGE: Final = update(containers_to_purge).where(_container(containers_to_purge))
 DROP_PURGE: Final = delete(containers_to_purge).where(_container(containers_to_purge))
-PURGES: Final = (
-    select(containers_to_purge.c.container_id)
-    .where(containers_to_purge.c.container_id > b("last"))
-    .order_by(containers_to_purge.c.container_id)
-    .limit(b("count"))
-)
+PURGES: Final = _after(containers_to_purge.c.container_id)
 SET_BODY: Final = update(records).where(_container(records), records.c.version == b("number"))
 DROP_RECORDS: Final = delete(records).where(
     _container(records), _among(records.c.version, "versions")
 )
 ACCESSES_TO: Final = select(accesses.c.user_id).where(_container(accesses)).limit(b("count"))
-NEXT_LOG_WITH: Final = (
-    select(events.c.user_id)
-    .where(_container(events), events.c.user_id > b("last"))
-    .order_by(events.c.user_id)
-    .limit(1)
-)
+NEXT_LOG_WITH: Final = _after(events.c.user_id, _container(events)).limit(1)
 EVENTS_TO_EMPTY: Final = (
     select(events)
     .where(
@@ -472,37 +407,31 @@ EVENTS_TO_EMPTY: Final = (
     )
     .limit(b("count"))
 )
-EMPTY_EVENT: Final = (
-    update(events)
-    .where(_user(events), events.c.row_id == b("row"))
-    .values(
-        version=0,
-        date=b("deleted_at"),
-        salt=None,
-        details_hash=b("hash"),
-        container_type=None,
-        previous_type=None,
-        related_user_id=None,
-        application="",
-        changes=0,
-    )
+EMPTY_EVENT: Final = _set(
+    events,
+    _user(events),
+    events.c.row_id == b("row"),
+    version=0,
+    date=b("deleted_at"),
+    salt=None,
+    details_hash=b("hash"),
+    container_type=None,
+    previous_type=None,
+    related_user_id=None,
+    application="",
+    changes=0,
 )
 
 # Deleted users: everything that only they need is removed, in short transactions. `some` are containers.
 END_USER: Final = (
     *(delete(table).where(_user(table)) for table in (key_files, sessions)),
-    update(parts).where(_user(parts), ~parts.c.committed).values(touched_at=0),
+    _set(parts, _user(parts), ~parts.c.committed, touched_at=0),
 )
 ADD_PENDING_USER: Final = _if_new(user=pending_users.c.user_id)
 DROP_GUESSES: Final = delete(guesses).where(_among(guesses.c.bucket, "buckets"))
 FIND_PENDING_USER: Final = select(pending_users).where(_user(pending_users))
 LOCK_PENDING_USER: Final = FIND_PENDING_USER.with_for_update()
-PENDING_USERS: Final = (
-    select(pending_users.c.user_id)
-    .where(pending_users.c.user_id > b("last"))
-    .order_by(pending_users.c.user_id)
-    .limit(b("count"))
-)
+PENDING_USERS: Final = _after(pending_users.c.user_id)
 FORGET_USER: Final = delete(pending_users).where(_user(pending_users))
 CONTAINERS_OF_MEMBER: Final = select(members.c.container_id).where(_user(members)).limit(b("count"))
 CONTAINERS_OF_CREATOR: Final = (
@@ -513,20 +442,13 @@ CONTAINERS_OF_AUTHOR: Final = (
     select(authors.c.container_id)
     .where(
         _user(authors),
-        ~exists().where(
-            members.c.container_id == authors.c.container_id,
-            or_(members.c.expires_at.is_(None), members.c.expires_at > b("now")),
-        ),
+        ~exists().where(members.c.container_id == authors.c.container_id, _UNEXPIRED),
     )
     .limit(b("count"))
 )
 WITH_OTHER_MEMBERS: Final = (
     select(members.c.container_id)
-    .where(
-        _among(members.c.container_id),
-        members.c.user_id != b("user"),
-        or_(members.c.expires_at.is_(None), members.c.expires_at > b("now")),
-    )
+    .where(_among(members.c.container_id), members.c.user_id != b("user"), _UNEXPIRED)
     .distinct()
 )
 AUTHORS_IN: Final = select(authors.c.user_id).where(_among(authors.c.container_id)).distinct()
@@ -538,30 +460,18 @@ PURGE_CONTAINERS: Final = (
         delete(table).where(_among(table.c.container_id))
         for table in (records, access_lists, members, accesses, authors)
     ),
-    update(parts).where(_among(parts.c.container_id), parts.c.committed).values(replaced_at=0),
-    update(parts).where(_among(parts.c.container_id), ~parts.c.committed).values(touched_at=0),
-    update(containers)
-    .where(_among(containers.c.id))
-    .values(deleted=True, type=None, type_salt=None),
+    _set(parts, _among(parts.c.container_id), parts.c.committed, replaced_at=0),
+    _set(parts, _among(parts.c.container_id), ~parts.c.committed, touched_at=0),
+    _set(containers, _among(containers.c.id), deleted=True, type=None, type_salt=None),
 )
 DROP_CONTAINERS: Final = delete(containers).where(_among(containers.c.id))
-FORGET_CREATOR: Final = update(containers).where(_among(containers.c.id)).values(creator_id=None)
+FORGET_CREATOR: Final = _set(containers, _among(containers.c.id), creator_id=None)
 # One row for each execution: with several in one statement, PostgreSQL reads all rows of the user.
 DROP_MEMBER: Final = delete(members).where(_container(members), _user(members))
 ACCESSES_OF_USER: Final = select(accesses.c.container_id).where(_user(accesses)).limit(b("count"))
 DROP_ACCESS: Final = delete(accesses).where(_container(accesses), _user(accesses))
 EVENTS_OF_USER: Final = select(events.c.row_id).where(_user(events)).limit(b("count"))
 DROP_EVENT: Final = delete(events).where(events.c.row_id == b("row"), _user(events))
-
-
-def one(connection: Connection, statement: Any, **values: object) -> Row[Any] | None:
-    """Return the row, or None if there is none."""
-    return connection.execute(statement, values).one_or_none()
-
-
-def the(connection: Connection, statement: Any, **values: object) -> Row[Any]:
-    """Return the row, which must exist."""
-    return connection.execute(statement, values).one()
 
 
 def governing(connection: Connection, container: bytes, first: int, last: int) -> Iterator[Any]:

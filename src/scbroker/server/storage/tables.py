@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     text,
 )
+from sqlalchemy.schema import SchemaItem
 
 from scbroker.wire.events import SALT_SIZE
 
@@ -30,16 +31,18 @@ metadata: Final = MetaData()
 _RowId: Final = BigInteger().with_variant(Integer, "sqlite")
 
 
-def _id(name: str, *, primary_key: bool = False) -> Column[bytes]:
-    return Column(name, LargeBinary(16), primary_key=primary_key, nullable=False)
+def _table(name: str, *items: SchemaItem, **options: Any) -> Table:
+    return Table(name, metadata, *items, **options)
 
 
-def _hash(name: str, *, primary_key: bool = False) -> Column[bytes]:
-    return Column(name, LargeBinary(32), primary_key=primary_key, nullable=False)
+def _bytes(
+    name: str, size: int | None = None, *, primary_key: bool = False, nullable: bool = False
+) -> Column[bytes]:
+    return Column(name, LargeBinary(size), primary_key=primary_key, nullable=nullable)
 
 
-def _bytes(name: str, *, nullable: bool = False) -> Column[bytes]:
-    return Column(name, LargeBinary, nullable=nullable)
+_id: Final = partial(_bytes, size=16)
+_hash: Final = partial(_bytes, size=32)
 
 
 def _number(name: str, *, nullable: bool = False) -> Column[int]:
@@ -51,17 +54,15 @@ def _partial(name: str, condition: ColumnElement[bool], *columns: Column[Any]) -
     Index(name, *columns, sqlite_where=condition, postgresql_where=condition)
 
 
-api_keys: Final = Table(
+api_keys: Final = _table(
     "api_keys",
-    metadata,
     _hash("key_hash", primary_key=True),
     Column("name", String(256), nullable=False),
     _number("created_at"),
 )
 
-users: Final = Table(
+users: Final = _table(
     "users",
-    metadata,
     _id("id", primary_key=True),
     Column("fingerprint", LargeBinary(32)),  # None once no container needs a deleted user's keys
     _number("chain_length"),
@@ -75,20 +76,18 @@ users: Final = Table(
 )
 
 # Deleted users whose rows may not all be removed yet.
-pending_users: Final = Table("doomed_users", metadata, _id("user_id", primary_key=True))
+pending_users: Final = _table("doomed_users", _id("user_id", primary_key=True))
 
-key_records: Final = Table(
+key_records: Final = _table(
     "key_records",
-    metadata,
     _id("user_id", primary_key=True),
     Column("sequence", Integer, primary_key=True, autoincrement=False),
     _bytes("body"),
     _bytes("signature"),
 )
 
-key_files: Final = Table(
+key_files: Final = _table(
     "key_files",
-    metadata,
     _id("user_id", primary_key=True),
     _bytes("key_file"),
     _hash("key_file_hash"),
@@ -96,9 +95,8 @@ key_files: Final = Table(
     Column("reminder", String(1024), nullable=False),
 )
 
-sessions: Final = Table(
+sessions: Final = _table(
     "sessions",
-    metadata,
     _hash("token_hash", primary_key=True),
     _id("user_id"),
     _number("expires_at"),
@@ -106,26 +104,23 @@ sessions: Final = Table(
     Index("sessions_by_expiry", "expires_at"),
 )
 
-nonces: Final = Table(
+nonces: Final = _table(
     "nonces",
-    metadata,
     _hash("nonce_hash", primary_key=True),
     _number("expires_at"),
     Index("nonces_by_expiry", "expires_at"),
 )
 
-guesses: Final = Table(
+guesses: Final = _table(
     "guesses",
-    metadata,
     _hash("bucket", primary_key=True),
     _number("guesses"),
     _number("ends_at"),
     Index("guesses_by_end", "ends_at"),
 )
 
-containers: Final = Table(
+containers: Final = _table(
     "containers",
-    metadata,
     _id("id", primary_key=True),
     _number("version"),
     _number("governing_version"),
@@ -139,17 +134,15 @@ containers: Final = Table(
 
 # The users other than the creator who signed a record of a container. When a creator is deleted, a row is
 # added here: these rows say which deleted users' public keys are still needed.
-authors: Final = Table(
+authors: Final = _table(
     "authors",
-    metadata,
     _id("container_id", primary_key=True),
     _id("user_id", primary_key=True),
     Index("authors_of_user", "user_id"),
 )
 
-records: Final = Table(
+records: Final = _table(
     "records",
-    metadata,
     _id("container_id", primary_key=True),
     Column("version", BigInteger, primary_key=True, autoincrement=False),
     Column("governing", Boolean, nullable=False),
@@ -160,17 +153,15 @@ Index(
     "records_governing",
     records.c.container_id,
     records.c.version,
-    sqlite_where=text(
-        "governing = 1"
-    ),  # as in queries: SQLAlchemy would write a lone column without = 1
+    # As in queries: SQLAlchemy would write a lone column without = 1.
+    sqlite_where=text("governing = 1"),
     postgresql_where=text("governing"),
 )
 
 # Deleted containers to be purged: version and time of the tombstone, and how far the purge has come: the
 # last version whose record, and the last user whose log, was purged.
-containers_to_purge: Final = Table(
+containers_to_purge: Final = _table(
     "containers_to_purge",
-    metadata,
     _id("container_id", primary_key=True),
     _number("version"),
     _number("deleted_at"),
@@ -178,17 +169,15 @@ containers_to_purge: Final = Table(
     _bytes("past_user"),
 )
 
-access_lists: Final = Table(
+access_lists: Final = _table(
     "access_lists",
-    metadata,
     _id("container_id", primary_key=True),
     Column("access_version", BigInteger, primary_key=True, autoincrement=False),
     _bytes("entries"),
 )
 
-members: Final = Table(
+members: Final = _table(
     "members",
-    metadata,
     _id("container_id", primary_key=True),
     _id("user_id", primary_key=True),
     Column("permissions", SmallInteger, nullable=False),
@@ -204,9 +193,8 @@ _partial(
     members.c.expires_at,
 )
 
-parts: Final = Table(
+parts: Final = _table(
     "parts",
-    metadata,
     _id("part_id", primary_key=True),
     _id("container_id"),
     _id("user_id"),
@@ -228,9 +216,8 @@ _partial(
 _partial("parts_pending", ~parts.c.committed, parts.c.user_id)
 _partial("parts_begun", ~parts.c.committed, parts.c.touched_at)
 
-chunks: Final = Table(
+chunks: Final = _table(
     "chunks",
-    metadata,
     _id("part_id", primary_key=True),
     Column("chunk", Integer, primary_key=True, autoincrement=False),
     _number("size"),
@@ -240,21 +227,17 @@ chunks: Final = Table(
 )
 
 # Object names that no row references: deleted once `since`, the time of the mark, is long enough ago.
-pending_blobs: Final = Table(
+pending_blobs: Final = _table(
     "doomed_blobs",
-    metadata,
     Column("name", String(128), primary_key=True),
     _number("since"),
     Index("doomed_blobs_by_age", "since"),
 )
 
-checks: Final = Table(
-    "checks", metadata, Column("name", String(32), primary_key=True), _hash("value")
-)
+checks: Final = _table("checks", Column("name", String(32), primary_key=True), _hash("value"))
 
-events: Final = Table(
+events: Final = _table(
     "events",
-    metadata,
     Column("row_id", _RowId, primary_key=True, autoincrement=True),
     _id("user_id"),
     _number("id", nullable=True),
@@ -289,9 +272,8 @@ _partial(
 )  # fmt: skip
 _partial("events_of_kind", events.c.id > 0, events.c.user_id, events.c.event_type, events.c.id)
 
-accesses: Final = Table(
+accesses: Final = _table(
     "accesses",
-    metadata,
     _id("container_id", primary_key=True),
     _id("user_id", primary_key=True),
     _number("told_at"),

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from scbroker.errors import OverloadedError
-from scbroker.server.capacity import large_bodies
-from scbroker.server.capacity.large_bodies import Buffers, LargeBodies
+from scbroker.server import capacity
+from scbroker.server.capacity import Buffers, LargeBodies
 
 MIB = 1_048_576
 SIZE = 4 * MIB
@@ -28,7 +28,7 @@ def test_a_process_has_so_many_slots_and_a_waiting_request_gets_the_next_free_on
 def test_waiting_for_a_slot_ends_and_a_request_that_gave_up_holds_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(large_bodies, "_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(capacity, "_WAIT_SECONDS", 0.1)
 
     async def work() -> None:
         process = LargeBodies(1)

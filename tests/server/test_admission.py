@@ -18,7 +18,7 @@ from starlette.types import Message
 
 from scbroker.errors import OverloadedError
 from scbroker.server import requests
-from scbroker.server.capacity.admission import ADMITTED, Gate, Kind
+from scbroker.server.capacity import ADMITTED, Gate, Kind
 from scbroker.server.operations import OPERATIONS
 from scbroker.wire import codec
 from tests.kit.brokers import Answer, BrokerProcess, Wire

@@ -14,9 +14,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from scbroker.server.capacity import connections
-from scbroker.server.capacity.admission import Gate, Kind
-from scbroker.server.capacity.connections import Connection
+from scbroker.server import capacity
+from scbroker.server.capacity import Connection, Gate, Kind
 from scbroker.server.requests import LargeAnswer
 
 PATIENCE = 20.0
@@ -122,7 +121,7 @@ def run(work: Callable[[Server], Awaitable[None]], server: Server) -> None:
 
 
 def test_this_version_of_uvicorn_has_each_attribute_that_a_connection_uses() -> None:
-    """If it fails: compare connections.py with uvicorn's httptools_impl.py before raising its bound."""
+    """If it fails: compare capacity.py with uvicorn's httptools_impl.py before raising its bound."""
     source = inspect.getsource(Connection)
     inherited = set(re.findall(r"super\(\)\.(?!__)(\w+)", source))
     used = set(re.findall(r"self\.(?!_)(\w+)", source)) - vars(Connection).keys()
@@ -151,7 +150,7 @@ def gate(max_requests: int = 8, max_connections: int = 100) -> Gate:
 def test_a_head_that_does_not_come_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(capacity, "_HEAD_SECONDS", 0.2)
 
     async def work(server: Server) -> None:
         reader, _ = await server.open(sent)
@@ -180,7 +179,7 @@ def test_a_head_or_trailer_without_an_end_is_not_kept(end: bytes) -> None:
 
 
 def test_a_body_of_many_small_chunks_is_no_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_MAX_HEAD", 200)
+    monkeypatch.setattr(capacity, "_MAX_HEAD", 200)
 
     async def count(receive: Receive) -> Response:
         size, more = 0, True
@@ -205,7 +204,7 @@ def test_a_body_of_many_small_chunks_is_no_head(monkeypatch: pytest.MonkeyPatch)
 def test_who_stops_reading_an_answer_is_let_go_and_what_they_held_is_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "_STALLED_SECONDS", 0.3)
+    monkeypatch.setattr(capacity, "_STALLED_SECONDS", 0.3)
     released: list[bool] = []
 
     async def large(_: Receive) -> Response:
@@ -224,8 +223,8 @@ def test_who_stops_reading_an_answer_is_let_go_and_what_they_held_is_free(
 def test_who_reads_a_large_answer_slowly_but_steadily_gets_all_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "_STALLED_SECONDS", 2.0)
-    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(capacity, "_STALLED_SECONDS", 2.0)
+    monkeypatch.setattr(capacity, "_HEAD_SECONDS", 0.5)
 
     async def large(_: Receive) -> Response:
         return LargeAnswer(Response(bytes(16 * MIB)), lambda: None)
@@ -288,7 +287,7 @@ def test_a_refusal_is_over_one_connection_as_often_as_it_is_asked_and_then_an_an
 def test_a_refused_body_that_does_not_end_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(capacity, "_HEAD_SECONDS", 0.3)
 
     async def work(server: Server) -> None:
         for _ in range(6):

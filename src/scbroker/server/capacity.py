@@ -1,0 +1,378 @@
+"""Limit requests, connections and the memory of large bodies, for one process.
+
+`Gate` counts the requests that a process works on. Requests above its limits are refused by `Connection` at
+their head, in microseconds: without task, routing or session. An admitted request is counted as present until
+the end of its response, except while it waits on client I/O. `LargeBodies` gives slots to requests and
+responses of megabytes: each user has a few, so that a client that sends or reads slowly delays only requests
+of its own user. Everything here runs on the event loop. How much of the work reaches the database at once is
+limited in `storage`.
+
+`Connection` is uvicorn's HTTP protocol with limits that uvicorn does not have: the head of a request is
+limited in size and time, and a connection is closed if the client does not read its response, or does not
+finish a request that was refused. The base class is no public interface of uvicorn: pyproject.toml bounds its
+version, and a test checks each attribute that is used here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import secrets
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from types import SimpleNamespace
+from typing import Any, Final, cast
+from weakref import WeakValueDictionary
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from scbroker.errors import OverloadedError
+from scbroker.server.answers import count_refused, problem
+
+ADMITTED: Final = "scbroker.admitted"
+"""The key of an admitted request's `Kind` in its ASGI scope."""
+_RESERVED: Final = 8
+_MAX_WAITING: Final = 4
+"""At most 4 x max_requests requests may wait on client I/O."""
+_RETRY_SECONDS: Final = 3
+_MAX_HEAD: Final = 32_768
+_CHUNKED_OVERHEAD: Final = 8
+"""Bytes of framing around each byte of a body in chunks of one byte."""
+_HEAD_SECONDS: Final = 10.0
+_STALLED_SECONDS: Final = 20.0
+"""For 64 to 320 KiB of buffered data: a client that reads slower than 16 KiB/s is disconnected."""
+_PIPELINED: Final = 8
+_SPARE: Final = 32
+_VARIANTS: Final = 16
+# Takes the place of a request's cycle. Uvicorn drops the rest of a request whose response is complete.
+_REFUSED: Final = cast(Any, SimpleNamespace(response_complete=True, message_event=asyncio.Event()))
+_SLOTS_OF_A_USER: Final = 4
+_WAITING_OF_A_USER: Final = 64
+_WAIT_SECONDS: Final = 30.0
+_MAX_UNREAD: Final = 128 * 1_048_576
+"""Bytes of large responses without a slot that clients have not read."""
+_MAX_UNREAD_OF_A_USER: Final = 16 * 1_048_576
+_KEPT_BUFFERS: Final = 4
+_FIRST_BYTES: Final = 1_048_576
+Release = Callable[[], None]
+
+
+def overloaded(
+    text: str = "The broker has more requests than it can serve: try again later.",
+) -> OverloadedError:
+    """Return the error with a random wait, so that clients refused together do not retry together."""
+    return OverloadedError(text, retryAfter=1 + secrets.randbelow(_RETRY_SECONDS))
+
+
+class Kind(IntEnum):
+    """Requests that are counted separately.
+
+    `Reserved` are the operator's, `LogOut` anybody's: both are admitted when reads and writes are full, and
+    many log-outs do not use up what is reserved for the operator.
+    """
+
+    Reading = 0
+    Writing = 1
+    Reserved = 2
+    LogOut = 3
+
+    @classmethod
+    def of(cls, method: bytes, path: bytes) -> Kind:
+        """Return the kind by the request line."""
+        if path.startswith((b"/health/", b"/metrics")):
+            return cls.Reserved
+        if method == b"GET":
+            return cls.Reading
+        return cls.LogOut if path == b"/v1/sessions/current" else cls.Writing
+
+
+class Gate:
+    """The requests and connections of a process."""
+
+    def __init__(self, max_requests: int, max_connections: int) -> None:
+        self.max_connections = max_connections
+        self.connections: set[Connection] = set()
+        self._max_requests, self._max_writing = max_requests, max(1, max_requests * 3 // 4)
+        self._present = [0] * len(Kind)
+        self.waiting: int = 0
+        """Requests that wait on client I/O."""
+
+    @property
+    def present(self) -> int:
+        return self._present[Kind.Reading] + self._present[Kind.Writing]
+
+    def enter(self, kind: Kind) -> bool:
+        """Admit a request, which must `leave` then; return False if it is refused."""
+        # Writes that wait for the disk must not keep out reads, nor a flood of reads all writes.
+        free = (
+            self.present < self._max_requests and self.waiting < _MAX_WAITING * self._max_requests
+        )
+        if kind is Kind.Writing:
+            free = free and self._present[kind] < self._max_writing
+        elif kind is not Kind.Reading:
+            free = self._present[kind] < _RESERVED
+        if free:
+            self._present[kind] += 1
+        else:
+            count_refused(kind.name.lower())
+        return free
+
+    def leave(self, kind: Kind) -> None:
+        self._present[kind] -= 1
+
+    @contextlib.contextmanager
+    def waiting_for_client(self, kind: Kind) -> Iterator[None]:
+        """Count the request as waiting while it receives its body or sends its response."""
+        self._present[kind] -= 1
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+            self._present[kind] += 1
+
+    async def check(self) -> None:
+        """Close connections whose clients are too slow; to be called about once a second."""
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.connections):
+            connection.check(now)
+
+
+class Connection(HttpToolsProtocol):
+    """One client connection."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._gate: Gate = self.app_state["gate"]
+        self.app: Any = _admitted(cast(ASGIApp, self.app), self._gate)
+        self._spare = _MAX_HEAD
+        """Bytes that may still arrive before the next head or piece of a body is complete."""
+        self._since = self.loop.time()
+        self._stalled: float | None = None
+        self._surplus = False
+        """Above max_connections: only reserved requests are served, and the connection closes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type] # uvicorn narrows it as well
+        self._gate.connections.add(self)
+        count, most = len(self._gate.connections), self._gate.max_connections
+        self._surplus = count > most
+        if count > most + _SPARE:
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gate.connections.discard(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._spare -= len(data)
+        super().data_received(data)
+        if self._spare < 0:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        self._spare = _MAX_HEAD
+        super().on_message_begin()
+
+    def on_body(self, body: bytes) -> None:
+        self._spare += (1 + _CHUNKED_OVERHEAD) * len(body)
+        super().on_body(body)
+
+    def on_headers_complete(self) -> None:
+        if not self._idle:  # pipelined: admitted or refused when the request before it is answered
+            if len(self.pipeline) < _PIPELINED:
+                super().on_headers_complete()
+            else:
+                self.transport.abort()
+            return
+        kind = Kind.of(self.parser.get_method(), self.url)
+        if (self._surplus and kind < Kind.Reserved) or not self._gate.enter(kind):
+            self._refuse()
+            return
+        cast(Any, self.scope)[ADMITTED] = kind
+        try:
+            super().on_headers_complete()
+        except BaseException:  # uvicorn rejects the request, for example a URL without a path
+            self._gate.leave(kind)
+            raise
+
+    @property
+    def _idle(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is None or cycle.response_complete
+
+    def _refuse(self) -> None:
+        self.cycle = _REFUSED
+        self._since = self.loop.time()
+        closes = self._surplus or self.expect_100_continue or not self.parser.should_keep_alive()
+        self.transport.write(next(_REFUSALS[closes]))
+        if closes:
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        self._since = self.loop.time()
+        super().on_response_complete()
+        if self._surplus:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        self._stalled = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stalled = None
+        super().resume_writing()
+
+    def check(self, now: float) -> None:
+        """Close the connection if the client does not read, or does not send or finish a request."""
+        unread = _STALLED_SECONDS if self.transport.get_write_buffer_size() else 0
+        idles = self._idle and now - self._since > _HEAD_SECONDS + unread
+        stalls = self._stalled is not None and now - self._stalled > _STALLED_SECONDS
+        if idles or stalls:
+            self.transport.abort()
+
+
+def _refusal(*, closes: bool) -> bytes:
+    response = problem(overloaded())
+    headers = response.headers | ({"Connection": "close"} if closes else {})
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 503 Service Unavailable\r\n{lines}\r\n".encode() + bytes(response.body)
+
+
+# Encoded once, with different waits: refusing must cost next to nothing.
+_REFUSALS: Final = {
+    closes: itertools.cycle([_refusal(closes=closes) for _ in range(_VARIANTS)])
+    for closes in (False, True)
+}
+
+
+def _admitted(app: ASGIApp, gate: Gate) -> ASGIApp:
+    """Return the application for admitted requests: releases the request's slot when its response ends.
+
+    It is outermost, so that the slot is released also after an error. A pipelined request is admitted or
+    refused here.
+    """
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        if ADMITTED not in scope:
+            kind = Kind.of(scope["method"].encode(), scope["path"].encode())
+            if not gate.enter(kind):
+                await problem(overloaded())(scope, receive, send)
+                return
+            scope[ADMITTED] = kind
+        kind = scope[ADMITTED]
+
+        async def send_waiting(message: Message) -> None:
+            with gate.waiting_for_client(kind):  # `send` blocks while the client does not read
+                await send(message)
+
+        try:
+            await app(scope, receive, send_waiting)
+        finally:
+            gate.leave(kind)
+
+    return call
+
+
+class _Usage:
+    """The slots and bytes that one user has; it exists while a request references it."""
+
+    def __init__(self) -> None:
+        self.slots = asyncio.Semaphore(_SLOTS_OF_A_USER)
+        self.waiting = 0
+        self.unread = 0
+
+
+class LargeBodies:
+    """The large-body slots of a process."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = asyncio.Semaphore(slots)
+        self._usage: WeakValueDictionary[bytes, _Usage] = WeakValueDictionary()
+        self._unread = 0
+
+    async def acquire(self, user_id: bytes) -> Release:
+        """Wait for a slot of the user and of the process; return the function that releases both."""
+        usage = self._usage.setdefault(user_id, _Usage())
+        if usage.waiting >= _WAITING_OF_A_USER:
+            raise overloaded("Too many of your large requests wait already: send fewer at once.")
+        usage.waiting += 1
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                await usage.slots.acquire()
+                try:
+                    await self._slots.acquire()
+                except BaseException:
+                    usage.slots.release()
+                    raise
+        except TimeoutError:
+            raise overloaded("No slot for a large request became free: try again.") from None
+        finally:
+            usage.waiting -= 1
+        return functools.partial(self._release, usage)
+
+    def count_unread(self, user_id: bytes, size: int) -> Release:
+        """Count a response of `size` bytes whose request took no slot, until the client has read it."""
+        usage = self._usage.setdefault(user_id, _Usage())
+        if usage.unread and usage.unread + size > _MAX_UNREAD_OF_A_USER:
+            raise overloaded("You have too many unread responses: read them, or ask for less.")
+        if self._unread + size > _MAX_UNREAD:
+            raise overloaded()
+        self._change_unread(usage, size)
+        return functools.partial(self._change_unread, usage, -size)
+
+    def _release(self, usage: _Usage) -> None:
+        usage.slots.release()
+        self._slots.release()
+
+    def _change_unread(self, usage: _Usage, size: int) -> None:
+        self._unread += size
+        usage.unread += size
+
+
+class Buffers:
+    """Buffers of one size, reused: allocating one costs more than receiving and hashing a chunk."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._free: list[bytearray] = []
+
+    @contextlib.contextmanager
+    def receiving(self) -> Iterator[Received]:
+        """Provide memory for one body, for the length of a block."""
+        received = Received(self._size, self._free)
+        try:
+            yield received
+        finally:
+            if received.buffer is not None and len(self._free) < _KEPT_BUFFERS:
+                self._free.append(received.buffer)
+
+
+class Received:
+    """The bytes of a body that have arrived. A buffer is taken only after the first megabyte."""
+
+    def __init__(self, size: int, free: list[bytearray]) -> None:
+        self._buffer_size, self._free = size, free
+        self._first = bytearray()
+        self._size = 0
+        self.buffer: bytearray | None = None
+
+    def add(self, piece: bytes) -> None:
+        """Append a piece; the caller limits the sum to the size of a buffer."""
+        end = self._size + len(piece)
+        if self.buffer is None and end > _FIRST_BYTES:
+            self.buffer = self._free.pop() if self._free else bytearray(self._buffer_size)
+            self.buffer[: self._size] = self._first
+            self._first = bytearray()
+        if self.buffer is None:
+            self._first += piece
+        else:
+            self.buffer[self._size : end] = piece
+        self._size = end
+
+    @property
+    def octets(self) -> memoryview:
+        return memoryview(self._first if self.buffer is None else self.buffer)[: self._size]

@@ -1,1 +1,0 @@
-"""Limit requests, connections and large bodies."""
