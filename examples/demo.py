@@ -1,7 +1,7 @@
-"""`make demo`: a file travels from alice's program to bob's through a broker that cannot read it.
+"""Share a file between two users through a broker that cannot read it (`make demo`).
 
-A real broker in a process of its own, on a real socket, with SQLite and a folder; the providers share
-nothing but what went through it.
+The broker runs in a process of its own, on SQLite and a folder. The providers of alice and bob share no
+state: all data between them goes through the broker.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ def main() -> None:
 
 def story(data: Path, url: str, key: str) -> None:
     def program(name: str) -> ServerProvider:
-        """A program on a device of its own: nothing is remembered from any other."""
+        """Return the provider of a new device: its trust store is empty."""
         return ServerProvider(key, url, name, trustStore=MemoryTrustStore())
 
     step("Alice's program registers; bob registered on his own device before")
@@ -109,7 +109,7 @@ def story(data: Path, url: str, key: str) -> None:
 
 
 def bobs_key(bob: ServerProvider, container_id: uuid.UUID) -> bytes:
-    """What a cheating bob keeps: the container's key, from the wrap made for him."""
+    """Return the container key that a malicious bob could keep, from the wrap made for him."""
     secured = bob.getSecuredContainer(container_id).result()
     ring = bob.getKeyRing().result()
     record = parse_record(secured.record)
@@ -118,7 +118,7 @@ def bobs_key(bob: ServerProvider, container_id: uuid.UUID) -> bytes:
 
 
 def in_league(data: Path, container_id: uuid.UUID, key: bytes) -> None:
-    """A broker that hands bob everything it has: his old key opens nothing of the new version."""
+    """Show that the old container key does not open the new version, even with the whole database."""
     with closing(sqlite3.connect(data / "broker.sqlite")) as database:
         newest = "SELECT body FROM records WHERE container_id = ? ORDER BY version DESC LIMIT 1"
         (body,) = database.execute(newest, (container_id.bytes,)).fetchone()
@@ -147,7 +147,7 @@ def show(container: Container[object]) -> None:
 
 
 def search_disk(data: Path, received: Container[object]) -> None:
-    """Everything that the broker keeps, searched for what it must not have."""
+    """Search all files of the broker for plaintexts and secrets, and show the metadata that it has."""
     disk = b"".join(path.read_bytes() for path in sorted(data.rglob("*")) if path.is_file())
     secrets = {
         "a line of the content": LETTER.read_bytes().splitlines()[-1],
@@ -174,7 +174,7 @@ def search_disk(data: Path, received: Container[object]) -> None:
 
 @contextmanager
 def broker(data: Path) -> Iterator[tuple[str, str]]:
-    """`scbroker serve` on a free port; gives its address and API key."""
+    """Run `scbroker serve` on a free port; yield its URL and API key."""
     step("A broker starts: SQLite and a folder, in a process of its own")
     key = str(uuid.uuid4())
     command = "from scbroker.cli import main; main()"
