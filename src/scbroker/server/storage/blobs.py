@@ -21,7 +21,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 import obstore
@@ -29,9 +29,6 @@ import structlog
 from obstore.store import LocalStore, ObjectStore, S3Store, from_url
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
-
-if TYPE_CHECKING:
-    from obstore.store import RetryConfig
 
 _log: Final = structlog.get_logger("scbroker.server")
 _REMOTE: Final = ("s3", "gs", "az")
@@ -47,7 +44,7 @@ _WRITABLE_SECONDS: Final = 60.0
 _CONNECT: Final = timedelta(seconds=5)
 # One attempt, and the time after which no further one starts: in all less than the client's two minutes.
 _ATTEMPT: Final = timedelta(seconds=30)
-_RETRIES: Final[RetryConfig] = {
+_RETRIES: Final[dict[str, Any]] = {
     "max_retries": 4,
     "retry_timeout": timedelta(seconds=15),
     "backoff": {
