@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -27,7 +28,7 @@ from sqlalchemy import Connection, Engine, Row, event
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool, Pool, QueuePool, StaticPool
+from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.util import greenlet_spawn
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
@@ -239,11 +240,9 @@ class SqliteDatabase:
         self._path, self._wait = path, wait
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._writing = _sqlite_engine(path, "BEGIN IMMEDIATE", StaticPool)
-        self._reading = _sqlite_engine(path, "BEGIN", QueuePool)  # keeps five connections
-        self._reader = self._reading.connect()
-        self._autocommit = _sqlite_engine(path, None, StaticPool)
-        self._autocommitting = self._autocommit.connect()
+        # Connections for the writer thread, the reading threads, `read` and `query`.
+        self._engine = _sqlite_engine(path, poolclass=QueuePool, pool_size=_READERS + 3)
+        self._reader, self._autocommitting = self._engine.connect(), self._engine.connect()
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="scbroker-read")
         self._free_threads = asyncio.Semaphore(_READERS)
         self._writer = threading.Thread(target=self._write_all, name="scbroker-write", daemon=True)
@@ -253,8 +252,7 @@ class SqliteDatabase:
         with _translating():
             if large:
                 return await self._read_in_thread(work)
-            with self._reader.begin():
-                return work(self._reader)
+            return _read(self._reader, work)
 
     async def _read_in_thread(self, work: Work[T]) -> T:
         try:
@@ -263,8 +261,9 @@ class SqliteDatabase:
         except TimeoutError:
             raise _waited_too_long() from None
         try:
+            reading = partial(_read, work=work)
             return await self._loop.run_in_executor(
-                self._threads, _in_transaction, self._reading, work
+                self._threads, _on_connection, self._engine, reading
             )
         finally:
             self._free_threads.release()
@@ -287,7 +286,8 @@ class SqliteDatabase:
         return future
 
     async def migrate(self, work: Work[T]) -> T:
-        engine = _sqlite_engine(self._path, "BEGIN IMMEDIATE", NullPool)
+        engine = _sqlite_engine(self._path, poolclass=NullPool)
+        event.listen(engine, "begin", lambda c: c.exec_driver_sql("BEGIN IMMEDIATE"))
         with _translating():
             return await asyncio.to_thread(_on_connection, engine, work)
 
@@ -303,8 +303,7 @@ class SqliteDatabase:
         self._threads.shutdown()
         self._reader.close()
         self._autocommitting.close()
-        for engine in (self._writing, self._reading, self._autocommit):
-            engine.dispose()
+        self._engine.dispose()
 
     def _write_all(self) -> None:
         """Commit batches until `close` queues None."""
@@ -329,7 +328,8 @@ class SqliteDatabase:
 
     def _try_commit(self, batch: list[_Job]) -> bool:
         try:
-            with self._writing.connect() as connection, connection.begin():
+            with self._engine.connect() as connection, connection.begin():
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
                 for job in batch:
                     job.run(connection)
                     if not _driver(connection).in_transaction:
@@ -347,26 +347,25 @@ def _driver(connection: Connection) -> sqlite3.Connection:
     return cast(sqlite3.Connection, connection.connection.driver_connection)
 
 
-def _sqlite_engine(path: Path, begin: str | None, pool: type[Pool]) -> Engine:
-    """Return an engine whose transactions start with the statement `begin`; None means autocommit."""
+def _read(connection: Connection, work: Work[T]) -> T:
+    with connection.begin():
+        connection.exec_driver_sql("BEGIN")
+        return work(connection)
+
+
+def _sqlite_engine(path: Path, **pool: Any) -> Engine:
+    """Return an engine whose connections commit each statement, unless BEGIN is executed."""
     engine = sqlalchemy.create_engine(
         f"sqlite:///{path}",
-        poolclass=pool,
         connect_args={"isolation_level": None, "check_same_thread": False, "timeout": 30},
         hide_parameters=True,  # errors are logged, and what users sent must not be in the log
+        **pool,
     )
 
     @event.listens_for(engine, "connect")
     def _configure(driver: sqlite3.Connection, _: object) -> None:
         driver.execute("PRAGMA journal_mode=WAL")
         driver.execute("PRAGMA synchronous=FULL")
-
-    if begin is None:
-        return engine.execution_options(isolation_level="AUTOCOMMIT")
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
 
     return engine
 
