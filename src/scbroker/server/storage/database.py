@@ -84,29 +84,26 @@ class Database(Protocol):
     async def close(self) -> None: ...
 
 
-class NewRows:
-    """Rows to insert, grouped by INSERT statement, so that each statement runs once for all of them."""
-
-    def __init__(self) -> None:
-        self._rows: dict[Any, list[dict[str, Any]]] = {}
+class NewRows(dict[Any, list[dict[str, Any]]]):
+    """Rows to insert by INSERT statement, so that each statement runs once for all of its rows."""
 
     def add(self, statement: Any, rows: Sequence[dict[str, Any]]) -> None:
         if rows:
-            self._rows.setdefault(statement, []).extend(rows)
+            self.setdefault(statement, []).extend(rows)
 
     def of(self, statement: Any) -> Sequence[dict[str, Any]]:
-        return self._rows.get(statement, ())
+        return self.get(statement, ())
 
     def take(self, other: NewRows) -> None:
         """Append the rows of another collection."""
-        for statement, rows in other._rows.items():
+        for statement, rows in other.items():
             self.add(statement, rows)
 
     def write(self, connection: Connection) -> None:
         """Insert the rows in the order in which their statements were first added, and forget them."""
-        rows, self._rows = self._rows, {}
-        for statement, some in rows.items():
-            connection.execute(statement, some)
+        while self:
+            statement = next(iter(self))
+            connection.execute(statement, self.pop(statement))
 
 
 def one(connection: Connection, statement: Any, **values: object) -> Row[Any] | None:
@@ -134,14 +131,9 @@ def _translating(temporary: tuple[str, ...] = _TEMPORARY_STATES) -> Iterator[Non
     except (DBAPIError, sqlite3.Error) as error:
         cause: Any = error.orig if isinstance(error, DBAPIError) else error
         standby = isinstance(getattr(cause, "__cause__", None), TargetServerAttributeNotMatched)
-        invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
-        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-        if (
-            standby
-            or invalidated
-            or code in _TEMPORARY_SQLITE_CODES
-            or _state(error).startswith(temporary)
-        ):
+        lost = isinstance(error, DBAPIError) and error.connection_invalidated
+        busy = getattr(cause, "sqlite_errorcode", 0) & 0xFF in _TEMPORARY_SQLITE_CODES
+        if standby or lost or busy or _state(error).startswith(temporary):
             text = "The broker's database cannot answer now: try again."
             raise OverloadedError(text, retryAfter=1) from error
         raise
@@ -397,33 +389,33 @@ class PostgresDatabase:
         self._engine = _postgresql_engine(
             url, limits, pool_size=pool_size, max_overflow=0, pool_timeout=wait
         )
-        self._snapshot = self._engine.execution_options(
+        self._sync = self._engine.sync_engine
+        self._snapshot = self._sync.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
-        self._autocommit = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._autocommit = self._sync.execution_options(isolation_level="AUTOCOMMIT")
 
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         del large  # asyncpg does not block the event loop
         with _translating():
-            return await _spawn(_in_transaction, self._snapshot, work)
+            return await greenlet_spawn(_in_transaction, self._snapshot, work)
 
     async def query(self, work: Work[T]) -> T:
         with _translating():
-            return await _spawn(_on_connection, self._autocommit, work)
+            return await greenlet_spawn(_on_connection, self._autocommit, work)
 
     async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
         attempts = itertools.chain([work], itertools.repeat(otherwise or work))
         with _translating(_TEMPORARY_FOR_WRITES):
             async for attempt in _RETRYING.copy():
                 with attempt:
-                    return await _spawn(_in_transaction, self._engine, next(attempts))
+                    return await greenlet_spawn(_in_transaction, self._sync, next(attempts))
         raise AssertionError("the last attempt returns or raises")
 
     async def migrate(self, work: Work[T]) -> T:
         with _translating(_TEMPORARY_FOR_WRITES):
-            return await _spawn(
-                _on_connection, _postgresql_engine(self._url, {}, poolclass=NullPool), work
-            )
+            engine = _postgresql_engine(self._url, {}, poolclass=NullPool).sync_engine
+            return await greenlet_spawn(_on_connection, engine, work)
 
     def version(self) -> int | None:
         return None
@@ -436,10 +428,6 @@ def _postgresql_engine(url: str, limits: dict[str, Any], **pool: Any) -> AsyncEn
     connect = {"timeout": _CONNECT_SECONDS, "target_session_attrs": "primary", **limits}
     # Errors are logged, and what users sent must not be in the log.
     return create_async_engine(url, connect_args=connect, hide_parameters=True, **pool)
-
-
-async def _spawn(run: Callable[[Engine, Work[T]], T], engine: AsyncEngine, work: Work[T]) -> T:
-    return await greenlet_spawn(run, engine.sync_engine, work)
 
 
 def _may_succeed_if_repeated(error: BaseException) -> bool:
