@@ -394,9 +394,8 @@ class _ContainerCheck:
             first = rows[-1].version + 1
 
     def _known(self, row: Row[Any]) -> judge.Known:
-        known = (
-            judge.Known.parse_bare(row.body) if self._row.deleted else judge.Known.parse(row.body)
-        )
+        parse = judge.Known.parse_bare if self._row.deleted else judge.Known.parse
+        known = parse(row.body)
         record = known.record
         if self._row.deleted and not self._is_purging and row.body != bare_body(row.body):
             raise IntegrityError("Its parts outlived the deletion.")
@@ -460,11 +459,8 @@ class _ContainerCheck:
             )
 
     def _check_type(self, force: judge.InForce) -> None:
-        row = self._row
-        if (
-            type_hash(row.id, row.type_salt or b"", row.type)
-            != judge.governing_of(force.record).type
-        ):
+        row, named = self._row, judge.governing_of(force.record).type
+        if type_hash(row.id, row.type_salt or b"", row.type) != named:
             raise IntegrityError("Its type is not the one that its records name.")
 
     def _check_members(self, access: AccessList) -> None:
