@@ -347,8 +347,7 @@ class _ContainerCheck:
                 if self._row.deleted:
                     self._check_emptied()
                 else:
-                    self._check_type(force)
-                    self._check_members(force.access)
+                    self._check_live(force)
             with self._check.of(name):
                 self._check_parts(head)
 
@@ -458,15 +457,13 @@ class _ContainerCheck:
                 "The table of authors does not name the users who signed its records."
             )
 
-    def _check_type(self, force: judge.InForce) -> None:
+    def _check_live(self, force: judge.InForce) -> None:
+        """Check the type, and that each member who was not deleted has a row that agrees with the list."""
         row, named = self._row, judge.governing_of(force.record).type
         if type_hash(row.id, row.type_salt or b"", row.type) != named:
             raise IntegrityError("Its type is not the one that its records name.")
-
-    def _check_members(self, access: AccessList) -> None:
-        """Check that each member who was not deleted has a row that agrees with the access list."""
         rows = {row.user_id: row for row in self._all(sql.MEMBERS)}
-        for fingerprint, entry in access.entries.items():
+        for fingerprint, entry in force.access.entries.items():
             user_id = stored_user_id(fingerprint)
             row = rows.pop(user_id, None)
             if row is None:

@@ -99,20 +99,16 @@ def path_of(url: str) -> Path:
     return Path(unquote(url.removeprefix("file://")))
 
 
-def open_blobs(url: str, timeout: timedelta = _ATTEMPT) -> Blobs:
-    """Open the object store of a URL; each attempt of a request ends after `timeout`.
-
-    Raises `InvalidArgumentError` if the URL cannot be used.
-    """
+def open_blobs(url: str) -> Blobs:
+    """Open the object store of a URL; `InvalidArgumentError` if the URL cannot be used."""
     if url.startswith("file:///"):
         return Folder(path_of(url))
     options: dict[str, Any] = {}
     if url.partition(":")[0] in _REMOTE:
         # obstore ignores this variable as soon as any option is given.
         allow_http = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
-        client = {"connect_timeout": _CONNECT, "timeout": timeout, "allow_http": allow_http}
-        retries = _RETRIES | {"retry_timeout": min(timeout, _RETRIES["retry_timeout"])}
-        options = {"client_options": client, "retry_config": retries}
+        client = {"connect_timeout": _CONNECT, "timeout": _ATTEMPT, "allow_http": allow_http}
+        options = {"client_options": client, "retry_config": _RETRIES}
     try:
         return Blobs(from_url(url, **options))
     except Exception as error:

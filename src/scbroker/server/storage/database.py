@@ -56,11 +56,9 @@ class Database(Protocol):
 
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         """Run reads on one snapshot; `large` if they may take more than about a millisecond."""
-        ...
 
     async def query(self, work: Work[T]) -> T:
         """Run reads outside a transaction: each statement sees its own snapshot. Cheaper than `read`."""
-        ...
 
     async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
         """Run `work` in a transaction, which is durable when this returns.
@@ -68,18 +66,15 @@ class Database(Protocol):
         `work` may insert rows without reading first whether they exist. If the transaction fails with an
         IntegrityError, or may succeed when repeated, `otherwise` runs instead (by default `work` again).
         """
-        ...
 
     async def migrate(self, work: Work[T]) -> T:
         """Run a migration on a connection of its own, without time limits.
 
         `work` starts and commits its transactions itself.
         """
-        ...
 
     def version(self) -> int | None:
         """Return SQLite's `PRAGMA data_version`, which every commit changes; None on PostgreSQL."""
-        ...
 
     async def close(self) -> None: ...
 
