@@ -68,8 +68,8 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
             "SQLite allows one broker process: set SCBROKER_DATABASE_URL to a PostgreSQL for more workers."
         )
     _configure_logs()
-    bound = _listen(host, port)
-    port = bound.getsockname()[1]
+    listeners = _listen(host, port)
+    port = listeners[0].getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}"
     origins = frozenset(canonical_origin(origin) for origin in settings.origins or [address])
@@ -79,14 +79,14 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
     _greet(address, settings, key if is_first else None)
     if workers == 1:
         app = create_app(lambda: open_broker(settings, origins))
-        uvicorn.Server(_configuration(settings, app)).run(sockets=_listeners(bound))
+        uvicorn.Server(_configuration(settings, app)).run(sockets=listeners)
         return
     # Workers are new processes, which load the settings from their environment.
     os.environ["SCBROKER_ORIGINS"] = ",".join(sorted(origins))
     if settings.data_dir:
         os.environ["SCBROKER_DATA_DIR"] = settings.data_dir
     config = _configuration(settings, f"{__name__}:worker_app", factory=True, workers=workers)
-    Multiprocess(config, sockets=_listeners(bound)).run()
+    Multiprocess(config, sockets=listeners).run()
 
 
 def worker_app() -> Starlette:
@@ -192,7 +192,11 @@ def _add_key(connection: Connection, key: uuid.UUID, name: str) -> None:
         connection.execute(sql.ADD_API_KEY, row)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> list[socket.socket]:
+    """Return a listening socket and duplicates: the event loop accepts one connection of each per iteration.
+
+    With a single one, new connections to a busy broker, health checks among them, would wait for seconds.
+    """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family)
@@ -201,19 +205,10 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise InvalidArgumentError(f"Cannot listen on {host}:{port}: {error.strerror}.") from None
     bound.listen(_BACKLOG)
-    bound.set_inheritable(True)
-    return bound
-
-
-def _listeners(bound: socket.socket) -> list[socket.socket]:
-    """Return duplicates of a socket: the event loop accepts one connection of each per iteration.
-
-    With a single one, new connections to a busy broker, health checks among them, would wait for seconds.
-    """
-    copies = [bound.dup() for _ in range(_LISTENERS - 1)]
-    for copy in copies:
-        copy.set_inheritable(True)
-    return [bound, *copies]
+    listeners = [bound, *(bound.dup() for _ in range(_LISTENERS - 1))]
+    for listener in listeners:
+        listener.set_inheritable(True)
+    return listeners
 
 
 class _StandardError:

@@ -21,9 +21,7 @@ from scbroker.records.container_record import MAX_ENTRIES
 PREFIX: Final = "SCBROKER_"
 # Names with the prefix that configure the client or are read elsewhere.
 _OTHERS: Final = {"SERVER_URL", "APPLICATION_NAME", "OBJECT_STORE_ORIGINS", "CONFIG"}
-
 _DAY: Final = 86_400
-
 # Ten years: a sum of longer times would overflow.
 _LONGEST: Final = 3650 * _DAY
 _STORES: Final = ("s3://", "gs://", "az://", "file:///")
@@ -95,27 +93,21 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise ValueError(f"`event_retention_seconds` must be 0 or at least {_DAY}")
         if self.object_store_url and not self.object_store_url.startswith(_STORES):
             raise ValueError(f"`object_store_url` must begin with one of {', '.join(_STORES)}")
-        if self.trusted_proxies not in ("", "*"):
-            for proxy in self.trusted_proxies.split(","):
-                _check_address(proxy.strip())
+        try:
+            if self.trusted_proxies not in ("", "*"):
+                for proxy in self.trusted_proxies.split(","):
+                    ipaddress.ip_network(proxy.strip())  # accepts single addresses too
+        except ValueError:
+            raise ValueError(
+                "`trusted_proxies` must be IP addresses or networks as 10.0.0.0/8, comma-separated"
+            ) from None
 
     def __repr__(self) -> str:
         return "Settings(…)"  # the fields include keys and the database's password
 
     @property
     def directory(self) -> Path:
-        return (
-            Path(self.data_dir) if self.data_dir else Path(platformdirs.user_data_dir("scbroker"))
-        )
-
-
-def _check_address(proxy: str) -> None:
-    try:
-        ipaddress.ip_network(proxy)  # accepts single addresses too
-    except ValueError:
-        raise ValueError(
-            "`trusted_proxies` must be IP addresses or networks as 10.0.0.0/8, comma-separated"
-        ) from None
+        return Path(self.data_dir or platformdirs.user_data_dir("scbroker"))
 
 
 def load_settings(environment: Mapping[str, str] = os.environ, **overrides: str | None) -> Settings:

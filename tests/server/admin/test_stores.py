@@ -1,5 +1,6 @@
 """The objects of a database lie below its id: another database sees none of them and removes none."""
 
+import asyncio
 import os
 import socket
 import time
@@ -9,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from scbroker.errors import InvalidArgumentError
+from scbroker.server.admin import stores
+from scbroker.server.migrations.upgrade import bring_up
+from scbroker.server.settings import Settings
+from scbroker.server.storage.database import open_database
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.objects import folder_of
 from tests.kit.operators import admin
@@ -121,6 +127,31 @@ def test_a_database_without_an_id_is_refused_until_its_broker_starts(
     for command in (*COMMANDS, ("backup", str(tmp_path / "copy"))):
         said = admin(stopped, *command, at=tmp_path / "new").expect(1).error
         assert "start the broker" in said
+
+
+def test_a_key_that_cannot_be_written_is_named_and_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(data_dir=str(tmp_path))
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+
+    async def work() -> None:
+        database = open_database(f"sqlite:///{tmp_path / 'broker.sqlite'}")
+        try:
+            await bring_up(database)
+            with pytest.raises(
+                InvalidArgumentError, match=r"broker\.key cannot be written: No space"
+            ):
+                await database.write(lambda c: stores.provision(c, settings))
+            assert not (tmp_path / "broker.key").exists()
+        finally:
+            await database.close()
+
+    asyncio.run(work())
 
 
 def test_a_refused_start_keeps_the_first_api_key_for_the_one_that_serves(tmp_path: Path) -> None:

@@ -38,16 +38,9 @@ from msgspec import Meta
 from sqlalchemy import NullPool, Row, func, select, text
 
 from scbroker.errors import InvalidArgumentError
+from scbroker.server.admin import stores
 from scbroker.server.admin.check import Progress, Tell, chunk_name, object_problem
-from scbroker.server.admin.stores import (
-    DATABASE,
-    KEY,
-    OBJECTS,
-    embedded_paths,
-    object_prefix,
-    open_stores,
-    write_synced,
-)
+from scbroker.server.admin.stores import DATABASE, KEY, OBJECTS
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder, sync
 from scbroker.server.storage.tables import chunks
@@ -75,20 +68,20 @@ async def backup(
 
     With `link` objects become hard links, and only their sizes are checked.
     """
-    _, objects_folder = embedded_paths(settings)
+    _, objects_folder = stores.embedded_paths(settings)
     key = settings.directory / KEY
     if with_key and not key.is_file():
         raise InvalidArgumentError(
             "--with-key needs a broker.key in the data folder: the key is set elsewhere, back it up there."
         )
     _make_empty(target)
-    async with open_stores(settings) as (database, _):
-        with Folder(objects_folder / await database.read(object_prefix)).keeping():
+    async with stores.open_stores(settings) as (database, _):
+        with Folder(objects_folder / await database.read(stores.object_prefix)).keeping():
             values = {"path": str(target / DATABASE)}
             await database.query(lambda c: c.execute(text("VACUUM INTO :path"), values))
             count, size, damaged = _copy_objects(target, objects_folder, tell, progress, link)
     if with_key:
-        write_synced(target / KEY, key.read_bytes())
+        stores.write_synced(target / KEY, key.read_bytes())
     (target / DATABASE).chmod(0o600)
     sync(target / DATABASE)
     _sync_folders(target)
@@ -100,7 +93,7 @@ async def backup(
         bytes=size,
     )
     octets = msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
-    write_synced(target / _MANIFEST, octets)
+    stores.write_synced(target / _MANIFEST, octets)
     sync(target)
     tell(f"Copied the database, {count} objects ({size} bytes): {target}")
     tell(f"The broker's key is {'in it.' if with_key else 'not in it: keep it apart.'}")
@@ -159,7 +152,7 @@ def restore(
 def _check_restorable(settings: Settings) -> None:
     directory = settings.directory
     home = directory.resolve()
-    if embedded_paths(settings) != (home / DATABASE, home / OBJECTS):
+    if stores.embedded_paths(settings) != (home / DATABASE, home / OBJECTS):
         raise InvalidArgumentError(
             f"A restore needs the database and the objects at {DATABASE} and {OBJECTS} in the data folder: "
             "unset database_url and object_store_url."
@@ -212,7 +205,7 @@ def _copy_objects(
     engine = sqlalchemy.create_engine(url, hide_parameters=True, poolclass=NullPool)
     with engine.connect().execution_options(yield_per=_PAGE) as connection:
         total = connection.execute(select(func.count()).select_from(chunks)).scalar_one()
-        prefix = object_prefix(connection)
+        prefix = stores.object_prefix(connection)
         (target / OBJECTS / prefix).mkdir(parents=True, mode=0o700)
         for number, row in enumerate(connection.execute(select(chunks)), start=1):
             name = Path(prefix, row.blob)
@@ -235,7 +228,7 @@ def _copy(source: Path, target: Path, row: Row[Any], link: bool) -> tuple[int | 
             size = target.stat().st_size
             return size, object_problem(row, size)
         octets = memoryview(source.read_bytes())
-        write_synced(target, octets)
+        stores.write_synced(target, octets)
         return len(octets), object_problem(row, octets)
     except FileNotFoundError:
         return None, object_problem(row, None)

@@ -6,7 +6,6 @@ Faults are reported as they are found: a report names the faulty thing and never
 """
 
 import contextlib
-import functools
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from sqlalchemy import Column, Connection, Row, Select, Table, bindparam, func, 
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerError, IntegrityError
+from scbroker.records import judge
 from scbroker.records.canonical import stored_user_id
 from scbroker.records.container_record import (
     AccessList,
@@ -25,15 +25,6 @@ from scbroker.records.container_record import (
     bare_body,
     type_hash,
     wrap_hash,
-)
-from scbroker.records.judge import (
-    InForce,
-    Known,
-    check_list,
-    governing_of,
-    judge_first,
-    judge_next,
-    verify_author,
 )
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.admin.stores import open_stores
@@ -343,8 +334,10 @@ class _ContainerCheck:
 
     def __init__(self, connection: Connection, row: Row[Any], check: _Check) -> None:
         self._connection, self._row, self._check = connection, row, check
+        self._is_purging = row.deleted and self._all(sql.FIND_PURGE).first() is not None
         self._authors: set[bytes] = set()
         self._disclosed: set[bytes] = set()
+        self._lists: set[int] = set()
 
     def run(self) -> None:
         """Report the first fault of the chain of records, or else the first of each other kind."""
@@ -361,27 +354,20 @@ class _ContainerCheck:
                 if self._row.deleted:
                     self._check_emptied()
                 else:
-                    self._check_type(force)
-                    self._check_members(force.access)
+                    self._check_live(force)
             with self._check.of(name):
                 self._check_parts(head)
 
     def _all(self, statement: Any, **values: object) -> Any:
         return self._connection.execute(statement, {"container": self._row.id, **values})
 
-    @functools.cached_property
-    def _is_purging(self) -> bool:
-        """Whether a purge of the deleted container is pending."""
-        return self._all(sql.FIND_PURGE).first() is not None
-
-    def _judge_all(self) -> tuple[Known | None, InForce | None]:
+    def _judge_all(self) -> tuple[judge.Known | None, judge.InForce | None]:
         """Verify every record after the one before it: signature, hash chain, rules, list.
 
         A deleted container has only its governing records and the tombstone, each linked to the one before.
         """
-        parent: Known | None = None
-        force: InForce | None = None
-        lists: set[int] = set()
+        parent: judge.Known | None = None
+        force: judge.InForce | None = None
         for row in self._rows():
             expected = 1 if parent is None else parent.record.version + 1
             if not self._row.deleted:
@@ -395,16 +381,12 @@ class _ContainerCheck:
                 parent = None
             try:
                 known = self._known(row)
-                access = self._list_of(known)
-                if access is not None:
-                    lists.add(row.version)
-                    self._disclosed |= {stored_user_id(name) for name in access.entries}
-                force = self._judged(known, force, access, parent)
+                force = self._judged(known, force, parent)
             except IntegrityError as error:
                 raise IntegrityError(f"version {row.version}: {error}") from None
             parent = known
             self._check.seen["records"] += 1
-        if parent is not None and set(self._all(sql.LIST_VERSIONS).scalars()) != lists:
+        if parent is not None and set(self._all(sql.LIST_VERSIONS).scalars()) != self._lists:
             raise IntegrityError("It has access lists that no record names.")
         return parent, force
 
@@ -417,8 +399,9 @@ class _ContainerCheck:
                 return
             first = rows[-1].version + 1
 
-    def _known(self, row: Row[Any]) -> Known:
-        known = Known.parse_bare(row.body) if self._row.deleted else Known.parse(row.body)
+    def _known(self, row: Row[Any]) -> judge.Known:
+        parse = judge.Known.parse_bare if self._row.deleted else judge.Known.parse
+        known = parse(row.body)
         record = known.record
         if self._row.deleted and not self._is_purging and row.body != bare_body(row.body):
             raise IntegrityError("Its parts outlived the deletion.")
@@ -432,29 +415,29 @@ class _ContainerCheck:
         if user is None:
             raise IntegrityError("Its author does not exist.")
         chain = self._check.chains.get(self._connection, author, user.chain_length)
-        verify_author(Signed(row.body, row.signature), record, chain)
+        judge.verify_author(Signed(row.body, row.signature), record, chain)
         return known
 
-    def _list_of(self, known: Known) -> AccessList | None:
-        if not known.record.changes_access:
-            return None
-        found = self._all(sql.FIND_LIST, number=known.record.version).one_or_none()
-        if found is None:
-            raise IntegrityError("Its access list is missing.")
-        access = StoredList.decode(found.entries).verified()
-        check_list(known.record, access)
-        if not self._row.deleted and not access.complete:
-            raise IntegrityError("Its access list lacks entries.")
-        return access
-
     def _judged(
-        self, known: Known, force: InForce | None, access: AccessList | None, parent: Known | None
-    ) -> InForce:
+        self, known: judge.Known, force: judge.InForce | None, parent: judge.Known | None
+    ) -> judge.InForce:
+        """Judge a record after the ones before it, with its access list if it has one."""
+        access: AccessList | None = None
+        if known.record.changes_access:
+            found = self._all(sql.FIND_LIST, number=known.record.version).one_or_none()
+            if found is None:
+                raise IntegrityError("Its access list is missing.")
+            access = StoredList.decode(found.entries).verified()
+            judge.check_list(known.record, access)
+            if not self._row.deleted and not access.complete:
+                raise IntegrityError("Its access list lacks entries.")
+            self._lists.add(known.record.version)
+            self._disclosed |= {stored_user_id(name) for name in access.entries}
         if force is not None:
-            return judge_next(known, force, access, parent, now())
+            return judge.judge_next(known, force, access, parent, now())
         if access is None:
             raise IntegrityError("The first record has no access list (rule 1).")
-        return judge_first(known, access, now())
+        return judge.judge_first(known, access, now())
 
     def _check_purged(self) -> None:
         """Check that nothing remains of a container that was deleted together with its last user."""
@@ -465,7 +448,7 @@ class _ContainerCheck:
                 "It was deleted with its last user, but some of its rows were not."
             )
 
-    def _check_row(self, head: Known, force: InForce) -> None:
+    def _check_row(self, head: judge.Known, force: judge.InForce) -> None:
         row, record, governing = self._row, head.record, force.governing
         found = (row.version, row.governing_version, row.access_version, row.deleted)
         in_force = (force.record.version, governing.accessVersion)
@@ -481,15 +464,13 @@ class _ContainerCheck:
                 "The table of authors does not name the users who signed its records."
             )
 
-    def _check_type(self, force: InForce) -> None:
-        row = self._row
-        if type_hash(row.id, row.type_salt or b"", row.type) != governing_of(force.record).type:
+    def _check_live(self, force: judge.InForce) -> None:
+        """Check the type, and that each member who was not deleted has a row that agrees with the list."""
+        row, named = self._row, judge.governing_of(force.record).type
+        if type_hash(row.id, row.type_salt or b"", row.type) != named:
             raise IntegrityError("Its type is not the one that its records name.")
-
-    def _check_members(self, access: AccessList) -> None:
-        """Check that each member who was not deleted has a row that agrees with the access list."""
         rows = {row.user_id: row for row in self._all(sql.MEMBERS)}
-        for fingerprint, entry in access.entries.items():
+        for fingerprint, entry in force.access.entries.items():
             user_id = stored_user_id(fingerprint)
             row = rows.pop(user_id, None)
             if row is None:
@@ -520,7 +501,7 @@ class _ContainerCheck:
         if self._all(ANY_EVENT_WITH_DETAILS, deletion=self._row.version).first() is not None:
             raise IntegrityError("It was deleted, but details in its events were not.")
 
-    def _check_parts(self, head: Known) -> None:
+    def _check_parts(self, head: judge.Known) -> None:
         """Check that the parts of the head record are stored with the signed segments, and no others."""
         named_parts = [part for role in Role if (part := head.record.part(role)) is not None]
         rows = {row.part_id: row for row in self._all(PARTS_OF)}

@@ -21,7 +21,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 import obstore
@@ -29,9 +29,6 @@ import structlog
 from obstore.store import LocalStore, ObjectStore, S3Store, from_url
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
-
-if TYPE_CHECKING:
-    from obstore.store import RetryConfig
 
 _log: Final = structlog.get_logger("scbroker.server")
 _REMOTE: Final = ("s3", "gs", "az")
@@ -47,7 +44,7 @@ _WRITABLE_SECONDS: Final = 60.0
 _CONNECT: Final = timedelta(seconds=5)
 # One attempt, and the time after which no further one starts: in all less than the client's two minutes.
 _ATTEMPT: Final = timedelta(seconds=30)
-_RETRIES: Final[RetryConfig] = {
+_RETRIES: Final[dict[str, Any]] = {
     "max_retries": 4,
     "retry_timeout": timedelta(seconds=15),
     "backoff": {
@@ -102,20 +99,16 @@ def path_of(url: str) -> Path:
     return Path(unquote(url.removeprefix("file://")))
 
 
-def open_blobs(url: str, timeout: timedelta = _ATTEMPT) -> Blobs:
-    """Open the object store of a URL; each attempt of a request ends after `timeout`.
-
-    Raises `InvalidArgumentError` if the URL cannot be used.
-    """
+def open_blobs(url: str) -> Blobs:
+    """Open the object store of a URL; `InvalidArgumentError` if the URL cannot be used."""
     if url.startswith("file:///"):
         return Folder(path_of(url))
     options: dict[str, Any] = {}
     if url.partition(":")[0] in _REMOTE:
         # obstore ignores this variable as soon as any option is given.
         allow_http = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
-        client = {"connect_timeout": _CONNECT, "timeout": timeout, "allow_http": allow_http}
-        retries = _RETRIES | {"retry_timeout": min(timeout, _RETRIES["retry_timeout"])}
-        options = {"client_options": client, "retry_config": retries}
+        client = {"connect_timeout": _CONNECT, "timeout": _ATTEMPT, "allow_http": allow_http}
+        options = {"client_options": client, "retry_config": _RETRIES}
     try:
         return Blobs(from_url(url, **options))
     except Exception as error:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -27,7 +28,7 @@ from sqlalchemy import Connection, Engine, Row, event
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool, Pool, QueuePool, StaticPool
+from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.util import greenlet_spawn
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
@@ -55,11 +56,9 @@ class Database(Protocol):
 
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         """Run reads on one snapshot; `large` if they may take more than about a millisecond."""
-        ...
 
     async def query(self, work: Work[T]) -> T:
         """Run reads outside a transaction: each statement sees its own snapshot. Cheaper than `read`."""
-        ...
 
     async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
         """Run `work` in a transaction, which is durable when this returns.
@@ -67,45 +66,39 @@ class Database(Protocol):
         `work` may insert rows without reading first whether they exist. If the transaction fails with an
         IntegrityError, or may succeed when repeated, `otherwise` runs instead (by default `work` again).
         """
-        ...
 
     async def migrate(self, work: Work[T]) -> T:
         """Run a migration on a connection of its own, without time limits.
 
         `work` starts and commits its transactions itself.
         """
-        ...
 
     def version(self) -> int | None:
         """Return SQLite's `PRAGMA data_version`, which every commit changes; None on PostgreSQL."""
-        ...
 
     async def close(self) -> None: ...
 
 
-class NewRows:
-    """Rows to insert, grouped by INSERT statement, so that each statement runs once for all of them."""
-
-    def __init__(self) -> None:
-        self._rows: dict[Any, list[dict[str, Any]]] = {}
+class NewRows(dict[Any, list[dict[str, Any]]]):
+    """Rows to insert by INSERT statement, so that each statement runs once for all of its rows."""
 
     def add(self, statement: Any, rows: Sequence[dict[str, Any]]) -> None:
         if rows:
-            self._rows.setdefault(statement, []).extend(rows)
+            self.setdefault(statement, []).extend(rows)
 
     def of(self, statement: Any) -> Sequence[dict[str, Any]]:
-        return self._rows.get(statement, ())
+        return self.get(statement, ())
 
     def take(self, other: NewRows) -> None:
         """Append the rows of another collection."""
-        for statement, rows in other._rows.items():
+        for statement, rows in other.items():
             self.add(statement, rows)
 
     def write(self, connection: Connection) -> None:
         """Insert the rows in the order in which their statements were first added, and forget them."""
-        rows, self._rows = self._rows, {}
-        for statement, some in rows.items():
-            connection.execute(statement, some)
+        while self:
+            statement = next(iter(self))
+            connection.execute(statement, self.pop(statement))
 
 
 def one(connection: Connection, statement: Any, **values: object) -> Row[Any] | None:
@@ -133,14 +126,9 @@ def _translating(temporary: tuple[str, ...] = _TEMPORARY_STATES) -> Iterator[Non
     except (DBAPIError, sqlite3.Error) as error:
         cause: Any = error.orig if isinstance(error, DBAPIError) else error
         standby = isinstance(getattr(cause, "__cause__", None), TargetServerAttributeNotMatched)
-        invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
-        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-        if (
-            standby
-            or invalidated
-            or code in _TEMPORARY_SQLITE_CODES
-            or _state(error).startswith(temporary)
-        ):
+        lost = isinstance(error, DBAPIError) and error.connection_invalidated
+        busy = getattr(cause, "sqlite_errorcode", 0) & 0xFF in _TEMPORARY_SQLITE_CODES
+        if standby or lost or busy or _state(error).startswith(temporary):
             text = "The broker's database cannot answer now: try again."
             raise OverloadedError(text, retryAfter=1) from error
         raise
@@ -239,11 +227,9 @@ class SqliteDatabase:
         self._path, self._wait = path, wait
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._writing = _sqlite_engine(path, "BEGIN IMMEDIATE", StaticPool)
-        self._reading = _sqlite_engine(path, "BEGIN", QueuePool)  # keeps five connections
-        self._reader = self._reading.connect()
-        self._autocommit = _sqlite_engine(path, None, StaticPool)
-        self._autocommitting = self._autocommit.connect()
+        # Connections for the writer thread, the reading threads, `read` and `query`.
+        self._engine = _sqlite_engine(path, poolclass=QueuePool, pool_size=_READERS + 3)
+        self._reader, self._autocommitting = self._engine.connect(), self._engine.connect()
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="scbroker-read")
         self._free_threads = asyncio.Semaphore(_READERS)
         self._writer = threading.Thread(target=self._write_all, name="scbroker-write", daemon=True)
@@ -253,8 +239,7 @@ class SqliteDatabase:
         with _translating():
             if large:
                 return await self._read_in_thread(work)
-            with self._reader.begin():
-                return work(self._reader)
+            return _read(self._reader, work)
 
     async def _read_in_thread(self, work: Work[T]) -> T:
         try:
@@ -263,8 +248,9 @@ class SqliteDatabase:
         except TimeoutError:
             raise _waited_too_long() from None
         try:
+            reading = partial(_read, work=work)
             return await self._loop.run_in_executor(
-                self._threads, _in_transaction, self._reading, work
+                self._threads, _on_connection, self._engine, reading
             )
         finally:
             self._free_threads.release()
@@ -287,7 +273,8 @@ class SqliteDatabase:
         return future
 
     async def migrate(self, work: Work[T]) -> T:
-        engine = _sqlite_engine(self._path, "BEGIN IMMEDIATE", NullPool)
+        engine = _sqlite_engine(self._path, poolclass=NullPool)
+        event.listen(engine, "begin", lambda c: c.exec_driver_sql("BEGIN IMMEDIATE"))
         with _translating():
             return await asyncio.to_thread(_on_connection, engine, work)
 
@@ -303,8 +290,7 @@ class SqliteDatabase:
         self._threads.shutdown()
         self._reader.close()
         self._autocommitting.close()
-        for engine in (self._writing, self._reading, self._autocommit):
-            engine.dispose()
+        self._engine.dispose()
 
     def _write_all(self) -> None:
         """Commit batches until `close` queues None."""
@@ -329,7 +315,8 @@ class SqliteDatabase:
 
     def _try_commit(self, batch: list[_Job]) -> bool:
         try:
-            with self._writing.connect() as connection, connection.begin():
+            with self._engine.connect() as connection, connection.begin():
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
                 for job in batch:
                     job.run(connection)
                     if not _driver(connection).in_transaction:
@@ -347,26 +334,25 @@ def _driver(connection: Connection) -> sqlite3.Connection:
     return cast(sqlite3.Connection, connection.connection.driver_connection)
 
 
-def _sqlite_engine(path: Path, begin: str | None, pool: type[Pool]) -> Engine:
-    """Return an engine whose transactions start with the statement `begin`; None means autocommit."""
+def _read(connection: Connection, work: Work[T]) -> T:
+    with connection.begin():
+        connection.exec_driver_sql("BEGIN")
+        return work(connection)
+
+
+def _sqlite_engine(path: Path, **pool: Any) -> Engine:
+    """Return an engine whose connections commit each statement, unless BEGIN is executed."""
     engine = sqlalchemy.create_engine(
         f"sqlite:///{path}",
-        poolclass=pool,
         connect_args={"isolation_level": None, "check_same_thread": False, "timeout": 30},
         hide_parameters=True,  # errors are logged, and what users sent must not be in the log
+        **pool,
     )
 
     @event.listens_for(engine, "connect")
     def _configure(driver: sqlite3.Connection, _: object) -> None:
         driver.execute("PRAGMA journal_mode=WAL")
         driver.execute("PRAGMA synchronous=FULL")
-
-    if begin is None:
-        return engine.execution_options(isolation_level="AUTOCOMMIT")
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
 
     return engine
 
@@ -398,33 +384,33 @@ class PostgresDatabase:
         self._engine = _postgresql_engine(
             url, limits, pool_size=pool_size, max_overflow=0, pool_timeout=wait
         )
-        self._snapshot = self._engine.execution_options(
+        self._sync = self._engine.sync_engine
+        self._snapshot = self._sync.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
-        self._autocommit = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._autocommit = self._sync.execution_options(isolation_level="AUTOCOMMIT")
 
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         del large  # asyncpg does not block the event loop
         with _translating():
-            return await _spawn(_in_transaction, self._snapshot, work)
+            return await greenlet_spawn(_in_transaction, self._snapshot, work)
 
     async def query(self, work: Work[T]) -> T:
         with _translating():
-            return await _spawn(_on_connection, self._autocommit, work)
+            return await greenlet_spawn(_on_connection, self._autocommit, work)
 
     async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
         attempts = itertools.chain([work], itertools.repeat(otherwise or work))
         with _translating(_TEMPORARY_FOR_WRITES):
             async for attempt in _RETRYING.copy():
                 with attempt:
-                    return await _spawn(_in_transaction, self._engine, next(attempts))
+                    return await greenlet_spawn(_in_transaction, self._sync, next(attempts))
         raise AssertionError("the last attempt returns or raises")
 
     async def migrate(self, work: Work[T]) -> T:
         with _translating(_TEMPORARY_FOR_WRITES):
-            return await _spawn(
-                _on_connection, _postgresql_engine(self._url, {}, poolclass=NullPool), work
-            )
+            engine = _postgresql_engine(self._url, {}, poolclass=NullPool).sync_engine
+            return await greenlet_spawn(_on_connection, engine, work)
 
     def version(self) -> int | None:
         return None
@@ -437,10 +423,6 @@ def _postgresql_engine(url: str, limits: dict[str, Any], **pool: Any) -> AsyncEn
     connect = {"timeout": _CONNECT_SECONDS, "target_session_attrs": "primary", **limits}
     # Errors are logged, and what users sent must not be in the log.
     return create_async_engine(url, connect_args=connect, hide_parameters=True, **pool)
-
-
-async def _spawn(run: Callable[[Engine, Work[T]], T], engine: AsyncEngine, work: Work[T]) -> T:
-    return await greenlet_spawn(run, engine.sync_engine, work)
 
 
 def _may_succeed_if_repeated(error: BaseException) -> bool:
