@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, NamedTuple, Self
+from typing import Annotated, Any, Final, Self
 
 import msgspec
 from msgspec import Meta
@@ -71,6 +71,8 @@ class _KeyRingBytes(Row, frozen=True):
     encryption: Annotated[list[_DecryptionSeeds], Meta(min_length=1, max_length=256)]
 
 
+_Change = tuple[KeyType, int, int, int]
+"""A key record to be signed: the key's type and index, its new state, and the date in microseconds."""
 _decoder: Final = msgspec.msgpack.Decoder(_KeyRingBytes)
 
 
@@ -79,15 +81,6 @@ class _KeyFileBytes(Row, frozen=True):
     passwordSalt: Bin32
     passphrasePart: Annotated[bytes, Meta(max_length=1200)]
     passwordPart: Annotated[bytes, Meta(max_length=49_152)]
-
-
-class _Change(NamedTuple):
-    """A key record to be signed: the key, its new state, and the date in microseconds."""
-
-    kind: KeyType
-    number: int
-    state: int
-    time: int
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -154,7 +147,7 @@ class KeyRing:
 
     def first_records(self, time: int) -> list[Signed]:
         """Return the two key records that a registration publishes."""
-        first = [_Change(kind, 0, key_record.ACTIVE, time) for kind in KeyType]
+        first = [(kind, 0, key_record.ACTIVE, time) for kind in KeyType]
         return self._sign(first, 0, None)
 
     def next_records(self, chain: KeyChain, time: int) -> list[Signed]:
@@ -166,9 +159,9 @@ class KeyRing:
         for kind, keys in self._by_type.items():
             published = chain.of_type(kind)
             new = range(len(published), len(keys))
-            introduced += [_Change(kind, index, key_record.ACTIVE, time) for index in new]
+            introduced += [(kind, index, key_record.ACTIVE, time) for index in new]
             retired += [
-                _Change(kind, key.index, key_record.RETIRED, time + key_record.RETIREMENT_AHEAD)
+                (kind, key.index, key_record.RETIRED, time + key_record.RETIREMENT_AHEAD)
                 for key in published
                 if new and key.retired is None
             ]
@@ -176,7 +169,7 @@ class KeyRing:
 
     def closing_record(self, chain: KeyChain, time: int) -> Signed:
         """Return the record that retires every key of a chain, dated in the future (ids.md, 4)."""
-        closing = _Change(KeyType.Signing, 0, key_record.CLOSED, time + key_record.RETIREMENT_AHEAD)
+        closing = (KeyType.Signing, 0, key_record.CLOSED, time + key_record.RETIREMENT_AHEAD)
         [signed] = self._sign([closing], len(chain.records), chain.hashes[-1])
         return signed
 

@@ -18,7 +18,6 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Collection, Generator
-from dataclasses import dataclass
 from typing import Any, Final, Generic, NotRequired, TypedDict, TypeVar, get_overloads
 
 from scbroker import errors
@@ -184,7 +183,9 @@ def operation_of_forms(
 
         @functools.wraps(declared)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            handlers = _handlers(name, is_void, kwargs)
+            style = [kwargs.pop(key, None) for key in _CALLBACK]
+            in_promise_style = all(value is None for value in style)
+            handlers = None if in_promise_style else _Handlers(name, is_void, *style)
             try:
                 if handlers is not None:
                     _check_handler(name, "completionHandler", handlers.completion)
@@ -243,25 +244,6 @@ def _bound(
     return dict(list(given.items())[1:])
 
 
-def _handlers(name: str, is_void: bool, kwargs: dict[str, Any]) -> _Handlers | None:
-    """Take the three keywords of callback style out of a call; None in promise style.
-
-    Raises `InvalidArgumentError` for a wrong `errorHandler` or `queue`: no handler could receive it.
-    """
-    style = {key: kwargs.pop(key, None) for key in _CALLBACK}
-    if all(value is None for value in style.values()):
-        return None
-    _check_handler(name, "errorHandler", style["errorHandler"])
-    queue = mainQueue if style["queue"] is None else style["queue"]
-    if not isinstance(queue, concurrent.futures.Executor) or isinstance(
-        queue, concurrent.futures.ProcessPoolExecutor
-    ):
-        raise errors.InvalidArgumentError(
-            f"queue must be a concurrent.futures.Executor of threads, not {type(queue).__name__}."
-        )
-    return _Handlers(name, is_void, style["completionHandler"], style["errorHandler"], queue)
-
-
 def _check_handler(name: str, key: str, handler: object) -> None:
     if not callable(handler):
         raise errors.InvalidArgumentError(f"{name}() in callback style needs {key}, a function.")
@@ -272,47 +254,57 @@ def _check_handler(name: str, key: str, handler: object) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class _Handlers:
-    """The callback style of one call: one of the two handlers runs, once, on the queue."""
+    """The callback style of one call: one of the two handlers runs, once, on the queue.
 
-    name: str
-    is_void: bool
-    completion: Callable[..., object]
-    error: Callable[[errors.BrokerError], object]
-    queue: concurrent.futures.Executor
+    Raises `InvalidArgumentError` for a wrong `errorHandler` or `queue`: no handler could receive it.
+    """
+
+    def __init__(
+        self, name: str, is_void: bool, completion: Any, error: Any, queue: object
+    ) -> None:
+        _check_handler(name, "errorHandler", error)
+        runner = mainQueue if queue is None else queue
+        if not isinstance(runner, concurrent.futures.Executor) or isinstance(
+            runner, concurrent.futures.ProcessPoolExecutor
+        ):
+            raise errors.InvalidArgumentError(
+                f"queue must be a concurrent.futures.Executor of threads, not {type(queue).__name__}."
+            )
+        self.completion = completion
+        self._name, self._is_void, self._error, self._queue = name, is_void, error, runner
 
     def fail(self, error: Exception) -> None:
         """Give `errorHandler` an error of the call itself."""
-        self._submit(self.error, public_error(error))
+        self._submit(self._error, public_error(error))
 
     def follow(self, future: concurrent.futures.Future[Any]) -> None:
         """Run the handler that fits the outcome when the operation ends."""
-        if isinstance(self.queue, MainQueue):
-            self.queue.expect(self.name)
+        if isinstance(self._queue, MainQueue):
+            self._queue.expect(self._name)
         future.add_done_callback(self._finish)
 
     def _finish(self, future: concurrent.futures.Future[Any]) -> None:
         try:
             result = future.result()
         except BaseException as error:
-            self._submit(self.error, public_error(error))
+            self._submit(self._error, public_error(error))
         else:
             # Of logIn's forms one alone is Void: its result is None.
-            nothing = self.is_void and result is None
+            nothing = self._is_void and result is None
             self._submit(self.completion, *(() if nothing else (result,)))
-        if isinstance(self.queue, MainQueue):
-            self.queue.arrived(self.name)
+        if isinstance(self._queue, MainQueue):
+            self._queue.arrived(self._name)
 
     def _submit(self, handler: Callable[..., object], *outcome: Any) -> None:
         def run() -> None:
             try:
                 handler(*outcome)
             except Exception:
-                _log.exception("A handler of %s failed", self.name)
+                _log.exception("A handler of %s failed", self._name)
 
-        run.__name__ = self.name  # for mainQueue's warning if it never runs
+        run.__name__ = self._name  # for mainQueue's warning if it never runs
         try:
-            self.queue.submit(run)
+            self._queue.submit(run)
         except RuntimeError:
-            _log.error("%s: its queue was shut down before its handler could run", self.name)
+            _log.error("%s: its queue was shut down before its handler could run", self._name)

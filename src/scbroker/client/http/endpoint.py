@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from scbroker.errors import InvalidArgumentError
+from scbroker.vocabulary import instance_of
 from scbroker.wire import codec
 from scbroker.wire.origin import canonical_origin
 
@@ -55,12 +56,9 @@ def checked_endpoint(
     """Return the endpoint of a provider's arguments; `InvalidArgumentError` names a wrong one."""
     key = _checked_key(apiKey)
     url = _checked_url(serverUrl)
-    if not isinstance(applicationName, str):
-        raise InvalidArgumentError(
-            f"applicationName must be a str, not {type(applicationName).__name__}"
-        )
-    codec.check_application(applicationName)
-    quoted = urllib.parse.quote(applicationName, safe=" ")
+    name = instance_of("applicationName", applicationName, "a str", str)
+    codec.check_application(name)
+    quoted = urllib.parse.quote(name, safe=" ")
     if len(quoted) > codec.MAX_APPLICATION:
         raise InvalidArgumentError(
             f"applicationName has {len(quoted)} characters once percent-encoded: "
@@ -75,8 +73,7 @@ def checked_endpoint(
         raise InvalidArgumentError(
             f"timeout must be a number of seconds above 0, not {timeout!r:.40}"
         )
-    origins = checked_origins(stores)
-    return Endpoint(url, key, quoted, ssl_context, proxy, float(timeout), origins)
+    return Endpoint(url, key, quoted, ssl_context, proxy, float(timeout), checked_origins(stores))
 
 
 def _checked_key(apiKey: object) -> uuid.UUID:

@@ -5,8 +5,8 @@ Spec: docs/spec/ids.md, section 4.
 """
 
 import uuid
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -17,9 +17,9 @@ from scbroker.records.key_record import KeyChain, KnownKey, Signed
 from scbroker.types import PublicKey, moment, now
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
-from scbroker.wire.codec import Message
 
-M = TypeVar("M", bound=Message)
+Call = Callable[..., Awaitable[Any]]
+"""A request under the session's token: `Session.call`."""
 _KIND: Final = "user"
 _CACHED: Final = 20_000
 """Key records that a session keeps, of about 5.4 kB each."""
@@ -29,14 +29,6 @@ REPLACED: Final = (
 )
 _MOST: Final = 50_000
 """Key records that one question may lead to."""
-
-
-class Call(Protocol):
-    """A request under the session's token: `Session.call`."""
-
-    def __call__(
-        self, method: str, path: str, answer: type[M], *, message: Message
-    ) -> Awaitable[M]: ...
 
 
 class _KeysMark(msgspec.Struct, array_like=True, frozen=True):
@@ -151,7 +143,9 @@ class Directory:
             for user in batch
         ]
         message = wire.KeyRecordsRequest(users=asked)
-        answer = await self._call("POST", "/v1/key-records", wire.KeyRecords, message=message)
+        answer: wire.KeyRecords = await self._call(
+            "POST", "/v1/key-records", wire.KeyRecords, message=message
+        )
         if [item.userId for item in answer.users] != [str(user) for user in batch]:
             raise errors.BrokerFaultError(
                 "The broker answered for other users than those asked for."
