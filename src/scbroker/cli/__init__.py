@@ -2,13 +2,18 @@
 
 import sys
 
+from scbroker import BrokerError
+
 
 def main() -> None:
-    """Run the `scbroker` command; name the missing package if the extra is not installed."""
+    """Run the `scbroker` command; print an error without its traceback, and exit with status 1."""
     try:
         from scbroker.cli.commands import app
-    except ModuleNotFoundError as error:
+
+        app()
+    except ModuleNotFoundError as error:  # the extra is not installed, or only that of the client
         sys.exit(
             f"The scbroker command needs {error.name}: install it with `pip install scbroker[server]`."
         )
-    app()
+    except BrokerError as error:
+        sys.exit(f"scbroker: {error}")

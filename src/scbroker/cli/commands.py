@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 import scbroker
-from scbroker import BrokerError
 
 app: typer.Typer = typer.Typer(
     no_args_is_help=True,
@@ -60,10 +59,9 @@ def serve(
 
     Settings come from SCBROKER_… variables and from the TOML file that SCBROKER_CONFIG names.
     """
-    with _errors_in_words():
-        from scbroker.server import commands
+    from scbroker.server import commands
 
-        commands.serve(commands.load_settings(data_dir=data_dir), host, port, workers)
+    commands.serve(commands.load_settings(data_dir=data_dir), host, port, workers)
 
 
 @admin.command("create-api-key")
@@ -72,21 +70,19 @@ def create_api_key(
     data_dir: DataDir = None,
 ) -> None:
     """Create an API key and print it once; the broker stores only its hash."""
-    with _errors_in_words():
-        from scbroker.server import commands
+    from scbroker.server import commands
 
-        settings = commands.load_settings(data_dir=data_dir)
-        print(asyncio.run(commands.create_api_key(settings, name)))
+    settings = commands.load_settings(data_dir=data_dir)
+    print(asyncio.run(commands.create_api_key(settings, name)))
 
 
 @admin.command()
 def sweep(data_dir: DataDir = None) -> None:
     """Delete abandoned uploads, replaced contents and unreferenced objects now."""
-    with _errors_in_words():
-        from scbroker.server import commands
+    from scbroker.server import commands
 
-        settings = commands.load_settings(data_dir=data_dir)
-        asyncio.run(commands.sweep(settings, print))
+    settings = commands.load_settings(data_dir=data_dir)
+    asyncio.run(commands.sweep(settings, print))
 
 
 @admin.command()
@@ -100,13 +96,12 @@ def check(
 
     The check changes nothing and can run beside the broker.
     """
-    with _errors_in_words():
-        from scbroker.server import commands
+    from scbroker.server import commands
 
-        settings = commands.load_settings(data_dir=data_dir)
-        with _reporting() as (tell, progress):
-            right = asyncio.run(commands.check(settings, tell, progress, quick=quick))
-        sys.exit(not right)
+    settings = commands.load_settings(data_dir=data_dir)
+    with _reporting() as (tell, progress):
+        right = asyncio.run(commands.check(settings, tell, progress, quick=quick))
+    sys.exit(not right)
 
 
 @admin.command()
@@ -122,15 +117,14 @@ def backup(
 
     Exit status 1 if an object was missing or damaged.
     """
-    with _errors_in_words():
-        from scbroker.server import commands
+    from scbroker.server import commands
 
-        settings = commands.load_settings(data_dir=data_dir)
-        with _reporting() as (tell, progress):
-            right = asyncio.run(
-                commands.backup(settings, target, tell, progress, link=link, with_key=with_key)
-            )
-        sys.exit(not right)
+    settings = commands.load_settings(data_dir=data_dir)
+    with _reporting() as (tell, progress):
+        right = asyncio.run(
+            commands.backup(settings, target, tell, progress, link=link, with_key=with_key)
+        )
+    sys.exit(not right)
 
 
 @admin.command()
@@ -142,23 +136,11 @@ def restore(
     data_dir: DataDir = None,
 ) -> None:
     """Verify a backup and put it into an empty data folder."""
-    with _errors_in_words():
-        from scbroker.server import commands
+    from scbroker.server import commands
 
-        settings = commands.load_settings(data_dir=data_dir)
-        with _reporting() as (tell, progress):
-            commands.restore(settings, source, tell, progress, damaged=damaged)
-
-
-@contextmanager
-def _errors_in_words() -> Iterator[None]:
-    """Print an error without its traceback, and exit with status 1."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        sys.exit(f"A broker needs {error.name}: install it with `pip install scbroker[server]`.")
-    except BrokerError as error:
-        sys.exit(f"scbroker: {error}")
+    settings = commands.load_settings(data_dir=data_dir)
+    with _reporting() as (tell, progress):
+        commands.restore(settings, source, tell, progress, damaged=damaged)
 
 
 @contextmanager
