@@ -137,13 +137,11 @@ class KeyRing:
 
     def next(self, generation: int, *, fresh: bool) -> KeyRing:
         """Return the KeyRing of a later generation, with one more key of each type if `fresh`."""
-        if not fresh:
-            return KeyRing(generation, self.signing, self.encryption)
-        return KeyRing(
-            generation,
-            (*self.signing, SigningKey.generate()),
-            (*self.encryption, DecryptionKey.generate()),
-        )
+        signing, encryption = self.signing, self.encryption
+        if fresh:
+            signing = (*signing, SigningKey.generate())
+            encryption = (*encryption, DecryptionKey.generate())
+        return KeyRing(generation, signing, encryption)
 
     def first_records(self, time: int) -> list[Signed]:
         """Return the two key records that a registration publishes."""

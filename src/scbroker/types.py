@@ -1,35 +1,23 @@
 """Define the types that operations return, and the items of `createContainers`.
 
 All are immutable. A repr contains nothing that was decrypted. A field that the caller's permissions hide is
-None. Times are aware datetimes in UTC; in records and messages they are microseconds since 1970.
+None. Times are aware datetimes in UTC.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import os
-import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final, Generic, TypeVar
+from typing import BinaryIO, Generic, TypeVar
 
 from scbroker.records.canonical import parse_fingerprint
 from scbroker.vocabulary import AccessLevel, Availability, ContainerEventType, KeyType
 
 T = TypeVar("T")
-EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 ContentSource = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
-
-
-def now() -> int:
-    """Return the client's time in microseconds since 1970."""
-    return time.time_ns() // 1000
-
-
-def moment(microseconds: int) -> dt.datetime:
-    """Return a time in microseconds since 1970 as an aware datetime."""
-    return EPOCH + dt.timedelta(microseconds=microseconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """Check and copy the arguments of public operations, once and before anything is sent.
 
 `operation` calls `check_of` for each declared annotation. The functions below it tell an operation's forms
-apart, and check what a type cannot say. Every error names the argument.
+apart, and check what a type cannot say. Every error names the argument. Callers have times as datetimes;
+records and messages have them as microseconds since 1970, UTC.
 """
 
 import dataclasses
 import datetime as dt
 import logging
 import os
+import time
 import unicodedata
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -17,13 +19,24 @@ from scbroker import errors
 from scbroker.client.core.sealing import Grant
 from scbroker.keys import KeyRing, checked_secret
 from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE
-from scbroker.types import EPOCH, NewContainer
+from scbroker.types import NewContainer
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType, instance_of, member_of
 from scbroker.wire.users import MAX_REMINDER
 
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _log = logging.getLogger("scbroker")
 Check = Callable[[str, Any], Any]
 Validator = Callable[[str], str | None]
+
+
+def now() -> int:
+    """Return the client's time in microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+def moment(microseconds: int) -> dt.datetime:
+    """Return a time in microseconds since 1970 as an aware datetime."""
+    return _EPOCH + dt.timedelta(microseconds=microseconds)
 
 
 def _instance(phrase: str, *kinds: type) -> Check:
@@ -155,7 +168,7 @@ def _checked_expiry(level: AccessLevel) -> int | None:
         return None
     if level.expiresAt <= dt.datetime.now(dt.UTC):
         raise errors.InvalidArgumentError(f"expiresAt of user {level.userId} is in the past.")
-    return (level.expiresAt - EPOCH) // dt.timedelta(microseconds=1)
+    return (level.expiresAt - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def checked_type(text: str | None) -> str | None:

@@ -16,9 +16,10 @@ from typing import Final
 import msgspec
 
 from scbroker import errors
+from scbroker.client.arguments import moment
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import raise_to
-from scbroker.types import ContainerEvent, moment
+from scbroker.types import ContainerEvent
 from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.events import MAX_PAGE, NO_EVENTS, Event, Events, digest_with
 

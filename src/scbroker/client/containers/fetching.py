@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from scbroker import errors
+from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.containers.opening import Fetched
@@ -21,7 +22,6 @@ from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
 from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import parse_bare
-from scbroker.types import now
 from scbroker.wire import containers
 from scbroker.wire.containers import ContainerView, GoverningView
 from scbroker.wire.problems import result_of

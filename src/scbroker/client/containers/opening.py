@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scbroker.client.arguments import moment
 from scbroker.client.core.judging import State, open_container_key, open_type
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.users.session import Session
@@ -17,7 +18,7 @@ from scbroker.errors import DecryptionError, IntegrityError
 from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import Role, check_segment_hashes
 from scbroker.records.judge import verify_author
-from scbroker.types import Container, Header, Metadata, SecuredContainer, moment
+from scbroker.types import Container, Header, Metadata, SecuredContainer
 from scbroker.vocabulary import AccessLevel, Availability, ContainerAccessLevel
 from scbroker.wire.containers import MAX_INLINE, ContainerView
 

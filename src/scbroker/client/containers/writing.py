@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, Self
 
 from scbroker import errors
+from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
 from scbroker.client.containers import drafting, fetching, opening
 from scbroker.client.containers.change import KEEP, Change, keys_of, seal_parts
@@ -25,7 +26,7 @@ from scbroker.records.canonical import container_id_of, encode_object
 from scbroker.records.container_record import LABEL, AccessList, Part, Role, bare_body
 from scbroker.records.judge import Known, judge_first, judge_next
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.types import SecuredContainer, now
+from scbroker.types import SecuredContainer
 from scbroker.vocabulary import KeyType
 from scbroker.wire import containers
 from scbroker.wire.codec import SignedObject

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from scbroker import errors
-from scbroker.client.arguments import Validator, check_kept_reminder, check_new
+from scbroker.client.arguments import Validator, check_kept_reminder, check_new, now
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.transport import Transport
 from scbroker.client.users.session import Session, log_in_again
@@ -21,7 +21,6 @@ from scbroker.client.users.trust_store import FileTrustStore, Marks, TrustStore,
 from scbroker.crypto.verify import SIGNATURE_SIZE, sha256
 from scbroker.keys import KeyRing, PassphraseKeys, open_key_file, seal_key_file
 from scbroker.records.key_record import KeyChain
-from scbroker.types import now
 from scbroker.wire import users as wire
 from scbroker.wire.codec import SignedObject
 

@@ -11,10 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from scbroker import errors
+from scbroker.client.arguments import moment, now
 from scbroker.client.users.trust_store import Marks, raise_to
 from scbroker.records.canonical import show_fingerprint, user_id_of
 from scbroker.records.key_record import KeyChain, KnownKey, Signed
-from scbroker.types import PublicKey, moment, now
+from scbroker.types import PublicKey
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
 
