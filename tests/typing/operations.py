@@ -324,7 +324,7 @@ async def get_container_with_a_type(provider: ServerProvider, container: uuid.UU
     provider.getContainer(
         container, Letter, completionHandler=Takes[Container[Letter]](), errorHandler=failed
     )
-    provider.getContainer(  # pyright: ignore[reportCallIssue]
+    provider.getContainer(
         container,
         Letter,
         completionHandler=Takes[Container[Invoice]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -367,7 +367,7 @@ async def get_containers_with_a_type(provider: ServerProvider, containers: list[
         completionHandler=Takes[list[Container[Letter] | BrokerError]](),
         errorHandler=failed,
     )
-    provider.getContainers(  # pyright: ignore[reportCallIssue]
+    provider.getContainers(
         containers,
         Letter,
         completionHandler=Takes[list[Container[Invoice] | BrokerError]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -396,7 +396,7 @@ async def get_container_header_with_a_type(provider: ServerProvider, container: 
     provider.getContainerHeader(
         container, Letter, completionHandler=Takes[Header[Letter] | None](), errorHandler=failed
     )
-    provider.getContainerHeader(  # pyright: ignore[reportCallIssue]
+    provider.getContainerHeader(
         container,
         Letter,
         completionHandler=Takes[Header[Letter]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -16,7 +16,7 @@ import builtins
 import os
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, Self, TypeVar, Unpack, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload, runtime_checkable
 
 from scbroker.client.arguments import header_left_out, key_ring_first
 from scbroker.client.calls.operation import (
@@ -41,7 +41,10 @@ from scbroker.types import (
 )
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
 
-T = TypeVar("T")
+if TYPE_CHECKING:  # `default` is new in Python 3.13; type checkers bring typing_extensions
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
 
 
 @runtime_checkable
@@ -545,13 +548,9 @@ class BrokerProvider(Protocol):
 
     @overload
     def getContainer(
-        self, containerId: uuid.UUID, headerType: None = None, *, progress: Progress | None = None
-    ) -> Promise[Container[Any]]: ...
-    @overload
-    def getContainer(
         self,
         containerId: uuid.UUID,
-        headerType: builtins.type[T],
+        headerType: builtins.type[T] | None = None,
         *,
         progress: Progress | None = None,
     ) -> Promise[Container[T]]: ...
@@ -559,16 +558,7 @@ class BrokerProvider(Protocol):
     def getContainer(
         self,
         containerId: uuid.UUID,
-        headerType: None = None,
-        *,
-        progress: Progress | None = None,
-        **handlers: Unpack[Handlers[Container[Any]]],
-    ) -> Self: ...
-    @overload
-    def getContainer(
-        self,
-        containerId: uuid.UUID,
-        headerType: builtins.type[T],
+        headerType: builtins.type[T] | None = None,
         *,
         progress: Progress | None = None,
         **handlers: Unpack[Handlers[Container[T]]],
@@ -589,24 +579,13 @@ class BrokerProvider(Protocol):
 
     @overload
     def getContainers(
-        self, containerIds: Iterable[uuid.UUID], headerType: None = None
-    ) -> Promise[list[Container[Any] | BrokerError]]: ...
-    @overload
-    def getContainers(
-        self, containerIds: Iterable[uuid.UUID], headerType: builtins.type[T]
+        self, containerIds: Iterable[uuid.UUID], headerType: builtins.type[T] | None = None
     ) -> Promise[list[Container[T] | BrokerError]]: ...
     @overload
     def getContainers(
         self,
         containerIds: Iterable[uuid.UUID],
-        headerType: None = None,
-        **handlers: Unpack[Handlers[list[Container[Any] | BrokerError]]],
-    ) -> Self: ...
-    @overload
-    def getContainers(
-        self,
-        containerIds: Iterable[uuid.UUID],
-        headerType: builtins.type[T],
+        headerType: builtins.type[T] | None = None,
         **handlers: Unpack[Handlers[list[Container[T] | BrokerError]]],
     ) -> Self: ...
     @operation
@@ -624,24 +603,13 @@ class BrokerProvider(Protocol):
 
     @overload
     def getContainerHeader(
-        self, containerId: uuid.UUID, headerType: None = None
-    ) -> Promise[Header[Any] | None]: ...
-    @overload
-    def getContainerHeader(
-        self, containerId: uuid.UUID, headerType: builtins.type[T]
+        self, containerId: uuid.UUID, headerType: builtins.type[T] | None = None
     ) -> Promise[Header[T] | None]: ...
     @overload
     def getContainerHeader(
         self,
         containerId: uuid.UUID,
-        headerType: None = None,
-        **handlers: Unpack[Handlers[Header[Any] | None]],
-    ) -> Self: ...
-    @overload
-    def getContainerHeader(
-        self,
-        containerId: uuid.UUID,
-        headerType: builtins.type[T],
+        headerType: builtins.type[T] | None = None,
         **handlers: Unpack[Handlers[Header[T] | None]],
     ) -> Self: ...
     @operation

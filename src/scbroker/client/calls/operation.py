@@ -177,7 +177,6 @@ def operation_of_forms(
             key: check_of(parameter.annotation)
             for form in forms
             for key, parameter in list(form.parameters.items())[1:]
-            if parameter.annotation != "None"  # headerType, which another form takes
         }
         is_void = any(form.return_annotation == "Promise[None]" for form in forms)
 
