@@ -46,17 +46,11 @@ async def register(
     keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, ring.userId)
     key_file = await io_thread.in_pool(seal_key_file, ring, password, keys)
     records = ring.first_records(now())
-    answer = await transport.call(
-        "POST",
-        "/v1/users",
-        wire.Registered,
-        message=wire.Registration(
-            keyRecords=[SignedObject.of(signed) for signed in records],
-            keyFile=key_file,
-            auth=keys.auth,
-            reminder=reminder,
-        ),
+    signed = [SignedObject.of(record) for record in records]
+    message = wire.Registration(
+        keyRecords=signed, keyFile=key_file, auth=keys.auth, reminder=reminder
     )
+    answer = await transport.call("POST", "/v1/users", wire.Registered, message=message)
     if answer.userId != str(ring.userId):
         raise errors.BrokerFaultError("The broker registered another user than the one asked for.")
     session = _session(transport, store, ring)
@@ -194,12 +188,9 @@ async def _open_stored(
 ) -> tuple[bytes, KeyRing]:
     """Fetch a user's KeyFile by a proof of the passphrase, and open it. Needs no session."""
     keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, user_id)
-    answer = await transport.call(
-        "POST",
-        f"/v1/users/{user_id}/key-file/open",
-        wire.KeyFileAnswer,
-        message=wire.KeyFileOpening(auth=keys.auth, devicePass=device_pass),
-    )
+    message = wire.KeyFileOpening(auth=keys.auth, devicePass=device_pass)
+    path = f"/v1/users/{user_id}/key-file/open"
+    answer = await transport.call("POST", path, wire.KeyFileAnswer, message=message)
     ring = await io_thread.in_pool(open_key_file, answer.keyFile, user_id, keys, password)
     return answer.keyFile, ring
 
@@ -229,9 +220,8 @@ async def delete_user(session: Session) -> None:
         authorization = await session.order("delete-user", unsigned.digest)
         message = msgspec.structs.replace(unsigned, authorization=authorization)
         with log_in_again():
-            await session.transport.send(
-                "POST", f"/v1/users/{session.userId}/deletion", message=message
-            )
+            path = f"/v1/users/{session.userId}/deletion"
+            await session.transport.send("POST", path, message=message)
 
 
 def keep_mark(marks: Marks, ring: KeyRing, key_file: bytes) -> None:

@@ -145,12 +145,8 @@ class Token:
     async def request(self) -> None:
         """Get a token for a signed statement."""
         statement, signature = await self.sign(wire.SESSION_LABEL, wire.Statement)
-        session = await self._transport.call(
-            "POST",
-            "/v1/sessions",
-            wire.Session,
-            message=wire.SessionRequest(statement=statement, signature=signature),
-        )
+        message = wire.SessionRequest(statement=statement, signature=signature)
+        session = await self._transport.call("POST", "/v1/sessions", wire.Session, message=message)
         self.value, self.expires = session.token, session.expiresAt / 1e6
         self.device_pass = session.devicePass
         self._had_one = True
