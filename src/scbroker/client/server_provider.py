@@ -141,7 +141,6 @@ class ServerProvider(BaseProvider):
         userId: uuid.UUID,
         password: str | None = None,
         passphrase: str | None = None,
-        *,
         keyRing: KeyRing | None = None,
     ) -> Work[bytes | None]:
         end = self._transport, self._trust_store
@@ -187,19 +186,12 @@ class ServerProvider(BaseProvider):
         return session.hold(work())
 
     def _changeCredentials(
-        self,
-        password: str,
-        passphrase: str,
-        reminder: str | None = None,
-        *,
-        compromised: bool = False,
+        self, password: str, passphrase: str, reminder: str | None = None, compromised: bool = False
     ) -> Work[bytes]:
         session = self._session()
         arguments.check_credentials(password, passphrase, reminder, self._validator)
         return session.hold(
-            accounts.change_credentials(
-                session, password, passphrase, reminder, compromised=compromised
-            )
+            accounts.change_credentials(session, password, passphrase, reminder, compromised)
         )
 
     def _createOrUpdateKeyFile(

@@ -120,7 +120,7 @@ def _keep_pass(store: TrustStore, session: Session) -> None:
 
 
 async def change_credentials(
-    session: Session, password: str, passphrase: str, reminder: str | None, *, compromised: bool
+    session: Session, password: str, passphrase: str, reminder: str | None, compromised: bool
 ) -> bytes:
     """Store a KeyFile of the next generation under new secrets, with new keys if `compromised`."""
     async with session.changing_keys:
@@ -265,9 +265,8 @@ async def _open(
 ) -> tuple[KeyRing, bool]:
     """Open a KeyFile with its password, and tell whether it is sealed under this passphrase too."""
     opening = (open_key_file, key_file, session.userId)
-    with suppress(
-        errors.DecryptionError
-    ):  # another passphrase, unless the password is wrong as well
+    # Another passphrase, unless the password is wrong as well.
+    with suppress(errors.DecryptionError):
         return await io_thread.in_pool(*opening, keys, password), True
     try:
         return await io_thread.in_pool(*opening, None, password), False
