@@ -111,8 +111,7 @@ class BrokerProvider(Protocol):
         `throttledError` after too many guesses; `rollbackError` for an older KeyFile than this device has
         seen.
 
-        The broker learns the user id, a proof of the passphrase, and from the pass which of the user's
-        devices logs in."""
+        The broker learns the user id, a proof of the passphrase, and from the pass which device logs in."""
 
     @overload
     def logout(self) -> Promise[None]: ...
@@ -277,8 +276,7 @@ class BrokerProvider(Protocol):
     def getKeyFile(self, *args: Any, **kwargs: Any) -> Any:
         """Return the session's KeyFile, encrypted, as the broker stores it.
 
-        The client verifies that the passphrase opens it, and that it is not older than the newest KeyFile
-        that this device has seen.
+        The client verifies that the passphrase opens it, and that this device has not seen a newer KeyFile.
 
         Raises `credentialsError` for a wrong passphrase or if no KeyFile is stored, `invalidArgumentError`
         for an empty passphrase, `throttledError` after too many guesses. The broker learns a proof of the
@@ -592,9 +590,8 @@ class BrokerProvider(Protocol):
     def getContainers(self, *args: Any, **kwargs: Any) -> Any:
         """Read many containers in few requests; the results are in the order of the ids.
 
-        Each is verified as by `getContainer`, independently of the others: one that cannot be read or
-        verified has its `BrokerError` as its result. `headerType` applies to every header. An id may occur
-        twice.
+        Each is verified as by `getContainer`, independently of the others: one that cannot be read has its
+        `BrokerError` as its result. `headerType` applies to every header. An id may occur twice.
 
         Raises `invalidArgumentError` with the position of a wrong id. If a request gets no answer, also one
         for a large content, the operation fails as a whole, as with an `unreachableError`.
@@ -681,8 +678,7 @@ class BrokerProvider(Protocol):
         that was replaced, it raises `partGoneError` after the broker's grace period. Returns None if the
         container has no content or the caller's permissions hide it.
 
-        Raises what `getContainer` raises. The broker learns which segments of the content are read, and
-        when."""
+        Raises what `getContainer` raises. The broker learns which segments are read, and when."""
 
     @overload
     def getContainerMetadata(self, containerId: uuid.UUID) -> Promise[Container[Any]]: ...
