@@ -160,12 +160,12 @@ class Directory:
             base = bases[user]
             # The first record alone cannot be verified: a chain begins with two.
             if base is not None or len(received[user]) > 1:
-                bases[user] = _extended(user, base, received[user])
+                bases[user] = _verified_chain(user, base, received[user])
                 received[user] = []
         return batch[last:] if count >= wire.MAX_KEY_RECORDS else []
 
     def _accept(self, user: uuid.UUID, base: KeyChain | None, records: list[Signed]) -> KeyChain:
-        chain = _extended(user, base, records)
+        chain = _verified_chain(user, base, records)
         known = self._chains.get(user)
         if known is not None and known.hashes[: len(chain.hashes)] == chain.hashes:
             chain = known  # a request that ran at the same time got a longer chain
@@ -183,12 +183,10 @@ class Directory:
             records -= len(self._chains.pop(user).records)
 
 
-def _extended(user: uuid.UUID, base: KeyChain | None, records: list[Signed]) -> KeyChain:
-    return verified_chain(user, records) if base is None else base.extend(records, now())
-
-
-def verified_chain(user: uuid.UUID, records: list[Signed]) -> KeyChain:
-    """Return the chain of these records; its first record must be of this user's signing key 0."""
+def _verified_chain(user: uuid.UUID, base: KeyChain | None, records: list[Signed]) -> KeyChain:
+    """Return a chain with further records; without a base the first must be of the user's signing key 0."""
+    if base is not None:
+        return base.extend(records, now())
     chain = KeyChain.verify(records, now())
     if user_id_of(chain.fingerprint) != user:
         raise errors.KeySubstitutionError(
