@@ -14,21 +14,9 @@ from typing import Final, Protocol, TypeVar
 from msgspec.structs import replace
 
 from scbroker.errors import ClockError, IntegrityError
+from scbroker.records import container_record as records
 from scbroker.records.canonical import container_id_of
-from scbroker.records.container_record import (
-    LABEL,
-    AccessList,
-    ContainerRecord,
-    Entry,
-    Governing,
-    Part,
-    Role,
-    bare_body,
-    list_hash,
-    parse_bare,
-    parse_record,
-    record_hash,
-)
+from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Part, Role
 from scbroker.records.key_record import READER_TOLERANCE, KeyChain, Signed
 from scbroker.vocabulary import ContainerAccessLevel
 
@@ -56,12 +44,12 @@ class Known:
 
     @classmethod
     def parse(cls, body: bytes) -> Known:
-        return cls(parse_record(body), record_hash(body))
+        return cls(records.parse_record(body), records.record_hash(body))
 
     @classmethod
     def parse_bare(cls, body: bytes) -> Known:
         """Parse a record of a deleted container, whose parts are not judged (section 8)."""
-        return cls(parse_bare(body), record_hash(body))
+        return cls(records.parse_bare(body), records.record_hash(body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +64,7 @@ class InForce:
         return self.known.record
 
     @property
-    def governing(self) -> Governing:
+    def governing(self) -> records.Governing:
         return governing_of(self.known.record)
 
     def entry_of(self, fingerprint: bytes, time: int) -> Entry | None:
@@ -92,7 +80,7 @@ class InForce:
         )
 
 
-def governing_of(record: ContainerRecord) -> Governing:
+def governing_of(record: ContainerRecord) -> records.Governing:
     """Return the governing field; raise `IntegrityError` for a record without one."""
     if record.governing is None:
         raise IntegrityError("A record without a governing field was served as a governing record.")
@@ -104,7 +92,7 @@ def verify_author(signed: Signed, record: ContainerRecord, chain: KeyChain) -> N
     if chain.fingerprint != record.author:
         raise IntegrityError("A record was served with another user's keys than its author's.")
     key = chain.signing_key(record.keyIndex, record.time)
-    key.verify(LABEL, bare_body(signed.body), signed.signature)
+    key.verify(records.LABEL, records.bare_body(signed.body), signed.signature)
 
 
 def judge_first(known: Known, access: AccessList, now: int) -> InForce:
@@ -293,7 +281,7 @@ def _check_new_list(record: ContainerRecord, access: AccessList) -> None:
 def check_list(record: ContainerRecord, access: AccessList) -> None:
     """Raise `IntegrityError` unless this is the access list that the record names (rule 2)."""
     governing = governing_of(record)
-    if governing.accessList != list_hash(
+    if governing.accessList != records.list_hash(
         record.containerId, governing.accessVersion, access.entryHashes
     ):
         raise IntegrityError("An access list is not the one that was signed (rule 2).")

@@ -13,17 +13,9 @@ import msgspec
 
 from scbroker.crypto.verify import equal
 from scbroker.errors import ForkError, IntegrityError, RollbackError
+from scbroker.records import container_record as records
 from scbroker.records import judge
-from scbroker.records.container_record import (
-    AccessList,
-    ContainerRecord,
-    Entry,
-    key_commitment,
-    parse_bare,
-    type_hash,
-    wrap_hash,
-    wrap_info,
-)
+from scbroker.records.container_record import AccessList, ContainerRecord, Entry
 from scbroker.records.judge import InForce, Known
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.vocabulary import ContainerAccessLevel
@@ -131,7 +123,7 @@ class Evidence:
 
         `parents` are records before those judged, by version, as far as they are at hand (rule 2, *chain*).
         """
-        mark, last = self.mark, parse_bare(self.last)
+        mark, last = self.mark, records.parse_bare(self.last)
         if mark is not None and last.version < mark.version:
             raise RollbackError(
                 "This device has verified a newer version of this container before."
@@ -170,7 +162,7 @@ class Evidence:
                 self._verify(signed, known)
             if judge.judge_next(known, judged, None, before(known), self.now) is not judged:
                 raise IntegrityError(_HIDDEN_GOVERNING)
-        first = parse_bare(self.views[0].record.body)
+        first = records.parse_bare(self.views[0].record.body)
         created = (mark.createdBy, mark.createdAt) if mark else (first.author, first.time)
         return State(known, signed, judged, complete, *created)
 
@@ -222,12 +214,12 @@ def open_container_key(
                 "This reader may decrypt and was given no key: have a writer change the access again."
             )
         return None
-    if wrap is None or wrap_hash(wrap) != entry.wrapHash:
+    if wrap is None or records.wrap_hash(wrap) != entry.wrapHash:
         raise IntegrityError("The wrap is not the one that was signed for this reader.")
     governing = state.governing.governing
-    info = wrap_info(state.container_id, governing, fingerprint, entry.keyIndex)
+    info = records.wrap_info(state.container_id, governing, fingerprint, entry.keyIndex)
     key = unwrap(entry.keyIndex, wrap, info)
-    if not equal(key_commitment(state.container_id, key), governing.keyCommitment):
+    if not equal(records.key_commitment(state.container_id, key), governing.keyCommitment):
         raise IntegrityError("This reader was given another container key than the others.")
     return key
 
@@ -238,7 +230,10 @@ def open_type(state: State, text: TypeText | None, reader: bytes) -> str | None:
         if state.own_entry(reader).allows(ContainerAccessLevel.ViewType):
             raise IntegrityError("The broker withholds the container's type.")
         return None
-    if type_hash(state.container_id, text.salt, text.type) != state.governing.governing.type:
+    if (
+        records.type_hash(state.container_id, text.salt, text.type)
+        != state.governing.governing.type
+    ):
         raise IntegrityError("The type is not the one that was signed.")
     return text.type
 

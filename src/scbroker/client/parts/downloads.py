@@ -20,12 +20,8 @@ from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.client.users.session import Session
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import IntegrityError, TooLargeError
-from scbroker.records.container_record import (
-    SEALED_SEGMENT,
-    SEGMENT,
-    check_segment_hashes,
-    segment_count,
-)
+from scbroker.records import container_record as records
+from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
 from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
 
 Sink = Callable[[int, memoryview], None]
@@ -61,7 +57,7 @@ class Download:
 
     def __init__(self, session: Session, opened: OpenPart, hashes: bytes) -> None:
         self._session, self._opened, self._hashes = session, opened, hashes
-        self._count = segment_count(opened.part.paddedLength)
+        self._count = records.segment_count(opened.part.paddedLength)
         self._runs = -(-self._count // CHUNK_SEGMENTS)
         self._urls = PresignedUrls(
             session, path_of(opened.container_id, opened.part.partId), self._runs
@@ -71,9 +67,9 @@ class Download:
     async def start(cls, session: Session, opened: OpenPart) -> Download:
         """Fetch and verify the segments' hashes of a content."""
         path = f"{path_of(opened.container_id, opened.part.partId)}/hashes"
-        limit = HASH_SIZE * segment_count(opened.part.paddedLength)
+        limit = HASH_SIZE * records.segment_count(opened.part.paddedLength)
         hashes = await session.send("GET", path, limit=limit)
-        await io_thread.in_pool(check_segment_hashes, opened.part, hashes)
+        await io_thread.in_pool(records.check_segment_hashes, opened.part, hashes)
         return cls(session, opened, hashes)
 
     @property
