@@ -189,7 +189,6 @@ class KeyChain:
 
     @property
     def sequence(self) -> int:
-        """Return the sequence of the last record."""
         return len(self.records) - 1
 
     def of_type(self, kind: KeyType) -> list[KnownKey]:

@@ -35,7 +35,7 @@ from scbroker.server.settings import Settings, load_settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.broker_key import find_key, provision_key
 from scbroker.server.storage.engines import open_database
-from scbroker.wire.origin import canonical_origin
+from scbroker.wire.users import canonical_origin
 
 __all__ = [
     "backup",

@@ -85,7 +85,7 @@ async def draft_next(session: Session, change: Change, opened: Opened, time: int
     state = opened.state
     version = state.record.version + 1
     before = state.governing.governing
-    served = opened.fetched.view.type
+    served = opened.view.type
     text = open_type(state, served, session.fingerprint)
     salted, digest = None, before.type
     if change.type is not KEEP and (served is None or change.type != text):

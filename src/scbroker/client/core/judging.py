@@ -68,7 +68,6 @@ class State:
 
     @property
     def mark(self) -> Mark:
-        """Return the mark that a device keeps of this state."""
         return Mark(
             self.record.version,
             self.head.hash,
@@ -107,7 +106,6 @@ class Evidence:
 
     @property
     def last(self) -> bytes:
-        """The body of the newest record."""
         return self.views[-1].record.body if self.head is None else self.head.body
 
     def judge(self) -> State:
@@ -131,10 +129,6 @@ class Evidence:
         # After a deletion the broker keeps the bare form of governing records only (section 10).
         parse = Known.parse_bare if last.tombstone else Known.parse
         at_hand = dict(parents or {})
-
-        def before(known: Known) -> Known | None:
-            return at_hand.get(known.record.version - 1)
-
         judged: InForce | None = None
         complete = True
         for view in self.views:
@@ -150,7 +144,8 @@ class Evidence:
                 if judged is None:
                     judged = judge.judge_first(known, access, self.now)
                 else:
-                    given, parent = access if known.record.changes_access else None, before(known)
+                    given = access if known.record.changes_access else None
+                    parent = at_hand.get(known.record.version - 1)
                     judged = judge.judge_next(known, judged, given, parent, self.now)
             at_hand[known.record.version] = known
         if judged is None:
@@ -160,7 +155,8 @@ class Evidence:
             known, signed = Known.parse(self.head.body), self.head
             if mark is None or known.hash != mark.hash:
                 self._verify(signed, known)
-            if judge.judge_next(known, judged, None, before(known), self.now) is not judged:
+            parent = at_hand.get(known.record.version - 1)
+            if judge.judge_next(known, judged, None, parent, self.now) is not judged:
                 raise IntegrityError(_HIDDEN_GOVERNING)
         first = records.parse_bare(self.views[0].record.body)
         created = (mark.createdBy, mark.createdAt) if mark else (first.author, first.time)
@@ -269,7 +265,6 @@ class Walk:
 
     @property
     def reached(self) -> bytes:
-        """Return the hash of the last body."""
         return b"" if self._last is None else self._last.hash
 
     def step(self, body: bytes) -> None:

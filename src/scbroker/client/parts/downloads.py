@@ -74,7 +74,6 @@ class Download:
 
     @property
     def length(self) -> int:
-        """Length of the plaintext in bytes."""
         return self._opened.length
 
     async def run(self, sink: Sink, progress: Progress, skip: Collection[int] = ()) -> None:
@@ -155,12 +154,10 @@ def open_run(
 
 
 def path_of(container_id: bytes, part_id: bytes) -> str:
-    """Return the path of a part."""
     return f"/v1/containers/{uuid.UUID(bytes=container_id)}/parts/{uuid.UUID(bytes=part_id)}"
 
 
 async def whole(session: Session, opened: OpenPart, progress: Progress) -> bytes:
-    """Return a whole content, in memory."""
     download = await Download.start(session, opened)
     try:
         # `getvalue` returns these bytes without a copy.
