@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from scbroker import errors
 from scbroker.client.clock import EPOCH
-from scbroker.client.core.sealing import Grant
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE
+from scbroker.records.judge import Grant
 from scbroker.types import NewContainer
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType, instance_of, member_of
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -25,14 +25,16 @@ ALL: Final = int(ContainerAccessLevel.DefaultOwnerPermissions)
 _FOREVER: Final = float("inf")
 
 
-class Rights(Protocol):
-    """A user's permissions and their expiry, in an entry of a list or in a grant that becomes one."""
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The access that one user gets. `expiresAt` is in microseconds since 1970."""
 
-    @property
-    def permissions(self) -> int: ...
+    permissions: int
+    expiresAt: int | None
 
-    @property
-    def expiresAt(self) -> int | None: ...
+
+Rights = Entry | Grant
+"""A user's permissions and their expiry, in a list or before it is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,12 +263,8 @@ def _check_parts(record: ContainerRecord, parent: ContainerRecord) -> None:
 
 
 def _check_carried(part: Part, before: Part, *, resealed: bool) -> None:
-    same = (part.author, part.paddedLength, part.segments) == (
-        before.author,
-        before.paddedLength,
-        before.segments,
-    )
-    if not same or (part.sealedKey == before.sealedKey) == resealed:
+    is_changed = replace(part, sealedKey=before.sealedKey) != before
+    if is_changed or (part.sealedKey == before.sealedKey) == resealed:
         raise IntegrityError("A part that was carried over was changed (rule 2).")
 
 

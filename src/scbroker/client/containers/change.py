@@ -20,7 +20,7 @@ from typing import Any, Final, get_type_hints
 import msgspec
 
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.core.sealing import Grant, NewPart
+from scbroker.client.core.sealing import NewPart
 from scbroker.client.parts.content import Content, Progress, Segment
 from scbroker.client.parts.uploads import Upload, send, start
 from scbroker.client.users.session import Session
@@ -28,6 +28,7 @@ from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import sha256
 from scbroker.errors import ConflictError, InvalidArgumentError, NotFoundError
 from scbroker.records.container_record import MAX_HEADER, Part, Role
+from scbroker.records.judge import Grant
 from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
 from scbroker.wire.containers import MAX_INLINE

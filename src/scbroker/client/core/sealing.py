@@ -24,19 +24,12 @@ from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.errors import IntegrityError
 from scbroker.records import container_record as records
 from scbroker.records.container_record import SEGMENT, Entry, Governing, Part, Role, SaltedEntry
+from scbroker.records.judge import Grant
 from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
 from scbroker.wire.containers import AccessEntry, TypeText
 
 _LENGTH_SIZE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """The access that one user gets. `expiresAt` is in microseconds since 1970."""
-
-    permissions: int
-    expiresAt: int | None
 
 
 _Binding = tuple[bytes, bytes, Role, bytes]
