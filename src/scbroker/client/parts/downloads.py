@@ -59,9 +59,8 @@ class Download:
         self._session, self._opened, self._hashes = session, opened, hashes
         self._count = records.segment_count(opened.part.paddedLength)
         self._runs = -(-self._count // CHUNK_SEGMENTS)
-        self._urls = PresignedUrls(
-            session, path_of(opened.container_id, opened.part.partId), self._runs
-        )
+        self._path = path_of(opened.container_id, opened.part.partId)
+        self._urls = PresignedUrls(session, self._path, self._runs)
 
     @classmethod
     async def start(cls, session: Session, opened: OpenPart) -> Download:
@@ -116,8 +115,9 @@ class Download:
         buffer = memoryview(bytearray(count * SEALED_SEGMENT))
         received = await self._fetch(first, count, buffer)
         target = memoryview(bytearray(count * SEGMENT))
-        work = io_thread.in_pool(open_run, self._opened, first, received, self._hashes, target)
-        size = await work
+        size = await io_thread.in_pool(
+            open_run, self._opened, first, received, self._hashes, target
+        )
         return bytes(target[:size])
 
     async def _fetch(self, first: int, count: int, buffer: memoryview) -> memoryview:
@@ -125,8 +125,7 @@ class Download:
         try:
             size = await self._urls.get(first, count, target)
             if size is None:
-                path = path_of(self._opened.container_id, self._opened.part.partId)
-                size = await self._session.fetch(f"{path}/segments", target, query)
+                size = await self._session.fetch(f"{self._path}/segments", target, query)
         except TooLargeError:
             raise IntegrityError("The broker returned more segments than were signed.") from None
         if size <= (count - 1) * SEALED_SEGMENT:
