@@ -188,21 +188,23 @@ async def _seal_content(
     verify_recipients: Verify,
 ) -> SealedPart:
     """Seal a small content to go with the record; seal and upload a large one in chunks."""
-    upload = change.upload or Upload(NewPart.begin(container_id, Role.Content, session.fingerprint))
+    begun = change.upload
+    part = begun.part if begun else NewPart.begin(container_id, Role.Content, session.fingerprint)
     if content.small is not None:
         change.progress(len(content.small), content.total)
-        return _seal_small(upload.part, content.small)
+        return _seal_small(part, content.small)
     segments = content.segments()
     run = io_thread.in_own_thread if content.waits else io_thread.in_pool
     try:
         first: Segment = await run(next, segments)
         if len(first[0]) <= MAX_INLINE:
             change.progress(len(first[0]), content.total)
-            return _seal_small(upload.part, first[0])
+            return _seal_small(part, first[0])
         await verify_recipients()
         whole: Iterator[Segment] = itertools.chain([first], segments)
+        upload = begun or Upload(part)
         length, hashes = await send(session, upload, content, whole, change.progress)
-        return SealedPart(upload.part, length, hashes, None)
+        return SealedPart(part, length, hashes, None)
     finally:
         # After a cancellation a thread may still be running the generator, which then cannot be closed.
         with contextlib.suppress(ValueError):
