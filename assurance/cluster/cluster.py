@@ -12,7 +12,7 @@ from assurance.cluster.ground import Ground
 from assurance.cluster.patroni import Patroni
 from assurance.cluster.proxy import Proxy
 from scbroker.keys import KeyRing
-from scbroker.wire.origin import canonical_origin
+from scbroker.wire.users import canonical_origin
 from tests.kit.brokers import BrokerProcess, new_user
 from tests.kit.engines import free_port
 

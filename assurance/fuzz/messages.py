@@ -18,8 +18,7 @@ from scbroker.errors import IntegrityError, InvalidArgumentError, TooLargeError
 from scbroker.records.canonical import parse_fingerprint, parse_uuid, show_fingerprint
 from scbroker.wire.codec import MAX_MESSAGE, Message, decode, encode, parse_number, parse_query
 from scbroker.wire.containers import ListView
-from scbroker.wire.origin import canonical_origin
-from scbroker.wire.users import KeyFileStoring
+from scbroker.wire.users import KeyFileStoring, canonical_origin
 
 ID: Final = "bf00888a-fba6-8c71-9cf0-0a8aa7589293"
 info_of = msgspec.inspect.type_info

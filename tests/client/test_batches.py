@@ -347,6 +347,28 @@ def test_without_an_answer_for_further_pages_of_one_the_whole_fails(
         get(bob, made)
 
 
+def test_a_container_that_changes_between_two_pages_is_read_again(
+    alice: ServerProvider, bob: ServerProvider, network: Network
+) -> None:
+    made = ids(alice, notes(2, alice, bob))
+    get(bob, made)
+    for number in range(3):
+        alice.updateContainerContent(made[0], b"new %d" % number).result(PATIENCE)
+    conflicts = [BrokerError.conflictError("It was changed meanwhile.")]
+
+    def none(answer: Any) -> Any:
+        views = [replace(item, view=replace(item.view, skipped=[])) for item in answer.views]
+        return replace(answer, views=views)
+
+    async def conflict_once(go: Go) -> Octets:
+        return await (refused(conflicts.pop())(go) if conflicts else go())
+
+    network.treat("GET", "/records", conflict_once)
+    with lying(none, (ViewsAnswer,)):
+        assert contents(get(bob, made)) == [b"new 2", b"1"]
+    assert not conflicts
+
+
 @pytest.mark.parametrize("why", DOWN)
 def test_without_an_answer_for_one_that_was_read_meanwhile_the_whole_fails(
     alice: ServerProvider, bob: ServerProvider, network: Network, why: str

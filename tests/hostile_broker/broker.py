@@ -31,8 +31,7 @@ from scbroker import KeyRing, MemoryTrustStore, ServerProvider, TrustStore
 from scbroker.server.operations import OPERATIONS, Operation
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
-from scbroker.wire.origin import canonical_origin
-from scbroker.wire.users import Session
+from scbroker.wire.users import Session, canonical_origin
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.writers import User
 

@@ -21,7 +21,7 @@ from scbroker.records.container_record import wrap_info
 from scbroker.records.key_record import ACTIVE, KeyRecord, Signed, parse_key_record
 from scbroker.records.key_record import LABEL as KEY_LABEL
 from scbroker.vocabulary import KeyType
-from scbroker.wire.origin import canonical_origin
+from scbroker.wire.users import canonical_origin
 from tests.hostile_broker.accomplices import (
     VIEW,
     altered,

@@ -15,7 +15,6 @@ from scbroker.crypto.verify import VerifyingKey
 from scbroker.records import container_record, key_record
 from scbroker.records.canonical import encode_object
 from scbroker.vocabulary import KeyType
-from scbroker.wire.origin import canonical_origin
 from scbroker.wire.users import (
     ORDER_LABEL,
     SESSION_LABEL,
@@ -24,6 +23,7 @@ from scbroker.wire.users import (
     Session,
     SessionRequest,
     Statement,
+    canonical_origin,
     parse_statement,
 )
 from tests.hostile_broker.accomplices import device_of, people, sent_record

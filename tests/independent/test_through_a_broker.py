@@ -12,7 +12,7 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, ServerProvider
 from scbroker.wire.containers import RecordRequest
-from scbroker.wire.origin import canonical_origin
+from scbroker.wire.users import canonical_origin
 from tests.hostile_broker.broker import PATIENCE, HostileBroker
 from tests.independent import (
     access_lists,

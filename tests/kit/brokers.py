@@ -32,7 +32,7 @@ from scbroker.records.canonical import encode_object
 from scbroker.wire import codec
 from scbroker.wire import users as u
 from scbroker.wire.codec import Message, SignedObject
-from scbroker.wire.origin import canonical_origin
+from scbroker.wire.users import canonical_origin
 from tests.kit.nursery import Forked, command, is_available, nursery
 
 T = TypeVar("T")

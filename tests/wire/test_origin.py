@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.wire.origin import canonical_origin
+from scbroker.wire.users import canonical_origin
 
 SPELLINGS = {
     "https://broker.example:443": [

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from scbroker import errors
-from scbroker.client.core.sealing import Grant
 from scbroker.keys import KeyRing, checked_secret
 from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE
+from scbroker.records.judge import Grant
 from scbroker.types import NewContainer
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType, instance_of, member_of
 from scbroker.wire.users import MAX_REMINDER

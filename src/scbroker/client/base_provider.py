@@ -146,8 +146,7 @@ class BaseProvider(BrokerProvider):
         async def use(session: Session, opened: opening.Opened) -> Container[Any]:
             header = _header(opening.read_part(session, opened, Role.Header), headerType)
             content = await contents.read(session, opened, progress)
-            shown = opening.metadata(session, opened)
-            return opening.container(opened.state, shown, content, header)
+            return opening.container(session, opened, content, header)
 
         return self._read(containerId, use, header=True, content=True)
 
@@ -181,8 +180,7 @@ class BaseProvider(BrokerProvider):
 
     def _getContainerMetadata(self, containerId: uuid.UUID) -> Work[Container[Any]]:
         async def use(session: Session, opened: opening.Opened) -> Container[Any]:
-            shown = opening.metadata(session, opened)
-            return opening.container(opened.state, shown, None, None, asked=False)
+            return opening.container(session, opened, None, None, asked=False)
 
         return self._read(containerId, use)
 

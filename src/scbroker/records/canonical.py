@@ -70,7 +70,6 @@ def decode_value(kind: type[T], data: bytes, limit: int) -> T:
 
 
 def encode_object(value: Row) -> bytes:
-    """Return a stored object: version byte and value."""
     return VERSION + _encode(value)
 
 
@@ -99,7 +98,6 @@ def fingerprint_of(signing_key_0: bytes) -> Fingerprint:
 
 
 def user_id_of(fingerprint: bytes) -> uuid.UUID:
-    """Return the user id for a fingerprint."""
     return uuid8(fingerprint)
 
 

@@ -15,17 +15,8 @@ from msgspec.structs import replace
 
 from scbroker.crypto.verify import HASH_SIZE, label, labelled_hash
 from scbroker.errors import IntegrityError
-from scbroker.records.canonical import (
-    VERSION,
-    Bin16,
-    Bin32,
-    KeyIndex,
-    Row,
-    Time,
-    decode_object,
-    decode_value,
-    encode_value,
-)
+from scbroker.records import canonical
+from scbroker.records.canonical import Bin32, KeyIndex, Row, Time, decode_object, decode_value
 from scbroker.vocabulary import ContainerAccessLevel
 
 LABEL: Final = "container-record"
@@ -73,7 +64,7 @@ class Governing(Row, frozen=True):
 class Part(Row, frozen=True):
     """A header or content: the hash of its segments, and its sealed key."""
 
-    partId: Bin16
+    partId: canonical.Bin16
     author: Bin32
     paddedLength: Annotated[int, Meta(ge=0, le=SEGMENT * MAX_SEGMENTS)]
     segments: Bin32
@@ -81,7 +72,7 @@ class Part(Row, frozen=True):
 
 
 class ContainerRecord(Row, frozen=True):
-    containerId: Bin16
+    containerId: canonical.Bin16
     nonce: Bin32 | None
     version: Version
     parent: Bin32 | None
@@ -134,8 +125,8 @@ def bare_body(body: bytes) -> bytes:
     fields = _fields(body)
     for position in _PARTS:
         if isinstance(fields[position], list):
-            fields[position] = labelled_hash("part", encode_value(fields[position]))
-    return VERSION + encode_value(fields)
+            fields[position] = labelled_hash("part", canonical.encode_value(fields[position]))
+    return canonical.VERSION + canonical.encode_value(fields)
 
 
 @functools.lru_cache(_PARSED)
@@ -145,13 +136,13 @@ def parse_bare(body: bytes) -> ContainerRecord:
     for position in _PARTS:
         if isinstance(fields[position], bytes) and len(fields[position]) == HASH_SIZE:
             fields[position] = None
-    whole = parse_record(VERSION + encode_value(fields))
+    whole = parse_record(canonical.VERSION + canonical.encode_value(fields))
     return replace(whole, header=None, content=None)
 
 
 def _fields(body: bytes) -> list[Any]:
     fields: list[Any] = decode_value(list, body[1:], MAX_RECORD - 1)
-    if body[:1] != VERSION or len(fields) != len(ContainerRecord.__struct_fields__):
+    if body[:1] != canonical.VERSION or len(fields) != len(ContainerRecord.__struct_fields__):
         raise IntegrityError("The bytes of a ContainerRecord are not of its format.")
     return fields
 
@@ -165,7 +156,7 @@ def key_commitment(container_id: bytes, container_key: bytes) -> bytes:
 
 
 def type_hash(container_id: bytes, salt: bytes, text: str | None) -> bytes:
-    return labelled_hash("type", container_id, salt, encode_value(text))
+    return labelled_hash("type", container_id, salt, canonical.encode_value(text))
 
 
 def wrap_info(container_id: bytes, governing: Governing, recipient: bytes, key_index: int) -> bytes:
@@ -326,7 +317,7 @@ def _entries(salted: Sequence[SaltedEntry]) -> Mapping[bytes, Entry]:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    return encode_value(entry)
+    return canonical.encode_value(entry)
 
 
 def parse_entry(data: bytes) -> Entry:

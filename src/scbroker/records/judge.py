@@ -9,26 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
 from scbroker.errors import ClockError, IntegrityError
+from scbroker.records import container_record as records
 from scbroker.records.canonical import container_id_of
-from scbroker.records.container_record import (
-    LABEL,
-    AccessList,
-    ContainerRecord,
-    Entry,
-    Governing,
-    Part,
-    Role,
-    bare_body,
-    list_hash,
-    parse_bare,
-    parse_record,
-    record_hash,
-)
+from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Part, Role
 from scbroker.records.key_record import READER_TOLERANCE, KeyChain, Signed
 from scbroker.vocabulary import ContainerAccessLevel
 
@@ -37,14 +25,16 @@ ALL: Final = int(ContainerAccessLevel.DefaultOwnerPermissions)
 _FOREVER: Final = float("inf")
 
 
-class Rights(Protocol):
-    """A user's permissions and their expiry, in an entry of a list or in a grant that becomes one."""
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The access that one user gets. `expiresAt` is in microseconds since 1970."""
 
-    @property
-    def permissions(self) -> int: ...
+    permissions: int
+    expiresAt: int | None
 
-    @property
-    def expiresAt(self) -> int | None: ...
+
+Rights = Entry | Grant
+"""A user's permissions and their expiry, in a list or before it is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +46,12 @@ class Known:
 
     @classmethod
     def parse(cls, body: bytes) -> Known:
-        return cls(parse_record(body), record_hash(body))
+        return cls(records.parse_record(body), records.record_hash(body))
 
     @classmethod
     def parse_bare(cls, body: bytes) -> Known:
         """Parse a record of a deleted container, whose parts are not judged (section 8)."""
-        return cls(parse_bare(body), record_hash(body))
+        return cls(records.parse_bare(body), records.record_hash(body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +66,7 @@ class InForce:
         return self.known.record
 
     @property
-    def governing(self) -> Governing:
+    def governing(self) -> records.Governing:
         return governing_of(self.known.record)
 
     def entry_of(self, fingerprint: bytes, time: int) -> Entry | None:
@@ -92,7 +82,7 @@ class InForce:
         )
 
 
-def governing_of(record: ContainerRecord) -> Governing:
+def governing_of(record: ContainerRecord) -> records.Governing:
     """Return the governing field; raise `IntegrityError` for a record without one."""
     if record.governing is None:
         raise IntegrityError("A record without a governing field was served as a governing record.")
@@ -104,7 +94,7 @@ def verify_author(signed: Signed, record: ContainerRecord, chain: KeyChain) -> N
     if chain.fingerprint != record.author:
         raise IntegrityError("A record was served with another user's keys than its author's.")
     key = chain.signing_key(record.keyIndex, record.time)
-    key.verify(LABEL, bare_body(signed.body), signed.signature)
+    key.verify(records.LABEL, records.bare_body(signed.body), signed.signature)
 
 
 def judge_first(known: Known, access: AccessList, now: int) -> InForce:
@@ -273,12 +263,8 @@ def _check_parts(record: ContainerRecord, parent: ContainerRecord) -> None:
 
 
 def _check_carried(part: Part, before: Part, *, resealed: bool) -> None:
-    same = (part.author, part.paddedLength, part.segments) == (
-        before.author,
-        before.paddedLength,
-        before.segments,
-    )
-    if not same or (part.sealedKey == before.sealedKey) == resealed:
+    is_changed = replace(part, sealedKey=before.sealedKey) != before
+    if is_changed or (part.sealedKey == before.sealedKey) == resealed:
         raise IntegrityError("A part that was carried over was changed (rule 2).")
 
 
@@ -293,7 +279,7 @@ def _check_new_list(record: ContainerRecord, access: AccessList) -> None:
 def check_list(record: ContainerRecord, access: AccessList) -> None:
     """Raise `IntegrityError` unless this is the access list that the record names (rule 2)."""
     governing = governing_of(record)
-    if governing.accessList != list_hash(
+    if governing.accessList != records.list_hash(
         record.containerId, governing.accessVersion, access.entryHashes
     ):
         raise IntegrityError("An access list is not the one that was signed (rule 2).")

@@ -13,25 +13,11 @@ from typing import Annotated, Final, NamedTuple
 
 from msgspec import Meta
 
-from scbroker.crypto.verify import (
-    ENCRYPTION_KEY_SIZE,
-    SIGNING_KEY_SIZE,
-    VerifyingKey,
-    check_encryption_key,
-    labelled_hash,
-)
+from scbroker.crypto import verify
+from scbroker.crypto.verify import ENCRYPTION_KEY_SIZE, SIGNING_KEY_SIZE, VerifyingKey
 from scbroker.errors import ClockError, ForkError, IntegrityError, RollbackError
-from scbroker.records.canonical import (
-    Bin32,
-    Fingerprint,
-    KeyIndex,
-    Row,
-    Time,
-    Uint,
-    decode_object,
-    fingerprint_of,
-    user_id_of,
-)
+from scbroker.records import canonical
+from scbroker.records.canonical import Bin32, KeyIndex, Row, Time, Uint, decode_object
 from scbroker.vocabulary import KeyType
 
 LABEL: Final = "key-record"
@@ -105,7 +91,7 @@ class KeyChain:
         first = parse_key_record(records[0])
         if first.keyType != KeyType.Signing or first.sequence != 0:
             raise IntegrityError("Key records begin with signing key 0 (K1).")
-        if fingerprint_of(first.publicKey) != first.fingerprint:
+        if canonical.fingerprint_of(first.publicKey) != first.fingerprint:
             raise IntegrityError("The first key is not the one that the fingerprint names (K1).")
         root = VerifyingKey(first.publicKey)
         empty = cls(first.fingerprint, (), (), MappingProxyType({}), root)
@@ -124,11 +110,8 @@ class KeyChain:
         self._root.verify(LABEL, signed.body, signed.signature)
         record = parse_key_record(signed)
         previous = self.hashes[-1] if self.hashes else None
-        if (record.fingerprint, record.sequence, record.previous) != (
-            self.fingerprint,
-            len(self.records),
-            previous,
-        ):
+        expected = (self.fingerprint, len(self.records), previous)
+        if (record.fingerprint, record.sequence, record.previous) != expected:
             raise IntegrityError("A key record does not follow the one before it (K2).")
         if self.closed:
             raise IntegrityError("A key record follows the one that closed the chain (K8).")
@@ -139,7 +122,7 @@ class KeyChain:
         return replace(
             self,
             records=(*self.records, signed),
-            hashes=(*self.hashes, labelled_hash(LABEL, signed.body)),
+            hashes=(*self.hashes, verify.labelled_hash(LABEL, signed.body)),
             keys=MappingProxyType({**self.keys, **self._change(record)}),
             closed=record.state == CLOSED,
         )
@@ -150,8 +133,7 @@ class KeyChain:
         kind, index = KeyType(record.keyType), record.index
         of_kind = self.of_type(kind)
         if record.state == RETIRED:
-            active = [key for key in of_kind if key.retired is None]
-            if index >= len(of_kind) or of_kind[index] not in active:
+            if index >= len(of_kind) or of_kind[index].retired is not None:
                 raise IntegrityError("A key record retires what is not an active key (K5).")
             if index == len(of_kind) - 1:
                 raise IntegrityError("The newest key of a type cannot be retired (K5).")
@@ -170,7 +152,7 @@ class KeyChain:
         if kind is KeyType.Signing:
             VerifyingKey(record.publicKey)
         else:
-            check_encryption_key(record.publicKey)
+            verify.check_encryption_key(record.publicKey)
         return {(kind, index): KnownKey(kind, index, record.publicKey, record.time)}
 
     def _close(self, record: KeyRecord) -> dict[tuple[int, int], KnownKey]:
@@ -185,11 +167,10 @@ class KeyChain:
 
     @property
     def userId(self) -> uuid.UUID:
-        return user_id_of(self.fingerprint)
+        return canonical.user_id_of(self.fingerprint)
 
     @property
     def sequence(self) -> int:
-        """Return the sequence of the last record."""
         return len(self.records) - 1
 
     def of_type(self, kind: KeyType) -> list[KnownKey]:
@@ -223,13 +204,13 @@ class KeyChain:
             raise ForkError("This device has verified other key records of this user before.")
 
 
-def closing_fingerprint(signed: Signed) -> Fingerprint:
+def closing_fingerprint(signed: Signed) -> canonical.Fingerprint:
     """Return the user's fingerprint from a closing record, verified without their chain."""
     record = parse_key_record(signed)
-    if record.state != CLOSED or fingerprint_of(record.publicKey) != record.fingerprint:
+    if record.state != CLOSED or canonical.fingerprint_of(record.publicKey) != record.fingerprint:
         raise IntegrityError("A key record does not close the chain of its user (K8).")
     VerifyingKey(record.publicKey).verify(LABEL, signed.body, signed.signature)
-    return Fingerprint(record.fingerprint)
+    return canonical.Fingerprint(record.fingerprint)
 
 
 def parse_key_record(signed: Signed) -> KeyRecord:

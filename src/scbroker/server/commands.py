@@ -36,7 +36,7 @@ from scbroker.server.settings import Settings
 from scbroker.server.settings import load_settings as load_settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import Database, open_database
-from scbroker.wire.origin import canonical_origin
+from scbroker.wire.users import canonical_origin
 
 _GRACE_SECONDS: Final = 10
 _BACKLOG: Final = 2048

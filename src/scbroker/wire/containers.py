@@ -12,22 +12,15 @@ import msgspec
 from msgspec import Meta
 
 from scbroker.crypto.verify import HASH_SIZE
+from scbroker.records import container_record as records
 from scbroker.records.canonical import Uint
-from scbroker.records.container_record import (
-    MAX_ENTRIES,
-    MAX_ENTRY,
-    MAX_HEADER,
-    MAX_RECORD,
-    MAX_TYPE,
-    AccessList,
-    SaltedEntry,
-)
+from scbroker.records.container_record import AccessList, SaltedEntry
 from scbroker.wire.codec import Hash, Id, Message, SignedObject, Text, Wrap
 from scbroker.wire.problems import ItemProblem
 from scbroker.wire.users import KeyChainState
 
 MAX_BATCH: Final = 64
-MAX_BATCH_ENTRIES: Final = MAX_ENTRIES
+MAX_BATCH_ENTRIES: Final = records.MAX_ENTRIES
 """Access entries in all records of a batch: as many as one record may have."""
 MAX_INLINE: Final = 65_536
 MAX_SKIPPED: Final = 1000
@@ -35,11 +28,11 @@ PAGE_BYTES: Final = 2 * 1_048_576
 _SEALED_SLACK: Final = 8192
 
 Salt = Annotated[bytes, Meta(min_length=32, max_length=32)]
-EntryBytes = Annotated[bytes, Meta(max_length=MAX_ENTRY)]
-TypeLabel = Annotated[Text, Meta(max_length=MAX_TYPE)]
-SealedHeader = Annotated[bytes, Meta(max_length=MAX_HEADER + _SEALED_SLACK)]
+EntryBytes = Annotated[bytes, Meta(max_length=records.MAX_ENTRY)]
+TypeLabel = Annotated[Text, Meta(max_length=records.MAX_TYPE)]
+SealedHeader = Annotated[bytes, Meta(max_length=records.MAX_HEADER + _SEALED_SLACK)]
 SealedInline = Annotated[bytes, Meta(max_length=MAX_INLINE + _SEALED_SLACK)]
-RecordBody = Annotated[bytes, Meta(max_length=MAX_RECORD)]
+RecordBody = Annotated[bytes, Meta(max_length=records.MAX_RECORD)]
 
 
 class AccessEntry(Message, frozen=True, kw_only=True):
@@ -59,9 +52,9 @@ class TypeText(Message, frozen=True, kw_only=True):
 
 class RecordRequest(Message, frozen=True, kw_only=True):
     record: SignedObject
-    accessList: Annotated[list[AccessEntry], Meta(min_length=1, max_length=MAX_ENTRIES)] | None = (
-        None
-    )
+    accessList: (
+        Annotated[list[AccessEntry], Meta(min_length=1, max_length=records.MAX_ENTRIES)] | None
+    ) = None
     type: TypeText | None = None
     header: SealedHeader | None = None
     content: SealedInline | None = None
@@ -79,8 +72,8 @@ class Disclosed(Message, frozen=True, kw_only=True):
 
 
 class ListView(Message, frozen=True, kw_only=True):
-    entryHashes: Annotated[bytes, Meta(max_length=32 * MAX_ENTRIES)]
-    disclosed: Annotated[list[Disclosed], Meta(max_length=MAX_ENTRIES)]
+    entryHashes: Annotated[bytes, Meta(max_length=32 * records.MAX_ENTRIES)]
+    disclosed: Annotated[list[Disclosed], Meta(max_length=records.MAX_ENTRIES)]
 
     @property
     def discloses_all(self) -> bool:

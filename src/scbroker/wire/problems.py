@@ -86,7 +86,6 @@ def item_problem_of(error: BrokerError) -> ItemProblem:
 
 
 def error_of_item(problem: ItemProblem) -> BrokerError:
-    """Return the error of an item's problem."""
     kind = _BY_CODE.get(problem.code)
     if kind is None:
         return errors.BrokerFaultError(

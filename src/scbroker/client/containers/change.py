@@ -20,7 +20,7 @@ from typing import Any, Final, get_type_hints
 import msgspec
 
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.core.sealing import Grant, NewPart
+from scbroker.client.core.sealing import NewPart
 from scbroker.client.parts.content import Content, Progress, Segment
 from scbroker.client.parts.uploads import Upload, send, start
 from scbroker.client.users.session import Session
@@ -28,6 +28,7 @@ from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import sha256
 from scbroker.errors import ConflictError, InvalidArgumentError, NotFoundError
 from scbroker.records.container_record import MAX_HEADER, Part, Role
+from scbroker.records.judge import Grant
 from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
 from scbroker.wire.containers import MAX_INLINE
@@ -187,21 +188,23 @@ async def _seal_content(
     verify_recipients: Verify,
 ) -> SealedPart:
     """Seal a small content to go with the record; seal and upload a large one in chunks."""
-    upload = change.upload or Upload(NewPart.begin(container_id, Role.Content, session.fingerprint))
+    begun = change.upload
+    part = begun.part if begun else NewPart.begin(container_id, Role.Content, session.fingerprint)
     if content.small is not None:
         change.progress(len(content.small), content.total)
-        return _seal_small(upload.part, content.small)
+        return _seal_small(part, content.small)
     segments = content.segments()
     run = io_thread.in_own_thread if content.waits else io_thread.in_pool
     try:
         first: Segment = await run(next, segments)
         if len(first[0]) <= MAX_INLINE:
             change.progress(len(first[0]), content.total)
-            return _seal_small(upload.part, first[0])
+            return _seal_small(part, first[0])
         await verify_recipients()
         whole: Iterator[Segment] = itertools.chain([first], segments)
+        upload = begun or Upload(part)
         length, hashes = await send(session, upload, content, whole, change.progress)
-        return SealedPart(upload.part, length, hashes, None)
+        return SealedPart(part, length, hashes, None)
     finally:
         # After a cancellation a thread may still be running the generator, which then cannot be closed.
         with contextlib.suppress(ValueError):

@@ -26,7 +26,7 @@ from scbroker.client.parts.content import Progress
 from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
 from scbroker.records.container_record import SEGMENT, Role
-from scbroker.types import Container, Header, Metadata
+from scbroker.types import Container, Header
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import MAX_BATCH, MAX_INLINE
 from scbroker.wire.parts import CHUNK_SEGMENTS
@@ -42,15 +42,13 @@ async def get_each(
     """Return containers with header and content, or why one was not read, in the order of the ids."""
     found: dict[uuid.UUID, Container[Any] | BrokerError] = {}
 
-    def open_one(
-        fetched: Fetched | BrokerError,
-    ) -> tuple[Opened, Metadata, Header[Any] | None, bytes | None]:
+    def open_one(fetched: Fetched | BrokerError) -> tuple[Opened, Container[Any]]:
         if isinstance(fetched, BrokerError):
             raise fetched
         opened = opening.open_fetched(session, fetched)
         header = open_header(opening.read_part(session, opened, Role.Header))
         content = opening.read_part(session, opened, Role.Content)
-        return opened, opening.metadata(session, opened), header, content
+        return opened, opening.container(session, opened, content, header)
 
     async def get_some(some: Sequence[uuid.UUID]) -> None:
         fetched = await fetching.fetch_many(session, some)
@@ -59,11 +57,13 @@ async def get_each(
             if isinstance(outcome, BrokerError):
                 found[container_id] = outcome
                 continue
-            opened, known, header, content = outcome
+            opened, small = outcome
             with tasks.alone(partial(found.__setitem__, container_id)):
-                if content is None:  # absent, or large
+                if small.content is None:  # absent, or large
                     content = await read(session, opened, no_progress)
-                found[container_id] = opening.container(opened.state, known, content, header)
+                    if content is not None:
+                        small = opening.container(session, opened, content, small.header)
+                found[container_id] = small
 
     once = list(dict.fromkeys(ids))
     groups = (once[at : at + MAX_BATCH] for at in range(0, len(once), MAX_BATCH))
@@ -75,7 +75,7 @@ async def read(session: Session, opened: Opened, progress: Progress) -> bytes | 
     """Return the whole content; None if it is absent or this reader may not read it."""
     found = _find(session, opened)
     if isinstance(found, OpenPart):
-        async with deletion_proved(session, opened.fetched.container_id):
+        async with deletion_proved(session, opened.container_id):
             return await downloads.whole(session, found, progress)
     if found is not None:
         progress(len(found), len(found))
@@ -88,7 +88,7 @@ async def save(session: Session, opened: Opened, target: Path, progress: Progres
     if found is None:
         return None
     if isinstance(found, OpenPart):
-        async with deletion_proved(session, opened.fetched.container_id):
+        async with deletion_proved(session, opened.container_id):
             return await saving.save_large(session, found, target, progress)
     length = await saving.save_small(target, found)
     progress(length, length)
@@ -100,7 +100,7 @@ async def reader(session: Session, opened: Opened) -> ContentReader | None:
     found = _find(session, opened)
     if found is None:
         return None
-    container_id, version = opened.fetched.container_id, opened.state.record.version
+    container_id, version = opened.container_id, opened.state.record.version
     if isinstance(found, bytes):
         return ContentReader(session, container_id, version, found)
     async with deletion_proved(session, container_id):

@@ -16,12 +16,12 @@ from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.containers.change import KEEP, OWNER, Change, Grants, keys_of
 from scbroker.client.containers.opening import Opened
 from scbroker.client.core.judging import State, open_type
-from scbroker.client.core.sealing import Grant, NewAccess, make_access, make_type
+from scbroker.client.core.sealing import NewAccess, make_access, make_type
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
 from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import ContainerRecord, Entry, Link, Part, Role
-from scbroker.records.judge import check_delegation
+from scbroker.records.judge import Grant, check_delegation
 from scbroker.records.key_record import KeyChain, KnownKey
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import TypeText
@@ -85,7 +85,7 @@ async def draft_next(session: Session, change: Change, opened: Opened, time: int
     state = opened.state
     version = state.record.version + 1
     before = state.governing.governing
-    served = opened.fetched.view.type
+    served = opened.view.type
     text = open_type(state, served, session.fingerprint)
     salted, digest = None, before.type
     if change.type is not KEEP and (served is None or change.type != text):

@@ -35,7 +35,9 @@ _MAX_WALK: Final = 1_000_000
 """Versions from the mark to the head (section 8)."""
 ROUNDS: Final = 5
 _Marks = Mapping[uuid.UUID, Mark | None]
-_Ask = Callable[[Session, _Marks], Awaitable[dict[uuid.UUID, ContainerView | BrokerError]]]
+_Views = Mapping[uuid.UUID, ContainerView | BrokerError]
+_Found = dict[uuid.UUID, Fetched | BrokerError]
+_Ask = Callable[[Session, _Marks], Awaitable[_Views]]
 
 
 async def fetch(
@@ -82,20 +84,18 @@ async def _fetch_each(
     session: Session, ids: Sequence[uuid.UUID], ask: _Ask
 ) -> list[Fetched | BrokerError]:
     """Fetch until each container failed, or was verified against a mark that is still the device's."""
-    found: dict[uuid.UUID, Fetched | BrokerError] = {}
+    found: _Found = {}
     left = ids
     for _ in range(ROUNDS):
         stored = {each: session.marks.get(KIND, each.bytes) for each in left}
         marks = {each: None if data is None else Mark.decode(data) for each, data in stored.items()}
         for each, outcome in (await _fetch_once(session, marks, ask)).items():
             if isinstance(outcome, Fetched):
-                state = outcome.state
-                new = state.mark.encode()
-                if new != stored[each] and not session.marks.swap(
-                    KIND, each.bytes, stored[each], new
-                ):
-                    continue  # another operation moved the mark meanwhile
-                found[each] = errors.DeletedError() if state.record.tombstone else outcome
+                old, new = stored[each], outcome.state.mark.encode()
+                # The swap fails if another operation moved the mark meanwhile.
+                if new == old or session.marks.swap(KIND, each.bytes, old, new):
+                    is_deleted = outcome.state.record.tombstone
+                    found[each] = errors.DeletedError() if is_deleted else outcome
             elif not isinstance(outcome, errors.ConflictError):
                 found[each] = outcome
             # Else it was changed or deleted between two pages of its records: read it again.
@@ -106,14 +106,12 @@ async def _fetch_each(
     return [found.get(each, busy) for each in ids]
 
 
-async def _fetch_once(
-    session: Session, marks: _Marks, ask: _Ask
-) -> dict[uuid.UUID, Fetched | BrokerError]:
+async def _fetch_once(session: Session, marks: _Marks, ask: _Ask) -> _Found:
     """Fetch containers and judge each by its mark."""
     views = await ask(session, marks)
     if len(views) > 1:
         await _prefetch_authors(session, views, marks)
-    found: dict[uuid.UUID, Fetched | BrokerError] = {}
+    found: _Found = {}
     given: list[tuple[uuid.UUID, ContainerView, Evidence]] = []
     for each, view in views.items():
         if isinstance(view, BrokerError):
@@ -131,7 +129,7 @@ async def _fetch_once(
 
 async def _ask_for_one(
     session: Session, marks: _Marks, *, header: bool = False, content: bool = False
-) -> dict[uuid.UUID, ContainerView | BrokerError]:
+) -> _Views:
     """Request the view of the only container."""
     [(container_id, mark)] = marks.items()
     query = {name: "1" for name, wanted in (("header", header), ("content", content)) if wanted}
@@ -144,9 +142,7 @@ async def _ask_for_one(
         return {container_id: error}
 
 
-async def _ask_for_many(
-    session: Session, marks: _Marks
-) -> dict[uuid.UUID, ContainerView | BrokerError]:
+async def _ask_for_many(session: Session, marks: _Marks) -> _Views:
     """Request views until the broker has answered for each: an answer holds as many as fit."""
     asked = [
         containers.ViewRequest(containerId=str(each), since=_since(mark), header=True, content=True)
@@ -165,9 +161,7 @@ async def _ask_for_many(
     return dict(zip(marks, outcomes, strict=True))
 
 
-async def _prefetch_authors(
-    session: Session, views: Mapping[uuid.UUID, ContainerView | BrokerError], marks: _Marks
-) -> None:
+async def _prefetch_authors(session: Session, views: _Views, marks: _Marks) -> None:
     """Fetch the keys of all authors by one request. A failure is repeated where the key is needed."""
     authors: dict[uuid.UUID, int] = {}
     for each, view in views.items():

@@ -37,15 +37,10 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Fetched):
     """A fetched container with its key; None if the reader has no key."""
 
-    fetched: Fetched
     container_key: bytes | None
-
-    @property
-    def state(self) -> State:
-        return self.fetched.state
 
     def part(self, role: Role) -> OpenPart | None:
         """Return a part with its key; None if the part is absent or the reader has no key."""
@@ -57,9 +52,9 @@ class Opened:
 
 def open_fetched(session: Session, fetched: Fetched) -> Opened:
     """Open the container key with the reader's wrap."""
-    wrap = fetched.view.wrap
-    key = open_container_key(fetched.state, wrap, session.fingerprint, session.keys.unwrap)
-    return Opened(fetched, key)
+    state, view = fetched.state, fetched.view
+    key = open_container_key(state, view.wrap, session.fingerprint, session.keys.unwrap)
+    return Opened(state, view, fetched.time, key)
 
 
 def read_part(session: Session, opened: Opened, role: Role) -> bytes | None:
@@ -68,7 +63,7 @@ def read_part(session: Session, opened: Opened, role: Role) -> bytes | None:
     None if the part is absent, if it is a large content, or if this reader may not read it.
     """
     part = opened.part(role)
-    sealed = sealed_part(session, opened.fetched, role)
+    sealed = sealed_part(session, opened, role)
     if part is None or sealed is None:
         return None
     return part.open_segment(0, sealed, sha256(sealed))
@@ -91,49 +86,23 @@ def sealed_part(session: Session, fetched: Fetched, role: Role) -> bytes | None:
     return sealed
 
 
-def metadata(session: Session, opened: Opened) -> Metadata:
-    """Return what a container says beside its content and header."""
-    text = open_type(opened.state, opened.fetched.view.type, session.fingerprint)
-    return _metadata(session, opened.state, opened.container_key, text)
-
-
-def _metadata(
-    session: Session, state: State, container_key: bytes | None, text: str | None
-) -> Metadata:
-    record = state.record
-    length = None
-    if record.content is not None and container_key is not None:
-        # A member can seal an invalid part key: then only the length is unknown, not the rest.
-        with contextlib.suppress(DecryptionError):
-            part = OpenPart.open(state.container_id, Role.Content, record.content, container_key)
-            length = part.length
-    own = state.governing.access.entries.get(session.fingerprint)
-    may_see_type = own is not None and own.allows(ContainerAccessLevel.ViewType)
-    return Metadata(
-        id=uuid.UUID(bytes=state.container_id),
-        type=text if may_see_type else None,
-        access=_access(session, state),
-        version=record.version,
-        length=length,
-        createdAt=moment(state.createdAt),
-        createdBy=user_id_of(state.createdBy),
-        modifiedAt=moment(record.time),
-        modifiedBy=user_id_of(record.author),
-    )
-
-
-def _access(session: Session, state: State) -> tuple[AccessLevel, ...] | None:
-    access = state.governing.access
-    own = access.entries.get(session.fingerprint)
-    if own is None or not own.allows(ContainerAccessLevel.ViewAccess) or not access.complete:
-        return None
-    return tuple(
-        AccessLevel(
-            user_id_of(entry.fingerprint),
-            ContainerAccessLevel(entry.permissions),
-            None if entry.expiresAt is None else moment(entry.expiresAt),
-        )
-        for entry in access.entries.values()
+def container(
+    session: Session,
+    opened: Opened,
+    content: bytes | None,
+    header: Header[Any] | None,
+    *,
+    asked: bool = True,
+) -> Container[Any]:
+    """Return the opened container; `asked` is False if content and header were not asked for."""
+    state = opened.state
+    text = open_type(state, opened.view.type, session.fingerprint)
+    return Container(
+        **_metadata(session, state, opened.container_key, text),
+        headerAvailability=_availability(state, Role.Header, header, hidden=asked),
+        contentAvailability=_availability(state, Role.Content, content, hidden=asked),
+        content=content,
+        header=header,
     )
 
 
@@ -143,17 +112,14 @@ async def secured(session: Session, fetched: Fetched) -> SecuredContainer:
     The caller gets the signature and the sealed parts themselves, so both are verified here. The signature is
     not covered by the mark's hash: a head that was accepted by its mark may come with any signature.
     """
-    author = user_id_of(fetched.state.record.author)
+    state, view = fetched.state, fetched.view
+    author = user_id_of(state.record.author)
     chains = await session.directory.at_least({author: 0})
-    verify_author(fetched.state.signed, fetched.state.record, chains[author])
-    return secured_of(
-        session,
-        fetched.state,
-        open_fetched(session, fetched).container_key,
-        open_type(fetched.state, fetched.view.type, session.fingerprint),
-        fetched.view.wrap,
-        {role: sealed_part(session, fetched, role) for role in Role},
-    )
+    verify_author(state.signed, state.record, chains[author])
+    key = open_fetched(session, fetched).container_key
+    text = open_type(state, view.type, session.fingerprint)
+    sealed = {role: sealed_part(session, fetched, role) for role in Role}
+    return secured_of(session, state, key, text, view.wrap, sealed)
 
 
 def secured_of(
@@ -165,13 +131,12 @@ def secured_of(
     sealed: Mapping[Role, bytes | None],
 ) -> SecuredContainer:
     """Return the container as it is stored, without what the reader's entry does not allow."""
-    own = state.governing.access.entries.get(session.fingerprint)
-    may_download = own is not None and own.allows(ContainerAccessLevel.Download)
+    may_download = _may(session, state, ContainerAccessLevel.Download)
     header, content = (
         sealed.get(role) if may_download else None for role in (Role.Header, Role.Content)
     )
     return SecuredContainer(
-        **_fields(_metadata(session, state, container_key, text)),
+        **_metadata(session, state, container_key, text),
         headerAvailability=_availability(state, Role.Header, header, hidden=not may_download),
         contentAvailability=_availability(state, Role.Content, content, hidden=not may_download),
         record=state.signed.body,
@@ -182,22 +147,44 @@ def secured_of(
     )
 
 
-def container(
-    state: State,
-    known: Metadata,
-    content: bytes | None,
-    header: Header[Any] | None,
-    *,
-    asked: bool = True,
-) -> Container[Any]:
-    """Return the opened container; `asked` is False if content and header were not asked for."""
-    return Container(
-        **_fields(known),
-        headerAvailability=_availability(state, Role.Header, header, hidden=asked),
-        contentAvailability=_availability(state, Role.Content, content, hidden=asked),
-        content=content,
-        header=header,
+def _metadata(
+    session: Session, state: State, container_key: bytes | None, text: str | None
+) -> dict[str, Any]:
+    """Return the fields of `Metadata`, which every kind of container has."""
+    record, access = state.record, state.governing.access
+    length = None
+    if record.content is not None and container_key is not None:
+        # A member can seal an invalid part key: then only the length is unknown, not the rest.
+        with contextlib.suppress(DecryptionError):
+            part = OpenPart.open(state.container_id, Role.Content, record.content, container_key)
+            length = part.length
+    levels = None
+    if access.complete and _may(session, state, ContainerAccessLevel.ViewAccess):
+        levels = tuple(
+            AccessLevel(
+                user_id_of(entry.fingerprint),
+                ContainerAccessLevel(entry.permissions),
+                None if entry.expiresAt is None else moment(entry.expiresAt),
+            )
+            for entry in access.entries.values()
+        )
+    known = Metadata(
+        id=uuid.UUID(bytes=state.container_id),
+        type=text if _may(session, state, ContainerAccessLevel.ViewType) else None,
+        access=levels,
+        version=record.version,
+        length=length,
+        createdAt=moment(state.createdAt),
+        createdBy=user_id_of(state.createdBy),
+        modifiedAt=moment(record.time),
+        modifiedBy=user_id_of(record.author),
     )
+    return {name: getattr(known, name) for name in Metadata.__dataclass_fields__}
+
+
+def _may(session: Session, state: State, right: ContainerAccessLevel) -> bool:
+    own = state.governing.access.entries.get(session.fingerprint)
+    return own is not None and own.allows(right)
 
 
 def _availability(state: State, role: Role, found: object, *, hidden: bool) -> Availability:
@@ -207,7 +194,3 @@ def _availability(state: State, role: Role, found: object, *, hidden: bool) -> A
     if found is not None:
         return Availability.Available
     return Availability.Hidden if hidden else Availability.NotIncluded
-
-
-def _fields(known: Metadata) -> dict[str, Any]:
-    return {name: getattr(known, name) for name in Metadata.__dataclass_fields__}

@@ -91,7 +91,6 @@ class Writing:
         return False
 
     def check_stored(self) -> None:
-        """Raise the error, if the change was not stored."""
         if self.error is not None:
             raise self.error.fresh()
 
@@ -112,7 +111,6 @@ Send = Callable[[Session, list[Writing]], Awaitable[None]]
 
 
 async def create(session: Session, change: Change) -> SecuredContainer:
-    """Create a container."""
     await change.begin_upload(session, None)
     try:
         item = Writing.creating(session, change)
@@ -239,7 +237,7 @@ def _open_or_without(session: Session, fetched: Fetched) -> Opened:
     try:
         return opening.open_fetched(session, fetched)
     except (errors.DecryptionError, errors.IntegrityError):
-        return Opened(fetched, None)
+        return Opened(fetched.state, fetched.view, fetched.time, None)
 
 
 def _check_no_conflict(first: State, latest: State, change: Change) -> None:
@@ -304,7 +302,6 @@ def _judge_own(draft: Draft, signed: Signed, fetched: Fetched | None, time: int)
 
 
 async def _send_one(session: Session, items: Sequence[Writing]) -> None:
-    """Send the record of the only item."""
     for item in items:
         item.change.end_upload()
         version = item.draft.record.version

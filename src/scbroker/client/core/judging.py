@@ -13,17 +13,9 @@ import msgspec
 
 from scbroker.crypto.verify import equal
 from scbroker.errors import ForkError, IntegrityError, RollbackError
+from scbroker.records import container_record as records
 from scbroker.records import judge
-from scbroker.records.container_record import (
-    AccessList,
-    ContainerRecord,
-    Entry,
-    key_commitment,
-    parse_bare,
-    type_hash,
-    wrap_hash,
-    wrap_info,
-)
+from scbroker.records.container_record import AccessList, ContainerRecord, Entry
 from scbroker.records.judge import InForce, Known
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.vocabulary import ContainerAccessLevel
@@ -76,7 +68,6 @@ class State:
 
     @property
     def mark(self) -> Mark:
-        """Return the mark that a device keeps of this state."""
         return Mark(
             self.record.version,
             self.head.hash,
@@ -115,7 +106,6 @@ class Evidence:
 
     @property
     def last(self) -> bytes:
-        """The body of the newest record."""
         return self.views[-1].record.body if self.head is None else self.head.body
 
     def judge(self) -> State:
@@ -131,7 +121,7 @@ class Evidence:
 
         `parents` are records before those judged, by version, as far as they are at hand (rule 2, *chain*).
         """
-        mark, last = self.mark, parse_bare(self.last)
+        mark, last = self.mark, records.parse_bare(self.last)
         if mark is not None and last.version < mark.version:
             raise RollbackError(
                 "This device has verified a newer version of this container before."
@@ -139,10 +129,6 @@ class Evidence:
         # After a deletion the broker keeps the bare form of governing records only (section 10).
         parse = Known.parse_bare if last.tombstone else Known.parse
         at_hand = dict(parents or {})
-
-        def before(known: Known) -> Known | None:
-            return at_hand.get(known.record.version - 1)
-
         judged: InForce | None = None
         complete = True
         for view in self.views:
@@ -158,7 +144,8 @@ class Evidence:
                 if judged is None:
                     judged = judge.judge_first(known, access, self.now)
                 else:
-                    given, parent = access if known.record.changes_access else None, before(known)
+                    given = access if known.record.changes_access else None
+                    parent = at_hand.get(known.record.version - 1)
                     judged = judge.judge_next(known, judged, given, parent, self.now)
             at_hand[known.record.version] = known
         if judged is None:
@@ -168,9 +155,10 @@ class Evidence:
             known, signed = Known.parse(self.head.body), self.head
             if mark is None or known.hash != mark.hash:
                 self._verify(signed, known)
-            if judge.judge_next(known, judged, None, before(known), self.now) is not judged:
+            parent = at_hand.get(known.record.version - 1)
+            if judge.judge_next(known, judged, None, parent, self.now) is not judged:
                 raise IntegrityError(_HIDDEN_GOVERNING)
-        first = parse_bare(self.views[0].record.body)
+        first = records.parse_bare(self.views[0].record.body)
         created = (mark.createdBy, mark.createdAt) if mark else (first.author, first.time)
         return State(known, signed, judged, complete, *created)
 
@@ -222,12 +210,12 @@ def open_container_key(
                 "This reader may decrypt and was given no key: have a writer change the access again."
             )
         return None
-    if wrap is None or wrap_hash(wrap) != entry.wrapHash:
+    if wrap is None or records.wrap_hash(wrap) != entry.wrapHash:
         raise IntegrityError("The wrap is not the one that was signed for this reader.")
     governing = state.governing.governing
-    info = wrap_info(state.container_id, governing, fingerprint, entry.keyIndex)
+    info = records.wrap_info(state.container_id, governing, fingerprint, entry.keyIndex)
     key = unwrap(entry.keyIndex, wrap, info)
-    if not equal(key_commitment(state.container_id, key), governing.keyCommitment):
+    if not equal(records.key_commitment(state.container_id, key), governing.keyCommitment):
         raise IntegrityError("This reader was given another container key than the others.")
     return key
 
@@ -238,7 +226,10 @@ def open_type(state: State, text: TypeText | None, reader: bytes) -> str | None:
         if state.own_entry(reader).allows(ContainerAccessLevel.ViewType):
             raise IntegrityError("The broker withholds the container's type.")
         return None
-    if type_hash(state.container_id, text.salt, text.type) != state.governing.governing.type:
+    if (
+        records.type_hash(state.container_id, text.salt, text.type)
+        != state.governing.governing.type
+    ):
         raise IntegrityError("The type is not the one that was signed.")
     return text.type
 
@@ -274,7 +265,6 @@ class Walk:
 
     @property
     def reached(self) -> bytes:
-        """Return the hash of the last body."""
         return b"" if self._last is None else self._last.hash
 
     def step(self, body: bytes) -> None:

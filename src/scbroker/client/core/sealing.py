@@ -24,19 +24,12 @@ from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.errors import IntegrityError
 from scbroker.records import container_record as records
 from scbroker.records.container_record import SEGMENT, Entry, Governing, Part, Role, SaltedEntry
+from scbroker.records.judge import Grant
 from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
 from scbroker.wire.containers import AccessEntry, TypeText
 
 _LENGTH_SIZE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """The access that one user gets. `expiresAt` is in microseconds since 1970."""
-
-    permissions: int
-    expiresAt: int | None
 
 
 _Binding = tuple[bytes, bytes, Role, bytes]
@@ -55,7 +48,6 @@ class NewPart:
 
     @classmethod
     def begin(cls, container_id: bytes, role: Role, author: bytes) -> Self:
-        """Return a part with a random id and key."""
         return cls(container_id, role, author, random_bytes(16), random_bytes(KEY_SIZE))
 
     @property
@@ -63,7 +55,6 @@ class NewPart:
         return self.container_id, self.part_id, self.role, self.author
 
     def seal_segment(self, index: int, last: bool, plaintext: Octets) -> bytes:
-        """Return a sealed segment."""
         return seal(self.key, records.segment_context(*self._binding, index, last), plaintext)
 
     def seal_into(self, target: memoryview, index: int, last: bool, plaintext: Octets) -> int:
@@ -147,7 +138,6 @@ def seal_part_key(
     key: bytes,
     length: int,
 ) -> bytes:
-    """Seal a part's key and length under a container key."""
     context = records.part_key_context(container_id, part_id, role, author)
     return seal(container_key, context, key + length.to_bytes(_LENGTH_SIZE, "big"))
 
@@ -208,6 +198,5 @@ def make_access(
 
 
 def make_type(container_id: bytes, text: str | None) -> tuple[TypeText, bytes]:
-    """Return a type with a random salt, and its hash."""
     salt = random_bytes(HASH_SIZE)
     return TypeText(salt=salt, type=text), records.type_hash(container_id, salt, text)

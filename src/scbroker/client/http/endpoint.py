@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from scbroker.errors import InvalidArgumentError
 from scbroker.vocabulary import instance_of
 from scbroker.wire import codec
-from scbroker.wire.origin import canonical_origin
+from scbroker.wire.users import canonical_origin
 
 if TYPE_CHECKING:
     from yarl import URL

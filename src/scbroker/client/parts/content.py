@@ -82,15 +82,13 @@ class Content:
                 filled = 0
                 while filled < len(segment) and (count := file.readinto(segment[filled:])):
                     filled += count
-                if filled < len(segment) or self._has_changed(path, file):
+                identity = _identity(path, os.fstat(file.fileno()))
+                if filled < len(segment) or identity != self.identity:
                     raise InvalidArgumentError(
                         f"The file {path} changed while it was read: try again, or pass it opened to read "
                         "it to wherever it ends."
                     )
                 yield segment, start + SEGMENT >= total
-
-    def _has_changed(self, path: Path, file: Any) -> bool:
-        return _identity(path, os.fstat(file.fileno())) != self.identity
 
     def _pieces(self) -> Iterator[bytes]:
         source = self._source

@@ -20,12 +20,8 @@ from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.client.users.session import Session
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import IntegrityError, TooLargeError
-from scbroker.records.container_record import (
-    SEALED_SEGMENT,
-    SEGMENT,
-    check_segment_hashes,
-    segment_count,
-)
+from scbroker.records import container_record as records
+from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
 from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
 
 Sink = Callable[[int, memoryview], None]
@@ -61,24 +57,22 @@ class Download:
 
     def __init__(self, session: Session, opened: OpenPart, hashes: bytes) -> None:
         self._session, self._opened, self._hashes = session, opened, hashes
-        self._count = segment_count(opened.part.paddedLength)
+        self._count = records.segment_count(opened.part.paddedLength)
         self._runs = -(-self._count // CHUNK_SEGMENTS)
-        self._urls = PresignedUrls(
-            session, path_of(opened.container_id, opened.part.partId), self._runs
-        )
+        self._path = path_of(opened.container_id, opened.part.partId)
+        self._urls = PresignedUrls(session, self._path, self._runs)
 
     @classmethod
     async def start(cls, session: Session, opened: OpenPart) -> Download:
         """Fetch and verify the segments' hashes of a content."""
         path = f"{path_of(opened.container_id, opened.part.partId)}/hashes"
-        limit = HASH_SIZE * segment_count(opened.part.paddedLength)
+        limit = HASH_SIZE * records.segment_count(opened.part.paddedLength)
         hashes = bytes(await session.send("GET", path, limit=limit))
-        await io_thread.in_pool(check_segment_hashes, opened.part, hashes)
+        await io_thread.in_pool(records.check_segment_hashes, opened.part, hashes)
         return cls(session, opened, hashes)
 
     @property
     def length(self) -> int:
-        """Length of the plaintext in bytes."""
         return self._opened.length
 
     async def run(self, sink: Sink, progress: Progress, skip: Collection[int] = ()) -> None:
@@ -121,8 +115,9 @@ class Download:
         buffer = memoryview(bytearray(count * SEALED_SEGMENT))
         received = await self._fetch(first, count, buffer)
         target = memoryview(bytearray(count * SEGMENT))
-        work = io_thread.in_pool(open_run, self._opened, first, received, self._hashes, target)
-        size = await work
+        size = await io_thread.in_pool(
+            open_run, self._opened, first, received, self._hashes, target
+        )
         return bytes(target[:size])
 
     async def _fetch(self, first: int, count: int, buffer: memoryview) -> memoryview:
@@ -130,8 +125,8 @@ class Download:
         try:
             size = await self._urls.get(first, count, target)
             if size is None:
-                path = path_of(self._opened.container_id, self._opened.part.partId)
-                answer = self._session.send("GET", f"{path}/segments", query=query, target=target)
+                path = f"{self._path}/segments"
+                answer = self._session.send("GET", path, query=query, target=target)
                 size = len(await answer)
         except TooLargeError:
             raise IntegrityError("The broker returned more segments than were signed.") from None
@@ -160,12 +155,10 @@ def open_run(
 
 
 def path_of(container_id: bytes, part_id: bytes) -> str:
-    """Return the path of a part."""
     return f"/v1/containers/{uuid.UUID(bytes=container_id)}/parts/{uuid.UUID(bytes=part_id)}"
 
 
 async def whole(session: Session, opened: OpenPart, progress: Progress) -> bytes:
-    """Return a whole content, in memory."""
     download = await Download.start(session, opened)
     try:
         # `getvalue` returns these bytes without a copy.

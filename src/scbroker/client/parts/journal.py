@@ -106,7 +106,6 @@ class Journal:
             self._file = None
 
     def append_item(self, item: msgspec.Struct) -> None:
-        """Append an item as an entry."""
         self.append(msgspec.msgpack.encode(item))
 
     def items(self, first: type[F], others: type[S]) -> tuple[F, list[S]] | None:
