@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import structlog
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -89,7 +88,12 @@ async def _perform(operation: Operation, request: Request) -> Response:
     broker: Broker = request.app.state.broker
     _check_version(request)
     user = await _identify(broker, operation, request)
-    call = _call(request, user)
+    path = {
+        name: parse_uuid(text).bytes if name.endswith("Id") else parse_number(text)
+        for name, text in request.path_params.items()
+    }
+    application = _application(request.headers[codec.APPLICATION_HEADER])
+    call = Call(application, request.client.host if request.client else "", path, user)
     if not _may_be_large(operation, request):
         found = await _answered(broker, call, operation, request)
         if len(found.body) <= _PIECE:
@@ -120,7 +124,10 @@ def _may_be_large(operation: Operation, request: Request) -> bool:
 async def _answered(broker: Broker, call: Call, operation: Operation, request: Request) -> Response:
     query = parse_query(operation.query, request.query_params.multi_items())
     if operation.message is None:
-        _check_bodiless(request.headers)
+        # Refused, so that the broker does not wait for it.
+        length = request.headers.get("Content-Length", "0")
+        if length != "0" or "Transfer-Encoding" in request.headers:
+            raise errors.InvalidArgumentError("This operation takes no body: send none.")
         return await _handle(broker, call, operation, query)
     with broker.buffers.receiving() as received:
         async for piece in _body(operation, request):
@@ -175,15 +182,6 @@ async def _identify(broker: Broker, operation: Operation, request: Request) -> S
     return await sessions.find_session(broker, token)
 
 
-def _call(request: Request, user: SessionUser | None) -> Call:
-    path = {
-        name: parse_uuid(text).bytes if name.endswith("Id") else parse_number(text)
-        for name, text in request.path_params.items()
-    }
-    application = _application(request.headers[codec.APPLICATION_HEADER])
-    return Call(application, request.client.host if request.client else "", path, user)
-
-
 @functools.lru_cache(_APPLICATIONS)
 def _application(quoted: str) -> str:
     try:
@@ -194,13 +192,6 @@ def _application(quoted: str) -> str:
         ) from None
     codec.check_application(name)
     return name
-
-
-def _check_bodiless(headers: Headers) -> None:
-    """Refuse a body that the operation does not take, so that the broker does not wait for it."""
-    announced = "Content-Length" in headers and headers["Content-Length"] != "0"
-    if announced or "Transfer-Encoding" in headers:
-        raise errors.InvalidArgumentError("This operation takes no body: send none.")
 
 
 async def _body(operation: Operation, request: Request) -> AsyncIterator[bytes]:
@@ -227,6 +218,5 @@ async def _body(operation: Operation, request: Request) -> AsyncIterator[bytes]:
         except ClientDisconnect:
             raise errors.InvalidArgumentError("The request broke off.") from None
         except TimeoutError:
-            raise errors.OverloadedError(
-                "The request arrived too slowly: send it again.", retryAfter=1
-            ) from None
+            text = "The request arrived too slowly: send it again."
+            raise errors.OverloadedError(text, 1) from None

@@ -186,7 +186,21 @@ def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRow
         if meanwhile is None:
             raise
         return not _was_stored(tx, incoming, meanwhile)
-    _record_events(tx, incoming, stored, after, users, new)
+    text = incoming.message.type
+    type_before = None if row is None else row.type
+    log.record_change(
+        new,
+        record,
+        stored.head.record if stored else None,
+        stored.in_force.access if stored else None,
+        after.access,
+        type_before=None if record.tombstone else type_before,
+        type_now=type_before if text is None else text.type,
+        author=incoming.user.id,
+        application=incoming.application,
+        living={fingerprint for fingerprint, user in users.items() if not user.deleted},
+        moment=tx.moment,
+    )
     if record.tombstone:
         new.write(tx.connection)
         tombstones.empty(tx.connection, record, tx.moment)
@@ -452,28 +466,3 @@ def check_sealed(part: Part, size: int, hashes: bytes) -> None:
             "The sealed bytes have another size than the length of their part gives."
         )
     grammar.check_segment_hashes(part, hashes)
-
-
-def _record_events(
-    tx: Transaction,
-    incoming: Incoming,
-    stored: _Stored | None,
-    after: judge.InForce,
-    users: members.Users,
-    new: NewRows,
-) -> None:
-    record, text = incoming.record, incoming.message.type
-    type_before = None if stored is None else stored.row.type
-    log.record_change(
-        new,
-        record,
-        stored.head.record if stored else None,
-        stored.in_force.access if stored else None,
-        after.access,
-        type_before=None if record.tombstone else type_before,
-        type_now=type_before if text is None else text.type,
-        author=incoming.user.id,
-        application=incoming.application,
-        living={fingerprint for fingerprint, user in users.items() if not user.deleted},
-        moment=tx.moment,
-    )
