@@ -26,7 +26,6 @@ from scbroker.server.capacity.admission import ADMITTED, Gate
 from scbroker.server.capacity.large_bodies import Release
 from scbroker.server.operations import Operation
 from scbroker.server.storage import statements as sql
-from scbroker.server.users import sessions
 from scbroker.wire import codec
 from scbroker.wire.query import parse_number, parse_query
 
@@ -129,13 +128,16 @@ async def _answered(broker: Broker, call: Call, operation: Operation, request: R
         if length != "0" or "Transfer-Encoding" in request.headers:
             raise errors.InvalidArgumentError("This operation takes no body: send none.")
         return await _handle(broker, call, operation, query)
-    with broker.buffers.receiving() as received:
-        async for piece in _body(operation, request):
-            received.add(piece)
-        message: Any = received.octets
-        if operation.message is not bytes:
-            message = codec.decode(operation.message, bytes(message), operation.limit)
-        return await _handle(broker, call, operation, message)
+    if operation.message is bytes:
+        with broker.buffers.receiving() as received:
+            async for piece in _body(operation, request):
+                received.add(piece)
+            return await _handle(broker, call, operation, received.octets)
+    body = bytearray()
+    async for piece in _body(operation, request):
+        body += piece
+    message = codec.decode(operation.message, bytes(body), operation.limit)
+    return await _handle(broker, call, operation, message)
 
 
 async def _handle(broker: Broker, call: Call, operation: Operation, message: Any) -> Response:
@@ -179,7 +181,22 @@ async def _identify(broker: Broker, operation: Operation, request: Request) -> S
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme != "Bearer" or len(token) != 43:
         raise errors.NotAuthenticatedError("This needs a session: log in first.")
-    return await sessions.find_session(broker, token)
+    return await _find_session(broker, token)
+
+
+async def _find_session(broker: Broker, token: str) -> SessionUser:
+    """Return the user of a token; raise `NotAuthenticatedError` if it is unknown, ended or expired."""
+    token_hash = sha256(token.encode())
+    version = broker.database.version()
+    row = broker.sessions.get(version, token_hash)
+    if row is None:
+        values = {"token_hash": token_hash}
+        row = await broker.database.query(lambda c: sql.one(c, sql.FIND_SESSION, **values))
+        if row is not None:
+            broker.sessions.keep(version, token_hash, row)
+    if row is None or row.expires_at <= now():
+        raise errors.NotAuthenticatedError("The session has ended: log in again.")
+    return SessionUser(row.id, row.fingerprint, row.chain_length, token_hash)
 
 
 @functools.lru_cache(_APPLICATIONS)
