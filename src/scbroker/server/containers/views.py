@@ -121,7 +121,7 @@ def _view_at_once(
 def views_of(
     connection: Connection, call: Call, asked: Sequence[Asked]
 ) -> list[wire.ContainerView | BrokerError]:
-    """Return views, or why there is none, of the first of these containers: about PAGE_BYTES in all."""
+    """Return a view or an error for each of the first of these containers, about PAGE_BYTES in all."""
     found: list[wire.ContainerView | BrokerError] = []
     size, chains = 0, dict[bytes, KeyChainState]()
     for start in range(0, len(asked), _READ_AT_ONCE):

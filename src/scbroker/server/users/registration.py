@@ -82,7 +82,7 @@ async def read_key_records(
         raise errors.InvalidArgumentError("users names a user twice: name each user once.")
 
     def read(connection: Connection, *, new_too: bool) -> list[wire.UserKeyRecords]:
-        """Return the answer; nothing if a user has new records and they are not to be read."""
+        """Return key records; an empty list if a user has new ones and they are not to be read."""
         rows = connection.execute(sql.FIND_USERS, {"ids": list(wanted)})
         found = {row.id: row for row in rows}
         left, answers = wire.MAX_KEY_RECORDS, []
