@@ -179,7 +179,7 @@ def test_a_body_that_comes_too_slowly_is_not_waited_for(
         request = Request({**scope, "state": {"gate": Gate(1, 1)}}, receive)
         operation = next(operation for operation in OPERATIONS if operation.message is bytes)
         with pytest.raises(OverloadedError, match="too slowly"):
-            async for _ in requests._body(operation, request, codec.OCTETS):
+            async for _ in requests._body(operation, request):
                 pass
 
     asyncio.run(work())

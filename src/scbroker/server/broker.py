@@ -14,15 +14,8 @@ from typing import Any, Final, cast
 
 from sqlalchemy import Connection, Row
 
+from scbroker import errors
 from scbroker.crypto.verify import keyed_hash
-from scbroker.errors import (
-    BrokerError,
-    IntegrityError,
-    NotAuthenticatedError,
-    NotFoundError,
-    RejectedError,
-    ThrottledError,
-)
 from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
 from scbroker.server.capacity import Buffers, Gate, LargeBodies
@@ -44,9 +37,9 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-def not_found(what: str = "container") -> NotFoundError:
+def not_found(what: str = "container") -> errors.NotFoundError:
     """Return the one error for what does not exist and for what the user has no access to."""
-    return NotFoundError(f"No {what} of this id exists that you have access to.")
+    return errors.NotFoundError(f"No {what} of this id exists that you have access to.")
 
 
 def check_unexpired(member: Row[Any] | None, moment: int, what: str = "container") -> Row[Any]:
@@ -78,22 +71,24 @@ def add_to_counter(
         connection.execute(sql.ADD_GUESSES, new)
     elif row.guesses > limit:
         wait = (row.ends_at - moment) // SECOND + 1
-        raise ThrottledError(f"{what}: wait {wait} seconds.", retryAfter=wait)
+        raise errors.ThrottledError(f"{what}: wait {wait} seconds.", retryAfter=wait)
 
 
 def check_not_deleted(user: Row[Any]) -> Row[Any]:
     """Return the row of the session's user; raise if the user was deleted after the session was found."""
     if user.deleted:
-        raise NotAuthenticatedError("The account was deleted.")
+        raise errors.NotAuthenticatedError("The account was deleted.")
     return user
 
 
 @contextlib.contextmanager
-def refusing(text: str = "", kind: type[BrokerError] = RejectedError) -> Iterator[None]:
+def refusing(
+    text: str = "", kind: type[errors.BrokerError] = errors.RejectedError
+) -> Iterator[None]:
     """Refuse what a client sent if a block raises an `IntegrityError`, by default in the same words."""
     try:
         yield
-    except IntegrityError as error:
+    except errors.IntegrityError as error:
         raise kind(text or str(error)) from None
 
 

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import structlog
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -26,7 +25,6 @@ from scbroker.server.broker import Broker, Call, SessionUser, now
 from scbroker.server.capacity import ADMITTED, Gate, Release
 from scbroker.server.operations import Operation
 from scbroker.server.storage import statements as sql
-from scbroker.server.users import sessions
 from scbroker.wire import codec
 from scbroker.wire.codec import parse_number, parse_query
 
@@ -88,7 +86,12 @@ async def _perform(operation: Operation, request: Request) -> Response:
     broker: Broker = request.app.state.broker
     _check_version(request)
     user = await _identify(broker, operation, request)
-    call = _call(request, user)
+    path = {
+        name: parse_uuid(text).bytes if name.endswith("Id") else parse_number(text)
+        for name, text in request.path_params.items()
+    }
+    application = _application(request.headers[codec.APPLICATION_HEADER])
+    call = Call(application, request.client.host if request.client else "", path, user)
     if not _may_be_large(operation, request):
         found = await _answered(broker, call, operation, request)
         if len(found.body) <= _PIECE:
@@ -119,15 +122,21 @@ def _may_be_large(operation: Operation, request: Request) -> bool:
 async def _answered(broker: Broker, call: Call, operation: Operation, request: Request) -> Response:
     query = parse_query(operation.query, request.query_params.multi_items())
     if operation.message is None:
-        _check_bodiless(request.headers)
+        # Refused, so that the broker does not wait for it.
+        length = request.headers.get("Content-Length", "0")
+        if length != "0" or "Transfer-Encoding" in request.headers:
+            raise errors.InvalidArgumentError("This operation takes no body: send none.")
         return await _handle(broker, call, operation, query)
-    with broker.buffers.receiving() as received:
-        async for piece in _body(operation, request):
-            received.add(piece)
-        message: Any = received.octets
-        if operation.message is not bytes:
-            message = codec.decode(operation.message, bytes(message), operation.limit)
-        return await _handle(broker, call, operation, message)
+    if operation.message is bytes:
+        with broker.buffers.receiving() as received:
+            async for piece in _body(operation, request):
+                received.add(piece)
+            return await _handle(broker, call, operation, received.octets)
+    body = bytearray()
+    async for piece in _body(operation, request):
+        body += piece
+    message = codec.decode(operation.message, bytes(body), operation.limit)
+    return await _handle(broker, call, operation, message)
 
 
 async def _handle(broker: Broker, call: Call, operation: Operation, message: Any) -> Response:
@@ -171,16 +180,22 @@ async def _identify(broker: Broker, operation: Operation, request: Request) -> S
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme != "Bearer" or len(token) != 43:
         raise errors.NotAuthenticatedError("This needs a session: log in first.")
-    return await sessions.find_session(broker, token)
+    return await _find_session(broker, token)
 
 
-def _call(request: Request, user: SessionUser | None) -> Call:
-    path = {
-        name: parse_uuid(text).bytes if name.endswith("Id") else parse_number(text)
-        for name, text in request.path_params.items()
-    }
-    application = _application(request.headers[codec.APPLICATION_HEADER])
-    return Call(application, request.client.host if request.client else "", path, user)
+async def _find_session(broker: Broker, token: str) -> SessionUser:
+    """Return the user of a token; raise `NotAuthenticatedError` if it is unknown, ended or expired."""
+    token_hash = sha256(token.encode())
+    version = broker.database.version()
+    row = broker.sessions.get(version, token_hash)
+    if row is None:
+        values = {"token_hash": token_hash}
+        row = await broker.database.query(lambda c: sql.one(c, sql.FIND_SESSION, **values))
+        if row is not None:
+            broker.sessions.keep(version, token_hash, row)
+    if row is None or row.expires_at <= now():
+        raise errors.NotAuthenticatedError("The session has ended: log in again.")
+    return SessionUser(row.id, row.fingerprint, row.chain_length, token_hash)
 
 
 @functools.lru_cache(_APPLICATIONS)
@@ -193,13 +208,6 @@ def _application(quoted: str) -> str:
         ) from None
     codec.check_application(name)
     return name
-
-
-def _check_bodiless(headers: Headers) -> None:
-    """Refuse a body that the operation does not take, so that the broker does not wait for it."""
-    announced = "Content-Length" in headers and headers["Content-Length"] != "0"
-    if announced or "Transfer-Encoding" in headers:
-        raise errors.InvalidArgumentError("This operation takes no body: send none.")
 
 
 async def _body(operation: Operation, request: Request) -> AsyncIterator[bytes]:
@@ -226,6 +234,5 @@ async def _body(operation: Operation, request: Request) -> AsyncIterator[bytes]:
         except ClientDisconnect:
             raise errors.InvalidArgumentError("The request broke off.") from None
         except TimeoutError:
-            raise errors.OverloadedError(
-                "The request arrived too slowly: send it again.", retryAfter=1
-            ) from None
+            text = "The request arrived too slowly: send it again."
+            raise errors.OverloadedError(text, 1) from None

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row
 from scbroker import errors
 from scbroker.crypto.verify import sha256
 from scbroker.records import container_record as grammar
+from scbroker.records import judge
 from scbroker.records.canonical import ContainerId, container_id_of, stored_user_id
 from scbroker.records.container_record import (
     AccessList,
@@ -21,14 +22,6 @@ from scbroker.records.container_record import (
     Role,
     bare_body,
     wrap_hash,
-)
-from scbroker.records.judge import (
-    InForce,
-    Known,
-    governing_of,
-    judge_first,
-    judge_next,
-    needed_permissions,
 )
 from scbroker.records.key_record import CLOCK_TOLERANCE, Signed
 from scbroker.server.broker import (
@@ -64,7 +57,7 @@ class KeysChangedError(Exception):
 class Incoming:
     """A parsed record with what was sent with it. Its signature is not verified yet."""
 
-    known: Known
+    known: judge.Known
     signed: Signed
     access: AccessList | None
     message: RecordRequest
@@ -113,15 +106,15 @@ class _Stored:
     """A container as it is stored: its locked row, its head, and the governing record in force."""
 
     row: Row[Any]
-    head: Known
-    in_force: InForce
+    head: judge.Known
+    in_force: judge.InForce
 
 
 def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> Incoming:
     """Parse the record of a request; it must be the one that the path names, if the path names one."""
     signed = message.record.signed
     with refusing():
-        known, access = Known.parse(signed.body), _access_of(message.accessList)
+        known, access = judge.Known.parse(signed.body), _access_of(message.accessList)
     record = known.record
     if call.path and (record.containerId, record.version) != (call.container_id, call.version):
         raise errors.InvalidArgumentError(
@@ -199,7 +192,21 @@ def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRow
         if meanwhile is None:
             raise
         return not _was_stored(tx, incoming, meanwhile)
-    _record_events(tx, incoming, stored, after, users, new)
+    text = incoming.message.type
+    type_before = None if row is None else row.type
+    log.record_change(
+        new,
+        record,
+        stored.head.record if stored else None,
+        stored.in_force.access if stored else None,
+        after.access,
+        type_before=None if record.tombstone else type_before,
+        type_now=type_before if text is None else text.type,
+        author=incoming.user.id,
+        application=incoming.application,
+        living={fingerprint for fingerprint, user in users.items() if not user.deleted},
+        moment=tx.moment,
+    )
     if record.tombstone:
         new.write(tx.connection)
         tombstones.empty(tx.connection, record, tx.moment)
@@ -237,26 +244,26 @@ def _was_stored(tx: Transaction, incoming: Incoming, row: Row[Any] | None) -> bo
 def _read_stored(connection: Connection, incoming: Incoming, row: Row[Any]) -> _Stored:
     """Return the container with its verified access list; raise unless its head is the record's parent."""
 
-    def read(version: int) -> Known:
+    def read(version: int) -> judge.Known:
         found = sql.the(connection, sql.FIND_RECORD, container=row.id, number=version)
-        return Known.parse(found.body)
+        return judge.Known.parse(found.body)
 
     head = read(row.version)
     if incoming.record.parent != head.hash:
         raise errors.ConflictError(_CHANGED)
     governing = head if row.governing_version == row.version else read(row.governing_version)
-    number = governing_of(governing.record).accessVersion
+    number = judge.governing_of(governing.record).accessVersion
     entries = sql.the(connection, sql.FIND_LIST, container=row.id, number=number).entries
     access = members.StoredList.decode(entries).verified()
-    return _Stored(row, head, InForce(governing, access))
+    return _Stored(row, head, judge.InForce(governing, access))
 
 
-def _check_allowed(incoming: Incoming, before: InForce, moment: int) -> None:
+def _check_allowed(incoming: Incoming, before: judge.InForce, moment: int) -> None:
     """Check what `judge_next` checks as well, to answer with an error that a user understands."""
     entry = before.entry_of(incoming.user.fingerprint, moment)
     if entry is None:
         raise not_found()
-    needed = needed_permissions(incoming.record, before)
+    needed = judge.needed_permissions(incoming.record, before)
     if incoming.record.changes_access:
         needed &= ~ContainerAccessLevel.ModifyAccess  # a renewal needs none; rule 5 decides
     missing = ContainerAccessLevel(needed & ~entry.permissions)
@@ -264,15 +271,15 @@ def _check_allowed(incoming: Incoming, before: InForce, moment: int) -> None:
         raise errors.PermissionDeniedError(f"Your access to this container lacks {missing.name}.")
 
 
-def _judge(incoming: Incoming, stored: _Stored | None, moment: int) -> InForce:
+def _judge(incoming: Incoming, stored: _Stored | None, moment: int) -> judge.InForce:
     """Return what the record puts in force; raise what it is refused with."""
     record, access = incoming.record, incoming.access
     before = stored.in_force if stored else None
     with refusing():
         if stored is not None:
-            after = judge_next(incoming.known, stored.in_force, access, stored.head, moment)
+            after = judge.judge_next(incoming.known, stored.in_force, access, stored.head, moment)
         elif access is not None:
-            after = judge_first(incoming.known, access, moment)
+            after = judge.judge_first(incoming.known, access, moment)
         else:
             raise errors.IntegrityError("A first record needs an access list (rule 1).")
     changes_type = record.governing is not None and (
@@ -314,7 +321,7 @@ def _concerned_users(
 
 
 def _store_record(
-    tx: Transaction, incoming: Incoming, stored: _Stored | None, after: InForce, new: NewRows
+    tx: Transaction, incoming: Incoming, stored: _Stored | None, after: judge.InForce, new: NewRows
 ) -> None:
     """Store record and state of the container, and name the user in `authors`.
 
@@ -465,28 +472,3 @@ def check_sealed(part: Part, size: int, hashes: bytes) -> None:
             "The sealed bytes have another size than the length of their part gives."
         )
     grammar.check_segment_hashes(part, hashes)
-
-
-def _record_events(
-    tx: Transaction,
-    incoming: Incoming,
-    stored: _Stored | None,
-    after: InForce,
-    users: members.Users,
-    new: NewRows,
-) -> None:
-    record, text = incoming.record, incoming.message.type
-    type_before = None if stored is None else stored.row.type
-    log.record_change(
-        new,
-        record,
-        stored.head.record if stored else None,
-        stored.in_force.access if stored else None,
-        after.access,
-        type_before=None if record.tombstone else type_before,
-        type_now=type_before if text is None else text.type,
-        author=incoming.user.id,
-        application=incoming.application,
-        living={fingerprint for fingerprint, user in users.items() if not user.deleted},
-        moment=tx.moment,
-    )

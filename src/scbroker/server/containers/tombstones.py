@@ -39,13 +39,10 @@ def empty(connection: Connection, tombstone: ContainerRecord, moment: int) -> No
     connection.execute(sql.DROP_EXPIRED_MEMBERS, {**at, "now": moment})
     connection.execute(sql.EMPTY_MEMBERS, at)
     connection.execute(sql.DROP_CONTAINER_PARTS, at)
-    container_id = ContainerId(tombstone.containerId)
-    add_purge(connection, container_id, tombstone.version, tombstone.time)
+    add_purge(connection, tombstone.containerId, tombstone.version, tombstone.time)
 
 
-def add_purge(
-    connection: Connection, container_id: ContainerId, version: int, deleted_at: int
-) -> None:
+def add_purge(connection: Connection, container_id: bytes, version: int, deleted_at: int) -> None:
     """Mark a container to be purged; `version` is the tombstone's, or 0 if the records are deleted too."""
     purge = {
         "container_id": container_id,
@@ -146,14 +143,17 @@ def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
     skipped = [row.version for row in rows if not row.governing]
     if skipped:
         connection.execute(sql.DROP_RECORDS, {**at, "versions": skipped})
-    authors = _authors(connection, purge)
-    governing = [row for row in rows if row.governing]
-    if governing:
-        stripped = [{**at, "number": row.version, "body": bare_body(row.body)} for row in governing]
+    authors, stripped = _authors(connection, purge), []
+    for row in rows:
+        if row.governing:
+            place = {**at, "number": row.version}
+            stripped.append({**place, "body": bare_body(row.body)})
+            if parse_bare(row.body).changes_access:
+                entries = sql.the(connection, sql.FIND_LIST, **place).entries
+                kept = members.StoredList.decode(entries).only(authors).encode()
+                connection.execute(sql.SET_LIST, {**place, "entries": kept})
+    if stripped:
         connection.execute(sql.SET_BODY, stripped)
-    for row in governing:
-        if parse_bare(row.body).changes_access:
-            _keep_entries(connection, {**at, "number": row.version}, authors)
     last = rows[-1].version
     if last == purge.version - 1:
         _release_authors(connection, purge.container_id, authors)
@@ -178,11 +178,6 @@ def _release_authors(connection: Connection, container_id: ContainerId, kept: se
         members.release_keys(connection, gone)
         rows = [{"container": container_id, "user": user} for user in gone]
         connection.execute(sql.DROP_AUTHOR, rows)
-
-
-def _keep_entries(connection: Connection, at: dict[str, Any], authors: set[bytes]) -> None:
-    stored = members.StoredList.decode(sql.the(connection, sql.FIND_LIST, **at).entries)
-    connection.execute(sql.SET_LIST, {**at, "entries": stored.only(authors).encode()})
 
 
 def _purge_events(connection: Connection, purge: Row[Any]) -> bool:

@@ -14,14 +14,9 @@ from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import BrokerError, ConflictError, NotFoundError
+from scbroker.records import container_record as grammar
 from scbroker.records.canonical import ContainerId, parse_uuid, stored_user_id, user_id_of
-from scbroker.records.container_record import (
-    ContainerRecord,
-    Role,
-    bare_body,
-    parse_bare,
-    parse_record,
-)
+from scbroker.records.container_record import ContainerRecord, Role
 from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
 from scbroker.server.broker import SECOND, Broker, Call, check_unexpired
@@ -126,7 +121,7 @@ def _view_at_once(
 def views_of(
     connection: Connection, call: Call, asked: Sequence[Asked]
 ) -> list[wire.ContainerView | BrokerError]:
-    """Return views, or why there is none, of the first of these containers: about PAGE_BYTES in all."""
+    """Return a view or an error for each of the first of these containers, about PAGE_BYTES in all."""
     found: list[wire.ContainerView | BrokerError] = []
     size, chains = 0, dict[bytes, KeyChainState]()
     for start in range(0, len(asked), _READ_AT_ONCE):
@@ -174,7 +169,7 @@ def _note_access(
         return
     last = view.governing[-1]
     # A page may end before the list in force: then others may have got access since.
-    is_whole = parse_bare(last.record.body).version == view.lastGoverning
+    is_whole = grammar.parse_bare(last.record.body).version == view.lastGoverning
     access = last.accessList
     if not (is_whole and access is not None and len(access.entryHashes) == HASH_SIZE):
         log.note_access(broker, call, container_id)
@@ -192,7 +187,7 @@ async def governing_page(
             if container.deleted:
                 raise ConflictError(_DELETED)
             # Its author's entry is disclosed as a head's author is: for as long as pages may be asked for.
-            after = parse_record(served.stored(query.to + 1).body)
+            after = grammar.parse_record(served.stored(query.to + 1).body)
             if after.time < call.now - _PAGING:
                 raise ConflictError(_CHANGED)
         governing, _ = served.governing(query.from_, query.to)
@@ -270,18 +265,18 @@ class _Served:
         authors: set[bytes] = set()
         if first == container.governing_version <= last:
             rows = [self.prefetched.governing or self.stored(first)]
-            records = [parse_bare(row.body) for row in rows]
+            records = [grammar.parse_bare(row.body) for row in rows]
         else:
             records = []
             for row in sql.governing(self.connection, container.id, first, last):
-                record = parse_bare(row.body)
+                record = grammar.parse_bare(row.body)
                 if len(records) < _PAGE_RECORDS:
                     records.append(record)
                 else:  # on a later page, but the authors' entries are disclosed in the lists before it
                     later |= {record.author, governing_of(record).accessAuthor}
                     authors.add(record.author)
             rows = (self.stored(record.version) for record in records)
-        head = parse_record(self.stored(min(last, container.version)).body)
+        head = grammar.parse_record(self.stored(min(last, container.version)).body)
         disclosed = self._disclosed_users(records, head, later)
         views, size, last_list = [], 0, 0
         for record, row, names in zip(records, rows, disclosed, strict=True):
@@ -290,7 +285,7 @@ class _Served:
                 last_list = version
                 access = self._list_view(version, names)
                 size += len(access.entryHashes) + 160 * len(access.disclosed)
-            body = bare_body(row.body) if container.deleted else row.body
+            body = grammar.bare_body(row.body) if container.deleted else row.body
             signed = SignedObject.of(Signed(body, row.signature))
             views.append(wire.GoverningView(record=signed, accessList=access))
             size += len(row.body) + len(row.signature)
@@ -359,12 +354,11 @@ class _Served:
 
 def _parts_to_serve(container: Row[Any], query: Query) -> dict[bytes, Role]:
     """Return the head's parts that are wanted and that the reader may download, by id."""
-    wanted = [
-        role for role, asked in zip(Role, (query.header, query.content), strict=True) if asked
-    ]
+    asked = {Role.Header: query.header, Role.Content: query.content}
+    wanted = [role for role in asked if asked[role]]
     if not wanted or not container.permissions & ContainerAccessLevel.Download:
         return {}
-    head = parse_record(container.body)
+    head = grammar.parse_record(container.body)
     return {part.partId: role for role in wanted if (part := head.part(role)) is not None}
 
 

@@ -14,18 +14,7 @@ import uuid
 from itertools import takewhile
 from typing import Any, Final, get_args
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    Select,
-    bindparam,
-    func,
-    literal_column,
-    or_,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
 
 from scbroker.records.canonical import UserId, parse_uuid
 from scbroker.server.broker import SECOND, Broker, Call, check_not_deleted, now
@@ -35,24 +24,24 @@ from scbroker.server.storage.tables import events
 from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.events import NO_EVENTS, Event, EventQuery, Events, EventType, digest_with
 
-b = bindparam
+b = sa.bindparam
 _KINDS: Final = sorted(get_args(EventType))
 # The conditions of the partial indexes. With `id IS NOT NULL` beside a type and a kind, PostgreSQL's generic
 # plan would read all events of the kind: it does not know how rare the type is.
 _NUMBERED: Final = events.c.id.is_not(None)
-_OF_ANY_TYPE: Final = events.c.id > literal_column("0")
-_CRITERIA: Final[dict[str, ColumnElement[bool]]] = {
+_OF_ANY_TYPE: Final = events.c.id > sa.literal_column("0")
+_CRITERIA: Final[dict[str, sa.ColumnElement[bool]]] = {
     "container": events.c.container_id == b("container"),
     "type": events.c.container_type == b("type"),
     "previous_type": events.c.previous_type == b("type"),
     "first": events.c.id >= b("first"),
     "last": events.c.id <= b("last"),
     # Beside a container: `coalesce` keeps the planner from using the indexes by type and by kind.
-    "its_type": or_(
-        func.coalesce(events.c.container_type, events.c.container_type) == b("its_type"),
-        func.coalesce(events.c.previous_type, events.c.previous_type) == b("its_type"),
+    "its_type": sa.or_(
+        sa.func.coalesce(events.c.container_type, events.c.container_type) == b("its_type"),
+        sa.func.coalesce(events.c.previous_type, events.c.previous_type) == b("its_type"),
     ),
-    "its_kinds": func.coalesce(events.c.event_type, events.c.event_type).in_(
+    "its_kinds": sa.func.coalesce(events.c.event_type, events.c.event_type).in_(
         b("its_kinds", expanding=True)
     ),
 }
@@ -66,7 +55,7 @@ async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events:
     user_id = call.session.id
     await _number(broker, user_id, call.now)
 
-    def read(connection: Connection) -> Events:
+    def read(connection: sa.Connection) -> Events:
         ends = check_not_deleted(sql.the(connection, sql.ENDS_OF_LOG, user=user_id))
         rows = connection.execute(*events_page(user_id, query))
         return Events(
@@ -81,20 +70,18 @@ async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events:
 
 async def _number(broker: Broker, user_id: UserId, moment: int) -> None:
     """Number the user's events that are visible and have no number, after recording expired access."""
-    more = await broker.database.query(lambda c: _has_unnumbered(c, user_id, moment))
+
+    def has_unnumbered(connection: sa.Connection) -> bool:
+        values = {"user": user_id, "now": moment, "count": 1}
+        statements = (sql.UNNUMBERED, sql.EXPIRED_OF_USER)
+        return any(connection.execute(each, values).first() is not None for each in statements)
+
+    more = await broker.database.query(has_unnumbered)
     while more:
         more = await broker.database.write(lambda c: _number_some(c, user_id, moment))
 
 
-def _has_unnumbered(connection: Connection, user_id: UserId, moment: int) -> bool:
-    values = {"user": user_id, "now": moment, "count": 1}
-    return any(
-        connection.execute(statement, values).first() is not None
-        for statement in (sql.UNNUMBERED, sql.EXPIRED_OF_USER)
-    )
-
-
-def _number_some(connection: Connection, user_id: UserId, moment: int) -> bool:
+def _number_some(connection: sa.Connection, user_id: UserId, moment: int) -> bool:
     """Number events in the order in which they were inserted; return whether there may be more."""
     values = {"user": user_id, "now": moment, "count": _EXPIRIES_AT_ONCE}
     expired = connection.execute(sql.EXPIRED_OF_USER, values).scalars().all()
@@ -113,7 +100,7 @@ def _number_some(connection: Connection, user_id: UserId, moment: int) -> bool:
     return len(numbered) == _NUMBERED_AT_ONCE
 
 
-def event_of(row: Row[Any]) -> Event:
+def event_of(row: sa.Row[Any]) -> Event:
     """Return an event as its user gets it; the id is 0 until the event is numbered."""
     related = row.related_user_id
     return Event(
@@ -132,7 +119,7 @@ def event_of(row: Row[Any]) -> Event:
     )
 
 
-def events_page(user_id: UserId, query: EventQuery) -> tuple[Select[Any], dict[str, Any]]:
+def events_page(user_id: UserId, query: EventQuery) -> tuple[sa.Select[Any], dict[str, Any]]:
     """Return the statement, with its values, for the first of a user's numbered events that match the query.
 
     With a container, its events are read and filtered: they are few. Else each kind of event is a subquery
@@ -154,7 +141,7 @@ def events_page(user_id: UserId, query: EventQuery) -> tuple[Select[Any], dict[s
 
 
 @functools.cache
-def _statement(kinds: int, updated: bool, names: tuple[str, ...]) -> Select[Any]:
+def _statement(kinds: int, updated: bool, names: tuple[str, ...]) -> sa.Select[Any]:
     criteria = [_CRITERIA[name] for name in names]
     if not kinds:
         return _first(_NUMBERED, *criteria)
@@ -168,13 +155,13 @@ def _statement(kinds: int, updated: bool, names: tuple[str, ...]) -> Select[Any]
         pages.append(_first(_NUMBERED, *changed))
     if len(pages) == 1:
         return pages[0]
-    found = union_all(*(select(page.subquery()) for page in pages)).subquery()
-    return select(found).order_by(found.c.id).limit(b("count"))
+    found = sa.union_all(*(sa.select(page.subquery()) for page in pages)).subquery()
+    return sa.select(found).order_by(found.c.id).limit(b("count"))
 
 
-def _first(*criteria: ColumnElement[bool]) -> Select[Any]:
+def _first(*criteria: sa.ColumnElement[bool]) -> sa.Select[Any]:
     own = events.c.user_id == b("user")
-    return select(events).where(own, *criteria).order_by(events.c.id).limit(b("count"))
+    return sa.select(events).where(own, *criteria).order_by(events.c.id).limit(b("count"))
 
 
 async def drop_old(broker: Broker) -> None:
@@ -185,7 +172,7 @@ async def drop_old(broker: Broker) -> None:
     moment = now()
     before, last = moment - seconds * SECOND, (-1, -1)
 
-    def page(connection: Connection) -> list[Row[Any]]:
+    def page(connection: sa.Connection) -> list[sa.Row[Any]]:
         values = {"before": before, "date": last[0], "row": last[1], "count": _DROPPED_AT_ONCE}
         return list(connection.execute(sql.OLD_EVENTS, values))
 
@@ -195,21 +182,20 @@ async def drop_old(broker: Broker) -> None:
         for user_id in sorted({row.user_id for row in found}):
             if user_id in unnumbered:
                 await _number(broker, user_id, moment)
-            while await broker.database.write(
-                functools.partial(drop_some, user_id=user_id, before=before)
-            ):
+            drop = functools.partial(_drop_some, user_id=user_id, before=before)
+            while await broker.database.write(drop):
                 pass
         last = (found[-1].date, found[-1].row_id)
 
 
-def drop_some(connection: Connection, user_id: UserId, before: int) -> bool:
+def _drop_some(connection: sa.Connection, user_id: UserId, before: int) -> bool:
     """Delete the oldest events of a log up to a date; return whether there may be more."""
     log = sql.one(connection, sql.LOCK_LOG_IF_FREE, user=user_id)
     if log is None:
         return False
     values = {"user": user_id, "from": log.first_event, "count": _DROPPED_AT_ONCE}
-    rows = connection.execute(sql.FIRST_EVENTS, values)
-    old = list(takewhile(lambda row: row.date <= before, rows.all()))
+    rows = connection.execute(sql.FIRST_EVENTS, values).all()
+    old = list(takewhile(lambda row: row.date <= before, rows))
     if not old:
         return False
     digest = log.dropped_digest or NO_EVENTS
@@ -217,7 +203,6 @@ def drop_some(connection: Connection, user_id: UserId, before: int) -> bool:
         digest = digest_with(digest, event_of(row))
     first = old[-1].id + 1
     connection.execute(sql.DROP_EVENTS, {"user": user_id, "to": first})
-    connection.execute(
-        sql.SET_USER, {"user": user_id, "first_event": first, "dropped_digest": digest}
-    )
+    ends = {"first_event": first, "dropped_digest": digest}
+    connection.execute(sql.SET_USER, {"user": user_id, **ends})
     return len(old) == _DROPPED_AT_ONCE

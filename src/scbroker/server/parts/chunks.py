@@ -82,10 +82,12 @@ async def receive(broker: Broker, call: Call, message: memoryview) -> None:
         connection.execute(sql.ADD_PENDING_BLOBS, pending)
         return False
 
-    if not await broker.database.write(reserve):
-        await broker.blobs.put(chunk.blob, message)
-        counted = max(size, _LEAST_COUNTED)
-        await broker.database.write(lambda c: keep(c, upload, chunk, counted))
+    if await broker.database.write(reserve):
+        return
+    await broker.blobs.put(chunk.blob, message)
+    counted = max(size, _LEAST_COUNTED)
+    if not await broker.database.write(lambda c: keep(c, upload, chunk, counted)):
+        raise errors.OverloadedError("The chunk was deleted meanwhile: send it again.", 1)
 
 
 def hashes_of(message: memoryview) -> bytes:
@@ -103,8 +105,7 @@ def check_number(broker: Broker, number: int) -> None:
 
 def find_upload(connection: Connection, upload: Upload) -> Row[Any] | None:
     """Return the part's row, if any; raise if the user may not upload it."""
-    # Locked, or this request could leave data of a deleted user behind.
-    check_not_deleted(sql.the(connection, sql.SHARE_USERS, ids=[upload.user_id]))
+    _lock_user(connection, upload)
     names = {"container": upload.container_id, "user": upload.user_id}
     container = sql.one(connection, sql.FIND_CONTAINER, id=upload.container_id)
     if container is not None:
@@ -118,6 +119,11 @@ def find_upload(connection: Connection, upload: Upload) -> Row[Any] | None:
     if part is not None and (part.user_id, part.container_id) != owners:
         raise errors.AlreadyExistsError("This part id belongs to another upload.")
     return part
+
+
+def _lock_user(connection: Connection, upload: Upload) -> None:
+    """Lock the user's row, or this request could leave data of a deleted user behind."""
+    check_not_deleted(sql.the(connection, sql.SHARE_USERS, ids=[upload.user_id]))
 
 
 def is_stored(connection: Connection, upload: Upload, number: int, hashes: bytes) -> bool:
@@ -153,29 +159,27 @@ def check_quota(
         connection.execute(sql.ADD_PART, row)
 
 
-def lock_part(connection: Connection, upload: Upload) -> Row[Any]:
-    """Return the part's row, locked until the transaction ends."""
-    # Locked, or this request could leave data of a deleted user behind.
-    check_not_deleted(sql.the(connection, sql.SHARE_USERS, ids=[upload.user_id]))
+def keep(connection: Connection, upload: Upload, chunk: Chunk, counted: int) -> bool:
+    """Write the row of a stored chunk, in place of another one, and add `counted` bytes to the quota.
+
+    Returns False if the chunk's pending deletion is gone. The sweeper claims an object's name before it
+    deletes the object; no row can reference a claimed name. A late upload stays unreferenced and is swept
+    later. No clock is involved.
+    """
+    _lock_user(connection, upload)
     part = sql.one(connection, sql.LOCK_PART, part=upload.part_id)
     if part is None:
         raise errors.OverloadedError("The part was deleted meanwhile: upload it again.", 1)
-    return part
-
-
-def keep(connection: Connection, upload: Upload, chunk: Chunk, counted: int) -> None:
-    """Write the row of a stored chunk, in place of an older one, and add `counted` bytes to the quota.
-
-    The sweeper claims an object's name before it deletes the object; no row can reference a claimed name. A
-    late upload stays unreferenced and is swept later. No clock is involved.
-    """
-    if lock_part(connection, upload).committed:
+    place, chunk_hash = {"part": upload.part_id, "number": chunk.number}, sha256(chunk.hashes)
+    found = sql.one(connection, sql.FIND_CHUNK, **place)
+    if found is not None and found.chunk_hash == chunk_hash:
+        touch(connection, upload, 0)
+        return True
+    if part.committed:
         raise errors.AlreadyExistsError(COMMITTED)
     pending = {"blob": chunk.blob, "marked": chunk.pending_since}
     if connection.execute(sql.KEEP_BLOB, pending).rowcount != 1:
-        raise errors.OverloadedError("The chunk was deleted meanwhile: send it again.", 1)
-    place = {"part": upload.part_id, "number": chunk.number}
-    found = sql.one(connection, sql.FIND_CHUNK, **place)
+        return False
     if found is not None:
         connection.execute(sql.DROP_CHUNK, place)
         connection.execute(sql.ADD_PENDING_BLOBS, {"name": found.blob, "since": 0})
@@ -183,12 +187,13 @@ def keep(connection: Connection, upload: Upload, chunk: Chunk, counted: int) -> 
         "part_id": upload.part_id,
         "chunk": chunk.number,
         "size": chunk.size,
-        "chunk_hash": sha256(chunk.hashes),
+        "chunk_hash": chunk_hash,
         "blob": chunk.blob,
         "hashes": chunk.hashes,
     }
     connection.execute(sql.ADD_CHUNK, row)
     touch(connection, upload, counted)
+    return True
 
 
 def touch(connection: Connection, upload: Upload, more: int) -> None:

@@ -70,15 +70,16 @@ async def sent(broker: Broker, call: Call, message: wire.SentChunks) -> None:
         if missing and part is not None and part.committed:
             raise errors.AlreadyExistsError(chunks.COMMITTED)
         for chunk in missing:
-            _check_handed_out(connection, chunk.index, chunk.name)
+            pending = sql.one(connection, sql.FIND_PENDING_BLOB, blob=chunk.name)
+            # As `to_send` recorded it.
+            if pending is None or pending.since != good_until(chunk.name):
+                raise _used(chunk.index)
         return missing
 
     def keep(connection: Connection) -> None:
         for chunk in arrived:
-            chunks.lock_part(connection, upload)
-            if not chunks.is_stored(connection, upload, chunk.number, chunk.hashes):
-                _check_handed_out(connection, chunk.number, chunk.blob)
-                chunks.keep(connection, upload, chunk, 0)
+            if not chunks.keep(connection, upload, chunk, 0):
+                raise _used(chunk.number)
 
     missing = await broker.database.write(find_missing)
     sizes = await broker.blobs.sizes([chunk.name for chunk in missing])
@@ -87,12 +88,10 @@ async def sent(broker: Broker, call: Call, message: wire.SentChunks) -> None:
         await broker.database.write(keep)
 
 
-def _check_handed_out(connection: Connection, number: int, name: str) -> None:
-    pending = sql.one(connection, sql.FIND_PENDING_BLOB, blob=name)
-    if pending is None or pending.since != good_until(name):  # as `to_send` recorded it
-        raise errors.IncompleteUploadError(
-            f"The presigned URL of chunk {number} was used or has expired: ask for another."
-        )
+def _used(number: int) -> errors.IncompleteUploadError:
+    return errors.IncompleteUploadError(
+        f"The presigned URL of chunk {number} was used or has expired: ask for another."
+    )
 
 
 def _arrived(chunk: wire.SentChunk, size: int | None) -> Chunk:

@@ -15,16 +15,7 @@ from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.broker import Broker, Call, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.vocabulary import KeyType
-from scbroker.wire.users import (
-    ORDER_LABEL,
-    Action,
-    Authorization,
-    Challenge,
-    ChallengeRequest,
-    Order,
-    Statement,
-    parse_order,
-)
+from scbroker.wire import users as wire
 
 _NONCE_LIFE: Final = 120_000_000
 REFUSED: Final = (
@@ -32,14 +23,14 @@ REFUSED: Final = (
 )
 
 
-async def challenge(broker: Broker, call: Call, message: ChallengeRequest) -> Challenge:
+async def challenge(broker: Broker, call: Call, message: wire.ChallengeRequest) -> wire.Challenge:
     """Return a nonce for one log-in or order."""
     del message
     fresh = os.urandom(16) + (call.now + _NONCE_LIFE).to_bytes(8, "big")
-    return Challenge(nonce=fresh + broker.keyed("nonce", fresh)[:24])
+    return wire.Challenge(nonce=fresh + broker.keyed("nonce", fresh)[:24])
 
 
-def check_fresh(broker: Broker, claim: Statement | Order, moment: int) -> None:
+def check_fresh(broker: Broker, claim: wire.Statement | wire.Order, moment: int) -> None:
     """Raise `ChallengeError` unless the claim is for this broker, over an unexpired nonce of its own."""
     fresh, tag = claim.nonce[:24], claim.nonce[24:]
     if (
@@ -51,7 +42,7 @@ def check_fresh(broker: Broker, claim: Statement | Order, moment: int) -> None:
 
 
 def check_signed(
-    user: Row[Any], chain: KeyChain, claim: Statement | Order, label: str, signed: Signed
+    user: Row[Any], chain: KeyChain, claim: wire.Statement | wire.Order, label: str, signed: Signed
 ) -> None:
     """Raise `ChallengeError` unless the user signed the claim with their latest active signing key."""
     key = chain.latest(KeyType.Signing)
@@ -71,17 +62,22 @@ def use_nonce(connection: Connection, nonce: bytes) -> None:
     connection.execute(sql.ADD_NONCE, values)
 
 
-def parse_authorization(message: Authorization) -> tuple[Order, Signed]:
+def parse_authorization(message: wire.Authorization) -> tuple[wire.Order, Signed]:
     """Return the order, whose signature is not verified yet."""
     with refusing(REFUSED, ChallengeError):
-        order = parse_order(message.order)
+        order = wire.parse_order(message.order)
     return order, Signed(message.order, message.signature)
 
 
 def check_ordered(
-    user: Row[Any], chain: KeyChain, order: Order, signed: Signed, action: Action, digest: bytes
+    user: Row[Any],
+    chain: KeyChain,
+    order: wire.Order,
+    signed: Signed,
+    action: wire.Action,
+    digest: bytes,
 ) -> None:
     """Raise `ChallengeError` unless the user signed the order for this action and digest."""
     if (order.action, order.digest) != (action, digest):
         raise ChallengeError(REFUSED)
-    check_signed(user, chain, order, ORDER_LABEL, signed)
+    check_signed(user, chain, order, wire.ORDER_LABEL, signed)

@@ -4,9 +4,7 @@ The broker learns a user's public keys, the sealed KeyFile, a verifier of the pa
 not in the database, and the reminder.
 """
 
-from typing import Any
-
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from scbroker import errors
 from scbroker.records.canonical import UserId, parse_uuid
@@ -82,35 +80,30 @@ async def read_key_records(
     if len(wanted) < len(message.users):
         raise errors.InvalidArgumentError("users names a user twice: name each user once.")
 
-    def find(connection: Connection) -> list[tuple[wire.KeyRecordsFrom, Row[Any]]]:
+    def read(connection: Connection, *, new_too: bool) -> list[wire.UserKeyRecords]:
+        """Return key records; an empty list if a user has new ones and they are not to be read."""
         rows = connection.execute(sql.FIND_USERS, {"ids": list(wanted)})
         found = {row.id: row for row in rows}
-        for user_id, asked in wanted.items():
-            if user_id not in found:
-                raise errors.NotFoundError(f"The broker knows no user {asked.userId}.")
-        return [(asked, found[user_id]) for user_id, asked in wanted.items()]
-
-    def read(connection: Connection) -> list[wire.UserKeyRecords]:
         left, answers = wire.MAX_KEY_RECORDS, []
-        for asked, user in find(connection):
-            records = []
+        for user_id, asked in wanted.items():
+            user, records = found.get(user_id), list[Signed]()
+            if user is None:
+                raise errors.NotFoundError(f"The broker knows no user {asked.userId}.")
             if asked.from_ < user.chain_length:
+                if not new_too:
+                    return []
                 records = sql.key_chain(connection, user.id, asked.from_, left)
-            left -= len(records)
-            answers.append(_key_records(asked, user, records))
+                left -= len(records)
+            sent = [SignedObject.of(signed) for signed in records]
+            answers.append(
+                wire.UserKeyRecords(userId=asked.userId, keyRecords=sent, deleted=user.deleted)
+            )
         return answers
 
-    known = await broker.database.query(find)
-    if all(asked.from_ >= user.chain_length for asked, user in known):  # mostly: no new records
-        return wire.KeyRecords(users=[_key_records(asked, user, []) for asked, user in known])
-    return wire.KeyRecords(users=await broker.database.read(read, large=True))
-
-
-def _key_records(
-    asked: wire.KeyRecordsFrom, user: Row[Any], found: list[Signed]
-) -> wire.UserKeyRecords:
-    records = [SignedObject.of(signed) for signed in found]
-    return wire.UserKeyRecords(userId=asked.userId, keyRecords=records, deleted=user.deleted)
+    users = await broker.database.query(lambda c: read(c, new_too=False))
+    if not users:  # mostly no user has new records
+        users = await broker.database.read(lambda c: read(c, new_too=True), large=True)
+    return wire.KeyRecords(users=users)
 
 
 def _check_same(

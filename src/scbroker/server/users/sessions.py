@@ -1,4 +1,4 @@
-"""Log in, log out, and find the session of a token. Spec: docs/spec/protocol.md, sections 2 and 3."""
+"""Log in and log out. Spec: docs/spec/protocol.md, sections 2 and 3."""
 
 import base64
 import os
@@ -7,10 +7,10 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import sha256
-from scbroker.errors import ChallengeError, NotAuthenticatedError
+from scbroker.errors import ChallengeError
 from scbroker.records.canonical import stored_user_id
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.server.broker import SECOND, Broker, Call, SessionUser, now, refusing
+from scbroker.server.broker import SECOND, Broker, Call, now, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.wire.codec import NoQuery
@@ -57,22 +57,6 @@ async def log_out(broker: Broker, call: Call, query: NoQuery) -> None:
     del query
     values = {"hash": call.session.token_hash}
     await broker.database.write(lambda c: c.execute(sql.END_SESSION, values))
-
-
-async def find_session(broker: Broker, token: str) -> SessionUser:
-    """Return the user of a token; raise `NotAuthenticatedError` if it is unknown, ended or expired."""
-    token_hash = sha256(token.encode())
-    version = broker.database.version()
-    row = broker.sessions.get(version, token_hash)
-    if row is None:
-        row = await broker.database.query(
-            lambda c: sql.one(c, sql.FIND_SESSION, token_hash=token_hash)
-        )
-        if row is not None:
-            broker.sessions.keep(version, token_hash, row)
-    if row is None or row.expires_at <= now():
-        raise NotAuthenticatedError("The session has ended: log in again.")
-    return SessionUser(row.id, row.fingerprint, row.chain_length, token_hash)
 
 
 def delete_expired(connection: Connection) -> None:
