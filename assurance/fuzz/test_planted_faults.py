@@ -46,7 +46,7 @@ def allocation_by_count(real: Real, kind: Any, data: bytes, limit: int) -> Any:
 
 def any_form_of_a_value(real: Real, kind: Any, data: bytes, limit: int = codec.MAX_MESSAGE) -> Any:
     try:
-        return canonical._decoder(kind).decode(data)
+        return canonical.decoder(kind).decode(data)
     except (ValueError, RecursionError):
         return real(kind, data, limit)
 
