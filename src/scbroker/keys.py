@@ -335,7 +335,7 @@ def _open_parts(
         )
     if given is not None and not equal(secret, given):
         raise errors.CredentialsError(
-            "Wrong password: the KeyFile opened with the passphrase and holds another password."
+            "Wrong password: the passphrase opened the KeyFile, and its password is another one."
         )
     key, context = _password_key(secret, salt, fingerprint), _password_context(fingerprint, salt)
     plaintext = bytearray(len(found.passwordPart))

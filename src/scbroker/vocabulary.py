@@ -149,7 +149,7 @@ def _checked_permissions(permissions: object) -> ContainerAccessLevel:
     given = member_of(ContainerAccessLevel, permissions, "permissions")
     if not given:
         raise InvalidArgumentError(
-            "permissions must hold at least one permission: to give a user no access, leave them out"
+            "permissions must hold at least one permission: to give a user no access, leave the user out"
         )
     if missing := given.missing():
         raise InvalidArgumentError(

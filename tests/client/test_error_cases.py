@@ -184,7 +184,7 @@ def a_reader_who_writes(scene: Scene) -> Iterator[Attempt]:
     yield lambda **style: bob.updateContainerContent(made.id, CONTENT, **style)
 
 
-@case(e.NotFoundError, "not-found", "that you have access to")
+@case(e.NotFoundError, "not-found", "or you have no access to it")
 def a_container_of_others(scene: Scene) -> Iterator[Attempt]:
     alice, bob = scene.new_provider(True), scene.new_provider(scene.members[0])
     made = alice.createContainer(b"x").result(PATIENCE)
@@ -375,7 +375,7 @@ def a_record_that_was_changed_on_its_way(scene: Scene) -> Iterator[Attempt]:
 @case(
     e.RollbackError,
     "rollback",
-    "newer version of this container",
+    "older version of this container",
     needs="a broker that serves what was",
 )
 def a_container_as_it_was(scene: Scene) -> Iterator[Attempt]:

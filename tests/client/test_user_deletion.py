@@ -106,7 +106,7 @@ def test_nobody_can_begin_to_share_with_a_user_who_was_deleted(
     own = bob.createContainer(b"own").result(PATIENCE).id
     alice.deleteUser().result(PATIENCE)
     levels = [AccessLevel(id_of(bob)), AccessLevel(user)]
-    said = f"User {user} was deleted: leave them out of accessLevels."
+    said = f"User {user} was deleted: remove the user from accessLevels."
     with Network() as network:
         for act in (
             lambda: bob.createContainer(b"", accessLevels=levels),

@@ -176,7 +176,9 @@ def _expired(first: int) -> errors.EventsExpiredError:
 def _check_ends(page: Events, ends: _Ends) -> None:
     """Check that the log has only lost its oldest events and got new ones since."""
     if not 1 <= page.firstId <= page.lastId + 1:
-        raise errors.IntegrityError("The broker withholds events: its log begins behind its end.")
+        raise errors.IntegrityError(
+            f"The broker's log begins at {page.firstId} and ends at {page.lastId}: it withholds events."
+        )
     if page.firstId == 1 and page.droppedDigest != NO_EVENTS:
         raise errors.BrokerFaultError(
             "The broker serves a digest of dropped events and has dropped none: ask its operator."

@@ -150,7 +150,9 @@ class ServerProvider(BaseProvider):
                     "logIn takes a KeyRing or secrets, not both: leave out password and passphrase"
                 )
             if keyRing.userId != userId:
-                raise errors.InvalidArgumentError("keyRing must be the KeyRing of the user userId")
+                raise errors.InvalidArgumentError(
+                    f"keyRing belongs to user {keyRing.userId}, not to userId {userId}"
+                )
             return self._adopt(accounts.log_in_with_ring(*end, keyRing))
         if passphrase is None:
             raise errors.CredentialsError(

@@ -242,7 +242,7 @@ def _check_governing(record: ContainerRecord, governing: InForce) -> None:
             )
     elif after.type == before.type or replace(after, type=before.type) != before:
         raise IntegrityError(
-            "A governing record that keeps the access keeps the type, or changes more than it (rule 2)."
+            "A governing record without a change of access must change the type and nothing else (rule 2)."
         )
 
 

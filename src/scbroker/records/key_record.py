@@ -180,7 +180,7 @@ class KeyChain:
     def latest(self, kind: KeyType) -> KnownKey:
         """Return the newest key of a type, which is always active; a closed chain has none."""
         if self.closed:
-            raise IntegrityError("This user was deleted and has no active key: leave them out.")
+            raise IntegrityError("This user was deleted and has no active key.")
         return self.of_type(kind)[-1]
 
     def signing_key(self, index: int, time: int) -> VerifyingKey:

@@ -39,7 +39,7 @@ def now() -> int:
 
 def not_found(what: str = "container") -> errors.NotFoundError:
     """Return the one error for what does not exist and for what the user has no access to."""
-    return errors.NotFoundError(f"No {what} of this id exists that you have access to.")
+    return errors.NotFoundError(f"No {what} with this id exists, or you have no access to it.")
 
 
 def check_unexpired(member: Row[Any] | None, moment: int, what: str = "container") -> Row[Any]:

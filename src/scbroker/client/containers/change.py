@@ -171,7 +171,7 @@ async def keys_of(
     chains = {user: chain for user, chain in found.items() if not chain.closed} | own
     for user in users:
         if user not in chains and user not in members:
-            raise NotFoundError(f"User {user} was deleted: leave them out of accessLevels.")
+            raise NotFoundError(f"User {user} was deleted: remove the user from accessLevels.")
     return chains
 
 

@@ -264,7 +264,7 @@ async def _check_far(found: Evidence, distance: int) -> None:
     if distance > _MAX_WALK:
         raise errors.TooLargeError(
             f"The container was changed more than {_MAX_WALK} times since this device read it, and "
-            "so many records are not fetched: read it on a device that never read it."
+            "so many records are not fetched: read it on a device without a mark of it."
         )
 
 

@@ -24,7 +24,9 @@ from scbroker.wire.containers import GoverningView, TypeText
 Unwrap = Callable[[int, bytes, bytes], bytes]
 """Open a wrap: from the index of the reader's encryption key, the wrap and its info, return the key."""
 _HIDDEN_GOVERNING: Final = "The broker served a governing record as if it changed nothing."
-_OTHER_HISTORY: Final = "This device has verified another history of this container before."
+_OTHER_HISTORY: Final = (
+    "The broker serves another history of this container than this device has verified."
+)
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
@@ -82,7 +84,9 @@ class State:
         """Return the reader's entry, expired or not; `IntegrityError` if the list has none."""
         entry = self.governing.access.entries.get(fingerprint)
         if entry is None:
-            raise IntegrityError("A container is served to somebody who is not in its list.")
+            raise IntegrityError(
+                "The broker served a container whose access list has no entry for this reader."
+            )
         return entry
 
 
@@ -124,7 +128,7 @@ class Evidence:
         mark, last = self.mark, records.parse_bare(self.last)
         if mark is not None and last.version < mark.version:
             raise RollbackError(
-                "This device has verified a newer version of this container before."
+                "The broker serves an older version of this container than this device has verified."
             )
         # After a deletion the broker keeps the bare form of governing records only (section 10).
         parse = Known.parse_bare if last.tombstone else Known.parse
@@ -207,7 +211,7 @@ def open_container_key(
     if entry.wrapHash is None:
         if entry.allows(ContainerAccessLevel.Decrypt):
             raise IntegrityError(
-                "This reader may decrypt and was given no key: have a writer change the access again."
+                "No container key is wrapped for this reader: ask for access once more."
             )
         return None
     if wrap is None or records.wrap_hash(wrap) != entry.wrapHash:
@@ -298,7 +302,9 @@ def _check_mark(
         _check_tombstone(state, views, mark)
         return
     if walk is None or walk.reached != state.head.hash:
-        raise ForkError("The broker withholds what leads from the version seen before to this one.")
+        raise ForkError(
+            "The broker withholds records after the version that this device has verified."
+        )
     judged = {v: known.hash for v, known in _by_version(views).items() if v > mark.version}
     if judged != walk.governing:
         raise IntegrityError(_HIDDEN_GOVERNING)

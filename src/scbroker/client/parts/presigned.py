@@ -128,7 +128,9 @@ class PresignedUrls:
                 raise errors.BrokerFaultError(
                     "The object store lacks an object that the broker named."
                 ) from None
-            raise errors.UnreachableError(f"The object store failed ({failure}).") from None
+            raise errors.UnreachableError(
+                f"The object store failed: try again ({failure})."
+            ) from None
 
     async def _presigned(self, chunk: int, sending: bool) -> _Presigned | None:
         """Return a chunk's URL, asking the broker if none is known; None if the broker carries the chunk."""

@@ -248,8 +248,8 @@ def _check_mark(mark: Mark | None, generation: int, digest: bytes | None) -> Non
         return
     if generation < mark.generation:
         raise errors.RollbackError(
-            "The broker served an older KeyFile than this device has seen: it was restored from a backup, "
-            "or it lies."
+            "The broker served an older KeyFile than this device has seen: ask its operator whether a "
+            "backup was restored."
         )
     if generation == mark.generation and digest is not None:
         _check_same(digest, mark.hash)
@@ -298,7 +298,7 @@ async def _state(session: Session) -> wire.KeyFileState:
     seen = session.keys.ring.generation if mark is None else mark.generation
     if state.generation > seen + _MOST_AHEAD:
         raise errors.BrokerFaultError(
-            "The broker reports an impossible number of replacements of the KeyFile."
+            f"The broker reports KeyFile generation {state.generation}; this device knows {seen}."
         )
     return state
 

@@ -203,7 +203,7 @@ def check_mark(marks: Marks, chain: KeyChain) -> None:
             mark = msgspec.msgpack.decode(stored, type=_KeysMark)
             if mark.fingerprint != chain.fingerprint:
                 raise errors.KeySubstitutionError(
-                    f"User {chain.userId} had another fingerprint on this device before."
+                    f"The broker serves other keys for user {chain.userId} than this device has pinned."
                 )
             chain.check_mark(mark.sequence, mark.hash)
         new = _KeysMark(chain.fingerprint, chain.sequence, chain.hashes[-1])

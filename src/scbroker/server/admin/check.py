@@ -375,7 +375,9 @@ class _ContainerCheck:
                     raise IntegrityError(f"Version {expected} is missing.")
             elif not row.governing and row.version != self._row.version:
                 if not self._is_purging:
-                    raise IntegrityError(f"Version {row.version} outlived the deletion.")
+                    raise IntegrityError(
+                        f"Version {row.version} was not deleted with the container."
+                    )
                 continue  # the pending purge still has to remove it
             if row.version != expected:
                 parent = None
@@ -404,7 +406,7 @@ class _ContainerCheck:
         known = parse(row.body)
         record = known.record
         if self._row.deleted and not self._is_purging and row.body != bare_body(row.body):
-            raise IntegrityError("Its parts outlived the deletion.")
+            raise IntegrityError("Its parts was not deleted with the container.")
         if (record.containerId, record.version) != (self._row.id, row.version):
             raise IntegrityError("It is another container's, or another version.")
         if (record.governing is not None) != row.governing:

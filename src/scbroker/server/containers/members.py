@@ -79,7 +79,9 @@ def check_recipients(access: AccessList, before: AccessList | None, users: Users
             raise errors.NotFoundError(f"The broker knows no user {user_id}.")
         if user.deleted:
             if before is None or fingerprint not in before.entries:
-                raise errors.NotFoundError(f"User {user_id} was deleted: give them no access.")
+                raise errors.NotFoundError(
+                    f"User {user_id} was deleted: remove the user from accessLevels."
+                )
             continue
         if entry.wrapHash is None and entry.allows(ContainerAccessLevel.Decrypt):
             raise errors.RejectedError(f"User {user_id} may decrypt, but the entry has no wrap.")

@@ -125,9 +125,12 @@ def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> In
     if record.author != call.session.fingerprint:
         raise errors.PermissionDeniedError("Only the author of a record can send it.")
     if (access is not None) != record.changes_access:
-        raise errors.InvalidArgumentError(
-            "A record that changes access comes with an access list, any other without."
+        fault = (
+            "has an access list and does not change"
+            if access
+            else "lacks the access list and changes"
         )
+        raise errors.InvalidArgumentError(f"The request {fault} access.")
     if access is not None and len(access.entries) > settings.max_members:
         raise errors.TooLargeError(
             f"This broker takes at most {settings.max_members} users in a container."
@@ -286,9 +289,8 @@ def _judge(incoming: Incoming, stored: _Stored | None, moment: int) -> judge.InF
         before is None or before.governing.type != record.governing.type
     )
     if changes_type != (incoming.message.type is not None):
-        raise errors.InvalidArgumentError(
-            "A record that changes the type comes with its text, any other without."
-        )
+        fault = "lacks the text of" if changes_type else "has a text and does not change"
+        raise errors.InvalidArgumentError(f"The request {fault} the type.")
     # Under a container key that a former member still knows, nothing new may be stored.
     if stored is not None and not record.changes_access:
         is_new = _part_ids(record) - _part_ids(stored.head.record)

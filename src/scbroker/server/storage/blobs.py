@@ -188,7 +188,7 @@ class Blobs:
                 tried[name] = True
             except Exception as error:
                 # Not the error itself: it may contain a URL.
-                _log.warning("object not removed", name=name, cause=type(error).__name__)
+                _log.warning("object not deleted", name=name, cause=type(error).__name__)
                 tried[name] = False
                 if time.monotonic() > until:
                     break

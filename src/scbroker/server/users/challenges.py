@@ -19,7 +19,8 @@ from scbroker.wire import users as wire
 
 _NONCE_LIFE: Final = 120_000_000
 REFUSED: Final = (
-    "The signature was refused: an old challenge, another broker's address, or another key."
+    "The signature was refused: the challenge expired, serverUrl is no origin of this broker, or the key "
+    "is not the active one."
 )
 
 
