@@ -315,11 +315,17 @@ def test_a_presigned_url_is_dropped_once_its_chunk_is_sent_and_not_asked_for_aga
         assert asked == [list(range(1, 17)), list(range(17, 33)), [0], list(range(33, 40))]
 
 
-@pytest.mark.parametrize("seconds", [0, 900], ids=["run out", "good"])
-def test_a_reader_keeps_few_presigned_urls(mallory: Mallory, seconds: int) -> None:
+@pytest.mark.parametrize(
+    "seconds, chunks, most, requests",
+    [(0, 100, 16, 100), (900, 400, 80, 25)],
+    ids=["run out", "good"],
+)
+def test_a_reader_keeps_few_presigned_urls(
+    mallory: Mallory, seconds: int, chunks: int, most: int, requests: int
+) -> None:
     async def read(addresses: PresignedUrls) -> list[int]:
         sizes = []
-        for chunk in range(400):
+        for chunk in range(chunks):
             await addresses.get(chunk * CHUNK_SEGMENTS, 1, memoryview(bytearray(SEALED_SEGMENT)))
             sizes.append(len(addresses._known))
         return sizes
@@ -327,5 +333,5 @@ def test_a_reader_keeps_few_presigned_urls(mallory: Mallory, seconds: int) -> No
     with BadBroker([http(206, b"sealed")]) as store, giving(mallory, store.url, seconds) as asked:
         addresses = addresses_of(device_at(mallory, store), 1000)
         sizes = io_thread.submit("read", read(addresses)).result(PATIENCE)
-    assert max(sizes) == (80 if seconds else 16)
-    assert len(asked) == (25 if seconds else 400)
+    assert max(sizes) == most
+    assert len(asked) == requests
