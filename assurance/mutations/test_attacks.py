@@ -4,8 +4,7 @@ import pytest
 
 from assurance.mutations.attacks import MUTATIONS, run
 from assurance.mutations.attacks.edits import Edit, Mutation, never, replace, skip
-from tests.hostile_broker.catalogue import ATTACKS, shown_by
-from tests.hostile_broker.explanations import EXPLANATIONS
+from tests.hostile_broker.catalogue import ATTACKS, EXPLANATIONS, shown_by
 
 
 def test_the_catalogue_is_numbered_without_a_gap() -> None:

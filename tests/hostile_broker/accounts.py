@@ -1,7 +1,7 @@
 """Accounts with secrets, what Argon2id is given for them, and log-ins that are turned down.
 
 alice = account(mallory, "rotated")
-no_log_in(mallory, alice.user, alice.key_file, BrokerError.rollbackError)
+no_log_in(mallory, alice.user, alice.key_file, ROLLBACK)
 """
 
 import uuid
@@ -19,16 +19,15 @@ from scbroker.crypto import seal
 from scbroker.crypto.verify import labelled_hash
 from scbroker.keys import MAGIC, PassphraseKeys
 from scbroker.wire.users import KeyFileAnswer
-from tests.hostile_broker.accomplices import people
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
-from tests.hostile_broker.conftest import marks
+from tests.hostile_broker.accomplices import Mallory, marks
+from tests.hostile_broker.broker import PATIENCE
+from tests.hostile_broker.protocol import OPEN
 from tests.kit.writers import OWNER, Story, User
 
 PASSWORD: Final = "correct Horse 7"
 PASSPHRASE: Final = "battery Staple 8"
 NEW_PASSWORD: Final = "another Horse 9"
 NEW_PASSPHRASE: Final = "another Staple 10"
-OPEN: Final = "POST /v1/users/{userId}/key-file/open"
 STATE: Final = "GET /v1/key-file"
 COST: Final = {"length": 32, "iterations": 3, "lanes": 4, "memory_cost": 65_536}
 
@@ -42,11 +41,11 @@ class Derivation:
     cost: dict[str, int]
 
 
-_derived: dict[str, bytes] = {}
-
-
 def watch_derivations(monkeypatch: pytest.MonkeyPatch) -> list[Derivation]:
-    """Every derivation from now on. What was derived once is not derived again: it takes long."""
+    """Return the list that every derivation from now on is added to, with the cost that it asks for.
+
+    The derivations themselves are cheap, since dozens at the real cost would take a minute.
+    """
     made: list[Derivation] = []
 
     class Watched:
@@ -56,10 +55,9 @@ def watch_derivations(monkeypatch: pytest.MonkeyPatch) -> list[Derivation]:
         def derive(self, secret: bytes) -> bytes:
             cost = {name: value for name, value in self.given.items() if name != "salt"}
             made.append(Derivation(secret, self.given["salt"], cost))
-            name = repr((secret, self.given))
-            if name not in _derived:
-                _derived[name] = Argon2id(**self.given).derive(secret)
-            return _derived[name]
+            return Argon2id(**{**self.given, "iterations": 1, "lanes": 1, "memory_cost": 8}).derive(
+                secret
+            )
 
     monkeypatch.setattr(seal, "Argon2id", Watched)
     monkeypatch.setattr(keys, "stretch", seal.stretch)  # and not what other tests stretched
@@ -83,7 +81,7 @@ class Account:
     alice: User
     bob: User
     stories: list[Story]
-    """Of Alice and Bob, from before anything was changed."""
+    """Containers of Alice and Bob, made before anything was changed."""
 
     @property
     def user(self) -> uuid.UUID:
@@ -97,18 +95,18 @@ class Account:
 _accounts: dict[tuple[int, str], Account] = {}
 
 
-def account(mallory: HostileBroker, afterwards: str = "") -> Account:
+def account(mallory: Mallory, afterwards: str = "") -> Account:
     """The same for all tests: as it was registered, or `changed`, `rotated` or another's."""
     if (mallory.port, afterwards) not in _accounts:
         _accounts[mallory.port, afterwards] = _account(mallory, afterwards)
     return _accounts[mallory.port, afterwards]
 
 
-def _account(mallory: HostileBroker, afterwards: str) -> Account:
+def _account(mallory: Mallory, afterwards: str) -> Account:
     device = mallory.device()
     first = now = device.register(PASSWORD, PASSPHRASE).result(PATIENCE)
     ring = device.getKeyRing().result(PATIENCE)
-    [bob] = people(mallory, 1)
+    [bob] = mallory.people(1)
     alice = mallory.accomplice(ring)
     stories = [Story(alice).created({alice: OWNER, bob: OWNER}) for _ in range(3)]
     if afterwards in ("changed", "rotated"):
@@ -120,14 +118,14 @@ def _account(mallory: HostileBroker, afterwards: str) -> Account:
 
 
 @contextmanager
-def serving(mallory: HostileBroker, key_file: bytes) -> Iterator[None]:
-    """Gives these bytes to whoever asks for a KeyFile, whatever they prove."""
+def serving(mallory: Mallory, key_file: bytes) -> Iterator[None]:
+    """Answers every request for a KeyFile with these bytes, whatever it proves."""
     with mallory.answering(OPEN, KeyFileAnswer(keyFile=key_file)):
         yield
 
 
 def turned_down(
-    mallory: HostileBroker,
+    mallory: Mallory,
     device: ServerProvider,
     error: type[BrokerError],
     act: Callable[[], Promise[Any]],
@@ -144,7 +142,7 @@ def turned_down(
 
 
 def no_log_in(
-    mallory: HostileBroker,
+    mallory: Mallory,
     user: uuid.UUID,
     key_file: bytes,
     error: type[BrokerError],
@@ -160,8 +158,8 @@ def no_log_in(
     return told
 
 
-def only_auth_was_sent(mallory: HostileBroker, count: int, user: uuid.UUID) -> None:
-    """Of the passphrase and what it gives, `auth` alone, and that to open the KeyFile alone."""
+def only_auth_was_sent(mallory: Mallory, count: int, user: uuid.UUID) -> None:
+    """The client sent `auth` to open the KeyFile, and nothing else that the passphrase gives."""
     keys = PassphraseKeys.derive(PASSPHRASE, user)
     root = seal.stretch(PASSPHRASE.encode(), of_passphrase(user).salt)
     assert OPEN in mallory.since(count)

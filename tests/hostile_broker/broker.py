@@ -6,32 +6,33 @@
             ...
 
 Clients speak to the layer over a real socket, and it to a real broker. It notes every byte that it was
-sent, keeps snapshots of the broker's whole state to roll back to, and gives sessions of accomplices.
+sent, and gives sessions of accomplices.
 """
 
 import asyncio
 import io
 import re
-import shutil
 import socket
-import sqlite3
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 import aiohttp
+import msgspec
 from aiohttp import web
 from yarl import URL
 
-from scbroker import KeyRing, MemoryTrustStore, ServerProvider, TrustStore
+from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider, TrustStore
 from scbroker.server.operations import OPERATIONS, Operation
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
-from scbroker.wire.users import Session, canonical_origin
+from scbroker.wire.problems import Problem, problem_of
+from scbroker.wire.users import canonical_origin
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.writers import User
 
@@ -83,6 +84,18 @@ class Exchange:
     def answer(self, answer: Message | bytes) -> None:
         self.answer_body = answer if isinstance(answer, bytes) else codec.encode(answer)
 
+    def invent(self, answer: Message | bytes, status: int = 200) -> None:
+        """Make this the answer, whether or not the broker behind gets the request."""
+        self.status, self.answer = status, answer
+        kind = codec.OCTETS if isinstance(answer, bytes) else codec.MESSAGE
+        self.answer_headers = {"content-type": kind}
+
+    def fail(self, error: BrokerError | Problem) -> None:
+        """Make this error the answer."""
+        problem = problem_of(error) if isinstance(error, BrokerError) else error
+        self.invent(msgspec.json.encode(problem), problem.status)
+        self.answer_headers = {"content-type": codec.PROBLEM}
+
     @property
     def bytes_heard(self) -> bytes:
         """All that the client sent of it."""
@@ -98,11 +111,15 @@ class CutError(Exception):
 Rule = Callable[[Exchange], None]
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """A broker's whole state at one moment."""
+@dataclass
+class Behind:
+    """The real broker, for requests past the layer that are signed for the layer's address."""
 
-    folder: Path
+    api_key: uuid.UUID
+    port: int
+    url: str
+    origin: str
+    database_url: str
 
 
 class HostileBroker:
@@ -113,7 +130,6 @@ class HostileBroker:
         self._settings = settings
         self._stack = ExitStack()
         self._scene = ExitStack()
-        self._snapshots = 0
         self._before: list[tuple[str, Rule]] = []
         self._after: list[tuple[str, Rule]] = []
         self._numbers = 0
@@ -152,6 +168,11 @@ class HostileBroker:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def origin(self) -> str:
+        """Return the origin that a log-in signs for this broker."""
+        return canonical_origin(self.url)
+
     def new_user(self) -> KeyRing:
         return self.behind.new_user()
 
@@ -174,11 +195,9 @@ class HostileBroker:
 
     def accomplice(self, ring: KeyRing) -> User:
         """A user who works with the broker: raw requests to the broker behind the layer."""
-        wire = self._scene.enter_context(Wire(self.behind))
-        request = wire.log_in_request(ring, origin=canonical_origin(self.url))
-        answer = wire.call("POST", "/v1/sessions", request).expect(201)
-        wire.token = answer.message(Session).token
-        return User(ring, wire)
+        behind = self.behind
+        address = Behind(behind.api_key, behind.port, behind.url, self.origin, behind.database_url)
+        return User(ring, self._scene.enter_context(Wire(address)).log_in(ring))
 
     # What it does to what passes.
 
@@ -220,53 +239,18 @@ class HostileBroker:
     def answering(self, name: str, answer: Message | bytes, status: int = 200) -> Iterator[None]:
         """Answers an operation by itself; the broker behind never hears of it."""
 
-        def before(exchange: Exchange) -> None:
-            exchange.status, exchange.answer = status, answer
-            exchange.answer_headers = {
-                "content-type": codec.OCTETS if isinstance(answer, bytes) else codec.MESSAGE
-            }
-
-        with self.meddling(name, before=before):
+        with self.meddling(name, before=lambda exchange: exchange.invent(answer, status)):
             yield
 
-    def snapshot(self) -> Snapshot:
-        """Keeps the broker's whole state: database and objects."""
-        self._snapshots += 1
-        folder = self._directory / f"snapshot-{self._snapshots}"
-        shutil.copytree(
-            self.behind.directory, folder, ignore=shutil.ignore_patterns("broker.sqlite*")
-        )
-        with (
-            closing(sqlite3.connect(self._database)) as source,
-            closing(sqlite3.connect(folder / "broker.sqlite")) as copy,
-        ):
-            source.backup(copy)
-        return Snapshot(folder)
-
-    def roll_back(self, snapshot: Snapshot) -> None:
-        """Puts a kept state back in place of the present one."""
-        self.behind.stop()
-        shutil.rmtree(self.behind.directory)
-        shutil.copytree(snapshot.folder, self.behind.directory)
-        self.behind.start()
-
-    # What it has heard and kept.
-
-    @property
-    def _database(self) -> Path:
-        return self.behind.directory / "broker.sqlite"
+    @contextmanager
+    def failing(self, name: str, error: BrokerError | Problem) -> Iterator[None]:
+        """Answers an operation by this error."""
+        with self.meddling(name, before=lambda exchange: exchange.fail(error)):
+            yield
 
     def since(self, count: int) -> list[str]:
         """The names of the operations heard after the first `count`."""
         return [exchange.name for exchange in self.heard[count:]]
-
-    def finds(self, needle: bytes) -> list[str]:
-        """Where a sequence of bytes stands in all that the broker was sent, keeps and wrote."""
-        found = [exchange.name for exchange in self.heard if needle in exchange.bytes_heard]
-        for path in sorted(self.behind.directory.rglob("*")):
-            if path.is_file() and needle in path.read_bytes():
-                found.append(path.name)
-        return found
 
     # The layer itself.
 

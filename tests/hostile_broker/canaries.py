@@ -5,6 +5,7 @@ with a_day(folder) as evidence:
 """
 
 import base64
+import functools
 import logging
 import secrets
 import traceback
@@ -34,10 +35,10 @@ from scbroker.client.core import sealing
 from scbroker.crypto import seal
 from scbroker.keys import PassphraseKeys
 from scbroker.records.container_record import parse_record
-from tests.hostile_broker.accomplices import RECORD, level
+from tests.hostile_broker.accomplices import Mallory, level
 from tests.hostile_broker.accounts import watch_derivations
-from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
-from tests.hostile_broker.relay import invent
+from tests.hostile_broker.broker import PATIENCE
+from tests.hostile_broker.protocol import RECORD
 from tests.kit.brokers import Wire
 from tests.kit.tables import query
 from tests.kit.writers import User
@@ -53,15 +54,15 @@ def canary(name: str) -> str:
 
 @dataclass
 class Evidence:
-    """What was secret, what was not, and every place that somebody else can look at."""
+    """Secrets, values that are not secret, and every place that others can read."""
 
     secrets: dict[str, set[bytes]] = field(default_factory=dict)
     sent: dict[str, bytes] = field(default_factory=dict)
-    """What the broker is given, by its kind."""
+    """Values that the broker gets, by their kind."""
     places: dict[str, bytes] = field(default_factory=dict)
     shown: list[str] = field(default_factory=list)
     kinds: set[type] = field(default_factory=set)
-    """Of the objects that were shown."""
+    """The types of the objects that were shown."""
     errors: list[str] = field(default_factory=list)
 
     def note(self, name: str, *found: bytes) -> None:
@@ -78,6 +79,7 @@ class Evidence:
             self.shown += [repr(each), str(each), f"{each}"]
 
 
+@functools.cache
 def spellings(secret: bytes) -> set[bytes]:
     """As it is, and as logs, URLs and encodings have it; of long keys also each half."""
     found = {
@@ -105,7 +107,7 @@ def a_day(folder: Path) -> Iterator[Evidence]:
     evidence = Evidence()
     with (
         pytest.MonkeyPatch.context() as patched,
-        HostileBroker(folder / "mallory") as mallory,
+        Mallory(folder / "mallory") as mallory,
         mallory.scene(),
         _loud_logs() as logged,
     ):
@@ -149,23 +151,21 @@ def _loud_logs() -> Iterator[list[str]]:
 
 def _note_keys_as_they_are_used(patched: pytest.MonkeyPatch, evidence: Evidence) -> None:
     """Part keys, container keys, and what seals the two parts of a KeyFile."""
-    for module, name in ((sealing, "container and part keys"), (keys_module, "KeyFile keys")):
-        for function in ("seal", "unseal"):
-            patched.setattr(module, function, _noting(evidence, name, getattr(module, function)))
 
-
-def _noting(evidence: Evidence, name: str, honest: Callable[..., bytes]) -> Callable[..., bytes]:
-    def noting(key: bytes, *rest: Any) -> bytes:
+    def noting(name: str, honest: Callable[..., bytes], key: bytes, *rest: Any) -> bytes:
         evidence.note(name, key)
         return honest(key, *rest)
 
-    return noting
+    for module, name in ((sealing, "container and part keys"), (keys_module, "KeyFile keys")):
+        for function in ("seal", "unseal"):
+            honest = getattr(module, function)
+            patched.setattr(module, function, functools.partial(noting, name, honest))
 
 
 class _Day:
     """Alice with two devices, Bob who reads, and everything that can go wrong."""
 
-    def __init__(self, mallory: HostileBroker, evidence: Evidence, folder: Path) -> None:
+    def __init__(self, mallory: Mallory, evidence: Evidence, folder: Path) -> None:
         self.mallory, self.evidence = mallory, evidence
         self.passwords = [canary("password") for _ in range(3)]
         self.passphrases = [canary("passphrase") for _ in range(3)]
@@ -299,10 +299,11 @@ class _Day:
         for act in attempts:
             self.attempt(act)
         drop(alice.getContainerHeader(it, int))
-        with self.mallory.meddling("", before=_fault):
+        fault = BrokerError.brokerFaultError("the broker's own words")
+        with self.mallory.failing("", fault):
             self.attempt(lambda: alice.updateContainerContent(it, self.contents[2]))
             self.attempt(lambda: alice.getKeyFile(passphrase))
-        with self.mallory.meddling(RECORD, before=_fault):
+        with self.mallory.failing(RECORD, fault):
             self.attempt(lambda: alice.updateContainerContent(it, self.contents[2]))
         self.break_the_database(it)
 
@@ -362,18 +363,14 @@ def drop(promise: Promise[Any]) -> None:
         promise.result(PATIENCE)
 
 
-def _fault(exchange: Exchange) -> None:
-    invent(exchange, BrokerError.brokerFaultError("the broker's own words"))
-
-
-def _kept(mallory: HostileBroker) -> bytes:
+def _kept(mallory: Mallory) -> bytes:
     """Database and objects, as they lie on the disk."""
     folder = mallory.behind.directory
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "stderr"]
     return b"\n".join(path.read_bytes() for path in files)
 
 
-def _places(mallory: HostileBroker, evidence: Evidence, folder: Path) -> dict[str, bytes]:
+def _places(mallory: Mallory, evidence: Evidence, folder: Path) -> dict[str, bytes]:
     with Wire(mallory.behind) as wire:
         open_to_all = b"".join(
             wire.call("GET", path).body for path in ("/metrics", "/openapi.json")

@@ -22,20 +22,15 @@ from scbroker import (
 from scbroker.client.containers.fetching import KIND
 from scbroker.wire.containers import ViewOutcome
 from scbroker.wire.problems import ItemProblem
-from tests.hostile_broker.accomplices import device_of, go_on, id_of, level, people, plant, twin
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.accomplices import Mallory, level, marks
+from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import marks
+from tests.hostile_broker.protocol import FAULT, FORK, INTEGRITY, ROLLBACK
 from tests.kit.writers import OWNER, READER, Story, User
 
 RECORDS: Final = "POST /v1/batches/records"
 VIEWS: Final = "POST /v1/batches/views"
 Lie = Callable[[Any], Any]
-
-
-@pytest.fixture
-def alice(mallory: HostileBroker) -> User:
-    return people(mallory, 1)[0]
 
 
 def stories(alice: User, *others: User) -> list[Story]:
@@ -46,7 +41,7 @@ def stories(alice: User, *others: User) -> list[Story]:
 
 
 def read(device: ServerProvider, told: list[Story]) -> list[Any]:
-    found = device.getContainers([id_of(story) for story in told]).result(PATIENCE)
+    found = device.getContainers([story.uuid for story in told]).result(PATIENCE)
     return [each.content if isinstance(each, Container) else type(each) for each in found]
 
 
@@ -61,49 +56,48 @@ def mark_of(device: ServerProvider, story: Story) -> bytes | None:
 
 @attack(21, "rollback and fork")
 def test_an_older_state_among_newer_ones_is_refused_and_the_others_are_read(
-    mallory: HostileBroker, alice: User
+    mallory: Mallory, alice: User
 ) -> None:
     told = stories(alice)
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     assert read(device, told) == [b"0", b"1", b"2"]
     for story in told:
         story.tell(alice, story.follow(alice, content=b"new"))
     assert read(device, told) == [b"new"] * 3
     before = mark_of(device, told[1])
-    plant(mallory, older := twin(told[1]), told[1].requests[0])
-    go_on(older, older.requests[0])
+    mallory.plant(older := told[1].twin(), told[1].requests[0])
+    older.took(older.requests[0])
     for story in told[::2]:
         story.tell(alice, story.follow(alice, content=b"newer"))
-    assert read(device, told) == [b"newer", BrokerError.rollbackError, b"newer"]
+    assert read(device, told) == [b"newer", ROLLBACK, b"newer"]
     assert mark_of(device, told[1]) == before
-    plant(mallory, told[1], told[1].requests[1])
+    mallory.plant(told[1], told[1].requests[1])
     assert read(device, told) == [b"newer", b"new", b"newer"]
 
 
 @attack(21, "rollback and fork")
 def test_another_history_among_true_ones_is_a_fork_also_once_the_device_was_started_again(
-    mallory: HostileBroker, tmp_path: Path
+    mallory: Mallory, tmp_path: Path, alice: User, bob: User
 ) -> None:
-    alice, bob = people(mallory, 2)
     told = [Story(alice).created({alice: OWNER, bob: OWNER}) for _ in range(3)]
     for story in told:
         story.tell(alice, story.follow(alice, content=b"true"))
-    with device_of(mallory, alice, bob, store=FileTrustStore(tmp_path)) as before:
+    with mallory.device_of(alice, bob, store=FileTrustStore(tmp_path)) as before:
         assert read(before, told) == [b"true"] * 3
-    lie = twin(told[0])
+    lie = told[0].twin()
     lie.records.pop()
-    plant(mallory, lie, lie.follow(bob, content=b"another"))
+    mallory.plant(lie, lie.follow(bob, content=b"another"))
     device = mallory.device(alice.ring, FileTrustStore(tmp_path))
-    assert read(device, told) == [BrokerError.forkError, b"true", b"true"]
-    assert read(device, told[:1]) == [BrokerError.forkError]
+    assert read(device, told) == [FORK, b"true", b"true"]
+    assert read(device, told[:1]) == [FORK]
 
 
 @attack(21, "rollback and fork")
 def test_receipts_that_are_swapped_or_invented_are_found_and_leave_no_mark(
-    mallory: HostileBroker, alice: User
+    mallory: Mallory, alice: User
 ) -> None:
-    device = device_of(mallory, alice)
-    refused, done = BrokerError.integrityError, SecuredContainer
+    device = mallory.device_of(alice)
+    refused, done = INTEGRITY, SecuredContainer
     before = marks(device)
     with mallory.lying(RECORDS, lambda a: replace(a, records=a.records[::-1])):
         assert made(device, 2) == [refused, refused]
@@ -122,10 +116,10 @@ def test_receipts_that_are_swapped_or_invented_are_found_and_leave_no_mark(
 @attack(22, "container injected")
 @pytest.mark.parametrize("marked", [False, True], ids=["fresh", "marked"])
 def test_views_that_change_places_are_refused_and_what_stands_in_its_own_is_read(
-    mallory: HostileBroker, alice: User, marked: bool
+    mallory: Mallory, alice: User, marked: bool
 ) -> None:
     told = stories(alice)
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     if marked:
         read(device, told)
     before = marks(device)
@@ -146,11 +140,11 @@ def test_views_that_change_places_are_refused_and_what_stands_in_its_own_is_read
 
 @attack(38, "deleted container brought back")
 def test_a_deletion_in_a_batch_that_nobody_signed_is_no_deletion(
-    mallory: HostileBroker, alice: User
+    mallory: Mallory, alice: User
 ) -> None:
     told = stories(alice)
     told[2].tell(alice, told[2].follow(alice, tombstone=True))
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
 
     def deny(answer: Any) -> Any:
         problem = ItemProblem(code="deleted", detail="The container was deleted.")
@@ -158,7 +152,7 @@ def test_a_deletion_in_a_batch_that_nobody_signed_is_no_deletion(
 
     with mallory.lying(VIEWS, deny):
         assert read(device, told) == [
-            BrokerError.integrityError, b"1", BrokerError.deletedError,
+            INTEGRITY, b"1", BrokerError.deletedError,
         ]  # fmt: skip
     assert read(device, told) == [b"0", b"1", BrokerError.deletedError]
 
@@ -172,52 +166,43 @@ COUNTS: dict[str, Lie] = {
 @attack(40, "parser ambiguity and bombs")
 @pytest.mark.parametrize("lie", COUNTS, ids=str)
 def test_more_answers_than_were_asked_for_are_taken_for_none(
-    mallory: HostileBroker, alice: User, lie: str
+    mallory: Mallory, alice: User, lie: str
 ) -> None:
     told = stories(alice)
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     before = marks(device)
-    with (
-        mallory.lying(VIEWS, lambda a: replace(a, views=COUNTS[lie](a.views))),
-        pytest.raises(BrokerError.brokerFaultError),
-    ):
+    count = COUNTS[lie]
+    with mallory.lying(VIEWS, lambda a: replace(a, views=count(a.views))), pytest.raises(FAULT):
         read(device, told)
     with (
-        mallory.lying(RECORDS, lambda a: replace(a, records=COUNTS[lie](a.records))),
-        pytest.raises(BrokerError.brokerFaultError),
+        mallory.lying(RECORDS, lambda a: replace(a, records=count(a.records))),
+        pytest.raises(FAULT),
     ):
         made(device)
     assert marks(device) == before
 
 
 @attack(40, "parser ambiguity and bombs")
-def test_fewer_receipts_than_records_are_taken_for_none(
-    mallory: HostileBroker, alice: User
-) -> None:
-    device = device_of(mallory, alice)
+def test_fewer_receipts_than_records_are_taken_for_none(mallory: Mallory, alice: User) -> None:
+    device = mallory.device_of(alice)
     before = marks(device)
     for count in (0, 1, 2):
 
         def cut(answer: Any, count: int = count) -> Any:
             return replace(answer, records=answer.records[:count])
 
-        with mallory.lying(RECORDS, cut), pytest.raises(BrokerError.brokerFaultError):
+        with mallory.lying(RECORDS, cut), pytest.raises(FAULT):
             made(device)
-    with (
-        mallory.lying(VIEWS, lambda a: replace(a, views=[])),
-        pytest.raises(BrokerError.brokerFaultError),
-    ):
+    with mallory.lying(VIEWS, lambda a: replace(a, views=[])), pytest.raises(FAULT):
         read(device, stories(alice))
     assert marks(device) == before
 
 
 @attack(3, "ghost recipient")
-def test_a_batch_is_shared_with_those_alone_whom_each_container_names(
-    mallory: HostileBroker,
-) -> None:
-    """Whose keys were asked for together, get no wrap of each other's."""
-    alice, bob, carol = people(mallory, 3)
-    device = device_of(mallory, alice)
+def test_a_batch_is_shared_with_those_alone_whom_each_container_names(mallory: Mallory) -> None:
+    """Users whose keys one request asked for get no wrap of each other's containers."""
+    alice, bob, carol = mallory.people(3)
+    device = mallory.device_of(alice)
     for_whom = [[alice, bob], [alice, carol], [alice]]
     items = [NewContainer(b"s", accessLevels=[level(user) for user in each]) for each in for_whom]
     found = device.createContainers(items).result(PATIENCE)
@@ -227,5 +212,5 @@ def test_a_batch_is_shared_with_those_alone_whom_each_container_names(
         assert {entry.userId for entry in each.access} == {user.ring.userId for user in users}
     ids = [each.id for each in found if isinstance(each, SecuredContainer)]
     for user, expected in ((bob, [True, False, False]), (carol, [False, True, False])):
-        seen = device_of(mallory, user).getContainers(ids).result(PATIENCE)
+        seen = mallory.device_of(user).getContainers(ids).result(PATIENCE)
         assert [isinstance(each, Container) for each in seen] == expected

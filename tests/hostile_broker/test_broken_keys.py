@@ -5,9 +5,9 @@ key whose signatures anybody can make.
 """
 
 import copy
-import functools
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,31 +21,13 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire import codec
 from scbroker.wire.codec import Message, SignedObject
 from scbroker.wire.users import KeyRecords, UserKeyRecords
-from tests.hostile_broker.accomplices import (
-    KEYS,
-    VIEW,
-    begun,
-    device_of,
-    editing,
-    id_of,
-    level,
-    people,
-    records_of,
-    register,
-    serving_keys,
-)
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.accomplices import WRITES, Mallory, level, records_of
+from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import refused
+from tests.hostile_broker.protocol import DECRYPTION, FAULT, INTEGRITY, KEYS, ROLLBACK, VIEW
+from tests.hostile_broker.served import same
 from tests.kit.brokers import clock
-from tests.kit.writers import OWNER, READER, WRITER, Step, Story, chain_of, key_records
-
-FAULT = BrokerError.brokerFaultError
-INTEGRITY = BrokerError.integrityError
-SUBSTITUTION = BrokerError.keySubstitutionError
-
-
-# 4
+from tests.kit.writers import OWNER, READER, WRITER, Step, Story, User, chain_of, key_records
 
 
 def places(answer: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -80,7 +62,7 @@ def spoiled(answer: Message) -> Iterator[tuple[tuple[Any, ...], str, type[Broker
             try:
                 codec.decode(type(answer), msgspec.msgpack.encode(edited))
             except BrokerError.invalidArgumentError:
-                yield path, how, BrokerError.brokerFaultError
+                yield path, how, FAULT
             else:
                 yield path, how, INTEGRITY
 
@@ -98,82 +80,63 @@ NEEDLESS = {
 
 @attack(4, "empty key list")
 def test_no_missing_field_of_a_container_makes_a_client_read_or_write_without_it(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User
 ) -> None:
-    """Each absent, null and empty. In the list's first place is whoever comes first, Alice or Bob."""
-    alice, bob = people(mallory, 2)
-    story = begun(alice, {alice: OWNER, bob: WRITER}, content=b"0", type="t")
+    """Each absent, null and empty. The first entry of the list is Alice's or Bob's."""
+    story = Story(alice).created({alice: OWNER, bob: WRITER}, content=b"0", type="t")
     story.tell(bob, story.follow(bob, content=b"truth", header=b"1"))
-    device = device_of(mallory, alice, bob)
-    with mallory.lying(VIEW, lambda view: view) as told:
-        device.getContainer(id_of(story)).result(PATIENCE)
+    device = mallory.device_of(alice, bob)
+    with mallory.lying(VIEW, same) as told:
+        device.getContainer(story.uuid).result(PATIENCE)
     tried = 0
     for path, how, error in spoiled(told[0]):
         if path in NEEDLESS and error is INTEGRITY:
             continue
-        found = BrokerError.rollbackError if (path, how) == (("head",), "null") else error
-        with (
-            editing(mallory, VIEW, functools.partial(spoil, path=path, how=how)),
-            refused(mallory, device, found) as attempt,
-        ):
-            attempt(device.getContainer(id_of(story)))
-            if path[0] not in ("content", "header", "wrap"):
-                attempt(device.updateContainerContent(id_of(story), b"secret"))
+        found = ROLLBACK if (path, how) == (("head",), "null") else error
+        needed_by_writers = path[0] not in ("content", "header", "wrap")
+        names = ("getContainer", *WRITES[:1] * needed_by_writers)
+        with mallory.editing(VIEW, partial(spoil, path=path, how=how)):
+            mallory.check_refused(device, story, found, *names)
         tried += 1
     assert tried > 60
-    assert device.getContainerContent(id_of(story)).result(PATIENCE) == b"truth"
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"truth"
 
 
 @attack(4, "empty key list")
-def test_no_key_is_invented_for_a_container_whose_wrap_is_missing(mallory: HostileBroker) -> None:
+def test_no_key_is_invented_for_a_container_whose_wrap_is_missing(mallory: Mallory) -> None:
     """The wrap of a member is withheld: nothing is sealed, by nobody's key, and nothing is carried over."""
-    alice, bob = people(mallory, 2)
+    alice, bob = mallory.people(2)
     story = Story(alice).created({alice: OWNER, bob: READER})
-    device = device_of(mallory, alice, bob)
-    device.getContainer(id_of(story)).result(PATIENCE)
+    device = mallory.device_of(alice, bob)
+    device.getContainer(story.uuid).result(PATIENCE)
     both = [level(alice), level(bob, READER)]
-    for missing, error in (
-        ("null", BrokerError.decryptionError),
-        ("absent", FAULT),
-        ("empty", FAULT),
-    ):
-        with (
-            editing(mallory, VIEW, functools.partial(spoil, path=("wrap",), how=missing)),
-            refused(mallory, device, error) as attempt,
-        ):
-            attempt(device.updateContainerContent(id_of(story), b"secret"))
-            attempt(device.updateContainerHeader(id_of(story), {"secret": 1}))
-            attempt(device.updateContainerAccessLevels(id_of(story), both))
+    for missing, error in (("null", DECRYPTION), ("absent", FAULT), ("empty", FAULT)):
+        with mallory.editing(VIEW, partial(spoil, path=("wrap",), how=missing)):
+            mallory.check_refused(device, story, error, *WRITES)
+            with mallory.refused(device, error) as attempt:
+                attempt(device.updateContainerAccessLevels(story.uuid, both))
 
 
 @attack(4, "empty key list")
 def test_no_missing_field_of_a_users_keys_makes_a_client_share_without_them(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User
 ) -> None:
-    alice, bob = people(mallory, 2)
-    device = device_of(mallory, alice)
-    with mallory.lying(KEYS, lambda keys: keys) as told:
-        device_of(mallory, alice, bob)
+    device = mallory.device_of(alice)
+    with mallory.lying(KEYS, same) as told:
+        mallory.device_of(alice, bob)
     tried = 0
     for path, how, error in spoiled(told[-1]):
         found = FAULT if path in {("users",), ("users", 0), ("users", 0, "userId")} else error
         with (
-            editing(mallory, KEYS, functools.partial(spoil, path=path, how=how)),
-            refused(mallory, device, found) as attempt,
+            mallory.editing(KEYS, partial(spoil, path=path, how=how)),
+            mallory.refused(device, found) as attempt,
         ):
             attempt(device.getPublicKeys(bob.ring.userId))
             attempt(device.createContainer(b"secret", accessLevels=[level(bob)]))
         tried += 1
     assert tried > 15
-    with (
-        serving_keys(mallory, bob, records_of(bob)[:1]),
-        refused(mallory, device, INTEGRITY) as attempt,
-    ):
-        attempt(device.getPublicKeys(bob.ring.userId))
-        attempt(device.createContainer(b"secret", accessLevels=[level(bob)]))
+    mallory.check_keys_refused(device, bob, records_of(bob)[:1], INTEGRITY)
 
-
-# 7
 
 IDENTITY = b"\1" + bytes(31)
 # Every encoding of a point of small order, the last six not canonical.
@@ -230,25 +193,24 @@ def with_key(ring: KeyRing, key: SigningKey | DecryptionKey, *, first: bool) -> 
 
 
 @attack(7, "keys that verify everything")
-def test_nobody_registers_with_a_key_that_verifies_everything(mallory: HostileBroker) -> None:
+def test_nobody_registers_with_a_key_that_verifies_everything(mallory: Mallory) -> None:
     for message in (b"one", b"another"):  # what makes it an attack: this library takes such keys
         Ed25519PublicKey.from_public_bytes(IDENTITY).verify(IDENTITY + bytes(32), message)
     for point in SMALL_ORDER:
         ring = KeyRing(1, (HollowKey(point),), (DecryptionKey.generate(),))
-        register(mallory, *ring.first_records(clock())).expect(422, "rejected")
+        mallory.register(*ring.first_records(clock())).expect(422, "rejected")
     for u in LOW_U:
         ring = KeyRing(1, (SigningKey.generate(),), (HollowDecryptionKey(u),))
-        register(mallory, *ring.first_records(clock())).expect(422, "rejected")
+        mallory.register(*ring.first_records(clock())).expect(422, "rejected")
 
 
 @attack(7, "keys that verify everything")
 @pytest.mark.parametrize("place", ["first", "later"])
 def test_a_key_that_verifies_everything_is_refused_wherever_it_stands_in_a_chain(
-    mallory: HostileBroker, place: str
+    mallory: Mallory, place: str, alice: User, bob: User
 ) -> None:
     """The broker serves what it would never take: an accomplice's chain with such a key in it."""
-    alice, bob = people(mallory, 2)
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     hollow: Iterator[tuple[KeyType, SigningKey | DecryptionKey]] = itertools.chain(
         ((KeyType.Signing, HollowKey(point)) for point in SMALL_ORDER),
         ((KeyType.Encryption, HollowDecryptionKey(u)) for u in LOW_U),
@@ -264,7 +226,7 @@ def test_a_key_that_verifies_everything_is_refused_wherever_it_stands_in_a_chain
         )
         with (
             mallory.answering(KEYS, KeyRecords(users=[name])),
-            refused(mallory, device, INTEGRITY) as attempt,
+            mallory.refused(device, INTEGRITY) as attempt,
         ):
             attempt(device.getPublicKeys(ring.userId))
             attempt(device.createContainer(b"x", accessLevels=[AccessLevel(ring.userId)]))

@@ -11,14 +11,16 @@ import msgspec
 import pytest
 
 from scbroker import BrokerError, Promise
-from tests.hostile_broker.accomplices import device_of, id_of, people
+from scbroker.wire.problems import Problem
+from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import STATE, file_of
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
-from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.test_formats import problem
+from tests.hostile_broker.broker import PATIENCE
+from tests.hostile_broker.catalogue import all_mount
 from tests.kit.brokers import Wire
 from tests.kit.tcp import BadBroker, http
-from tests.kit.writers import OWNER, Story
+from tests.kit.writers import OWNER, Story, User
+
+all_mount(__name__, 43, "decrypted data as a command")
 
 
 def commands(folder: Path, address: str) -> dict[str, bytes]:
@@ -37,21 +39,19 @@ def commands(folder: Path, address: str) -> dict[str, bytes]:
     }
 
 
-@attack(43, "decrypted data as a command")
 def test_nothing_that_was_decrypted_touches_a_file_or_an_address(
-    mallory: HostileBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mallory: Mallory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alice: User, bob: User
 ) -> None:
-    alice, bob = people(mallory, 2)
     (work := tmp_path / "a" / "b").mkdir(parents=True)
     monkeypatch.chdir(work)
-    device = device_of(mallory, alice, bob)
+    device = mallory.device_of(alice, bob)
     with BadBroker([http(200, b"{}")]) as internal:
         for what, header in commands(tmp_path, f"{internal.url}/x").items():
             grants = {bob: OWNER, alice: OWNER}
             story = Story(bob).created(grants, header=header, content=header, type="../../x")
             for read in (device.getContainer, device.getContainerHeader):
-                read_or_refused(read(id_of(story)), what)
-            assert device.getContainerContent(id_of(story)).result(PATIENCE) == header
+                read_or_refused(read(story.uuid), what)
+            assert device.getContainerContent(story.uuid).result(PATIENCE) == header
         device.getEvents(containerType="../../x").result(PATIENCE)
         assert internal.requests == []
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "a", work]
@@ -65,12 +65,10 @@ def read_or_refused(promise: Promise[Any], what: str) -> None:
             promise.result(PATIENCE)
 
 
-@attack(43, "decrypted data as a command")
-def test_no_name_that_a_user_gives_is_a_path_at_the_broker(mallory: HostileBroker) -> None:
+def test_no_name_that_a_user_gives_is_a_path_at_the_broker(mallory: Mallory, alice: User) -> None:
     """Type, program and part: of the files that it keeps all names are the broker's own."""
-    [alice] = people(mallory, 1)
     before = {path for path in mallory.behind.directory.rglob("*") if path.is_file()}
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     made = device.createContainer(bytes(70_000), {"f": "../../x"}, type="../../x").result(PATIENCE)
     new = {p for p in mallory.behind.directory.rglob("*") if p.is_file()} - before
     kept = [p.relative_to(mallory.behind.directory) for p in new if "sqlite" not in p.name]
@@ -88,16 +86,13 @@ def test_no_name_that_a_user_gives_is_a_path_at_the_broker(mallory: HostileBroke
     assert after - before - new == set()
 
 
-@attack(43, "decrypted data as a command")
-def test_what_a_broker_says_of_an_error_moves_no_cursor_and_ends_no_line(
-    mallory: HostileBroker,
-) -> None:
+def test_what_a_broker_says_of_an_error_moves_no_cursor_and_ends_no_line(mallory: Mallory) -> None:
     """It is printed to terminals and into logs."""
-    [alice] = people(mallory, 1)
-    device = device_of(mallory, alice)
+    [alice] = mallory.people(1)
+    device = mallory.device_of(alice)
     said = "no\x1b]0;owned\x07\x1b[2J\r\n2026 INFO all is well\x9b31m\u202e\u2028" + "x" * 9000
     with (
-        mallory.meddling(STATE, before=problem("conflict", said[:2000])),
+        mallory.failing(STATE, Problem(title="x", status=409, detail=said[:2000], code="conflict")),
         pytest.raises(BrokerError.conflictError) as caught,
     ):
         device.needToSyncAccount(

@@ -20,23 +20,16 @@ from scbroker import BrokerError, Header, ServerProvider
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
 from scbroker.wire.containers import ContainerView
-from tests.hostile_broker.accomplices import VIEW, altered, device_of, id_of, instead, people, plant
-from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
+from tests.hostile_broker.accomplices import Mallory, check_no_file, save
+from tests.hostile_broker.broker import PATIENCE, Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import refused
-from tests.hostile_broker.files import check_no_file, save
+from tests.hostile_broker.protocol import DECRYPTION, HASHES, INTEGRITY, SEGMENTS, VIEW
+from tests.hostile_broker.served import instead, same
 from tests.kit.writers import OWNER, WRITER, Story, User
 
-DECRYPTION = BrokerError.decryptionError
-INTEGRITY = BrokerError.integrityError
 TOO_LARGE = BrokerError.tooLargeError
-HASHES = "GET /v1/containers/{containerId}/parts/{partId}/hashes"
-SEGMENTS = "GET /v1/containers/{containerId}/parts/{partId}/segments"
 SMALL = 40_000
 _HEAD, _CHUNK = 56, 16_384 + 16
-
-
-# 16
 
 
 def cut_into(sealed: bytes, size: int, head: int = 0) -> list[bytes]:
@@ -102,7 +95,7 @@ CONTENTS = {2 * SEGMENT + 9: MOVES, 8 * SEGMENT + 9: OVER_TWO_REQUESTS, 2 * SEGM
 
 
 @contextmanager
-def serving(mallory: HostileBroker, sealed: bytes, hashes: bytes) -> Iterator[None]:
+def serving(mallory: Mallory, sealed: bytes, hashes: bytes) -> Iterator[None]:
     """Answers for a content's segments out of these bytes, whatever stands where; and these hashes."""
     count = len(hashes) // HASH_SIZE
 
@@ -117,13 +110,10 @@ def serving(mallory: HostileBroker, sealed: bytes, hashes: bytes) -> Iterator[No
 
 
 def sealed_content(
-    mallory: HostileBroker, device: ServerProvider, container: uuid.UUID
+    mallory: Mallory, device: ServerProvider, container: uuid.UUID
 ) -> tuple[Pieces, bytes]:
     """The segments of a large content and their hashes, as they are truly served."""
-    with (
-        mallory.lying(HASHES, lambda data: data) as hashes,
-        mallory.lying(SEGMENTS, lambda data: data) as runs,
-    ):
+    with mallory.lying(HASHES, same) as hashes, mallory.lying(SEGMENTS, same) as runs:
         device.getContainerContent(container).result(PATIENCE)
     runs.sort(key=len, reverse=True)  # the last is the short one
     return cut_into(b"".join(runs), SEALED_SEGMENT), hashes[0]
@@ -131,28 +121,26 @@ def sealed_content(
 
 @attack(16, "chunks moved or cut")
 @pytest.mark.parametrize("size", CONTENTS)
-def test_no_segment_is_moved_doubled_dropped_cut_or_added(
-    mallory: HostileBroker, size: int
-) -> None:
+def test_no_segment_is_moved_doubled_dropped_cut_or_added(mallory: Mallory, size: int) -> None:
     """All plaintext is alike, so that nothing but the place tells one from another.
 
     With hashes that are made to fit it goes no further than those: not one segment is asked for.
     """
-    [alice] = people(mallory, 1)
-    device = device_of(mallory, alice)
+    [alice] = mallory.people(1)
+    device = mallory.device_of(alice)
     container = device.createContainer(bytes(size)).result(PATIENCE).id
     pieces, hashes = sealed_content(mallory, device, container)
     assert len(pieces) == len(hashes) // HASH_SIZE
     for move in CONTENTS[size].values():
         moved = b"".join(move(pieces))
-        with serving(mallory, moved, hashes), refused(mallory, device, INTEGRITY) as attempt:
-            attempt(device.getContainerContent(container))
+        with serving(mallory, moved, hashes):
+            mallory.check_refused(device, container, INTEGRITY, "getContainerContent")
         fitting = b"".join(map(sha256, cut_into(moved, SEALED_SEGMENT)))
         error = TOO_LARGE if len(fitting) > len(hashes) else INTEGRITY
         count = len(mallory.heard)
         if fitting != hashes:
-            with serving(mallory, moved, fitting), refused(mallory, device, error) as attempt:
-                attempt(device.getContainerContent(container))
+            with serving(mallory, moved, fitting):
+                mallory.check_refused(device, container, error, "getContainerContent")
             assert SEGMENTS not in mallory.since(count)
     assert device.getContainerContent(container).result(PATIENCE) == bytes(size)
 
@@ -181,24 +169,22 @@ def inner_move(name: str, sealed: bytes) -> bytes:
 
 
 @attack(16, "chunks moved or cut")
-def test_no_chunk_of_a_segment_is_moved_or_cut_at_any_boundary(mallory: HostileBroker) -> None:
-    [alice] = people(mallory, 1)
+def test_no_chunk_of_a_segment_is_moved_or_cut_at_any_boundary(mallory: Mallory) -> None:
+    [alice] = mallory.people(1)
     story = Story(alice).created(content=bytes(SMALL))
-    device = device_of(mallory, alice)
-    device.getContainer(id_of(story)).result(PATIENCE)
+    device = mallory.device_of(alice)
+    device.getContainer(story.uuid).result(PATIENCE)
     sealed = story.requests[0].content
     assert sealed is not None
     for moved in inner_moves(sealed).values():
-        with (
-            mallory.lying(VIEW, instead(content=moved)),
-            refused(mallory, device, INTEGRITY) as attempt,
-        ):
-            attempt(device.getContainerContent(id_of(story)))
-    assert device.getContainerContent(id_of(story)).result(PATIENCE) == bytes(SMALL)
+        mallory.check_lie_refused(
+            device, story, instead(content=moved), INTEGRITY, "getContainerContent"
+        )
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == bytes(SMALL)
 
 
 def sign_for(
-    mallory: HostileBroker, story: Story, writer: User, change: Callable[[bytes], bytes]
+    mallory: Mallory, story: Story, writer: User, change: Callable[[bytes], bytes]
 ) -> None:
     """A writer's own record with a new content whose sealed bytes were changed before it was signed."""
     request = story.follow(writer, content=bytes(SMALL))
@@ -206,25 +192,21 @@ def sign_for(
     sealed = change(request.content)
     new, length = next(reversed(story.parts.values()))
     part = new.finish(story.key, length, sha256(sealed))
-    plant(mallory, story, replace(altered(story, writer, request, content=part), content=sealed))
+    mallory.plant(story, replace(story.altered(writer, request, content=part), content=sealed))
 
 
 @attack(16, "chunks moved or cut")
-def test_no_chunk_is_moved_or_cut_even_where_a_writer_signs_for_it(mallory: HostileBroker) -> None:
-    alice, bob = people(mallory, 2)
+def test_no_chunk_is_moved_or_cut_even_where_a_writer_signs_for_it(mallory: Mallory) -> None:
+    alice, bob = mallory.people(2)
     story = Story(alice).created({alice: OWNER, bob: WRITER})
-    device = device_of(mallory, alice, bob)
+    device = mallory.device_of(alice, bob)
     names = ["doubled 1", "dropped 0", "dropped 2", "followed by a byte"]
     cuts = [f"cut at {_HEAD + 2 * _CHUNK}", f"cut at {_HEAD}"]
     for name in ["swapped 0", *names, *cuts]:
         error = DECRYPTION if name == "swapped 0" else INTEGRITY  # the others change the length
         sign_for(mallory, story, bob, functools.partial(inner_move, name))
-        device.getContainerMetadata(id_of(story)).result(PATIENCE)  # the chain itself is right
-        with refused(mallory, device, error) as attempt:
-            attempt(device.getContainer(id_of(story)))
-
-
-# 18
+        device.getContainerMetadata(story.uuid).result(PATIENCE)  # the chain itself is right
+        mallory.check_refused(device, story, error, "getContainer")
 
 
 def last_byte_changed(sealed: bytes) -> bytes:
@@ -246,12 +228,11 @@ def check_nothing_is_held(error: BaseException, plaintext: bytes) -> None:
 @attack(18, "plaintext released early")
 @pytest.mark.parametrize("size", [SMALL, 8 * SEGMENT + 9], ids=["small", "large"])
 def test_a_reader_sees_nothing_of_a_content_whose_last_byte_was_changed(
-    mallory: HostileBroker, tmp_path: Path, size: int
+    mallory: Mallory, tmp_path: Path, size: int, alice: User
 ) -> None:
     """All that came before it is right, and was opened already."""
-    [alice] = people(mallory, 1)
     plaintext = b"the plaintext that nobody is to see; " * (size // 37 + 1)
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     container = device.createContainer(plaintext[:size], "header").result(PATIENCE).id
     told: list[tuple[int, int | None]] = []
 
@@ -267,7 +248,7 @@ def test_a_reader_sees_nothing_of_a_content_whose_last_byte_was_changed(
         told.append((done, total))
 
     with mallory.meddling("", after=change):
-        with refused(mallory, device, INTEGRITY) as attempt:
+        with mallory.refused(device, INTEGRITY) as attempt:
             for promise in (
                 device.getContainer(container, progress=progress),
                 device.getContainerContent(container, progress=progress),
@@ -282,56 +263,46 @@ def test_a_reader_sees_nothing_of_a_content_whose_last_byte_was_changed(
 
 @attack(18, "plaintext released early")
 def test_a_reader_sees_nothing_of_it_even_where_a_writer_signs_for_the_changed_byte(
-    mallory: HostileBroker, tmp_path: Path
+    mallory: Mallory, tmp_path: Path, alice: User, bob: User
 ) -> None:
     """The library hands out what comes before, and finds out at the end."""
-    alice, bob = people(mallory, 2)
     story = Story(alice).created({alice: OWNER, bob: WRITER})
-    device = device_of(mallory, alice, bob)
+    device = mallory.device_of(alice, bob)
     sign_for(mallory, story, bob, last_byte_changed)
-    device.getContainerMetadata(id_of(story)).result(PATIENCE)
-    with refused(mallory, device, DECRYPTION) as attempt:
-        for promise in (
-            device.getContainer(id_of(story)),
-            device.getContainerContent(id_of(story)),
-        ):
+    device.getContainerMetadata(story.uuid).result(PATIENCE)
+    with mallory.refused(device, DECRYPTION) as attempt:
+        for promise in (device.getContainer(story.uuid), device.getContainerContent(story.uuid)):
             check_nothing_is_held(attempt(promise), bytes(SMALL))
-    check_no_file(device, id_of(story), tmp_path, DECRYPTION)
+    check_no_file(device, story.uuid, tmp_path, DECRYPTION)
 
 
 @attack(18, "plaintext released early")
-def test_a_reader_sees_nothing_of_a_container_whose_header_was_changed(
-    mallory: HostileBroker,
-) -> None:
-    [alice] = people(mallory, 1)
+def test_a_reader_sees_nothing_of_a_container_whose_header_was_changed(mallory: Mallory) -> None:
+    [alice] = mallory.people(1)
     story = Story(alice).created(header=b'"header"')
-    device = device_of(mallory, alice)
-    device.getContainer(id_of(story)).result(PATIENCE)
+    device = mallory.device_of(alice)
+    device.getContainer(story.uuid).result(PATIENCE)
 
     def change(view: ContainerView) -> ContainerView:
         return replace(view, header=last_byte_changed(view.header or b""))
 
-    with mallory.lying(VIEW, change), refused(mallory, device, INTEGRITY) as attempt:
-        attempt(device.getContainer(id_of(story)))
-        attempt(device.getContainerHeader(id_of(story)))
-        attempt(device.getSecuredContainer(id_of(story)))
-
-
-# 19
+    with mallory.lying(VIEW, change):
+        mallory.check_refused(
+            device, story, INTEGRITY, "getContainer", "getContainerHeader", "getSecuredContainer"
+        )
 
 
 @attack(19, "parts spliced")
 def test_no_header_and_content_are_put_together_that_were_not_written_together(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User
 ) -> None:
-    """Of two containers and of three versions, in their own place and in the other's: all pairs."""
-    [alice] = people(mallory, 1)
+    """All pairs of the parts of two containers and three versions, each also in the other's place."""
     story, other = Story(alice).created(header=b"1", content=b"1"), Story(alice)
     other.created(header=b"1", content=b"1")
     for _ in range(2):
         story.tell(alice, story.follow(alice, header=b"1", content=b"1"))
-    device = device_of(mallory, alice)
-    device.getContainer(id_of(story)).result(PATIENCE)
+    device = mallory.device_of(alice)
+    device.getContainer(story.uuid).result(PATIENCE)
     requests = [*story.requests, *other.requests]
     sealed = [part for request in requests for part in (request.header, request.content)]
     truth = (story.requests[-1].header, story.requests[-1].content)
@@ -340,32 +311,24 @@ def test_no_header_and_content_are_put_together_that_were_not_written_together(
     for header, content in pairs:
         with (
             mallory.lying(VIEW, instead(header=header, content=content)),
-            refused(mallory, device, INTEGRITY) as attempt,
+            mallory.refused(device, INTEGRITY) as attempt,
         ):
-            attempt(device.getContainer(id_of(story)))
+            attempt(device.getContainer(story.uuid))
             if truth[0] == header or truth[1] == content:
-                attempt(device.getSecuredContainer(id_of(story)))
+                attempt(device.getSecuredContainer(story.uuid))
 
 
 @attack(19, "parts spliced")
-def test_no_large_content_is_put_in_the_place_of_another(mallory: HostileBroker) -> None:
-    """Of another container, and of another version: hashes and segments together."""
-    [alice] = people(mallory, 1)
-    device = device_of(mallory, alice)
+def test_no_large_content_is_put_in_the_place_of_another(mallory: Mallory, alice: User) -> None:
+    """Hashes and segments come together, from another container and from another version."""
+    device = mallory.device_of(alice)
     one = device.createContainer(bytes(70_000)).result(PATIENCE).id
     two = device.createContainer(bytes(70_000)).result(PATIENCE).id
     spliced = [sealed_content(mallory, device, container) for container in (one, two)]
     device.updateContainerContent(one, bytes(70_000)).result(PATIENCE)
     for pieces, hashes in spliced:
-        with (
-            mallory.answering(HASHES, hashes),
-            mallory.answering(SEGMENTS, b"".join(pieces)),
-            refused(mallory, device, INTEGRITY) as attempt,
-        ):
-            attempt(device.getContainerContent(one))
-        with (
-            mallory.answering(SEGMENTS, b"".join(pieces)),
-            refused(mallory, device, INTEGRITY) as attempt,
-        ):
-            attempt(device.getContainerContent(one))
+        with mallory.answering(HASHES, hashes), mallory.answering(SEGMENTS, b"".join(pieces)):
+            mallory.check_refused(device, one, INTEGRITY, "getContainerContent")
+        with mallory.answering(SEGMENTS, b"".join(pieces)):
+            mallory.check_refused(device, one, INTEGRITY, "getContainerContent")
     assert device.getContainerContent(one).result(PATIENCE) == bytes(70_000)

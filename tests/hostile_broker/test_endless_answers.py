@@ -11,33 +11,33 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError
+from scbroker import BrokerError, ServerProvider
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import ContainerRecord, Link, parse_record
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire import codec
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import MAX_SKIPPED, Bodies, ContainerView
-from tests.hostile_broker.accomplices import VIEW, altered, cast, device_of, id_of
-from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
-from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import refused
+from scbroker.wire.containers import MAX_SKIPPED, Bodies
+from tests.hostile_broker.accomplices import NO_LIST, Mallory
+from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.catalogue import all_mount
+from tests.hostile_broker.protocol import BODIES, FORK, INTEGRITY, VIEW
+from tests.hostile_broker.served import instead
 from tests.kit.writers import OWNER, Story, User
 
-BODIES: Final = "GET /v1/containers/{containerId}/records"
+all_mount(__name__, 40, "parser ambiguity and bombs")
+
 FAR: Final = 2**53 - 1
-NO_LIST: Final = Level.Download | Level.Decrypt
 _ENOUGH: Final = 5
 
 
 def head_at(story: Story, signer: User, version: int) -> SignedObject:
-    """A record of this version, signed by whoever, that names no parent that there is."""
+    """Return a record of this version, signed by this user, whose parent does not exist."""
     forged = story.follow(signer)
-    return altered(story, signer, forged, version=version, parent=bytes(32)).record
+    return story.altered(signer, forged, version=version, parent=bytes(32)).record
 
 
 def bodies(story: Story, head: ContainerRecord, *, governing: bool) -> Iterator[bytes]:
-    """What might lead to this head, linked by hashes; if `governing`, each changes the type."""
+    """Yield bodies that lead to this head, linked by hashes; if `governing`, each changes the type."""
     record, old = story.head, story.governing
     assert old.governing is not None
     digests = (replace(old.governing, type=n.to_bytes(32)) for n in itertools.count())
@@ -51,7 +51,7 @@ def bodies(story: Story, head: ContainerRecord, *, governing: bool) -> Iterator[
 
 @contextmanager
 def endless(
-    mallory: HostileBroker,
+    mallory: Mallory,
     story: Story,
     head: SignedObject,
     *,
@@ -68,82 +68,67 @@ def endless(
     def answer(exchange: Exchange) -> None:
         asked.append(int(exchange.query.partition("from=")[2].partition("&")[0]))
         page = list(itertools.islice(made, at_once if len(asked) < _ENOUGH else 0))
-        exchange.status, exchange.answer = 200, Bodies(bodies=page)
-        exchange.answer_headers = {"content-type": codec.MESSAGE}
+        exchange.invent(Bodies(bodies=page))
 
-    def lie(view: ContainerView) -> ContainerView:
-        return replace(view, head=head, skipped=[])
-
-    with mallory.lying(VIEW, lie), mallory.meddling(BODIES, before=answer):
+    with (
+        mallory.lying(VIEW, instead(head=head, skipped=[])),
+        mallory.meddling(BODIES, before=answer),
+    ):
         yield asked
 
 
-@attack(40, "parser ambiguity and bombs")
+def read_before(mallory: Mallory, alice: User, bob: User) -> tuple[Story, ServerProvider]:
+    """A container of two owners, and a device of Alice's that has read it."""
+    story = Story(alice).created({alice: OWNER, bob: OWNER})
+    device = mallory.device_of(alice, bob)
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
+    return story, device
+
+
 @pytest.mark.parametrize("level", [OWNER, NO_LIST], ids=["all", "no list"])
 def test_nothing_is_fetched_that_leads_to_a_head_which_no_member_signed(
-    mallory: HostileBroker, level: int
+    mallory: Mallory, level: int, alice: User, bob: User, carol: User, eve: User
 ) -> None:
-    """Not by the broker's own users either: anybody can register."""
-    alice, bob, carol, eve = cast(mallory)
+    """The broker's own users are no members either: anybody can register."""
     story = Story(bob).created({bob: OWNER, alice: level, carol: Level.Download})
-    device = device_of(mallory, alice, bob, carol, eve)
-    assert device.getContainerContent(id_of(story)).result(PATIENCE) == b"content"
+    device = mallory.device_of(alice, bob, carol, eve)
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
     strangers = [head_at(story, user, FAR) for user in (eve, carol)]
     garbage = replace(head_at(story, bob, FAR), signature=strangers[0].signature)
     for head in (*strangers, garbage):
-        with (
-            endless(mallory, story, head) as asked,
-            refused(mallory, device, BrokerError.integrityError) as attempt,
-        ):
-            attempt(device.getContainer(id_of(story)))
-            attempt(device.updateContainerContent(id_of(story), b"secret"))
+        with endless(mallory, story, head) as asked:
+            mallory.check_refused(device, story, INTEGRITY)
         assert asked == []
-    assert device.getContainerContent(id_of(story)).result(PATIENCE) == b"content"
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
 
 
-@attack(40, "parser ambiguity and bombs")
 def test_a_head_that_a_member_signed_for_a_version_out_of_reach_is_too_far(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User
 ) -> None:
-    alice, bob, *_ = cast(mallory)
-    story = Story(alice).created({alice: OWNER, bob: OWNER})
-    device = device_of(mallory, alice, bob)
-    assert device.getContainerContent(id_of(story)).result(PATIENCE) == b"content"
+    story, device = read_before(mallory, alice, bob)
     head = head_at(story, bob, FAR)
     with endless(mallory, story, head) as asked:
-        with refused(mallory, device, BrokerError.tooLargeError) as attempt:
-            attempt(device.getContainer(id_of(story)))
-            attempt(device.updateContainerContent(id_of(story), b"secret"))
+        mallory.check_refused(device, story, BrokerError.tooLargeError)
         assert asked == []
-    assert device.getContainerContent(id_of(story)).result(PATIENCE) == b"content"
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
 
 
-@attack(40, "parser ambiguity and bombs")
 def test_governing_records_among_bodies_that_are_not_judged_end_it_at_the_first(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User
 ) -> None:
     """Each would be kept until the end, when it is found that none of them was served as governing."""
-    alice, bob, *_ = cast(mallory)
-    story = Story(alice).created({alice: OWNER, bob: OWNER})
-    device = device_of(mallory, alice, bob)
-    assert device.getContainerContent(id_of(story)).result(PATIENCE) == b"content"
+    story, device = read_before(mallory, alice, bob)
     head = head_at(story, bob, 500_000)
     with endless(mallory, story, head, governing=True) as asked:
-        with refused(mallory, device, BrokerError.integrityError) as attempt:
-            attempt(device.getContainer(id_of(story)))
+        mallory.check_refused(device, story, INTEGRITY, "getContainer")
         assert asked == [2]
 
 
-@attack(40, "parser ambiguity and bombs")
 def test_pages_of_fewer_bodies_than_there_are_do_not_make_more_requests_of_it(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User
 ) -> None:
-    alice, bob, *_ = cast(mallory)
-    story = Story(alice).created({alice: OWNER, bob: OWNER})
-    device = device_of(mallory, alice, bob)
-    assert device.getContainerContent(id_of(story)).result(PATIENCE) == b"content"
+    story, device = read_before(mallory, alice, bob)
     head = head_at(story, bob, 500_000)
     with endless(mallory, story, head, at_once=1) as asked:
-        with refused(mallory, device, BrokerError.forkError) as attempt:
-            attempt(device.getContainer(id_of(story)))
+        mallory.check_refused(device, story, FORK, "getContainer")
         assert asked == [2]

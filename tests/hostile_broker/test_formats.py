@@ -20,40 +20,25 @@ from scbroker.records.key_record import LABEL, Signed
 from scbroker.server.operations import OPERATIONS
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView
+from scbroker.wire.problems import Problem
 from scbroker.wire.users import Authorization, SessionRequest
-from tests.hostile_broker.accomplices import (
-    KEYS,
-    RECORD,
-    VIEW,
-    device_of,
-    editing,
-    id_of,
-    level,
-    people,
-    records_of,
-    register,
-    serving_keys,
-)
-from tests.hostile_broker.accounts import (
-    OPEN,
-    PASSPHRASE,
-    PASSWORD,
-    STATE,
-    file_of,
-    no_log_in,
-    row_of,
-    watch_derivations,
-)
-from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
+from tests.hostile_broker.accomplices import Mallory, marks, records_of
+from tests.hostile_broker.accounts import PASSPHRASE, PASSWORD, STATE, file_of, no_log_in, row_of
+from tests.hostile_broker.broker import PATIENCE, Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import marks, refused
+from tests.hostile_broker.protocol import (
+    EVENTS,
+    FAULT,
+    INTEGRITY,
+    KEYS,
+    OPEN,
+    RECORD,
+    REMINDER,
+    VIEW,
+)
 from tests.kit.writers import OWNER, READER, Story, User, delete_user, ordered
 
-FAULT: Final = BrokerError.brokerFaultError
-INTEGRITY: Final = BrokerError.integrityError
 VERSION: Final = BrokerError.unsupportedVersionError
-EVENTS: Final = "GET /v1/events"
-REMINDER: Final = "GET /v1/users/{userId}/reminder"
 BEGINNINGS: Final = (b"\x00", b"\x02", b"\xff", b"")
 """Other versions, and none at all."""
 
@@ -62,23 +47,19 @@ def resigned(user: User, label: str, body: bytes) -> Signed:
     return Signed(body, user.ring.signing[0].sign(label, body))
 
 
-# 39
-
-
 @attack(39, "version and suite downgrade")
 @pytest.mark.parametrize("spoken", ["0", "2", "1.0", "01", "1, 0", ""])
 def test_an_answer_of_another_protocol_is_refused_and_nothing_is_tried_instead(
-    mallory: HostileBroker, spoken: str
+    mallory: Mallory, spoken: str, alice: User
 ) -> None:
-    [alice] = people(mallory, 1)
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     made = device.createContainer(b"x").result(PATIENCE)
 
     def speak(exchange: Exchange) -> None:
         exchange.answer_headers["scbroker-protocol"] = spoken
 
     count = len(mallory.heard)
-    with mallory.meddling("", after=speak), refused(mallory, device, VERSION) as attempt:
+    with mallory.meddling("", after=speak), mallory.refused(device, VERSION) as attempt:
         attempt(device.getContainer(made.id))
         attempt(device.updateContainerContent(made.id, b"secret"))
         attempt(device.getEvents())
@@ -98,25 +79,18 @@ def of_other_versions(user: User) -> Iterator[list[Signed]]:
 
 @attack(39, "version and suite downgrade")
 def test_no_record_and_no_key_of_another_version_is_read_whoever_signed_it(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User
 ) -> None:
-    alice, bob = people(mallory, 2)
     story = Story(alice).created({alice: OWNER})
-    device = device_of(mallory, alice)
-    device.getContainer(id_of(story)).result(PATIENCE)
+    device = mallory.device_of(alice)
+    device.getContainer(story.uuid).result(PATIENCE)
     [body] = [request.record.body for request in story.requests]
     for beginning in BEGINNINGS:
         other = SignedObject.of(resigned(alice, container_record.LABEL, beginning + body[1:]))
-        for reader in (device, device_of(mallory, alice)):
-            with (
-                mallory.lying(VIEW, with_record(other)),
-                refused(mallory, reader, INTEGRITY) as attempt,
-            ):
-                attempt(reader.getContainer(id_of(story)))
-                attempt(reader.updateContainerContent(id_of(story), b"secret"))
+        for reader in (device, mallory.device_of(alice)):
+            mallory.check_lie_refused(reader, story, with_record(other), INTEGRITY)
     for records in of_other_versions(bob):
-        with serving_keys(mallory, bob, records), refused(mallory, device, INTEGRITY) as attempt:
-            attempt(device.createContainer(b"x", accessLevels=[level(alice), level(bob)]))
+        mallory.check_keys_refused(device, bob, records, INTEGRITY)
 
 
 def with_record(signed: SignedObject) -> Callable[[ContainerView], ContainerView]:
@@ -124,11 +98,10 @@ def with_record(signed: SignedObject) -> Callable[[ContainerView], ContainerView
 
 
 @attack(39, "version and suite downgrade")
-def test_half_a_suite_is_none(mallory: HostileBroker) -> None:
+def test_half_a_suite_is_none(mallory: Mallory, alice: User, bob: User) -> None:
     """One signature of the two, in its own size or filled up; one key of the two."""
-    alice, bob = people(mallory, 2)
     story = Story(alice).created({alice: OWNER})
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     signed = story.requests[0].record
     classical, later = signed.signature[:64], signed.signature[64:]
     for half, error in (
@@ -137,26 +110,16 @@ def test_half_a_suite_is_none(mallory: HostileBroker) -> None:
         (classical + bytes(3309), INTEGRITY),
         (bytes(64) + later, INTEGRITY),
     ):
-        with (
-            editing(mallory, VIEW, with_signature(half)),
-            refused(mallory, device, error) as attempt,
-        ):
-            attempt(device.getContainer(id_of(story)))
-    with (
-        editing(mallory, VIEW, lambda view: view.update(wrap=view["wrap"][-80:])),
-        refused(mallory, device, FAULT) as attempt,
-    ):
-        attempt(device.getContainer(id_of(story)))
+        with mallory.editing(VIEW, with_signature(half)):
+            mallory.check_refused(device, story, error)
+    with mallory.editing(VIEW, lambda view: view.update(wrap=view["wrap"][-80:])):
+        mallory.check_refused(device, story, FAULT)
     for size in (32, 1952):
         row = msgspec.msgpack.decode(records_of(bob)[0].body[1:])
         row[4] = row[4][:32] if size == 32 else row[4][32:]
         row[0] = labelled_hash("fingerprint", row[4])
         first = resigned(bob, LABEL, b"\x01" + msgspec.msgpack.encode(row))
-        with (
-            serving_keys(mallory, bob, [first, records_of(bob)[1]]),
-            refused(mallory, device, INTEGRITY) as attempt,
-        ):
-            attempt(device.getPublicKeys(bob.ring.userId))
+        mallory.check_keys_refused(device, bob, [first, records_of(bob)[1]], INTEGRITY)
 
 
 def with_signature(signature: bytes) -> Callable[[dict[str, Any]], None]:
@@ -167,10 +130,8 @@ def with_signature(signature: bytes) -> Callable[[dict[str, Any]], None]:
 
 
 @attack(39, "version and suite downgrade")
-def test_no_key_file_of_another_version_is_opened(
-    mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watch_derivations(monkeypatch)
+@pytest.mark.usefixtures("derivations")
+def test_no_key_file_of_another_version_is_opened(mallory: Mallory) -> None:
     device = mallory.device()
     key_file = device.register(PASSWORD, PASSPHRASE).result(PATIENCE)
     user, at = device.getUserId().result(PATIENCE), len(b"scbroker.keyfile")
@@ -182,12 +143,12 @@ def test_no_key_file_of_another_version_is_opened(
 
 
 @attack(39, "version and suite downgrade")
-def test_the_broker_speaks_one_version_and_keeps_objects_of_one(mallory: HostileBroker) -> None:
-    alice, eve = people(mallory, 2)
+def test_the_broker_speaks_one_version_and_keeps_objects_of_one(mallory: Mallory) -> None:
+    alice, eve = mallory.people(2)
     story = Story(alice).created({alice: OWNER})
     draft = story.follow(alice, content=b"2")
-    order = ordered(alice, "delete-user", origin=f"http://localhost:{mallory.port}")
-    log_in = alice.wire.log_in_request(alice.ring, origin=f"http://localhost:{mallory.port}")
+    order = ordered(alice, "delete-user")
+    log_in = alice.wire.log_in_request(alice.ring)
     for beginning in BEGINNINGS:
         body = beginning + draft.record.body[1:]
         signed = SignedObject.of(resigned(alice, container_record.LABEL, body))
@@ -198,7 +159,7 @@ def test_the_broker_speaks_one_version_and_keeps_objects_of_one(mallory: Hostile
         request = SessionRequest(statement=taken.body, signature=taken.signature)
         alice.wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
     for records in of_other_versions(eve):
-        register(mallory, *records).expect(422, "rejected")
+        mallory.register(*records).expect(422, "rejected")
     for spoken in ("0", "2", "1.0", "", None):
         answer = alice.wire.call("GET", "/v1/key-file", Scbroker_Protocol=spoken)
         answer.expect(400, "version")
@@ -209,8 +170,6 @@ def test_the_broker_speaks_one_version_and_keeps_objects_of_one(mallory: Hostile
             other = alice.wire.call(operation.method, prefix + path.removeprefix("/v1"))
             other.expect(404, "not-found")
 
-
-# 42
 
 MORE: Final[dict[str, Any]] = {
     "recovery": {"publicKey": bytes(1216)},
@@ -240,7 +199,7 @@ def with_more(path: Sequence[Any], name: str) -> Callable[[Any], None]:
 
 
 ASKED: Final[dict[str, Callable[[ServerProvider, User, Story], Promise[Any]]]] = {
-    VIEW: lambda device, _, story: device.getContainer(id_of(story)),
+    VIEW: lambda device, _, story: device.getContainer(story.uuid),
     KEYS: lambda device, user, _: device.getPublicKeys(user.ring.userId),
     EVENTS: lambda device, _, __: device.getEvents(),
     STATE: lambda device, user, _: device.needToSyncAccount(
@@ -253,11 +212,10 @@ ASKED: Final[dict[str, Callable[[ServerProvider, User, Story], Promise[Any]]]] =
 @attack(42, "recovery or policy injected")
 @pytest.mark.parametrize("name", ASKED)
 def test_a_field_that_nobody_specified_is_a_fault_wherever_it_stands(
-    mallory: HostileBroker, name: str
+    mallory: Mallory, name: str, alice: User, bob: User
 ) -> None:
-    alice, bob = people(mallory, 2)
     story = Story(alice).created({alice: OWNER, bob: READER}, header=b"1", type="t")
-    device, count = device_of(mallory, alice, bob), len(mallory.heard)
+    device, count = mallory.device_of(alice, bob), len(mallory.heard)
     ASKED[name](device, alice, story).result(PATIENCE)
     [asked] = [each for each in mallory.heard[count:] if each.name == name]
     places = list(maps_in(msgspec.msgpack.decode(asked.answer_body)))
@@ -266,8 +224,8 @@ def test_a_field_that_nobody_specified_is_a_fault_wherever_it_stands(
         for field in MORE:
             count = len(mallory.heard)
             with (
-                editing(mallory, name, with_more(path, field)),
-                refused(mallory, device, FAULT) as attempt,
+                mallory.editing(name, with_more(path, field)),
+                mallory.refused(device, FAULT) as attempt,
             ):
                 attempt(ASKED[name](device, alice, story))
             assert mallory.since(count)[-1] == name, "nothing came after it"
@@ -275,23 +233,19 @@ def test_a_field_that_nobody_specified_is_a_fault_wherever_it_stands(
 
 @attack(42, "recovery or policy injected")
 @pytest.mark.parametrize("name", ["POST /v1/session-challenges", "POST /v1/sessions", KEYS])
-def test_no_log_in_goes_on_with_a_field_that_nobody_specified(
-    mallory: HostileBroker, name: str
-) -> None:
-    [alice] = people(mallory, 1)
+def test_no_log_in_goes_on_with_a_field_that_nobody_specified(mallory: Mallory, name: str) -> None:
+    [alice] = mallory.people(1)
     for field in MORE:
         device, count = mallory.device(), len(mallory.heard)
-        with editing(mallory, name, with_more((), field)), pytest.raises(FAULT):
+        with mallory.editing(name, with_more((), field)), pytest.raises(FAULT):
             device.logIn(keyRing=alice.ring, userId=alice.ring.userId).result(PATIENCE)
         assert mallory.since(count)[-1] == name
         assert marks(device) == {}
 
 
 @attack(42, "recovery or policy injected")
-def test_what_comes_with_a_receipt_or_a_key_file_starts_no_operation(
-    mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watch_derivations(monkeypatch)
+@pytest.mark.usefixtures("derivations")
+def test_what_comes_with_a_receipt_or_a_key_file_starts_no_operation(mallory: Mallory) -> None:
     device = mallory.device()
     device.register(PASSWORD, PASSPHRASE).result(PATIENCE)
     made = device.createContainer(b"x").result(PATIENCE)
@@ -300,7 +254,7 @@ def test_what_comes_with_a_receipt_or_a_key_file_starts_no_operation(
         (OPEN, lambda: device.getKeyFile(PASSPHRASE)),
     ):
         before, count = marks(device), len(mallory.heard)
-        with editing(mallory, name, with_more((), "recovery")), pytest.raises(FAULT):
+        with mallory.editing(name, with_more((), "recovery")), pytest.raises(FAULT):
             ask().result(PATIENCE)
         assert mallory.since(count).count(name) == 1
         assert mallory.since(count)[-1] == name
@@ -309,11 +263,10 @@ def test_what_comes_with_a_receipt_or_a_key_file_starts_no_operation(
 
 @attack(42, "recovery or policy injected")
 def test_a_value_that_nobody_specified_is_refused_and_unknown_headers_are_nothing(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User
 ) -> None:
-    alice, bob = people(mallory, 2)
     story = Story(alice).created({alice: OWNER, bob: READER})
-    device = device_of(mallory, alice, bob)
+    device = mallory.device_of(alice, bob)
 
     def command(exchange: Exchange) -> None:
         exchange.answer_headers |= {
@@ -324,51 +277,22 @@ def test_a_value_that_nobody_specified_is_refused_and_unknown_headers_are_nothin
 
     count = len(mallory.heard)
     with mallory.meddling("", after=command):
-        device.getContainer(id_of(story)).result(PATIENCE)
+        device.getContainer(story.uuid).result(PATIENCE)
     assert set(mallory.since(count)) == {VIEW}
     for edit, ask in (
         (lambda log: log["events"][0].update(eventType="Recover"), device.getEvents),
         (lambda log: log["events"][0].update(changes=["keys"]), device.getEvents),
     ):
-        with editing(mallory, EVENTS, edit), refused(mallory, device, FAULT) as attempt:
+        with mallory.editing(EVENTS, edit), mallory.refused(device, FAULT) as attempt:
             attempt(ask())
     for code in ("rotate-keys", "recover", ""):
-        with (
-            mallory.meddling(VIEW, before=problem(code)),
-            refused(mallory, device, FAULT) as attempt,
-        ):
-            attempt(device.getContainer(id_of(story)))
+        with mallory.failing(VIEW, Problem(title="x", status=409, detail="", code=code)):
+            mallory.check_refused(device, story, FAULT)
     row = msgspec.msgpack.decode(records_of(bob)[1].body[1:])
     row[2] = 2  # a third kind of key
     third = resigned(bob, LABEL, b"\x01" + msgspec.msgpack.encode(row))
-    fresh = device_of(mallory, alice)
-    with (
-        serving_keys(mallory, bob, [records_of(bob)[0], third]),
-        refused(mallory, fresh, INTEGRITY) as attempt,
-    ):
-        attempt(fresh.createContainer(b"x", accessLevels=[level(alice), level(bob)]))
+    fresh = mallory.device_of(alice)
+    mallory.check_keys_refused(fresh, bob, [records_of(bob)[0], third], INTEGRITY)
     body = msgspec.msgpack.decode(story.requests[0].record.body[1:])
     longer = resigned(alice, container_record.LABEL, b"\x01" + msgspec.msgpack.encode([*body, {}]))
-    with (
-        mallory.lying(VIEW, with_record(SignedObject.of(longer))),
-        refused(mallory, fresh, INTEGRITY) as attempt,
-    ):
-        attempt(fresh.getContainer(id_of(story)))
-
-
-def problem(code: str, detail: str = "", **more: object) -> Callable[[Exchange], None]:
-    """A problem of this code is the answer, with members that no RFC names."""
-
-    def before(exchange: Exchange) -> None:
-        members = {
-            "type": "about:blank",
-            "title": "x",
-            "status": 409,
-            "detail": detail,
-            "code": code,
-        }
-        exchange.status = 409
-        exchange.answer_body = msgspec.json.encode({**members, **more})
-        exchange.answer_headers = {"content-type": "application/problem+json"}
-
-    return before
+    mallory.check_lie_refused(fresh, story, with_record(SignedObject.of(longer)), INTEGRITY)

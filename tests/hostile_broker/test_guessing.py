@@ -19,10 +19,10 @@ from scbroker.crypto.verify import keyed_hash
 from scbroker.keys import PassphraseKeys, _password_key, open_key_file, seal_key_file
 from scbroker.server.storage.database import PostgresDatabase
 from scbroker.wire.users import KeyFileAnswer, ReminderAnswer
+from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import (
     COST,
     NEW_PASSPHRASE,
-    OPEN,
     PASSPHRASE,
     PASSWORD,
     STATE,
@@ -31,21 +31,18 @@ from tests.hostile_broker.accounts import (
     account,
     of_passphrase,
     row_of,
-    watch_derivations,
 )
-from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
+from tests.hostile_broker.broker import PATIENCE, Exchange
 from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.protocol import DECRYPTION, OPEN, REMINDER
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import dump, query
 from tests.kit.writers import User, closing, delete_key_file, delete_user, deletion, ordered
 
-REMINDER: Final = "GET /v1/users/{userId}/reminder"
 CREDENTIALS = BrokerError.credentialsError
 
 
-@pytest.fixture(autouse=True)
-def derivations(monkeypatch: pytest.MonkeyPatch) -> list[Derivation]:
-    return watch_derivations(monkeypatch)
+pytestmark = pytest.mark.usefixtures("derivations")
 
 
 @pytest.fixture(scope="module")
@@ -75,24 +72,11 @@ def stranger(broker: BrokerProcess) -> Iterator[Wire]:
         yield wire
 
 
-def guess(
-    wire: Wire,
-    user: uuid.UUID,
-    auth: bytes,
-    address: str | None = None,
-    device_pass: bytes | None = None,
-) -> Answer:
-    return wire.open_key_file(user, auth, device_pass, address)
-
-
 def ask_reminder(wire: Wire, user: uuid.UUID, address: str | None = None) -> Answer:
     return wire.call("GET", f"/v1/users/{user}/reminder", X_Forwarded_For=address)
 
 
-# 32
-
-
-def stolen(mallory: HostileBroker) -> list[bytes]:
+def stolen(mallory: Mallory) -> list[bytes]:
     """Every value in every row of the database that is bytes."""
     rows = [row for table in dump(mallory.behind.database_url).values() for row in table]
     return sorted({value for row in rows for value in row if isinstance(value, bytes)})
@@ -100,9 +84,9 @@ def stolen(mallory: HostileBroker) -> list[bytes]:
 
 @attack(32, "offline guessing and pass-the-hash")
 def test_no_value_of_the_stored_row_logs_in_or_opens_the_key_file(
-    mallory: HostileBroker, broker: BrokerProcess, stranger: Wire
+    mallory: Mallory, broker: BrokerProcess, stranger: Wire
 ) -> None:
-    """Nor does `auth` itself, for whoever heard it, do more than get the sealed KeyFile."""
+    """A thief who heard `auth` itself gets the sealed KeyFile, and nothing more."""
     alice = account(mallory)
     with Wire(broker) as wire:
         key_file = seal_key_file(alice.ring, PASSWORD, alice.keys)
@@ -114,14 +98,14 @@ def test_no_value_of_the_stored_row_logs_in_or_opens_the_key_file(
     hashes = [value for value in values if len(value) == 32]
     assert len(hashes) == 3  # of the KeyFile, the verifier, the fingerprint
     for number, value in enumerate(hashes):
-        answer = guess(stranger, alice.user, value, f"203.0.113.{number}")
+        answer = stranger.open_key_file(alice.user, value, address=f"203.0.113.{number}")
         answer.expect(401, "credentials")
-        with pytest.raises(BrokerError.decryptionError):
+        with pytest.raises(DECRYPTION):
             open_key_file(key_file, alice.user, PassphraseKeys(value, value), None)
-    answer = guess(stranger, alice.user, alice.keys.auth).expect(200)
+    answer = stranger.open_key_file(alice.user, alice.keys.auth).expect(200)
     assert answer.message(KeyFileAnswer).keyFile == key_file
     heard = PassphraseKeys(alice.keys.auth, alice.keys.auth)
-    with pytest.raises(BrokerError.decryptionError):
+    with pytest.raises(DECRYPTION):
         open_key_file(key_file, alice.user, heard, None)
     forged_log_in(stranger, alice.ring).expect(401, "challenge")
 
@@ -144,11 +128,11 @@ def secrets_of(alice: Account) -> dict[str, bytes]:
 
 @attack(32, "offline guessing and pass-the-hash")
 def test_the_verifier_is_no_prefix_of_any_key_and_no_key_stands_in_the_database(
-    mallory: HostileBroker,
+    mallory: Mallory,
 ) -> None:
     alice, values = account(mallory), stolen(mallory)
     query_row = "SELECT verifier FROM key_files WHERE user_id = ?"
-    [(verifier,)] = query(mallory.behind.database_url, query_row, alice.user.bytes)
+    [(verifier,)] = mallory.query(query_row, alice.user.bytes)
     found = secrets_of(alice)
     assert len({secret[:8] for secret in found.values()}) == len(found)
     for name, secret in found.items():
@@ -161,20 +145,17 @@ def test_the_verifier_is_no_prefix_of_any_key_and_no_key_stands_in_the_database(
 
 @attack(32, "offline guessing and pass-the-hash")
 def test_a_stolen_key_file_is_guessed_at_for_one_argon2id_each_and_that_is_the_limit(
-    mallory: HostileBroker, derivations: list[Derivation]
+    mallory: Mallory, derivations: list[Derivation]
 ) -> None:
     alice = account(mallory)
     statement = "SELECT key_file FROM key_files WHERE user_id = ?"
-    [(key_file,)] = query(mallory.behind.database_url, statement, alice.user.bytes)
+    [(key_file,)] = mallory.query(statement, alice.user.bytes)
     derivations.clear()
-    with pytest.raises(BrokerError.decryptionError):
+    with pytest.raises(DECRYPTION):
         KeyRing.open(key_file, alice.user, passphrase="wrong Guess 1")
     assert derivations == [of_passphrase(alice.user, "wrong Guess 1")]
     assert derivations[0].cost == COST
     assert KeyRing.open(key_file, alice.user, passphrase=PASSPHRASE).userId == alice.user
-
-
-# 33
 
 
 @pytest.fixture
@@ -214,7 +195,7 @@ def forged_deletion(wire: Wire, ring: KeyRing) -> Answer:
 
 QUESTIONS: dict[str, Callable[[Wire, KeyRing], Answer]] = {
     "log-in": forged_log_in,
-    "KeyFile": lambda wire, ring: guess(wire, ring.userId, random_bytes(32)),
+    "KeyFile": lambda wire, ring: wire.open_key_file(ring.userId, random_bytes(32)),
     "unset reminder": lambda wire, ring: ask_reminder(wire, ring.userId),
     "deletion": forged_deletion,
     "keys without a session": lambda wire, ring: wire.call(
@@ -242,7 +223,9 @@ def test_a_throttled_stranger_gets_one_answer_for_every_user_known_or_not(
 ) -> None:
     for number, ring in enumerate(users.values()):
         address = f"203.0.113.{number}"
-        told = [guess(stranger, ring.userId, random_bytes(32), address) for _ in range(4)]
+        told = [
+            stranger.open_key_file(ring.userId, random_bytes(32), address=address) for _ in range(4)
+        ]
         assert [answer.status for answer in told] == [401, 401, 401, 429]
         assert told[-1].code == "throttled"
         assert 1 <= int(told[-1].headers["retry-after"]) <= 901
@@ -250,7 +233,7 @@ def test_a_throttled_stranger_gets_one_answer_for_every_user_known_or_not(
 
 @attack(33, "enumeration")
 def test_a_client_tells_a_wrong_passphrase_from_an_unknown_user_no_more_than_the_broker(
-    mallory: HostileBroker,
+    mallory: Mallory,
 ) -> None:
     known, told = account(mallory), set()
     for user in (known.user, KeyRing.generate().userId):
@@ -264,7 +247,7 @@ def test_a_client_tells_a_wrong_passphrase_from_an_unknown_user_no_more_than_the
 
 
 @attack(33, "enumeration")
-def test_a_sync_says_nothing_of_any_user_but_the_sessions_own(mallory: HostileBroker) -> None:
+def test_a_sync_says_nothing_of_any_user_but_the_sessions_own(mallory: Mallory) -> None:
     alice, another = account(mallory), account(mallory, "another")
     device, count = mallory.device(alice.ring), len(mallory.heard)
     for user in (another.user, KeyRing.generate().userId, uuid.uuid4()):
@@ -284,7 +267,7 @@ def test_guesses_are_throttled_by_user_and_by_address_and_a_delay_of_new_devices
     victim, others = broker.new_user(auth), [KeyRing.generate() for _ in range(4)]
 
     def tries(ring: KeyRing, address: str, value: bytes = wrong) -> int:
-        return guess(stranger, ring.userId, value, address).status
+        return stranger.open_key_file(ring.userId, value, address=address).status
 
     assert [tries(victim, "203.0.113.1") for _ in range(4)] == [401, 401, 401, 429]
     assert [tries(victim, "203.0.113.2") for _ in range(4)] == [401, 401, 401, 429]
@@ -323,15 +306,17 @@ def pass_of(broker: BrokerProcess, ring: KeyRing) -> bytes:
 def test_strangers_who_guess_lock_no_device_out_that_was_in_before(
     stranger: Wire, devices: Devices
 ) -> None:
-    """From everywhere, and at any user from the very address that the device has as well."""
+    """They guess from many addresses, and at other users from the address that the device has."""
     user = devices.ring.userId
     for number in range(20):
-        guess(stranger, user, random_bytes(32), f"203.0.113.{number}")
-        guess(stranger, uuid.uuid4(), random_bytes(32), "203.0.113.200")
-    guess(stranger, user, devices.auth, "203.0.113.201").expect(429, "throttled")
-    guess(stranger, uuid.uuid4(), random_bytes(32), "203.0.113.200").expect(429, "throttled")
+        stranger.open_key_file(user, random_bytes(32), address=f"203.0.113.{number}")
+        stranger.open_key_file(uuid.uuid4(), random_bytes(32), address="203.0.113.200")
+    stranger.open_key_file(user, devices.auth, address="203.0.113.201").expect(429, "throttled")
+    stranger.open_key_file(uuid.uuid4(), random_bytes(32), address="203.0.113.200").expect(
+        429, "throttled"
+    )
     for _ in range(20):
-        answer = guess(stranger, user, devices.auth, "203.0.113.200", devices.passes[0])
+        answer = stranger.open_key_file(user, devices.auth, devices.passes[0], "203.0.113.200")
         answer.expect(200)
 
 
@@ -349,32 +334,33 @@ def test_a_pass_that_is_made_up_changed_or_another_users_is_worth_nothing(
         good[:-1] + bytes([good[-1] ^ 1]),
     ]
     told = [
-        guess(stranger, user, random_bytes(32), "203.0.113.1", each).status for each in worthless
+        stranger.open_key_file(user, random_bytes(32), each, "203.0.113.1").status
+        for each in worthless
     ]
     assert told == [401, 401, 401, 429, 429]
     for each in worthless:
-        guess(stranger, user, devices.auth, "203.0.113.1", each).expect(429, "throttled")
+        stranger.open_key_file(user, devices.auth, each, "203.0.113.1").expect(429, "throttled")
 
 
 @attack(33, "enumeration")
 def test_a_stolen_pass_buys_as_many_guesses_as_an_address_and_collected_ones_as_many_as_a_user(
     stranger: Wire, devices: Devices
 ) -> None:
-    """From wherever they come; a thief of one pass delays the device that it is from, and no other."""
+    """The address does not matter. A thief of one pass delays the device that it is from, and no other."""
     user = devices.ring.userId
 
     def tries(which: int, number: int) -> int:
         address = f"203.0.113.{number}"
-        return guess(stranger, user, random_bytes(32), address, devices.passes[which]).status
+        return stranger.open_key_file(user, random_bytes(32), devices.passes[which], address).status
 
     assert [tries(0, number) for number in range(5)] == [401] * 3 + [429] * 2
-    guess(stranger, user, devices.auth, "203.0.113.9", devices.passes[1]).expect(200)
+    stranger.open_key_file(user, devices.auth, devices.passes[1], "203.0.113.9").expect(200)
     assert [tries(which, which) for which in range(1, 8)] == [401] * 3 + [429] * 4
 
 
 @attack(33, "enumeration")
 def test_who_has_a_session_learns_who_has_public_keys_and_that_is_the_limit(
-    mallory: HostileBroker,
+    mallory: Mallory,
 ) -> None:
     """A directory is for being asked; an id of 122 bits of a hash is not met with by chance."""
     alice, device = account(mallory), mallory.device(mallory.new_user())
@@ -395,12 +381,9 @@ def test_a_set_reminder_discloses_that_its_user_exists_and_that_is_the_limit(
     assert unset.message(ReminderAnswer).reminder == ""
 
 
-# 34
-
-
 @attack(34, "reminder leaks")
 def test_a_reminder_travels_by_its_own_operation_alone(
-    mallory: HostileBroker, caplog: pytest.LogCaptureFixture
+    mallory: Mallory, caplog: pytest.LogCaptureFixture
 ) -> None:
     count, reminder = len(mallory.heard), "a canary of brass"
     device = mallory.device()
@@ -485,7 +468,7 @@ TELLING: dict[str, str] = {
 @attack(34, "reminder leaks")
 @pytest.mark.parametrize("reminder", TELLING.values(), ids=TELLING)
 def test_a_reminder_with_a_secret_in_any_spelling_is_refused_before_anything_is_sent(
-    mallory: HostileBroker, reminder: str
+    mallory: Mallory, reminder: str
 ) -> None:
     """The spellings are those that log in as well, for which a secret is one (keyfile.md, 2.1)."""
     alice = account(mallory)
@@ -504,7 +487,7 @@ def test_a_reminder_with_a_secret_in_any_spelling_is_refused_before_anything_is_
 
 @attack(34, "reminder leaks")
 def test_a_reminder_that_stays_does_not_come_to_contain_the_secret_that_is_chosen(
-    mallory: HostileBroker,
+    mallory: Mallory,
 ) -> None:
     """It was good beside the secrets of before; nobody gave it again, and nobody saw it."""
     alice = account(mallory, "hinted")

@@ -19,12 +19,11 @@ from scbroker.crypto.seal import pad_secret, seal, unseal
 from scbroker.crypto.verify import label, sha256
 from scbroker.keys import MAGIC, PassphraseKeys, open_key_file, seal_key_file
 from scbroker.wire.problems import STATUS, Problem
-from tests.hostile_broker.accomplices import editing
+from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import (
     COST,
     NEW_PASSPHRASE,
     NEW_PASSWORD,
-    OPEN,
     PASSPHRASE,
     PASSWORD,
     STATE,
@@ -37,27 +36,20 @@ from tests.hostile_broker.accounts import (
     row_of,
     serving,
     turned_down,
-    watch_derivations,
 )
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import refused
+from tests.hostile_broker.protocol import (
+    CHALLENGES,
+    DECRYPTION,
+    FAULT,
+    INTEGRITY,
+    OPEN,
+    SUBSTITUTION,
+)
 from tests.hostile_broker.two_keys import for_two_keys
 
-CHALLENGE = "POST /v1/session-challenges"
-DECRYPTION = BrokerError.decryptionError
-FAULT = BrokerError.brokerFaultError
-INTEGRITY = BrokerError.integrityError
-ROLLBACK = BrokerError.rollbackError
-SUBSTITUTION = BrokerError.keySubstitutionError
-
-
-@pytest.fixture(autouse=True)
-def derivations(monkeypatch: pytest.MonkeyPatch) -> list[Derivation]:
-    return watch_derivations(monkeypatch)
-
-
-# 25
+pytestmark = pytest.mark.usefixtures("derivations")
 
 
 def with_parameters(key_file: bytes) -> Iterator[bytes]:
@@ -77,7 +69,7 @@ def with_parameters(key_file: bytes) -> Iterator[bytes]:
 
 @attack(25, "derivation downgraded")
 def test_no_key_file_names_a_derivation_and_nothing_but_auth_is_sent(
-    mallory: HostileBroker, derivations: list[Derivation]
+    mallory: Mallory, derivations: list[Derivation]
 ) -> None:
     alice, device, count = account(mallory), mallory.device(), len(mallory.heard)
     derivations.clear()
@@ -90,7 +82,7 @@ def test_no_key_file_names_a_derivation_and_nothing_but_auth_is_sent(
 
 @attack(25, "derivation downgraded")
 def test_no_refusal_makes_a_client_derive_again_in_another_way(
-    mallory: HostileBroker, derivations: list[Derivation]
+    mallory: Mallory, derivations: list[Derivation]
 ) -> None:
     alice, device, count = account(mallory), mallory.device(), len(mallory.heard)
     derivations.clear()
@@ -117,15 +109,15 @@ def extended(answer: dict[str, Any], **fields: Any) -> None:
     ids=lambda fields: next(iter(fields)),
 )
 def test_no_answer_of_a_log_in_carries_parameters(
-    mallory: HostileBroker, derivations: list[Derivation], fields: dict[str, Any]
+    mallory: Mallory, derivations: list[Derivation], fields: dict[str, Any]
 ) -> None:
-    """Of the KeyFile, of the challenge, and of what is stored before it is replaced."""
+    """Answers with the KeyFile, with the challenge, and with the state before the KeyFile is replaced."""
     alice, device = account(mallory), mallory.device()
     device.logIn(alice.user, passphrase=PASSPHRASE).result(PATIENCE)
     count = len(mallory.heard)
     derivations.clear()
-    for name, sent in ((OPEN, ()), (CHALLENGE, (CHALLENGE,))):
-        with editing(mallory, name, partial(extended, **fields)):
+    for name, sent in ((OPEN, ()), (CHALLENGES, (CHALLENGES,))):
+        with mallory.editing(name, partial(extended, **fields)):
             turned_down(
                 mallory, device, FAULT,
                 lambda: device.logIn(alice.user, passphrase=PASSPHRASE), *sent,
@@ -135,14 +127,11 @@ def test_no_answer_of_a_log_in_carries_parameters(
     only_auth_was_sent(mallory, count, alice.user)
     derivations.clear()
     with (
-        editing(mallory, STATE, partial(extended, **fields)),
-        refused(mallory, device, FAULT) as attempt,
+        mallory.editing(STATE, partial(extended, **fields)),
+        mallory.refused(device, FAULT) as attempt,
     ):
         attempt(device.changeCredentials(NEW_PASSWORD, NEW_PASSPHRASE))
     assert derivations == []
-
-
-# 26
 
 
 def bombs(key_file: bytes) -> Iterator[bytes]:
@@ -160,7 +149,7 @@ def bombs(key_file: bytes) -> Iterator[bytes]:
 
 @attack(26, "derivation bomb")
 def test_no_length_and_no_count_of_a_key_file_reaches_argon2id_or_the_memory(
-    mallory: HostileBroker, derivations: list[Derivation]
+    mallory: Mallory, derivations: list[Derivation]
 ) -> None:
     alice, device, keys = account(mallory), mallory.device(), account(mallory).keys
     derivations.clear()
@@ -181,7 +170,7 @@ def test_no_length_and_no_count_of_a_key_file_reaches_argon2id_or_the_memory(
 
 @attack(26, "derivation bomb")
 def test_a_log_in_derives_twice_at_the_same_cost_and_only_the_salt_is_the_key_files(
-    mallory: HostileBroker, derivations: list[Derivation]
+    mallory: Mallory, derivations: list[Derivation]
 ) -> None:
     alice, device = account(mallory), mallory.device()
     derivations.clear()
@@ -190,14 +179,12 @@ def test_a_log_in_derives_twice_at_the_same_cost_and_only_the_salt_is_the_key_fi
     assert derivations == [of_passphrase(alice.user), of_password]
 
 
-# 27
-
 GUESSES = ("first Guess 1", "second Guess 2", "third Guess 3")
 
 
 @attack(27, "partitioning oracle")
 def test_no_key_file_opens_under_two_passphrases_and_all_of_them_fail_alike(
-    mallory: HostileBroker, derivations: list[Derivation]
+    mallory: Mallory, derivations: list[Derivation]
 ) -> None:
     """One ciphertext and tag that AES-GCM takes under both of two guesses: the commitment is to one.
 
@@ -225,9 +212,6 @@ def test_no_key_file_opens_under_two_passphrases_and_all_of_them_fail_alike(
     assert work == [2, 1, 1, 1, 2, 1]
 
 
-# 28
-
-
 def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
@@ -240,7 +224,7 @@ def places(key_file: bytes, *positions: int) -> list[int]:
 
 
 @attack(28, "KeyRing surgery")
-def test_a_key_file_with_any_byte_flipped_opens_with_neither_secret(mallory: HostileBroker) -> None:
+def test_a_key_file_with_any_byte_flipped_opens_with_neither_secret(mallory: Mallory) -> None:
     """Another form, or another user's; everything else is the one error."""
     alice, keys = account(mallory), account(mallory).keys
     data, sealed = alice.key_file, set(places(alice.key_file, 1, 2, 3))
@@ -256,7 +240,7 @@ def test_a_key_file_with_any_byte_flipped_opens_with_neither_secret(mallory: Hos
 
 @attack(28, "KeyRing surgery")
 def test_a_log_in_with_a_flipped_byte_fails_before_anything_is_signed(
-    mallory: HostileBroker, derivations: list[Derivation]
+    mallory: Mallory, derivations: list[Derivation]
 ) -> None:
     alice, device = account(mallory), mallory.device()
     derivations.clear()
@@ -268,7 +252,7 @@ def test_a_log_in_with_a_flipped_byte_fails_before_anything_is_signed(
 
 
 @attack(28, "KeyRing surgery")
-def test_nothing_of_an_older_key_file_is_spliced_into_a_newer_one(mallory: HostileBroker) -> None:
+def test_nothing_of_an_older_key_file_is_spliced_into_a_newer_one(mallory: Mallory) -> None:
     """Both under the same secrets, so that only what binds their parts together keeps them apart."""
     alice, device = account(mallory), mallory.device()
     newer = seal_key_file(alice.ring.next(2, fresh=True), PASSWORD, alice.keys)
@@ -296,9 +280,9 @@ def with_ring(of: KeyRing, ring: KeyRing, password: str, keys: PassphraseKeys) -
 
 @attack(28, "KeyRing surgery")
 def test_a_key_ring_of_the_attackers_does_not_open_even_under_the_right_secrets(
-    mallory: HostileBroker,
+    mallory: Mallory,
 ) -> None:
-    """Who knows both secrets has the account anyway; what they put in its place is not taken for it."""
+    """A thief of both secrets has the account anyway, but cannot put another KeyRing in its place."""
     alice, eve = account(mallory), KeyRing.generate()
     served = with_ring(alice.ring, eve, PASSWORD, alice.keys)
     no_log_in(mallory, alice.user, served, DECRYPTION)
@@ -306,12 +290,9 @@ def test_a_key_ring_of_the_attackers_does_not_open_even_under_the_right_secrets(
     assert open_key_file(own, alice.user, alice.keys, PASSWORD).userId == alice.user
 
 
-# 31
-
-
 @attack(31, "KeyFile of somebody else")
 def test_another_users_key_file_is_refused_by_its_name_and_under_ones_own_name_does_not_open(
-    mallory: HostileBroker, derivations: list[Derivation]
+    mallory: Mallory, derivations: list[Derivation]
 ) -> None:
     """Both users have the same password and passphrase."""
     alice, bob, device = account(mallory), account(mallory, "another"), mallory.device()
@@ -331,7 +312,7 @@ def test_another_users_key_file_is_refused_by_its_name_and_under_ones_own_name_d
 
 @attack(31, "KeyFile of somebody else")
 def test_a_user_who_knows_the_passphrase_does_not_pass_their_key_ring_off_as_its_owners(
-    mallory: HostileBroker,
+    mallory: Mallory,
 ) -> None:
     """Bob seals his own for Alice, under her name and her secrets: she does not become him."""
     alice, bob = account(mallory), account(mallory, "another")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, FileTrustStore, KeyRing
+from scbroker import BrokerError, FileTrustStore, KeyRing, MemoryTrustStore
 from scbroker.client.users import directory
 from scbroker.crypto.seal import DecryptionKey, wrap_key
 from scbroker.crypto.verify import labelled_hash
@@ -21,26 +21,11 @@ from scbroker.records.container_record import wrap_info
 from scbroker.records.key_record import ACTIVE, KeyRecord, Signed, parse_key_record
 from scbroker.records.key_record import LABEL as KEY_LABEL
 from scbroker.vocabulary import KeyType
-from scbroker.wire.users import canonical_origin
-from tests.hostile_broker.accomplices import (
-    VIEW,
-    altered,
-    begun,
-    device_of,
-    id_of,
-    level,
-    people,
-    plant,
-    records_of,
-    register,
-    restarted_device_of,
-    sent_record,
-    serving_keys,
-    wrapped_key,
-)
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.accomplices import WRITES, Mallory, fresh_and_marked, level, records_of
+from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import refused
+from tests.hostile_broker.protocol import DECRYPTION, FORK, INTEGRITY, ROLLBACK, SUBSTITUTION, VIEW
+from tests.hostile_broker.served import governing_of, instead, wrapped_key
 from tests.kit.brokers import clock
 from tests.kit.tables import query
 from tests.kit.writers import (
@@ -59,10 +44,6 @@ from tests.kit.writers import (
     rotate,
 )
 
-FAULT = BrokerError.brokerFaultError
-INTEGRITY = BrokerError.integrityError
-SUBSTITUTION = BrokerError.keySubstitutionError
-
 
 def forged_key(of: User, by: User) -> Signed:
     """Another user's encryption key as if it were the next one of this user's."""
@@ -75,107 +56,85 @@ def forged_key(of: User, by: User) -> Signed:
     return Signed(body, by.ring.signing[0].sign(KEY_LABEL, body))
 
 
-# 1
-
-
 @attack(1, "public-key substitution")
 def test_keys_of_somebody_else_are_refused_at_the_first_contact_and_nothing_is_wrapped(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
-    alice, bob, eve = people(mallory, 3)
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     mine, both = device.createContainer(b"mine").result(PATIENCE), [level(alice), level(bob)]
-    with (
-        serving_keys(mallory, bob, records_of(eve)),
-        refused(mallory, device, SUBSTITUTION) as attempt,
-    ):
-        attempt(device.getPublicKeys(bob.ring.userId))
+    hers = records_of(eve)
+    mallory.check_keys_refused(device, bob, hers, SUBSTITUTION)
+    with mallory.serving_keys(bob, hers), mallory.refused(device, SUBSTITUTION) as attempt:
         attempt(device.createContainer(b"secret", accessLevels=both))
         attempt(device.updateContainerAccessLevels(mine.id, both))
-    assert wrapped_key(sent_record(mallory), alice)
-    assert len(sent_record(mallory).accessList or ()) == 1
+    assert wrapped_key(mallory.sent_record(), alice)
+    assert len(mallory.sent_record().accessList or ()) == 1
 
 
 @attack(1, "public-key substitution")
 def test_no_large_content_is_uploaded_for_a_recipient_whose_keys_are_somebody_elses(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
-    alice, bob, eve = people(mallory, 3)
-    device, both = device_of(mallory, alice), [level(alice), level(bob)]
-    with (
-        serving_keys(mallory, bob, records_of(eve)),
-        refused(mallory, device, SUBSTITUTION) as attempt,
-    ):
+    device, both, hers = mallory.device_of(alice), [level(alice), level(bob)], records_of(eve)
+    with mallory.serving_keys(bob, hers), mallory.refused(device, SUBSTITUTION) as attempt:
         attempt(device.createContainer(bytes(70_000), accessLevels=both))
 
 
 @attack(1, "public-key substitution")
 def test_keys_that_change_after_the_first_contact_are_refused_also_after_a_restart(
-    mallory: HostileBroker, tmp_path: Path
+    mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
-    alice, bob, eve = people(mallory, 3)
-    known, both = records_of(bob), [level(alice), level(bob)]
-    device = device_of(mallory, alice, bob, store=FileTrustStore(tmp_path))
+    known, both, store = records_of(bob), [level(alice), level(bob)], mallory.new_store()
+    device = mallory.device_of(alice, bob, store=store)
     mine = device.createContainer(b"mine").result(PATIENCE)
     for served, error in (
         ([*known, forged_key(bob, eve)], INTEGRITY),
         (records_of(eve), SUBSTITUTION),
         ([known[0], records_of(eve)[1]], INTEGRITY),
     ):
-        fresh = mallory.device(alice.ring, FileTrustStore(tmp_path))
-        with serving_keys(mallory, bob, served), refused(mallory, fresh, error) as attempt:
+        fresh = mallory.device(alice.ring, FileTrustStore(store.directory))
+        with mallory.serving_keys(bob, served), mallory.refused(fresh, error) as attempt:
             attempt(fresh.createContainer(b"secret", accessLevels=both))
             attempt(fresh.updateContainerAccessLevels(mine.id, both))
     with (
-        serving_keys(mallory, bob, [forged_key(bob, eve)], again=True),
-        refused(mallory, device, INTEGRITY) as attempt,
+        mallory.serving_keys(bob, [forged_key(bob, eve)], again=True),
+        mallory.refused(device, INTEGRITY) as attempt,
     ):
         attempt(device.createContainer(b"secret", accessLevels=both))
 
 
 @attack(1, "public-key substitution")
 def test_who_saw_a_key_retired_is_not_brought_to_use_it_again(
-    mallory: HostileBroker, tmp_path: Path
+    mallory: Mallory, alice: User, bob: User
 ) -> None:
-    alice, bob = people(mallory, 2)
     before = records_of(bob)
     bob = rotate(mallory.behind.database_url, bob, (KeyType.Encryption, 0), encryption=1)
-    with device_of(mallory, alice, bob, store=FileTrustStore(tmp_path)):
-        pass
-    device = mallory.device(alice.ring, FileTrustStore(tmp_path))
-    with (
-        serving_keys(mallory, bob, before),
-        refused(mallory, device, BrokerError.rollbackError) as attempt,
-    ):
-        attempt(device.createContainer(b"secret", accessLevels=[level(alice), level(bob)]))
+    device = mallory.restarted(mallory.device_of(alice, bob, store=mallory.new_store()))
+    mallory.check_keys_refused(device, bob, before, ROLLBACK)
 
 
 @attack(1, "public-key substitution")
-def test_a_withheld_retirement_is_the_limit_of_a_fresh_device(mallory: HostileBroker) -> None:
-    alice, bob = people(mallory, 2)
+def test_a_withheld_retirement_is_the_limit_of_a_fresh_device(mallory: Mallory) -> None:
+    alice, bob = mallory.people(2)
     before, url = records_of(bob), mallory.behind.database_url
     rotate(url, bob, (KeyType.Encryption, 0), encryption=1)
     query(url, "UPDATE users SET encryption_index = 0 WHERE id = ?", bob.ring.userId.bytes)
-    device = device_of(mallory, alice)
-    with serving_keys(mallory, bob, before):
+    device = mallory.device_of(alice)
+    with mallory.serving_keys(bob, before):
         device.createContainer(b"x", accessLevels=[level(alice), level(bob)]).result(PATIENCE)
     # It went to the retired key, which is Bob's own all the same.
-    assert wrapped_key(sent_record(mallory), bob) == wrapped_key(sent_record(mallory), alice)
+    assert wrapped_key(mallory.sent_record(), bob) == wrapped_key(mallory.sent_record(), alice)
 
 
 @attack(1, "public-key substitution")
 def test_a_user_id_that_the_attacker_handed_over_is_the_limit_and_its_fingerprint_tells(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
-    alice, bob, eve = people(mallory, 3)
     said_to_be_bobs = eve.ring.userId
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     found = device.getPublicKeys(said_to_be_bobs).result(PATIENCE)
     assert [key.hasFingerprint(bob.ring.fingerprint) for key in found] == [False, False]
     assert found[0].hasFingerprint(eve.ring.fingerprint)
-
-
-# 2
 
 
 def by_the_broker(alice: User, eve: User, nonce: bytes) -> tuple[Story, Any]:
@@ -185,89 +144,65 @@ def by_the_broker(alice: User, eve: User, nonce: bytes) -> tuple[Story, Any]:
 
 def in_the_victims_name(alice: User, eve: User, nonce: bytes) -> tuple[Story, Any]:
     twin = Story(alice, nonce=nonce)
-    return twin, altered(twin, eve, twin.begin({alice: OWNER}, content=b"forged"))
+    return twin, twin.altered(eve, twin.begin({alice: OWNER}, content=b"forged"))
 
 
 @attack(2, "container overwritten under the broker's key")
 @pytest.mark.parametrize("forge", [by_the_broker, in_the_victims_name], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("marked", [False, True], ids=["fresh", "marked"])
+@fresh_and_marked
 def test_a_container_under_the_brokers_key_is_neither_read_nor_written_to(
-    mallory: HostileBroker, tmp_path: Path, forge: Callable[..., Any], marked: bool
+    mallory: Mallory, forge: Callable[..., Any], marked: bool, alice: User, eve: User
 ) -> None:
-    alice, eve = people(mallory, 2)
     story = Story(alice).created({alice: OWNER})
-    device = (
-        restarted_device_of(mallory, alice, story, tmp_path)
-        if marked
-        else device_of(mallory, alice, eve)
-    )
-    plant(mallory, *forge(alice, eve, story.nonce))
-    error = BrokerError.forkError if marked else INTEGRITY
-    with refused(mallory, device, error) as attempt:
-        attempt(device.getContainer(id_of(story)))
-        attempt(device.updateContainerContent(id_of(story), b"secret"))
-        attempt(device.updateContainerHeader(id_of(story), {"secret": 1}))
-        attempt(device.updateContainerAccessLevels(id_of(story)))
+    device = mallory.restarted_device_of(alice, story) if marked else mallory.device_of(alice, eve)
+    mallory.plant(*forge(alice, eve, story.nonce))
+    error = FORK if marked else INTEGRITY
+    mallory.check_refused(device, story, error, "getContainer", *WRITES)
 
 
 @attack(2, "container overwritten under the broker's key")
-@pytest.mark.parametrize("marked", [False, True], ids=["fresh", "marked"])
+@fresh_and_marked
 def test_a_key_that_a_stranger_puts_in_force_is_not_written_under(
-    mallory: HostileBroker, tmp_path: Path, marked: bool
+    mallory: Mallory, tmp_path: Path, marked: bool, alice: User, eve: User
 ) -> None:
-    alice, eve = people(mallory, 2)
     story = Story(alice).created({alice: OWNER})
-    device = device_of(mallory, alice, eve, store=FileTrustStore(tmp_path))
+    device = mallory.device_of(alice, eve, store=FileTrustStore(tmp_path))
     if marked:
-        device.getContainer(id_of(story)).result(PATIENCE)
-    plant(mallory, story, story.follow(eve, grants={alice: OWNER}))
-    with refused(mallory, device, INTEGRITY) as attempt:
-        attempt(device.getContainer(id_of(story)))
-        attempt(device.updateContainerContent(id_of(story), b"secret"))
+        device.getContainer(story.uuid).result(PATIENCE)
+    mallory.plant(story, story.follow(eve, grants={alice: OWNER}))
+    mallory.check_refused(device, story, INTEGRITY)
 
 
 @attack(2, "container overwritten under the broker's key")
 def test_a_wrap_of_the_brokers_key_is_not_opened_and_nothing_is_sealed_under_it(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User
 ) -> None:
-    [alice] = people(mallory, 1)
     story = Story(alice).created({alice: OWNER})
-    device = device_of(mallory, alice)
-    device.getContainer(id_of(story)).result(PATIENCE)
-    governing = story.head.governing
-    assert governing is not None
-    info = wrap_info(story.id, governing, alice.name, 0)
+    device = mallory.device_of(alice)
+    device.getContainer(story.uuid).result(PATIENCE)
+    info = wrap_info(story.id, governing_of(story.requests[0]), alice.name, 0)
     theirs = wrap_key(alice.ring.encryption[0].public, info, bytes(32))
-    with mallory.lying(VIEW, lambda view: replace(view, wrap=theirs)):
-        with refused(mallory, device, INTEGRITY) as attempt:
-            attempt(device.getContainer(id_of(story)))
-        with refused(mallory, device, BrokerError.decryptionError) as attempt:
-            attempt(device.updateContainerContent(id_of(story), b"secret"))
-            attempt(device.updateContainerHeader(id_of(story), {"secret": 1}))
-
-
-# 5
+    with mallory.lying(VIEW, instead(wrap=theirs)):
+        mallory.check_refused(device, story, INTEGRITY, "getContainer")
+        mallory.check_refused(device, story, DECRYPTION, *WRITES[:2])
 
 
 @attack(5, "own keys replaced")
 def test_a_log_in_fails_where_the_directory_has_not_exactly_the_key_rings_keys(
-    mallory: HostileBroker, tmp_path: Path
+    mallory: Mallory, alice: User, eve: User
 ) -> None:
     """Somebody else's, fewer, or more: no session begins, and none that goes on in their place."""
-    alice, eve = people(mallory, 2)
-    first = records_of(alice)
-    with device_of(mallory, alice, store=FileTrustStore(tmp_path / "before")):
-        pass
-    newer = rotate(mallory.behind.database_url, alice, encryption=1, signing=1)
-    with device_of(mallory, newer, store=FileTrustStore(tmp_path / "after")):
-        pass
-    for ring, store, served, error in (
-        (newer.ring, "after", records_of(eve), SUBSTITUTION),
-        (newer.ring, "after", first, BrokerError.rollbackError),
-        (newer.ring, "before", first, BrokerError.rollbackError),
+    first, before, after = records_of(alice), MemoryTrustStore(), MemoryTrustStore()
+    mallory.device_of(alice, store=before)
+    ring = rotate(mallory.behind.database_url, alice, encryption=1, signing=1).ring
+    mallory.device(ring, after)
+    for store, served, error in (
+        (after, records_of(eve), SUBSTITUTION),
+        (after, first, ROLLBACK),
+        (before, first, ROLLBACK),
     ):
-        device = mallory.device(store=FileTrustStore(tmp_path / store))
-        with serving_keys(mallory, alice, served), refused(mallory, device, error) as attempt:
+        device = mallory.device(store=store)
+        with mallory.serving_keys(alice, served), mallory.refused(device, error) as attempt:
             attempt(device.logIn(keyRing=ring, userId=ring.userId))
         with pytest.raises(BrokerError.notAuthenticatedError):
             device.getUserId().result(PATIENCE)
@@ -275,18 +210,16 @@ def test_a_log_in_fails_where_the_directory_has_not_exactly_the_key_rings_keys(
 
 @attack(5, "own keys replaced")
 def test_a_thief_who_adds_keys_to_an_account_does_not_go_unnoticed_at_the_next_log_in(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User
 ) -> None:
     """Signing key 0 was stolen: the account is lost, and its owner is told so instead of joined."""
-    [alice] = people(mallory, 1)
-    thief = User(
-        KeyRing(2, alice.ring.signing, (*alice.ring.encryption, DecryptionKey.generate())),
-        alice.wire,
+    theirs, owns = (
+        KeyRing(2, alice.ring.signing, (*alice.ring.encryption, DecryptionKey.generate()))
+        for _ in range(2)
     )
-    added = key_records(thief.ring, chain_of(alice), Step(KeyType.Encryption, 1))
-    owns = KeyRing(2, alice.ring.signing, (*alice.ring.encryption, DecryptionKey.generate()))
-    with serving_keys(mallory, alice, [*records_of(alice), *added]):
-        for ring, error in ((alice.ring, BrokerError.rollbackError), (owns, SUBSTITUTION)):
+    added = key_records(theirs, chain_of(alice), Step(KeyType.Encryption, 1))
+    with mallory.serving_keys(alice, [*records_of(alice), *added]):
+        for ring, error in ((alice.ring, ROLLBACK), (owns, SUBSTITUTION)):
             device = mallory.device()
             with pytest.raises(error):
                 device.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
@@ -294,14 +227,10 @@ def test_a_thief_who_adds_keys_to_an_account_does_not_go_unnoticed_at_the_next_l
                 device.createContainer(b"secret").result(PATIENCE)
 
 
-# 6
-
-
 @attack(6, "user id taken again")
 def test_nobody_registers_other_keys_under_an_id_that_is_known_or_was_deleted(
-    mallory: HostileBroker,
+    mallory: Mallory, bob: User, eve: User
 ) -> None:
-    bob, eve = people(mallory, 2)
     own, others = records_of(bob), eve.ring.first_records(clock())
     claimed: list[Signed] = []
     for record in others:  # all of it Eve's but the name
@@ -309,25 +238,24 @@ def test_nobody_registers_other_keys_under_an_id_that_is_known_or_was_deleted(
         theirs = replace(parse_key_record(record), fingerprint=bob.name, previous=previous)
         body = encode_object(theirs)
         claimed.append(Signed(body, eve.ring.signing[0].sign(KEY_LABEL, body)))
-    register(mallory, *claimed).expect(422, "rejected")
-    register(mallory, own[0], others[1]).expect(422, "rejected")
+    mallory.register(*claimed).expect(422, "rejected")
+    mallory.register(own[0], others[1]).expect(422, "rejected")
     again = KeyRing(1, bob.ring.signing, (DecryptionKey.generate(),))
-    register(mallory, *again.first_records(clock())).expect(409, "exists")
-    delete_user(bob, deletion(bob, origin=canonical_origin(mallory.url))).expect(204)
-    register(mallory, *again.first_records(clock())).expect(409, "exists")
-    register(mallory, *own).expect(409, "exists")
+    mallory.register(*again.first_records(clock())).expect(409, "exists")
+    delete_user(bob).expect(204)
+    mallory.register(*again.first_records(clock())).expect(409, "exists")
+    mallory.register(*own).expect(409, "exists")
 
 
 @attack(6, "user id taken again")
 def test_a_user_who_was_deleted_gets_no_key_any_more_of_a_device_that_has_seen_it(
-    mallory: HostileBroker, tmp_path: Path
+    mallory: Mallory, tmp_path: Path, alice: User, bob: User
 ) -> None:
     """The broker hides the record that closed the chain, or Bob, in league with it, signs another key."""
-    alice, bob = people(mallory, 2)
-    begun(bob, {bob: OWNER, alice: OWNER})  # so that his keys are still needed
-    leaving = deletion(bob, origin=canonical_origin(mallory.url))
+    Story(bob).created({bob: OWNER, alice: OWNER})  # so that his keys are still needed
+    leaving = deletion(bob)
     delete_user(bob, leaving).expect(204)
-    with device_of(mallory, alice, store=FileTrustStore(tmp_path)) as before:
+    with mallory.device_of(alice, store=FileTrustStore(tmp_path)) as before:
         assert not any(k.active for k in before.getPublicKeys(bob.ring.userId).result(PATIENCE))
     url, his = mallory.behind.database_url, bob.ring.userId.bytes
     forged = KeyRecord(
@@ -340,13 +268,13 @@ def test_a_user_who_was_deleted_gets_no_key_any_more_of_a_device_that_has_seen_i
         (4, "INSERT INTO key_records (body, signature, user_id, sequence) VALUES (?, ?, ?, 3)",
          (*later, his), INTEGRITY),
         (2, "DELETE FROM key_records WHERE user_id = ? AND sequence > 1", (his,),
-         BrokerError.rollbackError),
+         ROLLBACK),
     ):  # fmt: skip
         query(url, statement, *values)
         lie = "UPDATE users SET deleted = false, chain_length = ? WHERE id = ?"
         query(url, lie, length, his)
         device = mallory.device(alice.ring, FileTrustStore(tmp_path))
-        with refused(mallory, device, error) as attempt:
+        with mallory.refused(device, error) as attempt:
             attempt(device.getPublicKeys(bob.ring.userId))
             attempt(device.createContainer(b"secret", accessLevels=[level(alice), level(bob)]))
         device.close()
@@ -355,10 +283,9 @@ def test_a_user_who_was_deleted_gets_no_key_any_more_of_a_device_that_has_seen_i
 @attack(6, "user id taken again")
 @pytest.mark.parametrize("known", [False, True], ids=["unknown before", "known before"])
 def test_a_broker_that_gives_a_known_id_to_somebody_else_is_refused_for_good(
-    mallory: HostileBroker, tmp_path: Path, known: bool
+    mallory: Mallory, tmp_path: Path, known: bool, alice: User, bob: User, eve: User
 ) -> None:
-    alice, bob, eve = people(mallory, 3)
-    with device_of(mallory, alice, *[bob] * known, store=FileTrustStore(tmp_path)):
+    with mallory.device_of(alice, *[bob] * known, store=FileTrustStore(tmp_path)):
         pass
     url = mallory.behind.database_url
     for sequence, record in enumerate(records_of(eve)):
@@ -369,18 +296,18 @@ def test_a_broker_that_gives_a_known_id_to_somebody_else_is_refused_for_good(
     query(url, "UPDATE users SET fingerprint = ? WHERE id = ?", eve.name, bob.ring.userId.bytes)
     for _ in range(2):
         device = mallory.device(alice.ring, FileTrustStore(tmp_path))
-        with refused(mallory, device, SUBSTITUTION) as attempt:
+        with mallory.refused(device, SUBSTITUTION) as attempt:
             attempt(device.getPublicKeys(bob.ring.userId))
             attempt(device.createContainer(b"x", accessLevels=[level(alice), level(bob)]))
 
 
 @attack(6, "user id taken again")
 def test_even_two_keys_of_one_user_id_are_told_apart_by_the_pin_and_the_mark(
-    mallory: HostileBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mallory: Mallory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What 2^61 work would give is made by decree here: Eve's first key leads to Bob's user id as well."""
-    alice, bob, eve = people(mallory, 3)
-    with device_of(mallory, alice, bob, store=FileTrustStore(tmp_path)):
+    """A patch makes a collision, which takes 2^61 work: Eve's first key gives Bob's user id as well."""
+    alice, bob, eve = mallory.people(3)
+    with mallory.device_of(alice, bob, store=FileTrustStore(tmp_path)):
         pass
     again = KeyRing(1, bob.ring.signing, (DecryptionKey.generate(),))
     for module in (directory, key_record):
@@ -388,30 +315,21 @@ def test_even_two_keys_of_one_user_id_are_told_apart_by_the_pin_and_the_mark(
         monkeypatch.setattr(
             module, "user_id_of", lambda name, d=decreed: d.get(name) or user_id_of(name)
         )
-    for served, error in (
-        (records_of(eve), SUBSTITUTION),
-        (again.first_records(clock()), BrokerError.forkError),
-    ):
+    for served, error in ((records_of(eve), SUBSTITUTION), (again.first_records(clock()), FORK)):
         device = mallory.device(alice.ring, FileTrustStore(tmp_path))
-        with serving_keys(mallory, bob, served), refused(mallory, device, error) as attempt:
-            attempt(device.getPublicKeys(bob.ring.userId))
-            attempt(device.createContainer(b"x", accessLevels=[level(alice), level(bob)]))
-
-
-# 12
+        mallory.check_keys_refused(device, bob, served, error)
 
 
 @attack(12, "recipient swapped at a rotation")
 @pytest.mark.parametrize("met", [False, True], ids=["never met", "met before"])
 def test_a_co_recipients_keys_are_not_swapped_when_access_changes_or_is_renewed(
-    mallory: HostileBroker, tmp_path: Path, met: bool
+    mallory: Mallory, tmp_path: Path, met: bool, alice: User, bob: User, carol: User, eve: User
 ) -> None:
     """Carol's access has expired, so that Alice's next write makes a new key for Bob as well."""
-    alice, bob, carol, eve = people(mallory, 4)
     grants: Grants = {alice: OWNER, bob: READER, carol: Grant(READER, clock() - MINUTE)}
-    story = begun(alice, grants, time=clock() - 2 * MINUTE)
-    with device_of(mallory, alice, *[bob] * met, store=FileTrustStore(tmp_path)) as before:
-        before.getContainerMetadata(id_of(story)).result(PATIENCE)
+    story = Story(alice).created(grants, time=clock() - 2 * MINUTE)
+    with mallory.device_of(alice, *[bob] * met, store=FileTrustStore(tmp_path)) as before:
+        before.getContainerMetadata(story.uuid).result(PATIENCE)
     both = [level(alice), level(bob, READER)]
     bobs, eves = records_of(bob), records_of(eve)
     for served, error in (
@@ -420,31 +338,30 @@ def test_a_co_recipients_keys_are_not_swapped_when_access_changes_or_is_renewed(
         ([*bobs, forged_key(bob, eve)], INTEGRITY),
     ):
         device = mallory.device(alice.ring, FileTrustStore(tmp_path))
-        with serving_keys(mallory, bob, served), refused(mallory, device, error) as attempt:
-            attempt(device.updateContainerAccessLevels(id_of(story), both))
-            attempt(device.updateContainerContent(id_of(story), b"secret"))
-            attempt(device.updateContainerHeader(id_of(story), {"secret": 1}))
+        with mallory.serving_keys(bob, served):
+            mallory.check_refused(device, story, error, *WRITES[:2])
+            with mallory.refused(device, error) as attempt:
+                attempt(device.updateContainerAccessLevels(story.uuid, both))
         device.close()
     device = mallory.device(alice.ring, FileTrustStore(tmp_path))
-    device.updateContainerContent(id_of(story), b"secret").result(PATIENCE)
-    sent = sent_record(mallory)
+    device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
+    sent = mallory.sent_record()
     assert wrapped_key(sent, bob) == wrapped_key(sent, alice)
     assert len(sent.accessList or ()) == 2
 
 
 @attack(12, "recipient swapped at a rotation")
 def test_that_a_member_was_deleted_is_the_brokers_word_and_the_limit_is_that_they_get_no_wrap(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User
 ) -> None:
     """Nobody else gets one in their place, and the next change of access mends it."""
-    alice, bob = people(mallory, 2)
-    device, both = device_of(mallory, alice), [level(alice), level(bob, READER)]
+    device, both = mallory.device_of(alice), [level(alice), level(bob, READER)]
     made = device.createContainer(b"x", accessLevels=both).result(PATIENCE)
     url = mallory.behind.database_url
     for deleted, wrapped in ((True, 1), (False, 2)):
         query(url, "UPDATE users SET deleted = ? WHERE id = ?", deleted, bob.ring.userId.bytes)
         device.updateContainerAccessLevels(made.id, both).result(PATIENCE)
-        sent = sent_record(mallory)
+        sent = mallory.sent_record()
         assert sum(item.wrap is not None for item in sent.accessList or ()) == wrapped
         assert wrapped_key(sent, alice)
-    assert wrapped_key(sent_record(mallory), bob) == wrapped_key(sent_record(mallory), alice)
+    assert wrapped_key(mallory.sent_record(), bob) == wrapped_key(mallory.sent_record(), alice)

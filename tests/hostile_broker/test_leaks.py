@@ -1,4 +1,4 @@
-"""What sealed bytes tell a broker, or a thief of its database, of the plaintext: nothing but a length.
+"""Sealed bytes tell a broker, or a thief of its database, nothing of the plaintext but its length.
 
 Attack 24 of `catalogue`.
 """
@@ -14,33 +14,25 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError
 from scbroker.client.core.sealing import NewPart, seal_part_key
 from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import Part, Role, parse_record, sealed_size
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import RecordRequest
-from tests.hostile_broker.accomplices import (
-    altered,
-    device_of,
-    id_of,
-    level,
-    people,
-    sent_record,
-    take,
-)
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
-from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import refused
+from tests.hostile_broker.accomplices import Mallory, level
+from tests.hostile_broker.broker import PATIENCE
+from tests.hostile_broker.catalogue import all_mount
+from tests.hostile_broker.protocol import INTEGRITY
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, Story, User
 
-INTEGRITY: Final = BrokerError.integrityError
+all_mount(__name__, 24, "equality and length leaks")
+
 RUN: Final = 16
 LARGE: Final = 70_000
 
 
-def stored_parts(mallory: HostileBroker, container: uuid.UUID) -> dict[bytes, bytes]:
+def stored_parts(mallory: Mallory, container: uuid.UUID) -> dict[bytes, bytes]:
     """The sealed bytes of every part that the broker keeps of a container, by part id."""
     url = mallory.behind.database_url
     rows = query(url, "SELECT part_id, inline FROM parts WHERE container_id = ?", container.bytes)
@@ -53,7 +45,7 @@ def stored_parts(mallory: HostileBroker, container: uuid.UUID) -> dict[bytes, by
     return found
 
 
-def made_of_plaintext(mallory: HostileBroker, container: uuid.UUID) -> Iterator[bytes]:
+def made_of_plaintext(mallory: Mallory, container: uuid.UUID) -> Iterator[bytes]:
     """All that the broker keeps of a container and that depends on content, header, type, keys or list."""
     url = mallory.behind.database_url
     yield from stored_parts(mallory, container).values()
@@ -78,13 +70,11 @@ def runs(data: bytes) -> set[bytes]:
     return {data[at : at + RUN] for at in range(len(data) - RUN + 1)}
 
 
-@attack(24, "equality and length leaks")
 def test_equal_containers_and_equal_versions_share_no_run_of_bytes_in_storage(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
     """Written by one program for the same members, small and large; Carol may see the type alone."""
-    alice, bob, carol = people(mallory, 3)
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     levels = [level(alice), level(bob, READER), level(carol, Level.ViewType)]
     pieces: list[bytes] = []
     for size in (1000, LARGE):
@@ -92,7 +82,7 @@ def test_equal_containers_and_equal_versions_share_no_run_of_bytes_in_storage(
             made = device.createContainer(
                 bytes(size), {"h": 1}, accessLevels=levels, type="t"
             ).result(PATIENCE)
-            pieces += hashes_of_entries(sent_record(mallory))
+            pieces += hashes_of_entries(mallory.sent_record())
             device.updateContainerContent(made.id, bytes(size)).result(PATIENCE)
             pieces += set(made_of_plaintext(mallory, made.id))
     seen = [runs(piece) for piece in pieces]
@@ -101,10 +91,7 @@ def test_equal_containers_and_equal_versions_share_no_run_of_bytes_in_storage(
         assert one.isdisjoint(other)
 
 
-@attack(24, "equality and length leaks")
-def test_equal_blocks_and_segments_of_one_content_share_no_run_of_bytes(
-    mallory: HostileBroker,
-) -> None:
+def test_equal_blocks_and_segments_of_one_content_share_no_run_of_bytes(mallory: Mallory) -> None:
     """Over two segments, at every place where equal blocks would give equal bytes."""
     device = mallory.device(mallory.new_user())
     made = device.createContainer(bytes(1_100_000)).result(PATIENCE)
@@ -115,14 +102,13 @@ def test_equal_blocks_and_segments_of_one_content_share_no_run_of_bytes(
 
 
 def contents(size: int) -> list[bytes]:
-    """Of one size: what would be compressed best, and not at all."""
+    """Return contents of one size that compress best, and not at all."""
     return [bytes(size), random.Random(size).randbytes(size), (b"abc" * size)[:size]]
 
 
-@attack(24, "equality and length leaks")
 @pytest.mark.parametrize("size", [0, 1, 16_383, 16_384, 65_536, LARGE])
 def test_nothing_is_compressed_so_that_the_stored_size_tells_the_length_alone(
-    mallory: HostileBroker, size: int
+    mallory: Mallory, size: int
 ) -> None:
     device = mallory.device(mallory.new_user())
     sent: set[tuple[int, ...]] = set()
@@ -140,14 +126,13 @@ def test_nothing_is_compressed_so_that_the_stored_size_tells_the_length_alone(
     assert len(sent) == 1
 
 
-@attack(24, "equality and length leaks")
-def test_the_lengths_of_content_and_header_are_the_limit(mallory: HostileBroker) -> None:
+def test_the_lengths_of_content_and_header_are_the_limit(mallory: Mallory) -> None:
     """The format has room for padding, and nothing is padded: the record says the length to everybody."""
     device = mallory.device(mallory.new_user())
     for size in (0, 7, LARGE):
         header = "x" * size
         device.createContainer(bytes(size), header).result(PATIENCE)
-        record = parse_record(sent_record(mallory).record.body)
+        record = parse_record(mallory.sent_record().record.body)
         assert record.content is not None
         assert record.header is not None
         assert record.content.paddedLength == size
@@ -164,20 +149,18 @@ def padded(story: Story, author: User, plaintext: bytes, length: int) -> tuple[P
     return replace(new.finish(story.key, len(plaintext), sha256(sealed)), sealedKey=key), sealed
 
 
-@attack(24, "equality and length leaks")
 def test_what_another_program_padded_is_read_without_and_padding_that_says_something_is_refused(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User
 ) -> None:
     """Else a writer could hide in it what some programs show and others do not."""
-    alice, bob = people(mallory, 2)
-    device = device_of(mallory, alice, bob)
+    device = mallory.device_of(alice, bob)
 
     def written(plaintext: bytes, length: int) -> uuid.UUID:
         story = Story(bob)
         part, sealed = padded(story, bob, plaintext, length)
         request = story.begin({bob: OWNER, alice: OWNER})
-        take(story, bob, replace(altered(story, bob, request, content=part), content=sealed))
-        return id_of(story)
+        story.tell(bob, replace(story.altered(bob, request, content=part), content=sealed))
+        return story.uuid
 
     found = device.getContainer(written(b"content" + bytes(57), 7)).result(PATIENCE)
     assert (found.content, found.length) == (b"content", 7)
@@ -185,6 +168,4 @@ def test_what_another_program_padded_is_read_without_and_padding_that_says_somet
         container = written(plaintext, length)
         with suppress(INTEGRITY):  # the chain is right, and is marked
             device.getContainerMetadata(container).result(PATIENCE)
-        with refused(mallory, device, INTEGRITY) as attempt:
-            attempt(device.getContainer(container))
-            attempt(device.getContainerContent(container))
+        mallory.check_refused(device, container, INTEGRITY, "getContainer", "getContainerContent")

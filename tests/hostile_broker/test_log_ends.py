@@ -1,4 +1,4 @@
-"""What a broker tells of the ends of an event log, and two readings at once, which are told two logs.
+"""Lies about where an event log begins and ends, and two logs for two readings at once.
 
 Attack 37 of `catalogue`. A device keeps what it was told at any page and by any refusal; readings that share
 its marks agree on one log, whichever ends first.
@@ -18,22 +18,20 @@ from scbroker import BrokerError, FileTrustStore, ServerProvider
 from scbroker.client import events
 from scbroker.client.users.session import Session
 from scbroker.wire.events import Event, Events
-from tests.hostile_broker.accomplices import device_of, editing, people
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.accomplices import Mallory, marks
+from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import marks, refused
+from tests.hostile_broker.protocol import EVENTS, FAULT, FORK, ROLLBACK
 from tests.hostile_broker.test_event_log import (
-    EVENTS,
-    FAULT,
-    FORK,
     PAGE,
-    ROLLBACK,
     Lie,
+    check_log_refused,
     log_of_five,
     reads,
     told_otherwise,
     write_rows,
 )
+from tests.kit.writers import User
 
 FORKED: Final = told_otherwise(5, version=77)
 
@@ -72,8 +70,8 @@ def honest(log: Events) -> Events:
     return log
 
 
-def another(mallory: HostileBroker, device: ServerProvider, how: str) -> ServerProvider:
-    """Who reads at the same time with the same marks: the same program, or another one."""
+def another(mallory: Mallory, device: ServerProvider, how: str) -> ServerProvider:
+    """Return a device that reads at the same time with the same marks: the same program, or another one."""
     if how == "one program":
         return device
     store = device._trust_store
@@ -90,11 +88,11 @@ def another(mallory: HostileBroker, device: ServerProvider, how: str) -> ServerP
     ids=["fresh", "known in part", "from the next"],
 )
 def test_of_two_readings_at_once_that_are_told_two_logs_the_later_is_refused(
-    mallory: HostileBroker, tmp_path: Path, how: str, slow: Lie, quick: Lie, known: int,
+    mallory: Mallory, tmp_path: Path, how: str, slow: Lie, quick: Lie, known: int,
     criteria: dict[str, Any],
 ) -> None:  # fmt: skip
     alice, _ = log_of_five(mallory)
-    device = device_of(mallory, alice, store=FileTrustStore(tmp_path))
+    device = mallory.device_of(alice, store=FileTrustStore(tmp_path))
     other = another(mallory, device, how)
     if known:
         assert reads(device, endId=known) == [1, 2, 3]
@@ -113,10 +111,10 @@ def test_of_two_readings_at_once_that_are_told_two_logs_the_later_is_refused(
 @attack(37, "event log changed")
 @pytest.mark.parametrize("persistent", [False, True], ids=["once", "persistent"])
 def test_a_reading_that_another_overtook_is_told_the_same_log_or_refused(
-    mallory: HostileBroker, persistent: bool
+    mallory: Mallory, persistent: bool
 ) -> None:
     alice, story = log_of_five(mallory)
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     with held(FORKED) as answer:
         first = device.getEvents()
         assert answer.arrived.wait(PATIENCE)
@@ -143,11 +141,11 @@ def told(first: int, last: int, events: list[Event] | None = None) -> Lie:
 
 @attack(37, "event log changed")
 def test_a_log_that_was_told_of_by_a_refusal_is_no_shorter_afterwards(
-    mallory: HostileBroker, tmp_path: Path
+    mallory: Mallory, tmp_path: Path
 ) -> None:
-    """Also by a program that was started again."""
+    """The program is started again in between."""
     alice, _ = log_of_five(mallory)
-    device = device_of(mallory, alice, store=FileTrustStore(tmp_path))
+    device = mallory.device_of(alice, store=FileTrustStore(tmp_path))
     with (
         mallory.lying(EVENTS, told(900, 1000)),
         pytest.raises(BrokerError.eventsExpiredError) as expired,
@@ -157,19 +155,15 @@ def test_a_log_that_was_told_of_by_a_refusal_is_no_shorter_afterwards(
     device.close()
     device = mallory.device(alice.ring, FileTrustStore(tmp_path))
     for first, last in ((900, 899), (900, 999), (899, 1000)):
-        with (
-            mallory.lying(EVENTS, told(first, last)),
-            refused(mallory, device, ROLLBACK) as attempt,
-        ):
+        with mallory.lying(EVENTS, told(first, last)), mallory.refused(device, ROLLBACK) as attempt:
             attempt(device.getEvents(startId=last + 1))
             attempt(device.getEvents())
 
 
 @attack(37, "event log changed")
-def test_a_log_is_no_shorter_than_any_page_of_it_said(mallory: HostileBroker) -> None:
-    [alice] = people(mallory, 1)
+def test_a_log_is_no_shorter_than_any_page_of_it_said(mallory: Mallory, alice: User) -> None:
     write_rows(mallory, alice, PAGE + 5)
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
 
     def growing(log: Events) -> Events:
         return replace(log, lastId=PAGE + 9) if log.events[0].id > PAGE else log
@@ -177,11 +171,10 @@ def test_a_log_is_no_shorter_than_any_page_of_it_said(mallory: HostileBroker) ->
     def shrinking(log: Events) -> Events:
         return replace(log, lastId=PAGE + 4) if log.events[0].id > PAGE else log
 
-    with mallory.lying(EVENTS, shrinking), refused(mallory, device, ROLLBACK) as attempt:
-        attempt(device.getEvents())
+    check_log_refused(mallory, device, shrinking, ROLLBACK)
     with mallory.lying(EVENTS, growing):
         assert len(reads(device)) == PAGE + 5
-    with refused(mallory, device, ROLLBACK) as attempt:
+    with mallory.refused(device, ROLLBACK) as attempt:
         attempt(device.getEvents(startId=PAGE + 5))
 
 
@@ -190,7 +183,7 @@ def test_a_log_is_no_shorter_than_any_page_of_it_said(mallory: HostileBroker) ->
 
 @attack(40, "parser ambiguity and bombs")
 def test_events_that_are_dropped_as_fast_as_they_are_read_are_too_many_in_the_end(
-    mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
+    mallory: Mallory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A million; of five thousand the same is shown."""
     monkeypatch.setattr(events, "_MOST", 5 * PAGE)
@@ -206,20 +199,20 @@ def test_events_that_are_dropped_as_fast_as_they_are_read_are_too_many_in_the_en
         digest = log.droppedDigest if first == 1 else b"d" * 32
         return Events(events=shown, firstId=first, lastId=2**53 - 1, droppedDigest=digest)
 
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     with mallory.lying(EVENTS, dropping), pytest.raises(BrokerError) as caught:
         reads(device)
     assert (len(pages), type(caught.value)) == (6, BrokerError.tooLargeError)
 
 
 @attack(40, "parser ambiguity and bombs")
-def test_an_event_names_no_more_changes_than_there_are(mallory: HostileBroker) -> None:
+def test_an_event_names_no_more_changes_than_there_are(mallory: Mallory) -> None:
     alice, _ = log_of_five(mallory)
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
 
     def many(log: Any) -> None:
         log["events"][1]["changes"] = ["content"] * 5
 
-    with editing(mallory, EVENTS, many), refused(mallory, device, FAULT) as attempt:
+    with mallory.editing(EVENTS, many), mallory.refused(device, FAULT) as attempt:
         attempt(device.getEvents())
     assert reads(device) == [1, 2, 3, 4, 5]

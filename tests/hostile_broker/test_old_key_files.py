@@ -1,4 +1,4 @@
-"""Attacks with a KeyFile of before: served again, or opened by whoever kept it and learned its passphrase.
+"""Attacks with an older KeyFile: served again, or opened by a thief who learned its passphrase.
 
 Numbers and names are those of `catalogue`. What an old KeyFile opens cannot be taken back; what comes
 after a rotation is out of its reach.
@@ -14,62 +14,33 @@ from scbroker.crypto.verify import sha256
 from scbroker.keys import seal_key_file
 from scbroker.records.container_record import parse_entry, parse_record, wrap_info
 from scbroker.wire.users import Session
-from tests.hostile_broker.accomplices import (
-    device_of,
-    fresh_and_marked,
-    id_of,
-    instead,
-    level,
-    opened,
-    plant,
-    records_of,
-    sent_record,
-    serving_keys,
-    twin,
-    victim,
-    wrap_of,
-    wrapped_key,
-)
+from tests.hostile_broker.accomplices import WRITES, Mallory, fresh_and_marked, level, records_of
 from tests.hostile_broker.accounts import (
     NEW_PASSPHRASE,
     NEW_PASSWORD,
     PASSPHRASE,
     PASSWORD,
     STATE,
-    Derivation,
     account,
     no_log_in,
     serving,
     turned_down,
-    watch_derivations,
 )
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import refused
+from tests.hostile_broker.protocol import DECRYPTION, FORK, INTEGRITY, ROLLBACK
+from tests.hostile_broker.served import governing_of, instead, opened, wrap_of, wrapped_key
 from tests.kit.brokers import clock
 from tests.kit.tables import query
 from tests.kit.writers import Step, User, chain_of, key_records
 
-CHALLENGE = "POST /v1/session-challenges"
-DECRYPTION = BrokerError.decryptionError
-FAULT = BrokerError.brokerFaultError
-INTEGRITY = BrokerError.integrityError
-ROLLBACK = BrokerError.rollbackError
-SUBSTITUTION = BrokerError.keySubstitutionError
-
-
-@pytest.fixture(autouse=True)
-def derivations(monkeypatch: pytest.MonkeyPatch) -> list[Derivation]:
-    return watch_derivations(monkeypatch)
-
-
-# 29
+pytestmark = pytest.mark.usefixtures("derivations")
 
 
 @attack(29, "KeyFile rolled back")
 @pytest.mark.parametrize("change", ["changed", "rotated"])
 def test_an_old_key_file_is_a_rollback_where_a_newer_one_was_seen_also_after_a_restart(
-    mallory: HostileBroker, tmp_path: Path, change: str
+    mallory: Mallory, tmp_path: Path, change: str
 ) -> None:
     alice = account(mallory, change)
     seen = mallory.device(store=FileTrustStore(tmp_path))
@@ -84,7 +55,7 @@ def test_an_old_key_file_is_a_rollback_where_a_newer_one_was_seen_also_after_a_r
 
 @attack(29, "KeyFile rolled back")
 def test_nothing_is_stored_in_the_place_of_an_old_key_file_that_the_broker_names(
-    mallory: HostileBroker,
+    mallory: Mallory,
 ) -> None:
     alice, device = account(mallory, "changed"), mallory.device()
     device.logIn(alice.user, passphrase=NEW_PASSPHRASE).result(PATIENCE)
@@ -92,23 +63,23 @@ def test_nothing_is_stored_in_the_place_of_an_old_key_file_that_the_broker_names
     for key_file, generation, error in (
         (alice.key_file, 1, ROLLBACK),
         (None, 1, ROLLBACK),
-        (other, 2, BrokerError.forkError),
+        (other, 2, FORK),
     ):
         digest = None if key_file is None else sha256(key_file)
         with (
             mallory.lying(STATE, instead(hash=digest, generation=generation)),
-            refused(mallory, device, error) as attempt,
+            mallory.refused(device, error) as attempt,
         ):
             attempt(device.needToSyncAccount(alice.user, alice.key_file_now))
             attempt(device.changeCredentials(PASSWORD, PASSPHRASE))
             attempt(device.createOrUpdateKeyFile(alice.key_file_now, NEW_PASSWORD, NEW_PASSPHRASE))
     with serving(mallory, other):
-        turned_down(mallory, device, BrokerError.forkError, lambda: device.getKeyFile(PASSPHRASE))
+        turned_down(mallory, device, FORK, lambda: device.getKeyFile(PASSPHRASE))
 
 
 @attack(29, "KeyFile rolled back")
 def test_an_old_key_file_on_a_fresh_device_is_the_limit_unless_keys_were_added_since(
-    mallory: HostileBroker,
+    mallory: Mallory,
 ) -> None:
     """Without a mark only the published keys tell, and a mere change of secrets adds none."""
     alice = account(mallory, "changed")
@@ -130,25 +101,22 @@ def test_an_old_key_file_on_a_fresh_device_is_the_limit_unless_keys_were_added_s
     assert fresh.logIn(alice.user, passphrase=NEW_PASSPHRASE).result(PATIENCE)
 
 
-# 30
-
-
 @attack(30, "old KeyFile with its passphrase")
 def test_after_a_mere_change_of_secrets_the_old_key_file_is_the_whole_account_and_the_limit(
-    mallory: HostileBroker,
+    mallory: Mallory,
 ) -> None:
     alice = account(mallory, "changed")
     thief = KeyRing.open(alice.key_file, alice.user, passphrase=PASSPHRASE)
-    device, container = mallory.device(thief), id_of(alice.stories[0])
+    device, container = mallory.device(thief), alice.stories[0].uuid
     assert device.getContainerContent(container).result(PATIENCE) == b"content"
     device.updateContainerContent(container, b"the thief's").result(PATIENCE)
-    bob = device_of(mallory, alice.bob)
+    bob = mallory.device_of(alice.bob)
     assert bob.getContainerContent(container).result(PATIENCE) == b"the thief's"
 
 
 @attack(30, "old KeyFile with its passphrase")
 def test_after_a_rotation_an_old_key_file_opens_what_was_wrapped_before_as_the_limit_and_no_new_wrap(
-    mallory: HostileBroker,
+    mallory: Mallory,
 ) -> None:
     alice, story = account(mallory, "rotated"), account(mallory, "rotated").stories[0]
     ring = KeyRing.open(alice.key_file, alice.user, passphrase=PASSPHRASE)
@@ -157,23 +125,20 @@ def test_after_a_rotation_an_old_key_file_opens_what_was_wrapped_before_as_the_l
     assert opened(before, wrapped_key(before, thief)) == b"content"
     with pytest.raises(BrokerError.credentialsError):
         mallory.device().logIn(keyRing=ring, userId=alice.user).result(PATIENCE)
-    bob, both = device_of(mallory, alice.bob), [level(alice.alice), level(alice.bob)]
+    bob, both = mallory.device_of(alice.bob), [level(alice.alice), level(alice.bob)]
     for write in (
         lambda: bob.createContainer(b"new", accessLevels=both),
-        lambda: bob.updateContainerAccessLevels(id_of(story), both),
+        lambda: bob.updateContainerAccessLevels(story.uuid, both),
         lambda: mallory.device(alice.ring_now).createContainer(b"own"),
     ):
         write().result(PATIENCE)
-        sent = sent_record(mallory)
+        sent = mallory.sent_record()
         entries = [parse_entry(item.entry) for item in sent.accessList or ()]
         assert [entry.keyIndex for entry in entries if entry.fingerprint == owner.name] == [1]
         assert wrapped_key(sent, owner, 1)
-        governing = parse_record(sent.record.body).governing
-        assert governing is not None
+        container = parse_record(sent.record.body).containerId
         for index in (0, 1):
-            info = wrap_info(
-                parse_record(sent.record.body).containerId, governing, thief.name, index
-            )
+            info = wrap_info(container, governing_of(sent), thief.name, index)
             with pytest.raises(DECRYPTION):
                 ring.encryption[0].unwrap(wrap_of(sent, thief), info)
 
@@ -181,7 +146,7 @@ def test_after_a_rotation_an_old_key_file_opens_what_was_wrapped_before_as_the_l
 @attack(30, "old KeyFile with its passphrase")
 @fresh_and_marked
 def test_no_record_of_a_retired_key_is_taken_from_its_retirement_on_and_backdating_is_the_limit(
-    mallory: HostileBroker, tmp_path: Path, marked: bool
+    mallory: Mallory, marked: bool
 ) -> None:
     """A retirement is dated minutes ahead, so that at first the broker need not even backdate (ids.md, 4).
 
@@ -192,23 +157,20 @@ def test_no_record_of_a_retired_key_is_taken_from_its_retirement_on_and_backdati
     thief = User(KeyRing.open(alice.key_file, alice.user, passphrase=PASSPHRASE), owner.wire)
     retired = chain_of(owner).of_type(KeyType.Signing)[0].retired
     assert retired is not None
-    device = victim(mallory, alice.bob, story, tmp_path, marked=marked)
+    device = mallory.victim(alice.bob, story, marked=marked)
     late = story.follow(thief, content=b"late", time=retired)
     early = story.follow(thief, content=b"backdated", time=retired - 1)
     for request in (late, early):
         story.send(owner, request).expect(422, "rejected")
-    plant(mallory, twin(story), late)
-    with refused(mallory, device, INTEGRITY) as attempt:
-        attempt(device.getContainer(id_of(story)))
-        attempt(device.updateContainerContent(id_of(story), b"secret"))
-        attempt(device.updateContainerAccessLevels(id_of(story)))
-    plant(mallory, twin(story), early)
-    assert device.getContainerContent(id_of(story)).result(PATIENCE) == b"backdated"
+    mallory.plant(story.twin(), late)
+    mallory.check_refused(device, story, INTEGRITY, "getContainer", *WRITES)
+    mallory.plant(story.twin(), early)
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"backdated"
 
 
 @attack(30, "old KeyFile with its passphrase")
 def test_a_thief_with_signing_key_0_publishes_keys_and_that_is_the_limit_of_a_rotation(
-    mallory: HostileBroker,
+    mallory: Mallory,
 ) -> None:
     """A leaked KeyRing is a lost account, with the broker's help; its owner is told at the next log-in."""
     alice, url = account(mallory, "rotated"), mallory.behind.database_url
@@ -217,12 +179,12 @@ def test_a_thief_with_signing_key_0_publishes_keys_and_that_is_the_limit_of_a_ro
     more = (alice.ring_now.encryption[1], DecryptionKey.generate())
     thief = User(KeyRing(3, ring.signing, (ring.encryption[0], *more)), owner.wire)
     added = key_records(thief.ring, chain_of(owner), Step(KeyType.Encryption, 2))
-    bob, both = device_of(mallory, alice.bob), [level(owner), level(alice.bob)]
+    bob, both = mallory.device_of(alice.bob), [level(owner), level(alice.bob)]
     index = "UPDATE users SET encryption_index = ? WHERE id = ?"
-    with serving_keys(mallory, owner, [*records_of(owner), *added]):
+    with mallory.serving_keys(owner, [*records_of(owner), *added]):
         query(url, index, 2, alice.user.bytes)
         bob.createContainer(b"lost", accessLevels=both).result(PATIENCE)
         query(url, index, 1, alice.user.bytes)
-        assert wrapped_key(sent_record(mallory), thief, 2)
+        assert wrapped_key(mallory.sent_record(), thief, 2)
         with pytest.raises(ROLLBACK):
             mallory.device().logIn(alice.user, passphrase=NEW_PASSPHRASE).result(PATIENCE)

@@ -3,233 +3,195 @@
 Attack 21 of `catalogue`, and of 12 and 19 what a member or the broker can do to the next writer or reader.
 """
 
+import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from scbroker import BrokerError, ServerProvider
+from scbroker import BrokerError, Header, ServerProvider
 from scbroker.client.containers import fetching
 from scbroker.client.core import sealing
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.judge import Known
-from scbroker.wire import codec
 from scbroker.wire.containers import ContainerView, RecordReceipt
-from tests.hostile_broker.accomplices import RECORD, VIEW, device_of, level, people
-from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
+from tests.hostile_broker.accomplices import OPERATIONS, Mallory, level
+from tests.hostile_broker.broker import PATIENCE, Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import refused
-from tests.kit.tables import query
-from tests.kit.writers import READER, WRITER
+from tests.hostile_broker.protocol import DECRYPTION, FORK, INTEGRITY, RECORD, VIEW
+from tests.hostile_broker.served import same
+from tests.kit.writers import OWNER, READER, WRITER, User
 
-FORK = BrokerError.forkError
 Work = Callable[[], Awaitable[object]]
 
 
 def swallow(exchange: Exchange) -> None:
     """Takes a record with the right receipt, and drops it."""
     known = Known.parse(exchange.message.record.body)
-    exchange.status = 201
-    exchange.answer = RecordReceipt(version=known.record.version, hash=known.hash)
-    exchange.answer_headers = {"content-type": codec.MESSAGE}
+    exchange.invent(RecordReceipt(version=known.record.version, hash=known.hash), 201)
 
 
-def read_after_the_next_write(
-    monkeypatch: pytest.MonkeyPatch, device: ServerProvider, container: Any
-) -> None:
-    """What another operation of the same program does as soon as a record was taken."""
-    session: Any = device._current
-    honest, done = session.call, list[object]()
+class Shared(NamedTuple):
+    """A container of Alice's that another user may write to, and the devices of both."""
 
-    async def call(method: str, path: str, *rest: Any, **options: Any) -> Any:
-        answer = await honest(method, path, *rest, **options)
-        if method == "PUT" and not done:
-            done.append(await fetching.fetch(session, container))
-        return answer
+    device: ServerProvider
+    theirs: ServerProvider
+    id: uuid.UUID
 
-    monkeypatch.setattr(session, "call", call)
+    async def fetch(self) -> object:
+        """Read the container in another operation of Alice's program."""
+        return await fetching.fetch(self.device._current, self.id)  # type: ignore[arg-type]
+
+    def meanwhile(
+        self, monkeypatch: pytest.MonkeyPatch, once: Work, each: Work | None = None
+    ) -> None:
+        """Do `once` as soon as Alice's record was stored, and `each` before every later reading."""
+        session: Any = self.device._current
+        honest, taken, busy = session.call, list[object](), list[object]()
+
+        async def call(method: str, path: str, *rest: Any, **options: Any) -> Any:
+            if method == "GET" and taken and not busy and each is not None:
+                await each()
+            answer = await honest(method, path, *rest, **options)
+            if method == "PUT" and not taken:
+                taken.append(path)
+                busy.append(path)
+                await once()
+                busy.clear()
+            return answer
+
+        monkeypatch.setattr(session, "call", call)
+
+
+def shared(mallory: Mallory, alice: User, other: User, permissions: int = WRITER) -> Shared:
+    device, levels = mallory.device_of(alice), [level(alice), level(other, permissions)]
+    made = device.createContainer(b"one", {"h": 1}, accessLevels=levels).result(PATIENCE)
+    return Shared(device, mallory.device_of(other), made.id)
 
 
 @attack(21, "rollback and fork")
 def test_a_fork_that_begins_at_ones_own_write_is_noticed_whatever_was_read_meanwhile(
-    mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
+    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, eve: User
 ) -> None:
-    """Alice's change is dropped, and Eve's of the same version is shown to whoever reads."""
-    alice, eve = people(mallory, 2)
-    hers, device = device_of(mallory, eve), device_of(mallory, alice)
-    made = device.createContainer(b"one", accessLevels=[level(alice), level(eve, WRITER)])
-    it = made.result(PATIENCE).id
-    with mallory.lying(VIEW, lambda view: view) as views:
-        device.getContainer(it).result(PATIENCE)
-    hers.updateContainerContent(it, b"Eve's").result(PATIENCE)
+    """Alice's change is dropped, and Eve's of the same version is shown to every reader."""
+    it = shared(mallory, alice, eve)
+    with mallory.lying(VIEW, same) as views:
+        it.device.getContainer(it.id).result(PATIENCE)
+    it.theirs.updateContainerContent(it.id, b"Eve's").result(PATIENCE)
     old: list[ContainerView] = views[-1:]
-    read_after_the_next_write(monkeypatch, device, it)
+    it.meanwhile(monkeypatch, it.fetch)
     with (
         mallory.meddling(RECORD, before=swallow),
         mallory.lying(VIEW, lambda view: old.pop() if old else view),
         pytest.raises(FORK),
     ):
-        device.updateContainerContent(it, b"Alice's").result(PATIENCE)
+        it.device.updateContainerContent(it.id, b"Alice's").result(PATIENCE)
 
 
 @attack(21, "rollback and fork")
 def test_what_followed_ones_own_write_and_was_read_meanwhile_is_no_fork(
-    mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
+    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, bob: User
 ) -> None:
     """Bob goes on from Alice's change before she has noted it."""
-    alice, bob = people(mallory, 2)
-    his, device = device_of(mallory, bob), device_of(mallory, alice)
-    made = device.createContainer(b"one", accessLevels=[level(alice), level(bob, WRITER)])
-    it = made.result(PATIENCE).id
-    session: Any = device._current
-    honest, told = session.call, list[object]()
+    it = shared(mallory, alice, bob)
 
-    async def call(method: str, path: str, *rest: Any, **options: Any) -> Any:
-        answer = await honest(method, path, *rest, **options)
-        if method == "PUT" and not told:
-            told.append(await his.updateContainerContent(it, b"Bob's"))
-            told.append(await fetching.fetch(session, it))
-            told.append(await his.updateContainerContent(it, b"Bob's second"))
-        return answer
+    async def write_twice_and_read() -> None:
+        await it.theirs.updateContainerContent(it.id, b"Bob's")
+        await it.fetch()
+        await it.theirs.updateContainerContent(it.id, b"Bob's second")
 
-    monkeypatch.setattr(session, "call", call)
-    assert device.updateContainerHeader(it, "Alice's").result(PATIENCE).version == 2
-    found = device.getContainer(it).result(PATIENCE)
+    it.meanwhile(monkeypatch, write_twice_and_read)
+    assert it.device.updateContainerHeader(it.id, "Alice's").result(PATIENCE).version == 2
+    found = it.device.getContainer(it.id).result(PATIENCE)
     assert (found.version, found.content) == (4, b"Bob's second")
-
-
-def meanwhile(
-    monkeypatch: pytest.MonkeyPatch, device: ServerProvider, once: Work, each: Work
-) -> None:
-    """Others do `once` as soon as a record was taken, and `each` before every reading from then on."""
-    session: Any = device._current
-    honest, taken, busy = session.call, list[object](), list[object]()
-
-    async def call(method: str, path: str, *rest: Any, **options: Any) -> Any:
-        if method == "GET" and taken and not busy:
-            await each()
-        answer = await honest(method, path, *rest, **options)
-        if method == "PUT" and not taken:
-            taken.append(path)
-            busy.append(path)
-            await once()
-            busy.clear()
-        return answer
-
-    monkeypatch.setattr(session, "call", call)
 
 
 @attack(21, "rollback and fork")
 def test_a_change_that_is_stored_is_not_said_to_be_somebody_elses_however_busy_others_are(
-    mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
+    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, bob: User
 ) -> None:
-    alice, bob = people(mallory, 2)
-    his, device = device_of(mallory, bob), device_of(mallory, alice)
-    made = device.createContainer(b"one", accessLevels=[level(alice), level(bob, WRITER)])
-    it = made.result(PATIENCE).id
+    it = shared(mallory, alice, bob)
 
     async def write() -> None:
-        await his.updateContainerContent(it, b"Bob's")
+        await it.theirs.updateContainerContent(it.id, b"Bob's")
 
     async def write_and_read() -> None:
         await write()
-        await fetching.fetch(device._current, it)  # type: ignore[arg-type]
+        await it.fetch()
 
-    meanwhile(monkeypatch, device, write_and_read, write)
+    it.meanwhile(monkeypatch, write_and_read, write)
     sent = len(mallory.heard)
     with pytest.raises(BrokerError.conflictError, match="The change is stored"):
-        device.updateContainerHeader(it, "Alice's").result(PATIENCE)
-    headers = [
-        exchange.message.header for exchange in mallory.heard[sent:] if exchange.name == RECORD
-    ]
-    assert [header is not None for header in headers].count(True) == 1, "it was sent once"
+        it.device.updateContainerHeader(it.id, "Alice's").result(PATIENCE)
+    records = [exchange.message for exchange in mallory.heard[sent:] if exchange.name == RECORD]
+    assert [r.header is not None for r in records].count(True) == 1, "it was sent once"
     monkeypatch.undo()
-    header = device.getContainerHeader(it).result(PATIENCE)
-    assert header is not None
-    assert header.customHeaderObject == "Alice's"
+    found = it.device.getContainer(it.id).result(PATIENCE)
+    assert found.header == Header("Alice's")
 
 
 @attack(21, "rollback and fork")
 def test_a_change_that_is_stored_has_succeeded_although_the_container_is_deleted_behind_it(
-    mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
+    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, bob: User
 ) -> None:
-    alice, bob = people(mallory, 2)
-    his, device = device_of(mallory, bob), device_of(mallory, alice)
-    made = device.createContainer(b"one", accessLevels=[level(alice), level(bob)])
-    it, deleted = made.result(PATIENCE).id, list[object]()
+    it, deleted = shared(mallory, alice, bob, OWNER), list[object]()
 
     async def write_and_read() -> None:
-        await his.updateContainerContent(it, b"Bob's")
-        await fetching.fetch(device._current, it)  # type: ignore[arg-type]
+        await it.theirs.updateContainerContent(it.id, b"Bob's")
+        await it.fetch()
 
     async def delete() -> None:
         if not deleted:
             deleted.append(it)
-            await his.deleteContainer(it)
+            await it.theirs.deleteContainer(it.id)
 
-    meanwhile(monkeypatch, device, write_and_read, delete)
-    assert device.updateContainerHeader(it, "Alice's").result(PATIENCE).version == 2
+    it.meanwhile(monkeypatch, write_and_read, delete)
+    assert it.device.updateContainerHeader(it.id, "Alice's").result(PATIENCE).version == 2
     assert deleted
     monkeypatch.undo()
     with pytest.raises(BrokerError.deletedError):
-        device.getContainer(it).result(PATIENCE)
+        it.device.getContainer(it.id).result(PATIENCE)
 
 
 @attack(19, "parts spliced")
 def test_a_part_key_that_is_rubbish_keeps_nobody_from_the_rest(
-    mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
+    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, eve: User
 ) -> None:
     """A writer spoils the content, and with it nothing but the content."""
-    alice, eve = people(mallory, 2)
-    hers, device = device_of(mallory, eve), device_of(mallory, alice)
-    made = device.createContainer(b"x", {"h": 1}, accessLevels=[level(alice), level(eve, WRITER)])
-    it = made.result(PATIENCE).id
+    device, hers, it = shared(mallory, alice, eve)
     with monkeypatch.context() as patched:
         patched.setattr(sealing, "seal_part_key", lambda *_: random_bytes(112))
         hers.updateContainerContent(it, b"spoilt").result(PATIENCE)
     changed = device.updateContainerHeader(it, {"h": 2}).result(PATIENCE)
     assert (changed.version, changed.length) == (3, None)
-    header = device.getContainerHeader(it).result(PATIENCE)
-    assert header is not None
-    assert header.customHeaderObject == {"h": 2}
-    with refused(mallory, device, BrokerError.decryptionError) as attempt:
-        attempt(device.getContainerContent(it))
+    assert device.getContainerHeader(it).result(PATIENCE) == Header({"h": 2})
+    mallory.check_refused(device, it, DECRYPTION, "getContainerContent")
     device.updateContainerContent(it, b"mended").result(PATIENCE)
     assert device.getContainerContent(it).result(PATIENCE) == b"mended"
 
 
 @attack(12, "recipient swapped at a rotation")
-def test_a_member_whom_a_writer_was_made_to_give_no_key_is_told_so(mallory: HostileBroker) -> None:
-    """And is not shown a container without content: a program would go on from that."""
-    alice, bob = people(mallory, 2)
-    device, both = device_of(mallory, alice), [level(alice), level(bob, READER)]
+def test_a_member_whom_a_writer_was_made_to_give_no_key_is_told_so(mallory: Mallory) -> None:
+    """A container without content would be wrong: a program would go on from that."""
+    alice, bob = mallory.people(2)
+    device, both = mallory.device_of(alice), [level(alice), level(bob, READER)]
     made = device.createContainer(b"x", accessLevels=both).result(PATIENCE)
-    url, his = mallory.behind.database_url, bob.ring.userId.bytes
-    gone = "UPDATE users SET deleted = ? WHERE id = ?"
-    query(url, gone, True, his)
+    his, gone = bob.ring.userId.bytes, "UPDATE users SET deleted = ? WHERE id = ?"
+    mallory.query(gone, True, his)
     device.updateContainerAccessLevels(made.id, both).result(PATIENCE)
-    query(url, gone, False, his)
-    query(
-        url,
-        "INSERT INTO members (container_id, user_id, permissions, wrap, expires_at, expiry_told)"
-        " VALUES (?, ?, ?, NULL, NULL, 0)",
-        made.id.bytes, his, int(READER),
-    )  # fmt: skip
-    reader = device_of(mallory, bob)
-    reads: list[Callable[[Any], Any]] = [
-        reader.getContainer, reader.getContainerContent, reader.getContainerHeader,
-    ]  # fmt: skip
-    for read in reads:
-        with pytest.raises(BrokerError.integrityError):
-            read(made.id).result(PATIENCE)
+    mallory.query(gone, False, his)
+    mallory.serve_also(made.id, bob, None, READER)
+    reader = mallory.device_of(bob)
+    for name in ("getContainer", "getContainerContent", "getContainerHeader"):
+        with pytest.raises(INTEGRITY):
+            OPERATIONS[name](reader, made.id).result(PATIENCE)
 
 
 @attack(5, "own keys replaced")
 def test_ones_own_keys_are_not_forgotten_where_the_marks_could_not_be_looked_up(
-    mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
+    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User
 ) -> None:
-    [alice] = people(mallory, 1)
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     session: Any = device._current
 
     def locked(*_: object) -> None:

@@ -25,18 +25,18 @@ from scbroker.wire.containers import Bodies, ContainerView
 from scbroker.wire.events import Events
 from scbroker.wire.parts import Chunks
 from scbroker.wire.users import MAX_KEY_RECORDS, KeyRecords, UserKeyRecords
-from tests.hostile_broker.accomplices import KEYS, VIEW, device_of, editing, id_of, people
-from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
-from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import marks, refused
+from tests.hostile_broker.accomplices import Mallory, marks
+from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.catalogue import all_mount
+from tests.hostile_broker.protocol import EVENTS, FAULT, INTEGRITY, KEYS, VIEW
+from tests.hostile_broker.served import always
 from tests.kit.impatience import be_impatient
 from tests.kit.tcp import PROTOCOL, BadBroker, http
 from tests.kit.writers import OWNER, READER, Story, User
 
-FAULT: Final = BrokerError.brokerFaultError
-INTEGRITY: Final = BrokerError.integrityError
+all_mount(__name__, 40, "parser ambiguity and bombs")
+
 INVALID: Final = BrokerError.invalidArgumentError
-EVENTS: Final = "GET /v1/events"
 MIB: Final = 1_048_576
 ID: Final = "bf00888a-fba6-8c71-9cf0-0a8aa7589293"
 
@@ -55,7 +55,7 @@ SPELLINGS: Final[dict[str, Callable[[str], str]]] = {
 
 @contextmanager
 def little_memory(most: int) -> Iterator[None]:
-    """What is done here takes no more than this at any time."""
+    """The block allocates no more than this at any time."""
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -76,24 +76,21 @@ NAMED: Final[dict[str, tuple[str, Callable[[Any], dict[str, Any]], str]]] = {
 def ask(device: ServerProvider, name: str, user: User, story: Story) -> Promise[Any]:
     if name == KEYS:
         return device.getPublicKeys(user.ring.userId)
-    return device.getEvents() if name == EVENTS else device.getContainer(id_of(story))
+    return device.getEvents() if name == EVENTS else device.getContainer(story.uuid)
 
 
-@attack(40, "parser ambiguity and bombs")
 @pytest.mark.parametrize("what", NAMED)
-def test_an_id_that_is_served_in_another_spelling_is_a_fault(
-    mallory: HostileBroker, what: str
-) -> None:
-    [alice] = people(mallory, 1)
+def test_an_id_that_is_served_in_another_spelling_is_a_fault(mallory: Mallory, what: str) -> None:
+    [alice] = mallory.people(1)
     story = Story(alice).created()
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     name, place, field = NAMED[what]
     for spell in SPELLINGS.values():
 
         def edit(answer: Any, spell: Callable[[str], str] = spell) -> None:
             place(answer)[field] = spell(place(answer)[field])
 
-        with editing(mallory, name, edit), refused(mallory, device, FAULT) as attempt:
+        with mallory.editing(name, edit), mallory.refused(device, FAULT) as attempt:
             attempt(ask(device, name, alice, story))
 
 
@@ -105,7 +102,7 @@ def doubled(body: bytes) -> bytes:
 
 
 def alone(body: bytes) -> dict[str, bytes]:
-    """What may stand in the place of a message, and holds, or is said to hold, more than it should."""
+    """Return bytes in place of a message that hold, or claim to hold, more than they should."""
     first = body[:1] + body[1 : 2 + (body[1] & 0x1F)]  # the map, and its first field's name
     return {
         "a field twice": doubled(body),
@@ -127,30 +124,21 @@ def alone(body: bytes) -> dict[str, bytes]:
     }
 
 
-@attack(40, "parser ambiguity and bombs")
 @pytest.mark.parametrize("name", [VIEW, KEYS, EVENTS])
 def test_an_answer_that_is_ambiguous_or_a_bomb_is_a_fault_and_takes_little_memory(
-    mallory: HostileBroker, name: str
+    mallory: Mallory, name: str, alice: User
 ) -> None:
-    [alice] = people(mallory, 1)
     story = Story(alice).created()
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     ask(device, name, alice, story).result(PATIENCE)
     [good] = [each.answer_body for each in mallory.heard[-1:]]
     for bomb in alone(good).values():
         with (
             little_memory(24 * MIB),  # the layer and the client have it several times
-            mallory.meddling(name, after=answered_with(bomb)),
-            refused(mallory, device, FAULT) as attempt,
+            mallory.lying(name, always(bomb)),
+            mallory.refused(device, FAULT) as attempt,
         ):
             attempt(ask(device, name, alice, story))
-
-
-def answered_with(body: bytes) -> Callable[[Exchange], None]:
-    def after(exchange: Exchange) -> None:
-        exchange.answer_body = body
-
-    return after
 
 
 SMALLEST: Final[list[tuple[Any, dict[str, Any]]]] = [
@@ -168,7 +156,6 @@ SMALLEST: Final[list[tuple[Any, dict[str, Any]]]] = [
 ]  # fmt: skip
 
 
-@attack(40, "parser ambiguity and bombs")
 @pytest.mark.parametrize("kind, message", SMALLEST, ids=[kind.__name__ for kind, _ in SMALLEST])
 def test_a_large_answer_of_the_smallest_things_takes_a_bounded_multiple_of_itself(
     kind: Any, message: dict[str, Any]
@@ -196,13 +183,10 @@ def problems() -> dict[str, bytes]:
     }
 
 
-@attack(40, "parser ambiguity and bombs")
 @pytest.mark.parametrize("what", problems())
-def test_an_error_that_is_no_error_of_the_protocol_is_a_fault(
-    mallory: HostileBroker, what: str
-) -> None:
-    [alice] = people(mallory, 1)
-    device = device_of(mallory, alice)
+def test_an_error_that_is_no_error_of_the_protocol_is_a_fault(mallory: Mallory, what: str) -> None:
+    [alice] = mallory.people(1)
+    device = mallory.device_of(alice)
     body = problems()[what]
     error = BrokerError.tooLargeError if len(body) > 2**16 else FAULT
 
@@ -213,7 +197,7 @@ def test_an_error_that_is_no_error_of_the_protocol_is_a_fault(
     with (
         little_memory(16 * MIB),
         mallory.meddling(EVENTS, before=before),
-        refused(mallory, device, error) as attempt,
+        mallory.refused(device, error) as attempt,
     ):
         attempt(device.getEvents())
 
@@ -233,9 +217,8 @@ FRAMES: Final = {
 }
 
 
-@attack(40, "parser ambiguity and bombs")
 def test_frames_that_promise_more_than_they_hold_are_no_answer_and_take_little_memory(
-    mallory: HostileBroker, monkeypatch: pytest.MonkeyPatch
+    mallory: Mallory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     be_impatient(monkeypatch)
     for answer in FRAMES.values():
@@ -274,44 +257,39 @@ HEADERS: Final = {
 }
 
 
-@attack(40, "parser ambiguity and bombs")
 def test_a_header_that_two_programs_could_read_in_two_ways_is_read_by_none(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User
 ) -> None:
     """Sealed by a member: what one reader sees as 1 must not be 2 to another."""
-    alice, bob = people(mallory, 2)
-    device = device_of(mallory, alice, bob)
+    device = mallory.device_of(alice, bob)
     for header in HEADERS.values():
         story = Story(bob).created({bob: OWNER, alice: OWNER}, header=header)
-        device.getContainerMetadata(id_of(story)).result(PATIENCE)
+        device.getContainerMetadata(story.uuid).result(PATIENCE)
         before = marks(device)
         for kind in (None, dict[str, Any], Order):
             with (
                 little_memory(24 * MIB),
                 pytest.raises(INVALID, match="The header is not") as caught,
             ):
-                device.getContainerHeader(id_of(story), kind).result(PATIENCE)
+                device.getContainerHeader(story.uuid, kind).result(PATIENCE)
             assert "amount" not in str(caught.value)
         assert marks(device) == before
-        assert device.getContainerContent(id_of(story)).result(PATIENCE) == b"content"
+        assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
 
 
-@attack(40, "parser ambiguity and bombs")
-def test_no_header_is_written_that_would_not_be_read(mallory: HostileBroker) -> None:
-    [alice] = people(mallory, 1)
-    device, count = device_of(mallory, alice), len(mallory.heard)
+def test_no_header_is_written_that_would_not_be_read(mallory: Mallory, alice: User) -> None:
+    device, count = mallory.device_of(alice), len(mallory.heard)
     for header in ({1: "a", "1": "b"}, {"x": [{True: 1, "true": 2}]}):
         with pytest.raises(INVALID, match="written as JSON"):
             device.createContainer(b"x", header).result(PATIENCE)
     assert mallory.since(count) == []
 
 
-@attack(40, "parser ambiguity and bombs")
-def test_key_records_that_do_not_verify_are_not_collected(mallory: HostileBroker) -> None:
+def test_key_records_that_do_not_verify_are_not_collected(mallory: Mallory) -> None:
     """The first that is wrong ends it, however many authors a view names and whatever is to come."""
-    alice, reader = people(mallory, 2)
+    alice, reader = mallory.people(2)
     story = Story(alice).created({alice: OWNER, reader: READER})
-    device = device_of(mallory, reader)
+    device = mallory.device_of(reader)
     asked = []
 
     def invented(view: ContainerView) -> ContainerView:
@@ -338,13 +316,8 @@ def test_key_records_that_do_not_verify_are_not_collected(mallory: HostileBroker
             UserKeyRecords(userId=user.userId, keyRecords=[signed] * count, deleted=False)
             for user, count in zip(exchange.message.users, counts, strict=True)
         ]
-        exchange.status, exchange.answer = 200, KeyRecords(users=users)
-        exchange.answer_headers = {"content-type": codec.MESSAGE}
+        exchange.invent(KeyRecords(users=users))
 
-    with (
-        mallory.lying(VIEW, invented),
-        mallory.meddling("POST /v1/key-records", before=rubbish),
-        refused(mallory, device, INTEGRITY) as attempt,
-    ):
-        attempt(device.getContainer(id_of(story)))
+    with mallory.meddling(KEYS, before=rubbish):
+        mallory.check_lie_refused(device, story, invented, INTEGRITY, "getContainer")
     assert len(asked) == 1

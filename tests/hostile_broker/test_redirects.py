@@ -5,26 +5,27 @@ Attack 36 of `catalogue`. A client knows one address, that of its own configurat
 
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pytest
 
 from scbroker import BrokerError, Promise, ServerProvider
-from tests.hostile_broker.accomplices import RECORD, VIEW, device_of, editing, people
-from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
-from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import marks, refused
+from tests.hostile_broker.accomplices import Mallory, marks
+from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.catalogue import all_mount
+from tests.hostile_broker.protocol import FAULT, INTEGRITY, OPEN, RECORD, SEGMENTS, VIEW
 from tests.hostile_broker.test_sessions import some_file_of
 from tests.kit.tcp import BadBroker, http
 from tests.kit.writers import User
 
+all_mount(__name__, 36, "stolen token")
+
 KEY_FILE: Final = "GET /v1/key-file"
-OPEN: Final = "POST /v1/users/{userId}/key-file/open"
-FAULT: Final = BrokerError.brokerFaultError
 
 
 def act(name: str, device: ServerProvider, user: User, it: uuid.UUID) -> Promise[Any]:
-    """With a token, with a secret, with sealed bytes."""
+    """Start a request that carries a token, a secret or sealed bytes."""
     if name == VIEW:
         return device.getContainer(it)
     if name == RECORD:
@@ -32,6 +33,10 @@ def act(name: str, device: ServerProvider, user: User, it: uuid.UUID) -> Promise
     if name == KEY_FILE:
         return device.needToSyncAccount(user.ring.userId, some_file_of(user))
     return device.getKeyFile("battery Staple 8")
+
+
+def redirect(exchange: Exchange, status: int, headers: dict[str, str]) -> None:
+    exchange.status, exchange.answer_headers = status, dict(headers)
 
 
 WAYS: Final[dict[str, Callable[[str, str], str]]] = {
@@ -49,14 +54,11 @@ CASES: Final = [
 ]
 
 
-@attack(36, "stolen token")
 @pytest.mark.parametrize("spoken", [True, False], ids=["as a broker", "as a proxy"])
-def test_no_redirect_is_followed_with_or_without_a_token(
-    mallory: HostileBroker, spoken: bool
-) -> None:
-    """To another place of this broker, and to another host: nothing is asked there."""
-    alice = people(mallory, 1)[0]
-    device = device_of(mallory, alice)
+def test_no_redirect_is_followed_with_or_without_a_token(mallory: Mallory, spoken: bool) -> None:
+    """The client asks neither another path of this broker nor another host."""
+    alice = mallory.people(1)[0]
+    device = mallory.device_of(alice)
     made = device.createContainer(b"x").result(PATIENCE)
     error = FAULT if spoken else BrokerError.unsupportedVersionError
     with BadBroker([http(200)]) as other:
@@ -66,7 +68,7 @@ def test_no_redirect_is_followed_with_or_without_a_token(
                 moved["scbroker-protocol"] = ""
             before, count = marks(device), len(mallory.heard)
             with (
-                mallory.meddling(name, before=redirecting(status, moved)),
+                mallory.meddling(name, before=partial(redirect, status=status, headers=moved)),
                 pytest.raises(BrokerError) as caught,
             ):
                 act(name, device, alice, made.id).result(PATIENCE)
@@ -77,22 +79,12 @@ def test_no_redirect_is_followed_with_or_without_a_token(
         assert other.requests == []
 
 
-def redirecting(status: int, headers: dict[str, str]) -> Callable[[Exchange], None]:
-    def redirect(exchange: Exchange) -> None:
-        exchange.status, exchange.answer_headers = status, dict(headers)
-
-    return redirect
-
-
-@attack(36, "stolen token")
 def test_no_address_that_is_served_is_asked_and_nothing_of_ours_goes_there(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User
 ) -> None:
     """Sealed segments come from the broker's own address; what points elsewhere is a fault or nothing."""
-    alice = people(mallory, 1)[0]
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     made = device.createContainer(bytes(70_000)).result(PATIENCE)
-    segments = "GET /v1/containers/{containerId}/parts/{partId}/segments"
     with BadBroker([http(200)]) as internal:
 
         def point(exchange: Exchange) -> None:
@@ -110,18 +102,8 @@ def test_no_address_that_is_served_is_asked_and_nothing_of_ours_goes_there(
             assert device.getContainerContent(made.id).result(PATIENCE) == bytes(70_000)
         assert {e.headers["Host"] for e in mallory.heard[count:]} == {mallory.url[7:]}
         for field in ("url", "location", "href"):
-            with (
-                editing(mallory, VIEW, adding({field: internal.url})),
-                refused(mallory, device, FAULT) as attempt,
-            ):
-                attempt(device.getContainer(made.id))
-        with (
-            mallory.lying(segments, lambda _: internal.url.encode()),
-            refused(mallory, device, BrokerError.integrityError) as attempt,
-        ):
-            attempt(device.getContainerContent(made.id))
+            with mallory.editing(VIEW, partial(dict.update, **{field: internal.url})):
+                mallory.check_refused(device, made.id, FAULT)
+        with mallory.lying(SEGMENTS, lambda _: internal.url.encode()):
+            mallory.check_refused(device, made.id, INTEGRITY, "getContainerContent")
         assert internal.requests == []
-
-
-def adding(fields: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
-    return lambda answer: answer.update(fields)

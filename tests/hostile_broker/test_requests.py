@@ -13,18 +13,20 @@ import msgspec
 import pytest
 
 from scbroker.wire import codec
-from tests.hostile_broker.accomplices import id_of, people
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
-from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.accomplices import Mallory
+from tests.hostile_broker.broker import PATIENCE
+from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.test_parsers import ID, MIB, SPELLINGS, alone
 from tests.kit.brokers import Wire
 from tests.kit.writers import Story, User
 
+all_mount(__name__, 40, "parser ambiguity and bombs")
+
 
 @pytest.fixture
-def eve(mallory: HostileBroker) -> Iterator[User]:
+def eve(mallory: Mallory) -> Iterator[User]:
     """Has a session, and sends what no client sends; the broker is there still, and notes no fault."""
-    [eve] = people(mallory, 1)
+    [eve] = mallory.people(1)
     log = mallory.behind.log
     with broker_takes_little_memory(mallory, 96 * MIB):
         yield eve
@@ -33,8 +35,8 @@ def eve(mallory: HostileBroker) -> Iterator[User]:
 
 
 @contextmanager
-def broker_takes_little_memory(mallory: HostileBroker, most: int) -> Iterator[None]:
-    """By the kernel's own count of its highest resident size; where there is none, nothing is claimed."""
+def broker_takes_little_memory(mallory: Mallory, most: int) -> Iterator[None]:
+    """The kernel counts the highest resident size; a system without /proc proves nothing."""
     process = Path(f"/proc/{mallory.behind.pid}")
     if not process.exists():  # pragma: no cover - systems without /proc
         yield
@@ -50,13 +52,10 @@ def broker_takes_little_memory(mallory: HostileBroker, most: int) -> Iterator[No
     assert resident("VmHWM") - before < most
 
 
-@attack(40, "parser ambiguity and bombs")
-def test_an_id_that_is_sent_in_another_spelling_is_refused(
-    mallory: HostileBroker, eve: User
-) -> None:
+def test_an_id_that_is_sent_in_another_spelling_is_refused(mallory: Mallory, eve: User) -> None:
     story = Story(eve).created()
     for spell in SPELLINGS.values():
-        name, user = spell(str(id_of(story))), spell(eve.id)
+        name, user = spell(str(story.uuid)), spell(eve.id)
         quoted = urllib.parse.quote(name, safe="")
         eve.wire.call("GET", f"/v1/containers/{quoted}").expect(400, "invalid")
         eve.wire.call("GET", f"/v1/events?containerId={quoted}").expect(400, "invalid")
@@ -68,7 +67,6 @@ def test_an_id_that_is_sent_in_another_spelling_is_refused(
             eve.wire.call("GET", "/v1/key-file", Scbroker_Api_Key=key).expect(401, "api-key")
 
 
-@attack(40, "parser ambiguity and bombs")
 @pytest.mark.parametrize("path", ["/v1/key-records", "/v1/sessions", "records"])
 def test_a_message_that_is_ambiguous_or_a_bomb_is_refused_and_takes_little_memory(
     eve: User, path: str
@@ -89,7 +87,6 @@ def test_a_message_that_is_ambiguous_or_a_bomb_is_refused_and_takes_little_memor
     eve.wire.call(method, where, b"\x90" * (limit + 1)).expect(413, "too-large")
 
 
-@attack(40, "parser ambiguity and bombs")
 def test_a_number_that_is_sent_in_another_spelling_or_without_end_is_refused(eve: User) -> None:
     story = Story(eve).created()
     for number in (
@@ -119,10 +116,7 @@ def test_a_number_that_is_sent_in_another_spelling_or_without_end_is_refused(eve
         eve.wire.call("GET", f"{story.path}?{query}").expect(400, "invalid")
 
 
-@attack(40, "parser ambiguity and bombs")
-def test_a_request_that_promises_more_than_it_holds_is_refused(
-    mallory: HostileBroker, eve: User
-) -> None:
+def test_a_request_that_promises_more_than_it_holds_is_refused(mallory: Mallory, eve: User) -> None:
     body = b"x" * (codec.MAX_SMALL_MESSAGE + 1)
     headers = {"Content-Type": codec.MESSAGE, "Content-Length": str(2**62)}
     with Wire(mallory.behind, token=eve.wire.token) as wire:
@@ -135,7 +129,6 @@ def test_a_request_that_promises_more_than_it_holds_is_refused(
     eve.wire.call("PUT", f"{story.path}/records/2", {"record": signed}).expect(422, "rejected")
 
 
-@attack(40, "parser ambiguity and bombs")
 @pytest.mark.usefixtures("eve")
 @pytest.mark.parametrize(
     "garbage",
@@ -143,7 +136,7 @@ def test_a_request_that_promises_more_than_it_holds_is_refused(
     ids=["zeros", "header", "TLS"],
 )
 def test_what_is_no_http_at_all_writes_no_line_into_the_log(
-    mallory: HostileBroker, garbage: bytes
+    mallory: Mallory, garbage: bytes
 ) -> None:
     """Or a stranger fills the disk with them; that nothing was logged is claimed by the fixture."""
     with socket.create_connection(("127.0.0.1", mallory.behind.port), timeout=PATIENCE) as raw:

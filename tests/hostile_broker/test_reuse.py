@@ -21,15 +21,16 @@ from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import WRAP_SIZE, label
 from scbroker.records.container_record import parse_record
 from scbroker.wire.containers import RecordRequest
-from tests.hostile_broker.accomplices import RECORD, device_of, id_of, level, people
-from tests.hostile_broker.broker import PATIENCE, CutError, Exchange, HostileBroker, Rule
-from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.relay import invent
+from tests.hostile_broker.accomplices import Mallory, level
+from tests.hostile_broker.broker import PATIENCE, CutError, Exchange, Rule
+from tests.hostile_broker.catalogue import all_mount
+from tests.hostile_broker.protocol import CHUNK, RECORD
 from tests.independent.keys import expand
 from tests.kit.impatience import be_impatient
-from tests.kit.writers import OWNER, READER, WRITER, Story
+from tests.kit.writers import OWNER, READER, WRITER, Story, User
 
-CHUNK: Final = "PUT /v1/containers/{containerId}/parts/{partId}/chunks/{index}"
+all_mount(__name__, 23, "key or nonce used twice")
+
 KEY_FILE: Final = "PUT /v1/key-file"
 _SEGMENT: Final = label("segment")
 _PART_KEY: Final = label("part-key")
@@ -121,16 +122,12 @@ def first(count: int, act: Callable[[Exchange], None]) -> Rule:
     return rule
 
 
-def conflict(exchange: Exchange) -> None:
-    invent(exchange, BrokerError.conflictError())
-
-
 def stale(exchange: Exchange) -> None:
-    invent(exchange, BrokerError.staleKeysError())
+    exchange.fail(BrokerError.staleKeysError())
 
 
 def overloaded(exchange: Exchange) -> None:
-    invent(exchange, BrokerError.overloadedError())
+    exchange.fail(BrokerError.overloadedError())
 
 
 def lost(_: Exchange) -> None:
@@ -165,7 +162,7 @@ def check_every_key_has_one_purpose(notes: Notes) -> None:
     assert {each.key for each in part_keys} <= {key for key, _ in given}
 
 
-def check_sent(mallory: HostileBroker, count: int) -> None:
+def check_sent(mallory: Mallory, count: int) -> None:
     """As the broker saw it: one sealing of each chunk and part, one key to each change of access."""
     heard = mallory.heard[count:]
     chunks = {(each.path, each.body) for each in heard if each.name == CHUNK}
@@ -176,6 +173,12 @@ def check_sent(mallory: HostileBroker, count: int) -> None:
     assert twice(keys) == []
     parts = [part for each in records for part in (each.header, each.content) if part is not None]
     assert twice([name for name, _ in {(part.partId, part.segments) for part in parts}]) == []
+
+
+def check_nothing_came_twice(notes: Notes, mallory: Mallory, count: int) -> None:
+    check_all_differ(notes)
+    check_every_key_has_one_purpose(notes)
+    check_sent(mallory, count)
 
 
 LARGE = bytes(70_000)
@@ -191,25 +194,23 @@ WRITES: dict[str, Write] = {
 }
 
 
-def troubled(mallory: HostileBroker) -> Iterator[AbstractContextManager[None]]:
-    """What the broker does to each write, in turn."""
-    yield mallory.meddling(RECORD, before=first(3, conflict))
+def troubled(mallory: Mallory) -> Iterator[AbstractContextManager[None]]:
+    """Yield what the broker does to each write, in turn."""
+    yield mallory.meddling(RECORD, before=first(3, lambda it: it.fail(BrokerError.conflictError())))
     yield mallory.meddling(RECORD, before=first(2, stale))
     yield mallory.meddling(RECORD, after=first(2, lost))
     yield mallory.meddling(CHUNK, before=first(2, overloaded))
     yield mallory.meddling(CHUNK, after=first(2, lost))
-    yield mallory.meddling(CHUNK, before=overloaded)
-    yield mallory.meddling(RECORD, before=overloaded)
+    yield mallory.failing(CHUNK, BrokerError.overloadedError())
+    yield mallory.failing(RECORD, BrokerError.overloadedError())
 
 
-@attack(23, "key or nonce used twice")
 @pytest.mark.parametrize("what", WRITES)
 def test_a_program_that_is_made_to_write_again_uses_no_key_salt_or_nonce_twice(
-    mallory: HostileBroker, notes: Notes, what: str
+    mallory: Mallory, notes: Notes, what: str, alice: User, bob: User
 ) -> None:
     """The same write each time, so that nothing but chance tells one sealing from another."""
-    alice, bob = people(mallory, 2)
-    device, count = device_of(mallory, alice), len(mallory.heard)
+    device, count = mallory.device_of(alice), len(mallory.heard)
     levels = [level(alice), level(bob, READER)]
     with mallory.meddling(RECORD, before=first(2, stale)):
         made = device.createContainer(LARGE, "the same", accessLevels=levels).result(PATIENCE)
@@ -221,58 +222,46 @@ def test_a_program_that_is_made_to_write_again_uses_no_key_salt_or_nonce_twice(
     assert len(notes.sealings) > before
     assert mallory.since(count).count(RECORD) > 10
     assert len(notes.wraps) > 4
-    check_all_differ(notes)
-    check_every_key_has_one_purpose(notes)
-    check_sent(mallory, count)
+    check_nothing_came_twice(notes, mallory, count)
 
 
-@attack(23, "key or nonce used twice")
 def test_a_content_that_is_sealed_again_over_a_change_of_access_has_another_key(
-    mallory: HostileBroker, notes: Notes
+    mallory: Mallory, notes: Notes, alice: User, bob: User, carol: User
 ) -> None:
     """Carol changes access while the record is on its way, twice."""
-    alice, bob, carol = people(mallory, 3)
     grants = {carol: OWNER, alice: WRITER, bob: READER}
     story = Story(carol).created(grants, content=None)
-    device, count = device_of(mallory, alice), len(mallory.heard)
+    device, count = mallory.device_of(alice), len(mallory.heard)
 
     def change(_: Exchange) -> None:
         story.tell(carol, story.follow(carol, grants=grants))
 
     with mallory.meddling(RECORD, before=first(2, change)):
-        device.updateContainerContent(id_of(story), LARGE).result(PATIENCE)
+        device.updateContainerContent(story.uuid, LARGE).result(PATIENCE)
     assert mallory.since(count).count(RECORD) == 3
     assert len({each.key for each in notes.of(_SEGMENT)}) == 3
-    check_all_differ(notes)
-    check_every_key_has_one_purpose(notes)
-    check_sent(mallory, count)
+    check_nothing_came_twice(notes, mallory, count)
 
 
-@attack(23, "key or nonce used twice")
 def test_a_file_whose_record_was_sent_is_sent_again_under_another_key(
-    mallory: HostileBroker, notes: Notes, tmp_path: Path
+    mallory: Mallory, notes: Notes, tmp_path: Path, alice: User, bob: User
 ) -> None:
     """The broker keeps the first record to itself: who stood in it may hold the key of its content."""
-    alice, bob = people(mallory, 2)
-    device = device_of(mallory, alice, bob, store=FileTrustStore(tmp_path / "device"))
+    device = mallory.device_of(alice, bob, store=FileTrustStore(tmp_path / "device"))
     file, count = tmp_path / "file", len(mallory.heard)
     file.write_bytes(LARGE)
     levels = [level(alice), level(bob, READER)]
-    with (
-        mallory.meddling(RECORD, before=lambda it: invent(it, BrokerError.permissionDeniedError())),
-        pytest.raises(BrokerError.permissionDeniedError),
-    ):
+    denied = BrokerError.permissionDeniedError
+    with mallory.failing(RECORD, denied()), pytest.raises(denied):
         device.createContainer(file, accessLevels=levels).result(PATIENCE)
     device.createContainer(file).result(PATIENCE)
     assert len({each.key for each in notes.of(_SEGMENT)}) == 2
-    check_all_differ(notes)
-    check_every_key_has_one_purpose(notes)
-    check_sent(mallory, count)
+    check_nothing_came_twice(notes, mallory, count)
 
 
-@attack(23, "key or nonce used twice")
+@pytest.mark.usefixtures("derivations")
 def test_a_key_file_that_is_sealed_again_under_the_same_secrets_uses_no_salt_twice(
-    mallory: HostileBroker, notes: Notes
+    mallory: Mallory, notes: Notes
 ) -> None:
     """The passphrase gives one key for ever: its salt is the user."""
     device = mallory.device(mallory.new_user())

@@ -1,4 +1,4 @@
-"""What is secret stands nowhere but in the user's own program: canaries, looked for in every spelling.
+"""Secrets stand nowhere but in the user's own program: canaries, looked for in every spelling.
 
 Attack 41 of `catalogue`; and of 36, that no comparison tells by its time how much of a guess was right.
 """
@@ -114,7 +114,7 @@ MADE: Final = {"keyed", "keyed_hash", "key_commitment", "digest", "_mac", "deriv
 
 
 def guessed_at(node: ast.expr) -> str | None:
-    """What a comparison would give away, by its name."""
+    """Return the name of the secret that a comparison would give away."""
     if isinstance(node, ast.Subscript):
         return guessed_at(node.value)
     if isinstance(node, ast.Call):

@@ -23,15 +23,13 @@ from scbroker.wire.users import (
     Session,
     SessionRequest,
     Statement,
-    canonical_origin,
     parse_statement,
 )
-from tests.hostile_broker.accomplices import device_of, people, sent_record
+from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import file_of
-from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
+from tests.hostile_broker.broker import PATIENCE, Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import refused
-from tests.hostile_broker.relay import invent
+from tests.hostile_broker.protocol import CHALLENGES, FAULT, INTEGRITY, SESSIONS
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.tables import query
 from tests.kit.writers import (
@@ -47,13 +45,8 @@ from tests.kit.writers import (
     storing,
 )
 
-CHALLENGES: Final = "POST /v1/session-challenges"
-SESSIONS: Final = "POST /v1/sessions"
-LOG_OUT: Final = "DELETE /v1/sessions/current"
-KEY_FILE: Final = "GET /v1/key-file"
-OPEN: Final = "POST /v1/users/{userId}/key-file/open"
+STATE: Final = "GET /v1/key-file"
 LABELS: Final = {SESSION_LABEL, ORDER_LABEL, key_record.LABEL, container_record.LABEL}
-FAULT: Final = BrokerError.brokerFaultError
 
 
 def token_of(device: ServerProvider) -> str:
@@ -62,7 +55,7 @@ def token_of(device: ServerProvider) -> str:
     return token
 
 
-def sent_log_in(mallory: HostileBroker) -> SessionRequest:
+def sent_log_in(mallory: Mallory) -> SessionRequest:
     """The last statement that any client signed."""
     sent = [exchange for exchange in mallory.heard if exchange.name == SESSIONS]
     request: SessionRequest = sent[-1].message
@@ -72,20 +65,13 @@ def sent_log_in(mallory: HostileBroker) -> SessionRequest:
 def verifies(user: User, label: str, body: bytes, signature: bytes) -> bool:
     try:
         VerifyingKey(user.ring.signing[0].public).verify(label, body, signature)
-    except BrokerError.integrityError:
+    except INTEGRITY:
         return False
     return True
 
 
-def origin_of(mallory: HostileBroker) -> str:
-    return canonical_origin(mallory.url)
-
-
-# 35
-
-
 def bytes_to_be_signed(alice: User, eve: User, story: Story) -> dict[str, bytes]:
-    """What a broker would like to have Alice's signature for."""
+    """Return bytes that a broker would like to have Alice's signature for."""
     chain = chain_of(alice)
     theirs = key_record.KeyRecord(
         alice.name, 2, KeyType.Encryption, 1, eve.ring.encryption[0].public, 0, clock(),
@@ -101,25 +87,21 @@ def bytes_to_be_signed(alice: User, eve: User, story: Story) -> dict[str, bytes]
 
 
 @attack(35, "signing oracle and relayed challenge")
-def test_what_is_no_challenge_is_not_signed(mallory: HostileBroker) -> None:
-    alice, eve = people(mallory, 2)
+def test_what_is_no_challenge_is_not_signed(mallory: Mallory, alice: User, eve: User) -> None:
     story = Story(alice).created({alice: OWNER, eve: OWNER})
     for data in bytes_to_be_signed(alice, eve, story).values():
         device = mallory.device()
-        with mallory.answering(
-            CHALLENGES, b"\x81\xa5nonce\xc5" + len(data).to_bytes(2, "big") + data
-        ):
-            with refused(mallory, device, FAULT) as attempt:
-                attempt(device.logIn(keyRing=alice.ring, userId=alice.ring.userId))
-            assert mallory.heard[-1].name == CHALLENGES
+        answer = b"\x81\xa5nonce\xc5" + len(data).to_bytes(2, "big") + data
+        with mallory.answering(CHALLENGES, answer), mallory.refused(device, FAULT) as attempt:
+            attempt(device.logIn(keyRing=alice.ring, userId=alice.ring.userId))
+        assert mallory.heard[-1].name == CHALLENGES
 
 
 @attack(35, "signing oracle and relayed challenge")
 def test_of_a_challenge_that_is_the_beginning_of_something_else_only_a_statement_is_signed(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, eve: User
 ) -> None:
     """Forty-eight bytes are signed whatever they are, but as a nonce, and under the label of log-ins."""
-    alice, eve = people(mallory, 2)
     story = Story(alice).created({alice: OWNER, eve: OWNER})
     for data in bytes_to_be_signed(alice, eve, story).values():
         chosen, device = data.ljust(48, b"\0")[:48], mallory.device()
@@ -129,7 +111,7 @@ def test_of_a_challenge_that_is_the_beginning_of_something_else_only_a_statement
         ):
             device.logIn(keyRing=alice.ring, userId=alice.ring.userId).result(PATIENCE)
         sent = sent_log_in(mallory)
-        expected = Statement(origin_of(mallory), alice.name, 0, chosen)
+        expected = Statement(mallory.origin, alice.name, 0, chosen)
         assert parse_statement(sent.statement) == expected
         signed_as = {
             label for label in LABELS if verifies(alice, label, sent.statement, sent.signature)
@@ -139,14 +121,13 @@ def test_of_a_challenge_that_is_the_beginning_of_something_else_only_a_statement
 
 
 @attack(35, "signing oracle and relayed challenge")
-def test_what_was_signed_for_one_thing_is_good_for_no_other(mallory: HostileBroker) -> None:
-    """Taken from the wire, and sent to the real broker in another place by whoever works with it."""
-    alice, url = people(mallory, 1)[0], mallory.behind.database_url
-    device = device_of(mallory, alice)
+def test_what_was_signed_for_one_thing_is_good_for_no_other(mallory: Mallory) -> None:
+    """Taken from the wire, and sent to the real broker for another purpose."""
+    alice, url = mallory.people(1)[0], mallory.behind.database_url
+    device = mallory.device_of(alice)
     device.createContainer(b"x").result(PATIENCE)
-    log_in, record = sent_log_in(mallory), sent_record(mallory).record
-    origin = origin_of(mallory)
-    order = ordered(alice, "delete-key-file", origin=origin)
+    log_in, record = sent_log_in(mallory), mallory.sent_record().record
+    order = ordered(alice, "delete-key-file")
     body, signature = order.order, order.signature
     for taken in (
         Authorization(order=log_in.statement, signature=log_in.signature),
@@ -154,7 +135,7 @@ def test_what_was_signed_for_one_thing_is_good_for_no_other(mallory: HostileBrok
         order,  # for another act
     ):
         delete_user(alice, taken).expect(401, "challenge")
-    leaving = deletion(alice, origin=origin).authorization
+    leaving = deletion(alice).authorization
     delete_key_file(alice, leaving).expect(401, "challenge")
     for statement in (body, record.body[:1024], log_in.statement):
         request = SessionRequest(statement=statement, signature=signature)
@@ -168,13 +149,11 @@ def test_what_was_signed_for_one_thing_is_good_for_no_other(mallory: HostileBrok
 
 
 @attack(35, "signing oracle and relayed challenge")
-def test_an_order_is_signed_for_all_that_it_does_and_for_nothing_else(
-    mallory: HostileBroker,
-) -> None:
+def test_an_order_is_signed_for_all_that_it_does_and_for_nothing_else(mallory: Mallory) -> None:
     """A broker in between that holds the order of one storing sends another KeyFile with it."""
-    [alice] = people(mallory, 1)
+    [alice] = mallory.people(1)
     message = storing(alice)
-    order = ordered(alice, "store-key-file", message.digest, origin=origin_of(mallory))
+    order = ordered(alice, "store-key-file", message.digest)
     spoiled = {
         "keyFile": b"another", "generation": message.generation + 1, "auth": bytes(32),
         "reminder": "set", "replaces": None, "endOtherSessions": True,
@@ -189,10 +168,9 @@ def test_an_order_is_signed_for_all_that_it_does_and_for_nothing_else(
 @attack(35, "signing oracle and relayed challenge")
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_challenge_of_an_honest_broker_that_is_relayed_opens_no_session_there(
-    mallory: HostileBroker, broker: BrokerProcess
+    mallory: Mallory, broker: BrokerProcess, alice: User
 ) -> None:
     """Alice has the same keys at both; Mallory asks the other broker, as Alice, in Mallory's own time."""
-    alice = people(mallory, 1)[0]
     with Wire(broker) as relay:
         relay.register(alice.ring).expect(201)
         nonce = relay.nonce()
@@ -204,47 +182,38 @@ def test_a_challenge_of_an_honest_broker_that_is_relayed_opens_no_session_there(
         relay.call("POST", "/v1/sessions", sent_log_in(mallory)).expect(401, "challenge")
         # An order likewise: for a deletion at the one it is nothing at the other.
         there = User(alice.ring, relay)
-        delete_user(there, deletion(there, origin=origin_of(mallory))).expect(401, "challenge")
+        delete_user(there, deletion(there, origin=mallory.origin)).expect(401, "challenge")
         # It was for the address alone: the nonce is still good.
         own = relay.log_in_request(alice.ring, nonce)
         relay.call("POST", "/v1/sessions", own).expect(201)
 
 
 @attack(35, "signing oracle and relayed challenge")
-def test_a_log_in_and_an_order_that_were_heard_are_not_good_a_second_time(
-    mallory: HostileBroker,
-) -> None:
-    alice = people(mallory, 1)[0]
-    device_of(mallory, alice)
+def test_a_log_in_and_an_order_that_were_heard_are_not_good_a_second_time(mallory: Mallory) -> None:
+    alice = mallory.people(1)[0]
+    mallory.device_of(alice)
     heard = sent_log_in(mallory)
     with Wire(mallory.behind) as thief:
         thief.call("POST", "/v1/sessions", heard).expect(401, "challenge")
-    order = ordered(alice, "delete-key-file", origin=origin_of(mallory))
+    order = ordered(alice, "delete-key-file")
     delete_key_file(alice, order).expect(204)
     message = storing(alice)
-    fresh = ordered(alice, "store-key-file", message.digest, origin=origin_of(mallory))
+    fresh = ordered(alice, "store-key-file", message.digest)
     alice.wire.call("PUT", "/v1/key-file", replace(message, authorization=fresh)).expect(204)
     delete_key_file(alice, order).expect(401, "challenge")
 
 
 @attack(35, "signing oracle and relayed challenge")
 def test_a_broker_that_ends_every_session_gets_one_more_statement_for_each_request(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User
 ) -> None:
-    alice = people(mallory, 1)[0]
-    device, count = device_of(mallory, alice), len(mallory.heard)
-    lie = BrokerError.notAuthenticatedError()
-    with (
-        mallory.meddling(KEY_FILE, before=lambda exchange: invent(exchange, lie)),
-        refused(mallory, device, BrokerError.notAuthenticatedError) as attempt,
-    ):
+    device, count = mallory.device_of(alice), len(mallory.heard)
+    lie = BrokerError.notAuthenticatedError
+    with mallory.failing(STATE, lie()), mallory.refused(device, lie) as attempt:
         attempt(device.needToSyncAccount(alice.ring.userId, some_file_of(alice)))
-    assert mallory.since(count) == [KEY_FILE, CHALLENGES, SESSIONS, KEY_FILE]
-    again = BrokerError.challengeError()
-    with (
-        mallory.meddling(SESSIONS, before=lambda exchange: invent(exchange, again)),
-        pytest.raises(BrokerError.credentialsError),
-    ):
+    assert mallory.since(count) == [STATE, CHALLENGES, SESSIONS, STATE]
+    again = mallory.failing(SESSIONS, BrokerError.challengeError())
+    with again, pytest.raises(BrokerError.credentialsError):
         mallory.device(alice.ring)
     assert mallory.since(count)[4:] == [CHALLENGES, SESSIONS] * 2
 
@@ -254,15 +223,10 @@ def some_file_of(user: User) -> bytes:
     return file_of([user.name, bytes(32), b"p", b"p"])
 
 
-# 36
-
-
 @attack(36, "stolen token")
-def test_a_token_travels_in_its_header_alone_and_with_what_needs_it_alone(
-    mallory: HostileBroker,
-) -> None:
-    alice = people(mallory, 1)[0]
-    device, count = device_of(mallory, alice), len(mallory.heard)
+def test_a_token_travels_in_its_header_alone_and_with_what_needs_it_alone(mallory: Mallory) -> None:
+    alice = mallory.people(1)[0]
+    device, count = mallory.device_of(alice), len(mallory.heard)
     token = token_of(device)
     made = device.createContainer(bytes(70_000), {"h": 1}).result(PATIENCE)
     device.getContainer(made.id).result(PATIENCE)
@@ -283,9 +247,8 @@ def test_a_token_travels_in_its_header_alone_and_with_what_needs_it_alone(
 
 
 @attack(36, "stolen token")
-def test_what_a_thief_finds_in_the_database_is_no_token(mallory: HostileBroker) -> None:
-    alice = people(mallory, 1)[0]
-    device = device_of(mallory, alice)
+def test_what_a_thief_finds_in_the_database_is_no_token(mallory: Mallory, alice: User) -> None:
+    device = mallory.device_of(alice)
     token, url = token_of(device), mallory.behind.database_url
     statement = "SELECT token_hash FROM sessions WHERE user_id = ?"
     found = [row[0] for row in query(url, statement, alice.ring.userId.bytes)]
@@ -298,7 +261,7 @@ def test_what_a_thief_finds_in_the_database_is_no_token(mallory: HostileBroker) 
     assert is_good(mallory, token)
 
 
-def is_good(mallory: HostileBroker, token: str) -> bool:
+def is_good(mallory: Mallory, token: str) -> bool:
     with Wire(mallory.behind, token=token) as thief:
         answer = thief.call("GET", "/v1/key-file")
     if answer.status == 200:
@@ -308,9 +271,9 @@ def is_good(mallory: HostileBroker, token: str) -> bool:
 
 
 @attack(36, "stolen token")
-def test_a_token_that_is_written_in_another_way_is_none(mallory: HostileBroker) -> None:
+def test_a_token_that_is_written_in_another_way_is_none(mallory: Mallory) -> None:
     """The last of 43 characters has bits to spare: base64 decoders take four spellings for one value."""
-    device = device_of(mallory, people(mallory, 1)[0])
+    device = mallory.device_of(mallory.people(1)[0])
     token = token_of(device)
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     at = alphabet.index(token[-1])
@@ -323,18 +286,14 @@ def test_a_token_that_is_written_in_another_way_is_none(mallory: HostileBroker) 
 
 
 @attack(36, "stolen token")
-def test_a_stolen_token_ends_with_its_hour_and_with_its_session(mallory: HostileBroker) -> None:
-    alice, url = people(mallory, 1)[0], mallory.behind.database_url
-    device = device_of(mallory, alice)
+def test_a_stolen_token_ends_with_its_hour_and_with_its_session(mallory: Mallory) -> None:
+    alice, url = mallory.people(1)[0], mallory.behind.database_url
+    device = mallory.device_of(alice)
     stolen, mine = token_of(device), "SELECT expires_at FROM sessions WHERE user_id = ?"
     left = [row[0] - clock() for row in query(url, mine, alice.ring.userId.bytes)]
     assert all(0 < each <= 3600 * 10**6 for each in left)
-    query(
-        url,
-        "UPDATE sessions SET expires_at = ? WHERE user_id = ?",
-        clock(),
-        alice.ring.userId.bytes,
-    )
+    end = "UPDATE sessions SET expires_at = ? WHERE user_id = ?"
+    query(url, end, clock(), alice.ring.userId.bytes)
     assert not is_good(mallory, stolen)
     device.getEvents().result(PATIENCE)  # the owner has the keys, and gets another
     stolen = token_of(device)
@@ -344,20 +303,23 @@ def test_a_stolen_token_ends_with_its_hour_and_with_its_session(mallory: Hostile
 
 
 @attack(36, "stolen token")
-def test_a_stolen_token_changes_nothing_without_a_key(mallory: HostileBroker) -> None:
+def test_a_stolen_token_changes_nothing_without_a_key(mallory: Mallory) -> None:
     """Eve has Alice's token and keys of her own."""
-    alice, eve = people(mallory, 2)
+    alice, eve = mallory.people(2)
     story = Story(alice).created()
-    thief = User(eve.ring, Wire(mallory.behind, token=token_of(device_of(mallory, alice))))
-    origin = origin_of(mallory)
-    with thief.wire:
-        forged = story.sign(thief, replace(story.head, version=2, nonce=None, parent=story.hash(story.head),
-            link=container_record.Link(1, story.hash(story.head)), governing=None))  # fmt: skip
+    token = token_of(mallory.device_of(alice))
+    with Wire(alice.wire.broker, token=token) as wire:
+        thief, head = User(eve.ring, wire), story.hash(story.head)
+        link = container_record.Link(1, head)
+        follower = replace(
+            story.head, version=2, nonce=None, parent=head, link=link, governing=None
+        )
+        forged = story.sign(thief, follower)
         story.send(thief, forged, 2).expect(422, "rejected")
         story.send(thief, story.follow(thief, content=None), 2).expect(403, "permission")
         for order in (
-            ordered(thief, "delete-key-file", origin=origin),
-            ordered(thief, "delete-key-file", fingerprint=alice.name, origin=origin),
+            ordered(thief, "delete-key-file"),
+            ordered(thief, "delete-key-file", fingerprint=alice.name),
             Authorization(order=b"", signature=bytes(3373)),
         ):
             delete_key_file(thief, order).expect(401, "challenge")
@@ -369,10 +331,9 @@ def test_a_stolen_token_changes_nothing_without_a_key(mallory: HostileBroker) ->
 
 @attack(36, "stolen token")
 def test_who_stole_a_token_reads_sealed_data_for_its_time_and_that_is_the_limit(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User
 ) -> None:
-    """So does whoever sits at the broker's own address, which TLS is there to prevent."""
-    alice, bob = people(mallory, 2)
+    """So does an attacker at the broker's own address, which TLS is there to prevent."""
     story = Story(alice).created({alice: OWNER, bob: READER}, content=b"the plaintext")
     stolen: list[str] = []
 
@@ -381,7 +342,7 @@ def test_who_stole_a_token_reads_sealed_data_for_its_time_and_that_is_the_limit(
         stolen.append(session.token)
 
     with mallory.meddling(SESSIONS, after=take):
-        device_of(mallory, bob)
+        mallory.device_of(bob)
     with Wire(mallory.behind, token=stolen[0]) as thief:
         answer = thief.call("GET", f"{story.path}?content=1").expect(200)
     sealed = story.requests[0].content

@@ -7,7 +7,6 @@ it is put in place behind the broker's back, and the victims' programs refuse it
 import functools
 from collections.abc import Callable
 from dataclasses import replace as with_fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,38 +19,19 @@ from scbroker.wire.containers import ListView, RecordRequest
 from tests.hostile_broker.accomplices import (
     HOUR,
     MANAGER,
-    VIEW,
+    NO_LIST,
+    WRITES,
     Cast,
-    altered,
-    begun,
-    cast,
-    device_of,
-    entries_of,
+    Mallory,
     fresh_and_marked,
-    id_of,
     level,
-    people,
-    plant,
-    relisted,
-    sent_record,
-    take,
-    take_back,
-    twin,
-    victim,
-    with_list,
 )
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import refused
+from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY, VIEW
+from tests.hostile_broker.served import content_of, entries_of, instead, relisted, with_list
 from tests.kit.brokers import clock
-from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, rotate
-
-DECRYPTION = BrokerError.decryptionError
-INTEGRITY = BrokerError.integrityError
-NO_LIST = Level.Download | Level.Decrypt
-
-
-# 3
+from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
 
 
 def ghost(entries: list[Entry], who: Cast) -> list[Entry]:
@@ -74,10 +54,9 @@ LISTS: dict[str, Callable[[list[Entry], Cast], list[Entry]]] = {
 @pytest.mark.parametrize("lie", LISTS)
 @fresh_and_marked
 def test_nobody_is_let_in_by_a_list_that_the_broker_changed_before_a_write(
-    mallory: HostileBroker, tmp_path: Path, marked: bool, lie: str
+    mallory: Mallory, marked: bool, lie: str, who: Cast
 ) -> None:
-    """Carol's access has expired: Alice's next write makes a new key for whoever is in the list."""
-    who = cast(mallory)
+    """Carol's access has expired: Alice's next write makes a new key for all users in the list."""
     alice, bob = who.alice, who.bob
     end = clock() + HOUR
     grants: Grants = {
@@ -85,8 +64,8 @@ def test_nobody_is_let_in_by_a_list_that_the_broker_changed_before_a_write(
         bob: Grant(READER, end),
         who.carol: Grant(READER, clock() - MINUTE),
     }
-    story = begun(alice, grants, time=clock() - 2 * MINUTE)
-    device = victim(mallory, alice, story, tmp_path, marked=marked)
+    story = Story(alice).created(grants, time=clock() - 2 * MINUTE)
+    device = mallory.victim(alice, story, marked=marked)
 
     def changed(shown: ListView) -> ListView:
         return relisted(LISTS[lie](entries_of(shown), who))
@@ -95,25 +74,20 @@ def test_nobody_is_let_in_by_a_list_that_the_broker_changed_before_a_write(
         return replace(changed(shown), entryHashes=shown.entryHashes)
 
     for change in (changed, changed_under_its_hashes):
-        with (
-            mallory.lying(VIEW, functools.partial(with_list, change=change)),
-            refused(mallory, device, INTEGRITY) as attempt,
-        ):
-            attempt(device.getContainerMetadata(id_of(story)))
-            attempt(device.updateContainerContent(id_of(story), b"secret"))
-            attempt(device.updateContainerAccessLevels(id_of(story), [level(alice)]))
-    device.updateContainerContent(id_of(story), b"secret").result(PATIENCE)
-    sent = [parse_entry(item.entry) for item in sent_record(mallory).accessList or ()]
+        with mallory.lying(VIEW, functools.partial(with_list, change=change)):
+            mallory.check_refused(device, story, INTEGRITY, "getContainerMetadata", *WRITES)
+            with mallory.refused(device, INTEGRITY) as attempt:
+                attempt(device.updateContainerAccessLevels(story.uuid, [level(alice)]))
+    device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
+    sent = [parse_entry(item.entry) for item in mallory.sent_record().accessList or ()]
     rights = {entry.fingerprint: (entry.permissions, entry.expiresAt) for entry in sent}
     assert rights == {alice.name: (OWNER, None), bob.name: (READER, end)}
 
 
-# 8
-
 FORGERIES: dict[str, Callable[[Story, Cast], RecordRequest]] = {
     "in their own name": lambda story, who: story.follow(who.bob, content=b"forged"),
-    "in the owner's name": lambda story, who: altered(
-        story, who.bob, story.follow(who.alice, content=b"forged")
+    "in the owner's name": lambda story, who: story.altered(
+        who.bob, story.follow(who.alice, content=b"forged")
     ),
     "a header": lambda story, who: story.follow(who.bob, header=b'"forged"'),
     "nothing": lambda story, who: story.follow(who.bob, content=None),
@@ -125,44 +99,29 @@ FORGERIES: dict[str, Callable[[Story, Cast], RecordRequest]] = {
 @pytest.mark.parametrize("forgery", FORGERIES)
 @fresh_and_marked
 def test_a_reader_who_has_the_container_key_replaces_and_deletes_nothing(
-    mallory: HostileBroker, tmp_path: Path, marked: bool, forgery: str
+    mallory: Mallory, marked: bool, forgery: str, who: Cast
 ) -> None:
-    who = cast(mallory)
     story = Story(who.alice).created({who.alice: OWNER, who.bob: READER, who.carol: NO_LIST})
     story.tell(who.alice, story.follow(who.alice, content=b"truth"))
-    owner, reader = (
-        victim(mallory, user, story, tmp_path, marked=marked) for user in (who.alice, who.carol)
-    )
+    owner, reader = (mallory.victim(user, story, marked=marked) for user in (who.alice, who.carol))
     forged = FORGERIES[forgery](story, who)
-    story.send(who.bob, forged).expect(403, "permission")
-    plant(mallory, story, forged)
-    with refused(mallory, owner, INTEGRITY) as attempt:
-        attempt(owner.getContainer(id_of(story)))
-        attempt(owner.updateContainerContent(id_of(story), b"secret"))
-    with refused(mallory, reader, INTEGRITY) as attempt:
-        attempt(reader.getContainer(id_of(story)))
+    mallory.force(story, who.bob, forged, 403, "permission")
+    mallory.check_refused(owner, story, INTEGRITY)
+    mallory.check_refused(reader, story, INTEGRITY)
 
 
 @attack(8, "reader writes")
-def test_a_reader_who_has_the_part_key_puts_no_other_bytes_in_a_part(
-    mallory: HostileBroker,
-) -> None:
-    alice, bob = people(mallory, 2)
+def test_a_reader_who_has_the_part_key_puts_no_other_bytes_in_a_part(mallory: Mallory) -> None:
+    alice, bob = mallory.people(2)
     story = Story(alice).created({alice: OWNER, bob: READER})
-    device = device_of(mallory, alice)
-    device.getContainer(id_of(story)).result(PATIENCE)
-    assert story.head.content is not None
-    part, _ = story.parts[story.head.content.partId]
+    device = mallory.device_of(alice)
+    device.getContainer(story.uuid).result(PATIENCE)
+    part, _ = story.parts[content_of(story.requests[0]).partId]
     forged = part.seal_segment(0, True, b"forgery")  # as long as what it replaces
-    with (
-        mallory.lying(VIEW, lambda view: replace(view, content=forged)),
-        refused(mallory, device, INTEGRITY) as attempt,
-    ):
-        attempt(device.getContainer(id_of(story)))
-        attempt(device.getContainerContent(id_of(story)))
+    mallory.check_lie_refused(
+        device, story, instead(content=forged), INTEGRITY, "getContainer", "getContainerContent"
+    )
 
-
-# 9
 
 ESCALATIONS: dict[str, tuple[int, Callable[[Cast], Grants]]] = {
     "a writer becomes a manager": (WRITER, lambda who: {who.alice: OWNER, who.bob: MANAGER}),
@@ -189,30 +148,24 @@ ESCALATIONS: dict[str, tuple[int, Callable[[Cast], Grants]]] = {
 @pytest.mark.parametrize("name", ESCALATIONS)
 @fresh_and_marked
 def test_nobody_gives_or_takes_what_they_do_not_hold(
-    mallory: HostileBroker, tmp_path: Path, marked: bool, name: str
+    mallory: Mallory, marked: bool, name: str, who: Cast
 ) -> None:
-    who = cast(mallory)
     held, grants = ESCALATIONS[name]
     story = Story(who.alice).created({who.alice: OWNER, who.bob: held})
-    device = victim(mallory, who.alice, story, tmp_path, marked=marked)
+    device = mallory.victim(who.alice, story, marked=marked)
     forged = story.follow(who.bob, grants=grants(who))
-    story.send(who.bob, forged).expect(422, "rejected")
-    plant(mallory, story, forged)
-    with refused(mallory, device, INTEGRITY) as attempt:
-        attempt(device.getContainer(id_of(story)))
-        attempt(device.updateContainerContent(id_of(story), b"secret"))
-        attempt(device.updateContainerAccessLevels(id_of(story)))
+    mallory.force(story, who.bob, forged, 422, "rejected")
+    mallory.check_refused(device, story, INTEGRITY, "getContainer", *WRITES)
 
 
 @attack(9, "self-escalation")
 @fresh_and_marked
 def test_nobody_prolongs_access_beyond_the_end_of_their_own(
-    mallory: HostileBroker, tmp_path: Path, marked: bool
+    mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
 ) -> None:
-    alice, bob, carol, _ = cast(mallory)
     end = clock() + HOUR
     story = Story(alice).created({alice: OWNER, bob: Grant(MANAGER, end)})
-    device = victim(mallory, alice, story, tmp_path, marked=marked)
+    device = mallory.victim(alice, story, marked=marked)
     own = Grant(MANAGER, end)
     tries: list[Grants] = [
         {alice: OWNER, bob: Grant(MANAGER, end + HOUR)},
@@ -221,66 +174,56 @@ def test_nobody_prolongs_access_beyond_the_end_of_their_own(
         {alice: OWNER, bob: own, carol: READER},
     ]
     for grants in tries:
-        lie = twin(story)
+        lie = story.twin()
         forged = lie.follow(bob, grants=grants)
-        lie.send(bob, forged).expect(422, "rejected")
-        plant(mallory, lie, forged)
-        with refused(mallory, device, INTEGRITY) as attempt:
-            attempt(device.getContainer(id_of(story)))
-            attempt(device.updateContainerContent(id_of(story), b"secret"))
-        take_back(mallory, story)
+        mallory.force(lie, bob, forged, 422, "rejected")
+        mallory.check_refused(device, story, INTEGRITY)
+        mallory.take_back(story)
 
 
 @attack(9, "self-escalation")
-def test_no_member_moves_another_back_to_a_key_that_was_retired(mallory: HostileBroker) -> None:
+def test_no_member_moves_another_back_to_a_key_that_was_retired(mallory: Mallory) -> None:
     """Somebody has Alice's old encryption key; Bob, who may change access, wraps to it."""
-    alice, bob = people(mallory, 2)
+    alice, bob = mallory.people(2)
     alice = rotate(mallory.behind.database_url, alice, encryption=1)
     story = Story(alice).created({alice: OWNER, bob: MANAGER})
-    device = device_of(mallory, alice, bob)
-    device.getContainer(id_of(story)).result(PATIENCE)
+    device = mallory.device_of(alice, bob)
+    device.getContainer(story.uuid).result(PATIENCE)
     forged = story.follow(bob, grants={alice: Grant(OWNER, key_index=0), bob: MANAGER})
-    story.send(bob, forged).expect(422, "rejected")
-    plant(mallory, story, forged)
-    with refused(mallory, device, INTEGRITY) as attempt:
-        attempt(device.getContainer(id_of(story)))
-        attempt(device.updateContainerContent(id_of(story), b"secret"))
+    mallory.force(story, bob, forged, 422, "rejected")
+    mallory.check_refused(device, story, INTEGRITY)
 
 
 @attack(9, "self-escalation")
 @fresh_and_marked
 def test_a_right_that_was_never_given_carries_no_later_record(
-    mallory: HostileBroker, tmp_path: Path, marked: bool
+    mallory: Mallory, marked: bool, alice: User, bob: User, eve: User
 ) -> None:
     """Bob lets Eve in without the right to; all that follows is signed by who then has every right."""
-    alice, bob, _, eve = cast(mallory)
     story = Story(alice).created({alice: OWNER, bob: WRITER})
-    device = victim(mallory, alice, story, tmp_path, marked=marked)
+    device = mallory.victim(alice, story, marked=marked)
     device.getPublicKeys(eve.ring.userId).result(PATIENCE)
-    plant(mallory, story, story.follow(bob, grants={alice: OWNER, bob: WRITER, eve: OWNER}))
+    mallory.plant(story, story.follow(bob, grants={alice: OWNER, bob: WRITER, eve: OWNER}))
     further: list[dict[str, Any]] = [
         {"content": b"forged"},
         {"grants": {alice: OWNER, eve: OWNER}},
         {"type": "forged"},
     ]
     for changes in further:
-        plant(mallory, story, story.follow(eve, **changes))
-        with refused(mallory, device, INTEGRITY) as attempt:
-            attempt(device.getContainer(id_of(story)))
-            attempt(device.updateContainerContent(id_of(story), b"secret"))
+        mallory.plant(story, story.follow(eve, **changes))
+        mallory.check_refused(device, story, INTEGRITY)
 
 
 @attack(9, "self-escalation")
 @fresh_and_marked
 def test_a_writer_does_not_make_an_owners_device_believe_that_the_owner_was_removed(
-    mallory: HostileBroker, tmp_path: Path, marked: bool
+    mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
 ) -> None:
     """The broker hides every entry but Bob's, so that a renewal looks as if it left out nobody."""
-    alice, bob, carol, _ = cast(mallory)
     story = Story(alice).created({alice: OWNER, bob: WRITER, carol: NO_LIST})
-    devices = [victim(mallory, user, story, tmp_path, marked=marked) for user in (alice, carol)]
-    lie = twin(story)
-    plant(mallory, lie, lie.follow(bob, grants={bob: WRITER}))
+    devices = [mallory.victim(user, story, marked=marked) for user in (alice, carol)]
+    lie = story.twin()
+    mallory.plant(lie, lie.follow(bob, grants={bob: WRITER}))
 
     def only_bobs(shown: ListView) -> ListView:
         kept = [d for d in shown.disclosed if parse_entry(d.entry).fingerprint == bob.name]
@@ -288,45 +231,39 @@ def test_a_writer_does_not_make_an_owners_device_believe_that_the_owner_was_remo
 
     with mallory.lying(VIEW, lambda view: with_list(view, only_bobs)):
         for device in devices:
-            with refused(mallory, device, INTEGRITY) as attempt:
-                attempt(device.getContainer(id_of(story)))
-                attempt(device.getContainerMetadata(id_of(story)))
-                attempt(device.updateContainerContent(id_of(story), b"secret"))
-    take_back(mallory, story)
+            mallory.check_refused(device, story, INTEGRITY, "getContainerMetadata", *WRITES)
+    mallory.take_back(story)
     for device in devices:
-        assert device.getContainerContent(id_of(story)).result(PATIENCE) == b"content"
+        assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
 
 
 @attack(9, "self-escalation")
 def test_who_else_is_in_the_list_is_the_limit_of_a_reader_who_does_not_see_it(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User, carol: User, eve: User
 ) -> None:
-    """For Carol, Bob and the broker take the owner out; whoever sees the list does not believe it."""
-    alice, bob, carol, eve = cast(mallory)
+    """Bob and the broker show Carol a list without the owner; members who see the list refuse it."""
     story = Story(alice).created({alice: OWNER, bob: WRITER, carol: NO_LIST, eve: READER})
-    hers, eves = device_of(mallory, carol, alice, bob), device_of(mallory, eve, alice, bob)
+    hers, eves = mallory.device_of(carol, alice, bob), mallory.device_of(eve, alice, bob)
     without_the_owner: Grants = {bob: WRITER, carol: NO_LIST, eve: READER}
-    plant(mallory, story, story.follow(bob, grants=without_the_owner, content=b"Bob's"))
-    found = hers.getContainer(id_of(story)).result(PATIENCE)
+    mallory.plant(story, story.follow(bob, grants=without_the_owner, content=b"Bob's"))
+    found = hers.getContainer(story.uuid).result(PATIENCE)
     assert (found.content, found.access, found.modifiedBy) == (b"Bob's", None, bob.ring.userId)
-    with refused(mallory, eves, INTEGRITY) as attempt:
-        attempt(eves.getContainer(id_of(story)))
+    mallory.check_refused(eves, story, INTEGRITY)
 
 
 @attack(9, "self-escalation")
-def test_no_renewal_by_a_writer_keeps_an_owner_from_changing_access(mallory: HostileBroker) -> None:
+def test_no_renewal_by_a_writer_keeps_an_owner_from_changing_access(mallory: Mallory) -> None:
     """Bob renews for an encryption key that Alice will never have, and no index may fall afterwards."""
-    alice, bob, carol, _ = cast(mallory)
+    alice, bob, carol = mallory.people(3)
     grants: Grants = {alice: OWNER, bob: WRITER, carol: Grant(READER, clock() - MINUTE)}
-    story = begun(alice, grants, time=clock() - 2 * MINUTE)
-    device = device_of(mallory, alice, bob)
+    story = Story(alice).created(grants, time=clock() - 2 * MINUTE)
+    device = mallory.device_of(alice, bob)
     forged = story.follow(bob, grants={alice: Grant(OWNER, key_index=255), bob: WRITER})
-    story.send(bob, forged).expect(409, "stale-keys")
-    plant(mallory, story, forged)
+    mallory.force(story, bob, forged, 409, "stale-keys")
     refusals = []
     try:
         device.updateContainer(
-            id_of(story),
+            story.uuid,
             content=b"anew",
             customHeaderObject=None,
             accessLevels=[level(alice)],
@@ -337,90 +274,74 @@ def test_no_renewal_by_a_writer_keeps_an_owner_from_changing_access(mallory: Hos
     assert refusals == [], "by her own record the index falls again"
 
 
-# 10
-
-
 @attack(10, "re-attribution")
 @fresh_and_marked
 def test_nobody_opens_the_owners_ciphertext_as_somebody_elses(
-    mallory: HostileBroker, tmp_path: Path, marked: bool
+    mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
 ) -> None:
     """Bob, who has every key, claims a part of Alice's: a fresh device does not know what it was before."""
-    alice, bob, carol, _ = cast(mallory)
     story = Story(alice).created({alice: OWNER, bob: WRITER, carol: READER}, header=b"1")
     story.tell(alice, story.follow(alice, content=b"Alice's own words"))
     story.tell(alice, story.follow(alice, header=b"2"))
-    device = victim(mallory, carol, story, tmp_path, marked=marked)
-    hers = story.head.content
-    assert hers is not None
+    device = mallory.victim(carol, story, marked=marked)
+    hers = content_of(story.requests[-1])
     part, length = story.parts[hers.partId]
     claimed = with_fields(part, author=bob.name).finish(story.key, length, b"")
     claimed = replace(claimed, segments=hers.segments)
-    forged = altered(story, bob, story.follow(bob, header=None), content=claimed)
-    story.send(bob, forged).expect(422, "rejected")
-    plant(mallory, story, forged)
+    forged = story.altered(bob, story.follow(bob, header=None), content=claimed)
+    mallory.force(story, bob, forged, 422, "rejected")
     if not marked:  # the chain itself is right, as far as it can be seen
-        device.getContainerMetadata(id_of(story)).result(PATIENCE)
-    with refused(mallory, device, INTEGRITY if marked else DECRYPTION) as attempt:
-        attempt(device.getContainer(id_of(story)))
-        attempt(device.getContainerContent(id_of(story)))
+        device.getContainerMetadata(story.uuid).result(PATIENCE)
+    mallory.check_refused(
+        device, story, INTEGRITY if marked else DECRYPTION, "getContainer", "getContainerContent"
+    )
 
 
 @attack(10, "re-attribution")
 @fresh_and_marked
 def test_a_record_whose_signature_was_stripped_is_nobody_elses(
-    mallory: HostileBroker, tmp_path: Path, marked: bool
+    mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
 ) -> None:
     """The broker withholds Alice's record, and Bob signs it: in her name, and in his own."""
-    alice, bob, carol, _ = cast(mallory)
     story = Story(alice).created({alice: OWNER, bob: WRITER, carol: READER})
-    device = victim(mallory, carol, story, tmp_path, marked=marked)
+    device = mallory.victim(carol, story, marked=marked)
     hers = story.follow(alice, content=b"Alice's own words")
-    for forged in (altered(story, bob, hers), altered(story, bob, hers, author=bob.name)):
-        lie = twin(story)
-        plant(mallory, lie, forged)
-        with refused(mallory, device, INTEGRITY) as attempt:
-            attempt(device.getContainer(id_of(story)))
-            attempt(device.getContainerContent(id_of(story)))
+    for forged in (story.altered(bob, hers), story.altered(bob, hers, author=bob.name)):
+        lie = story.twin()
+        mallory.plant(lie, forged)
+        mallory.check_refused(device, story, INTEGRITY, "getContainer", "getContainerContent")
 
 
 @attack(10, "re-attribution")
-def test_a_ciphertext_does_not_open_in_a_container_of_somebody_elses(
-    mallory: HostileBroker,
-) -> None:
+def test_a_ciphertext_does_not_open_in_a_container_of_somebody_elses(mallory: Mallory) -> None:
     """Bob begins a container with Alice's sealed bytes in it; the broker cannot tell."""
-    alice, bob, carol, _ = cast(mallory)
+    alice, bob, carol = mallory.people(3)
     hers = Story(alice)
     request = hers.begin({alice: OWNER, bob: READER}, content=b"Alice's own words")
-    take(hers, alice, request)
-    part = hers.head.content
-    assert part is not None
+    hers.tell(alice, request)
+    part = content_of(request)
     new, length = hers.parts[part.partId]
     his = Story(bob)
     claimed = with_fields(new, container_id=his.id, author=bob.name, part_id=bytes(16))
     claim = replace(claimed.finish(his.key, length, b""), segments=part.segments)
-    begun_by_bob = altered(his, bob, his.begin({bob: OWNER, carol: READER}), content=claim)
-    take(his, bob, replace(begun_by_bob, content=request.content))
-    device = device_of(mallory, carol, bob)
-    device.getContainerMetadata(id_of(his)).result(PATIENCE)
-    with refused(mallory, device, DECRYPTION) as attempt:
-        attempt(device.getContainer(id_of(his)))
-        attempt(device.getContainerContent(id_of(his)))
+    begun_by_bob = his.altered(bob, his.begin({bob: OWNER, carol: READER}), content=claim)
+    his.tell(bob, replace(begun_by_bob, content=request.content))
+    device = mallory.device_of(carol, bob)
+    device.getContainerMetadata(his.uuid).result(PATIENCE)
+    mallory.check_refused(device, his, DECRYPTION, "getContainer", "getContainerContent")
 
 
 @attack(10, "re-attribution")
 def test_who_signed_last_is_shown_and_who_wrote_a_carried_part_is_the_limit_of_a_fresh_device(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
     """Alice's record is withheld, and Bob's carries her new part: who saw what was before refuses it."""
-    alice, bob, carol, _ = cast(mallory)
     story = Story(alice).created({alice: OWNER, bob: WRITER, carol: READER})
     story.tell(alice, story.follow(alice, header=b"1"))
-    device = device_of(mallory, carol, *story.grants)
-    device.getContainer(id_of(story)).result(PATIENCE)
+    device = mallory.device_of(carol, *story.grants)
+    device.getContainer(story.uuid).result(PATIENCE)
     hers = story.follow(alice, content=b"Alice's own words")
-    plant(mallory, story, altered(story, bob, hers, author=bob.name))
-    with refused(mallory, device, INTEGRITY) as attempt:
-        attempt(device.getContainer(id_of(story)))
-    found = device_of(mallory, carol).getContainer(id_of(story)).result(PATIENCE)
+    mallory.plant(story, story.altered(bob, hers, author=bob.name))
+    mallory.check_refused(device, story, INTEGRITY)
+    found = mallory.device_of(carol).getContainer(story.uuid).result(PATIENCE)
     assert (found.content, found.modifiedBy) == (b"Alice's own words", bob.ring.userId)

@@ -13,87 +13,59 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, KeyRing
+from scbroker import KeyRing
 from scbroker.client.core.sealing import NewPart
 from scbroker.crypto.seal import SigningKey
 from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT, Part, Role
 from scbroker.wire.containers import RecordRequest
-from tests.hostile_broker.accomplices import (
-    VIEW,
-    Cast,
-    altered,
-    cast,
-    device_of,
-    id_of,
-    instead,
-    people,
-    person,
-    take,
-    with_wrap,
-    wrap_of,
-)
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
-from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import refused
+from tests.hostile_broker.accomplices import WRITES, Cast, Mallory
+from tests.hostile_broker.broker import PATIENCE
+from tests.hostile_broker.catalogue import all_mount
+from tests.hostile_broker.protocol import DECRYPTION, HASHES, INTEGRITY, SEGMENTS, VIEW
+from tests.hostile_broker.served import always, governing_of, instead, same, with_wrap, wrap_of
 from tests.kit.writers import OWNER, READER, WRITER, Story, User, rotate
 
-DECRYPTION = BrokerError.decryptionError
-INTEGRITY = BrokerError.integrityError
-HASHES = "GET /v1/containers/{containerId}/parts/{partId}/hashes"
-SEGMENTS = "GET /v1/containers/{containerId}/parts/{partId}/segments"
+all_mount(__name__, 11, "replayed wraps and parts")
 
 # By the broker.
 
 
-@attack(11, "replayed wraps and parts")
 def test_no_wrap_or_part_is_taken_from_another_user_container_version_or_role(
-    mallory: HostileBroker,
+    mallory: Mallory, alice: User, bob: User
 ) -> None:
-    alice, bob, _, _ = cast(mallory)
     grants = {alice: OWNER, bob: OWNER}
     story, other = Story(bob), Story(bob)
     first = story.begin(grants, header=b'"1"', content=b"one")
     second_of = other.begin(grants, header=b'"9"', content=b"two")
-    take(story, bob, first)
-    take(other, bob, second_of)
+    story.tell(bob, first)
+    other.tell(bob, second_of)
     second = story.follow(bob, grants=grants, header=b'"2"', content=b"new")
-    take(story, bob, second)
-    device = device_of(mallory, alice, bob)
-    device.getContainer(id_of(story)).result(PATIENCE)
+    story.tell(bob, second)
+    device = mallory.device_of(alice, bob)
+    device.getContainer(story.uuid).result(PATIENCE)
     for moved in (wrap_of(second, bob), wrap_of(second_of, alice), wrap_of(first, alice)):
         with mallory.lying(VIEW, instead(wrap=moved)):
-            with refused(mallory, device, INTEGRITY) as attempt:
-                attempt(device.getContainer(id_of(story)))
-            with refused(mallory, device, DECRYPTION) as attempt:
-                attempt(device.updateContainerContent(id_of(story), b"secret"))
+            mallory.check_refused(device, story, INTEGRITY, "getContainer")
+            mallory.check_refused(device, story, DECRYPTION, "updateContainerContent")
     for header, content in (
         (second.content, second.header),
         (second_of.header, second_of.content),
         (first.header, first.content),
     ):
-        with (
-            mallory.lying(VIEW, instead(header=header)),
-            refused(mallory, device, INTEGRITY) as attempt,
+        for name, lie in (
+            ("getContainerHeader", instead(header=header)),
+            ("getContainerContent", instead(content=content)),
         ):
-            attempt(device.getContainerHeader(id_of(story)))
-        with (
-            mallory.lying(VIEW, instead(content=content)),
-            refused(mallory, device, INTEGRITY) as attempt,
-        ):
-            attempt(device.getContainerContent(id_of(story)))
+            mallory.check_lie_refused(device, story, lie, INTEGRITY, name)
 
 
-@attack(11, "replayed wraps and parts")
-def test_no_segment_is_taken_from_another_index_part_or_version(mallory: HostileBroker) -> None:
+def test_no_segment_is_taken_from_another_index_part_or_version(mallory: Mallory) -> None:
     """A content of three segments; what is moved comes with the hashes that are its own."""
-    [alice] = people(mallory, 1)
-    device = device_of(mallory, alice)
+    [alice] = mallory.people(1)
+    device = mallory.device_of(alice)
     made = device.createContainer(bytes(2 * SEGMENT + 9)).result(PATIENCE)
-    with (
-        mallory.lying(HASHES, lambda data: data) as hashes,
-        mallory.lying(SEGMENTS, lambda data: data) as segments,
-    ):
+    with mallory.lying(HASHES, same) as hashes, mallory.lying(SEGMENTS, same) as segments:
         device.getContainerContent(made.id).result(PATIENCE)
         device.updateContainerContent(made.id, bytes(2 * SEGMENT + 9)).result(PATIENCE)
         device.getContainerContent(made.id).result(PATIENCE)
@@ -102,21 +74,14 @@ def test_no_segment_is_taken_from_another_index_part_or_version(mallory: Hostile
     swapped = now[size : 2 * size] + now[:size] + now[2 * size :]
     mixed = old[:size] + now[size:]
 
-    def served(octets: bytes) -> Callable[[bytes], bytes]:
-        return lambda _: octets
-
     def hashed(data: bytes) -> bytes:
         return b"".join(sha256(data[at : at + size]) for at in range(0, len(data), size))
 
     for moved in (swapped, mixed, old):
-        with mallory.lying(SEGMENTS, served(moved)):
-            with refused(mallory, device, INTEGRITY) as attempt:
-                attempt(device.getContainerContent(made.id))
-            with (
-                mallory.lying(HASHES, served(hashed(moved))),
-                refused(mallory, device, INTEGRITY) as attempt,
-            ):
-                attempt(device.getContainerContent(made.id))
+        with mallory.lying(SEGMENTS, always(moved)):
+            mallory.check_refused(device, made.id, INTEGRITY, "getContainerContent")
+            with mallory.lying(HASHES, always(hashed(moved))):
+                mallory.check_refused(device, made.id, INTEGRITY, "getContainerContent")
     assert hashed(now) == hashes[1]
 
 
@@ -128,7 +93,7 @@ def from_another_user(who: Cast) -> Story:
     alice, bob, _, eve = who
     story = Story(eve)
     request = story.begin({eve: OWNER, alice: WRITER, bob: READER})
-    take(story, eve, with_wrap(story, eve, request, alice, wrap_of(request, bob)))
+    story.tell(eve, with_wrap(story, eve, request, alice, wrap_of(request, bob)))
     return story
 
 
@@ -137,7 +102,7 @@ def from_another_container(who: Cast) -> Story:
     story.key = other.key
     grants = {who.eve: OWNER, who.alice: WRITER}
     wrap = wrap_of(other.begin(grants), who.alice)
-    take(story, who.eve, with_wrap(story, who.eve, story.begin(grants), who.alice, wrap))
+    story.tell(who.eve, with_wrap(story, who.eve, story.begin(grants), who.alice, wrap))
     return story
 
 
@@ -146,23 +111,23 @@ def from_another_version(who: Cast) -> Story:
     grants = {who.eve: OWNER, who.alice: WRITER}
     story = Story(who.eve)
     first = story.begin(grants, content=None)
-    take(story, who.eve, first)
+    story.tell(who.eve, first)
     key = story.key
-    take(story, who.eve, story.follow(who.eve, grants=grants))
+    story.tell(who.eve, story.follow(who.eve, grants=grants))
     request = rekeyed(story, who.eve, grants, key)
-    take(story, who.eve, with_wrap(story, who.eve, request, who.alice, wrap_of(first, who.alice)))
+    story.tell(who.eve, with_wrap(story, who.eve, request, who.alice, wrap_of(first, who.alice)))
     return story
 
 
 def from_another_author(who: Cast) -> Story:
-    """Of two changes of access that follow one record, one takes the wrap of the other."""
+    """Two changes of access follow one record, and one has the wrap of the other."""
     grants = {who.eve: OWNER, who.carol: OWNER, who.alice: WRITER}
     story = Story(who.eve)
-    take(story, who.eve, story.begin(grants, content=None))
+    story.tell(who.eve, story.begin(grants, content=None))
     key = bytes(range(32))
     wrap = wrap_of(rekeyed(story, who.carol, grants, key), who.alice)
     request = rekeyed(story, who.eve, grants, key)
-    take(story, who.eve, with_wrap(story, who.eve, request, who.alice, wrap))
+    story.tell(who.eve, with_wrap(story, who.eve, request, who.alice, wrap))
     return story
 
 
@@ -172,7 +137,7 @@ def from_another_key(who: Cast) -> Story:
     old = User(KeyRing(1, who.alice.ring.signing, who.alice.ring.encryption[:1]), who.alice.wire)
     wrap = wrap_of(story.begin({who.eve: OWNER, old: WRITER}), who.alice)
     request = story.begin({who.eve: OWNER, who.alice: WRITER})
-    take(story, who.eve, with_wrap(story, who.eve, request, who.alice, wrap))
+    story.tell(who.eve, with_wrap(story, who.eve, request, who.alice, wrap))
     return story
 
 
@@ -180,44 +145,34 @@ def rekeyed(story: Story, author: User, grants: dict[User, int], key: bytes) -> 
     """A change of access that puts a given container key in force."""
     request = story.follow(author, grants=grants)
     version = story.head.version + 1
-    before = story.governing.governing
-    assert before is not None
-    governing, entries = story.access(version, author, grants, key, before.type)
-    changed = altered(story, author, request, governing=governing)
+    digest = governing_of(request).type
+    governing, entries = story.access(version, author, grants, key, digest)
+    changed = story.altered(author, request, governing=governing)
     return replace(changed, accessList=entries)
 
 
-@attack(11, "replayed wraps and parts")
-@pytest.mark.parametrize(
-    "move",
-    [
-        from_another_user,
-        from_another_container,
-        from_another_version,
-        from_another_author,
-        from_another_key,
-    ],
-    ids=lambda move: move.__name__,
-)
+MOVES = [
+    from_another_user, from_another_container, from_another_version, from_another_author,
+    from_another_key,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
 def test_a_wrap_opens_in_its_own_place_alone_whoever_signs_for_another(
-    mallory: HostileBroker, move: Callable[[Cast], Story]
+    mallory: Mallory, move: Callable[[Cast], Story], who: Cast
 ) -> None:
-    who = cast(mallory)
     if move is from_another_user:
         same = KeyRing(1, (SigningKey.generate(),), who.alice.ring.encryption)
-        who = who._replace(bob=person(mallory, same))
+        who = who._replace(bob=mallory.person(same))
     if move is from_another_key:
         newer = rotate(mallory.behind.database_url, who.alice, encryption=1)
         who = who._replace(alice=newer)
     story = move(who)
-    device = device_of(mallory, who.alice, who.eve, who.carol)
-    with suppress(BrokerError.decryptionError):  # the chain is right, and is marked
-        device.getContainerMetadata(id_of(story)).result(PATIENCE)
-    with refused(mallory, device, DECRYPTION) as attempt:
-        attempt(device.getContainer(id_of(story)))
-        attempt(device.getContainerMetadata(id_of(story)))
-        attempt(device.updateContainerContent(id_of(story), b"secret"))
-        attempt(device.updateContainerHeader(id_of(story), {"secret": 1}))
+    device = mallory.device_of(who.alice, who.eve, who.carol)
+    with suppress(DECRYPTION):  # the chain is right, and is marked
+        device.getContainerMetadata(story.uuid).result(PATIENCE)
+    mallory.check_refused(device, story, DECRYPTION, "getContainer", "getContainerMetadata")
+    mallory.check_refused(device, story, DECRYPTION, *WRITES[:2])
 
 
 def one_axis_off(part: NewPart, axis: str, other: User) -> NewPart:
@@ -231,12 +186,10 @@ def one_axis_off(part: NewPart, axis: str, other: User) -> NewPart:
     return with_fields(part, **changes.get(axis, {}))
 
 
-@attack(11, "replayed wraps and parts")
 @pytest.mark.parametrize("axis", ["container", "part", "role", "author", "container key"])
 def test_a_sealed_part_key_opens_in_its_own_place_alone_whoever_signs_for_another(
-    mallory: HostileBroker, axis: str
+    mallory: Mallory, axis: str, who: Cast
 ) -> None:
-    who = cast(mallory)
     story = Story(who.eve)
     part = NewPart.begin(story.id, Role.Content, who.eve.name)
     sealed = part.seal_segment(0, True, b"truth")
@@ -245,14 +198,12 @@ def test_a_sealed_part_key_opens_in_its_own_place_alone_whoever_signs_for_anothe
     check_refused(mallory, who, story, part, moved, sealed)
 
 
-@attack(11, "replayed wraps and parts")
 @pytest.mark.parametrize(
     "axis", ["container", "part", "role", "author", "index", "last", "part key"]
 )
 def test_a_segment_opens_in_its_own_place_alone_whoever_signs_for_another(
-    mallory: HostileBroker, axis: str
+    mallory: Mallory, axis: str, who: Cast
 ) -> None:
-    who = cast(mallory)
     story = Story(who.eve)
     part = NewPart.begin(story.id, Role.Content, who.eve.name)
     other = one_axis_off(part, axis, who.carol)
@@ -263,18 +214,16 @@ def test_a_segment_opens_in_its_own_place_alone_whoever_signs_for_another(
 
 
 def check_refused(
-    mallory: HostileBroker, who: Cast, story: Story, part: NewPart, named: Part, sealed: bytes
+    mallory: Mallory, who: Cast, story: Story, part: NewPart, named: Part, sealed: bytes
 ) -> None:
-    """What is moved does not open; the same content in its own place does, before and after."""
+    """A moved part does not open; the same content in its own place does."""
     grants = {who.eve: OWNER, who.alice: READER}
     named = replace(named, partId=part.part_id, author=part.author)
-    request = altered(story, who.eve, story.begin(grants), content=named)
-    take(story, who.eve, replace(request, content=sealed))
-    device = device_of(mallory, who.alice, who.eve)
-    with suppress(BrokerError.decryptionError):
-        device.getContainerMetadata(id_of(story)).result(PATIENCE)
-    with refused(mallory, device, DECRYPTION) as attempt:
-        attempt(device.getContainer(id_of(story)))
-        attempt(device.getContainerContent(id_of(story)))
+    request = story.altered(who.eve, story.begin(grants), content=named)
+    story.tell(who.eve, replace(request, content=sealed))
+    device = mallory.device_of(who.alice, who.eve)
+    with suppress(DECRYPTION):
+        device.getContainerMetadata(story.uuid).result(PATIENCE)
+    mallory.check_refused(device, story, DECRYPTION, "getContainer", "getContainerContent")
     story.tell(who.eve, story.follow(who.eve, content=b"truth"))
-    assert device.getContainerContent(id_of(story)).result(PATIENCE) == b"truth"
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"truth"

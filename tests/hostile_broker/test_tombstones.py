@@ -6,7 +6,6 @@ not follow from what a device has seen.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -17,32 +16,17 @@ from scbroker.records.container_record import bare_body
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView
 from scbroker.wire.events import Event, details_hash
-from tests.hostile_broker.accomplices import (
-    VIEW,
-    cast,
-    device_of,
-    fresh_and_marked,
-    id_of,
-    plant,
-    restarted_device_of,
-    twin,
-    victim,
-)
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory, fresh_and_marked
+from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.conftest import refused
+from tests.hostile_broker.protocol import EVENTS, FAULT, FORK, INTEGRITY, ROLLBACK, VIEW
 from tests.hostile_broker.test_event_log import (
-    EVENTS,
-    FAULT,
-    FORK,
-    INTEGRITY,
-    ROLLBACK,
+    check_log_refused,
     log_of_five,
     reads,
     told_otherwise,
     with_events,
 )
-from tests.hostile_broker.test_rollback import NO_LIST, check_all_refused, rewind
 from tests.kit.writers import OWNER, WRITER, Story, User
 
 Lie = Callable[[ContainerView], ContainerView]
@@ -69,37 +53,30 @@ def in_bare_form(view: ContainerView) -> ContainerView:
     return replace(view, governing=views, head=head, skipped=list(map(bare_body, view.skipped)))
 
 
-# 38
-
-
 @attack(38, "deleted container brought back")
 @fresh_and_marked
 @pytest.mark.parametrize("version", [1, 2, 5])
 def test_a_container_that_was_not_deleted_is_not_read_without_its_parts(
-    mallory: HostileBroker, tmp_path: Path, version: int, marked: bool
+    mallory: Mallory, version: int, marked: bool, alice: User, bob: User, carol: User
 ) -> None:
     """Its head governs or does not. A device that has seen it is served the same version, and a later one."""
-    alice, bob, carol, _ = cast(mallory)
     story = of_five_versions(alice, bob, carol)
-    rewind(mallory, story, version)
-    device = victim(mallory, alice, story, tmp_path, marked=marked)
-    with mallory.lying(VIEW, in_bare_form):
-        check_all_refused(mallory, device, story, INTEGRITY)
-    rewind(mallory, story, 5)
-    with mallory.lying(VIEW, in_bare_form):
-        check_all_refused(mallory, device, story, INTEGRITY)
-    assert device.getContainerContent(id_of(story)).result(PATIENCE) == b"4"
+    mallory.rewind(story, version)
+    device = mallory.victim(alice, story, marked=marked)
+    mallory.check_lie_refused(device, story, in_bare_form, INTEGRITY, *OPERATIONS)
+    mallory.rewind(story, 5)
+    mallory.check_lie_refused(device, story, in_bare_form, INTEGRITY, *OPERATIONS)
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"4"
 
 
 @attack(38, "deleted container brought back")
 @fresh_and_marked
 def test_a_deleted_container_may_be_served_with_the_parts_that_its_records_had(
-    mallory: HostileBroker, tmp_path: Path, marked: bool
+    mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
 ) -> None:
     """No lie: the two forms of a record have one hash and one signature."""
-    alice, bob, carol, _ = cast(mallory)
     story = of_five_versions(alice, bob, carol)
-    device = victim(mallory, alice, story, tmp_path, marked=marked)
+    device = mallory.victim(alice, story, marked=marked)
     story.tell(bob, story.follow(bob, tombstone=True))
     whole = {bare_body(request.record.body): request.record for request in story.requests}
 
@@ -109,7 +86,7 @@ def test_a_deleted_container_may_be_served_with_the_parts_that_its_records_had(
         return replace(view, governing=views)
 
     with mallory.lying(VIEW, with_parts), pytest.raises(BrokerError.deletedError):
-        device.getContainer(id_of(story)).result(PATIENCE)
+        device.getContainer(story.uuid).result(PATIENCE)
 
 
 def without(number: int) -> Lie:
@@ -146,35 +123,31 @@ CHAINS: Final[dict[str, Lie]] = {
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("who", ["fresh", "who sees no list"])
 def test_a_deletion_is_proved_by_all_records_that_gave_its_author_the_right(
-    mallory: HostileBroker, tmp_path: Path, chain: str, who: str
+    mallory: Mallory, chain: str, who: str, alice: User, bob: User, carol: User
 ) -> None:
-    alice, bob, carol, _ = cast(mallory)
     story = of_five_versions(alice, bob, carol)
     if who == "fresh":
-        device = device_of(mallory, alice, bob, carol)
+        device = mallory.device_of(alice, bob, carol)
     else:
-        device = restarted_device_of(mallory, carol, story, tmp_path)
+        device = mallory.restarted_device_of(carol, story)
     story.tell(bob, story.follow(bob, tombstone=True))
-    with mallory.lying(VIEW, CHAINS[chain]):
-        check_all_refused(mallory, device, story, INTEGRITY)
+    mallory.check_lie_refused(device, story, CHAINS[chain], INTEGRITY, *OPERATIONS)
     with pytest.raises(BrokerError.deletedError):
-        device.getContainer(id_of(story)).result(PATIENCE)
+        device.getContainer(story.uuid).result(PATIENCE)
 
 
 @attack(38, "deleted container brought back")
 @fresh_and_marked
 def test_a_tombstone_of_another_container_deletes_that_one_alone(
-    mallory: HostileBroker, tmp_path: Path, marked: bool
+    mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
 ) -> None:
     """Alone, and with the governing records of the container that it is of."""
-    alice, bob, carol, _ = cast(mallory)
     story, other = (of_five_versions(alice, bob, carol) for _ in range(2))
-    device = victim(mallory, alice, story, tmp_path, marked=marked)
+    device = mallory.victim(alice, story, marked=marked)
     other.tell(bob, other.follow(bob, tombstone=True))
     view = alice.view(other)
     for lie in (lambda shown: replace(shown, head=view.head), lambda _: view):
-        with mallory.lying(VIEW, lie):
-            check_all_refused(mallory, device, story, INTEGRITY)
+        mallory.check_lie_refused(device, story, lie, INTEGRITY, *OPERATIONS)
 
 
 # What Bob, who may do anything, signs in place of what a device has seen: the device has seen four versions,
@@ -209,39 +182,37 @@ BRANCHES: Final[dict[str, tuple[int, list[dict[str, Any]], type[BrokerError]]]] 
 @attack(38, "deleted container brought back")
 @pytest.mark.parametrize("branch", BRANCHES)
 def test_no_deletion_is_taken_that_does_not_follow_from_what_was_seen(
-    mallory: HostileBroker, tmp_path: Path, branch: str
+    mallory: Mallory, branch: str, alice: User, bob: User, carol: User
 ) -> None:
-    """By one who sees the list, and by one who does not and judges the past again each time."""
-    alice, bob, carol, _ = cast(mallory)
-    story = rewind(mallory, of_five_versions(alice, bob, carol), 4)
-    devices = [restarted_device_of(mallory, user, story, tmp_path) for user in (alice, carol)]
+    """Alice sees the list; Carol does not, so that her device judges the past again each time."""
+    story = mallory.rewind(of_five_versions(alice, bob, carol), 4)
+    devices = [mallory.restarted_device_of(user, story) for user in (alice, carol)]
     kept, changes, error = BRANCHES[branch]
-    lie = rewind(mallory, story, kept)
+    lie = mallory.rewind(story, kept)
     for change in changes:
         fields = change | ({"grants": lie.grants} if "grants" in change else {})
-        plant(mallory, lie, lie.follow(bob, **fields))
+        mallory.plant(lie, lie.follow(bob, **fields))
     for device in devices:
-        check_all_refused(mallory, device, story, error)
-    rewind(mallory, story, 4)
+        mallory.check_refused(device, story, error, *OPERATIONS)
+    mallory.rewind(story, 4)
     for device in devices:
-        assert device.getContainerContent(id_of(story)).result(PATIENCE) == b"4"
+        assert device.getContainerContent(story.uuid).result(PATIENCE) == b"4"
 
 
 @attack(38, "deleted container brought back")
 def test_a_deletion_that_leaves_out_changes_of_content_that_were_not_seen_is_the_limit(
-    mallory: HostileBroker, tmp_path: Path
+    mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
     """Bob, who may delete, and the broker: there is nothing left to be read either way."""
-    alice, bob, carol, _ = cast(mallory)
     story = Story(alice).created({alice: OWNER, bob: OWNER, carol: WRITER}, content=b"1")
-    device = restarted_device_of(mallory, alice, story, tmp_path)
-    lie = twin(story)
+    device = mallory.restarted_device_of(alice, story)
+    lie = story.twin()
     story.tell(carol, story.follow(carol, content=b"hers"))
     for content in (b"other", b"and on"):
-        plant(mallory, lie, lie.follow(bob, content=content))
-    plant(mallory, lie, lie.follow(bob, tombstone=True))
+        mallory.plant(lie, lie.follow(bob, content=content))
+    mallory.plant(lie, lie.follow(bob, tombstone=True))
     with pytest.raises(BrokerError.deletedError):
-        device.getContainer(id_of(story)).result(PATIENCE)
+        device.getContainer(story.uuid).result(PATIENCE)
 
 
 @attack(38, "deleted container brought back")
@@ -249,39 +220,30 @@ def test_a_deletion_that_leaves_out_changes_of_content_that_were_not_seen_is_the
     "how, error", [("after the removal", INTEGRITY), ("before the removal", FORK)]
 )
 def test_no_tombstone_is_taken_of_somebody_whose_removal_was_seen(
-    mallory: HostileBroker, tmp_path: Path, how: str, error: type[BrokerError]
+    mallory: Mallory, how: str, error: type[BrokerError], alice: User, bob: User, carol: User
 ) -> None:
-    alice, bob, carol, _ = cast(mallory)
     story = Story(alice).created({alice: OWNER, bob: OWNER, carol: NO_LIST})
     story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: NO_LIST}))
-    devices = [restarted_device_of(mallory, user, story, tmp_path, bob) for user in (alice, carol)]
+    devices = [mallory.restarted_device_of(user, story, bob) for user in (alice, carol)]
     if how == "after the removal":
-        lie = rewind(mallory, story, 2)
+        lie = mallory.rewind(story, 2)
     else:
-        lie = rewind(mallory, story, 1)
+        lie = mallory.rewind(story, 1)
         for content in (b"other", b"and on"):
-            plant(mallory, lie, lie.follow(bob, content=content))
-    plant(mallory, lie, lie.follow(bob, tombstone=True))
+            mallory.plant(lie, lie.follow(bob, content=content))
+    mallory.plant(lie, lie.follow(bob, tombstone=True))
     for device in devices:
-        check_all_refused(mallory, device, story, error)
+        mallory.check_refused(device, story, error, *OPERATIONS)
 
 
 @attack(38, "deleted container brought back")
-def test_no_tombstone_is_taken_of_a_member_without_delete(
-    mallory: HostileBroker, tmp_path: Path
-) -> None:
-    alice, _, carol, _ = cast(mallory)
+def test_no_tombstone_is_taken_of_a_member_without_delete(mallory: Mallory) -> None:
+    alice, carol = mallory.people(2)
     story = Story(alice).created({alice: OWNER, carol: WRITER})
-    devices = [
-        device_of(mallory, alice, carol),
-        restarted_device_of(mallory, alice, story, tmp_path),
-    ]
-    plant(mallory, story, story.follow(carol, tombstone=True))
+    devices = [mallory.device_of(alice, carol), mallory.restarted_device_of(alice, story)]
+    mallory.plant(story, story.follow(carol, tombstone=True))
     for device in devices:
-        check_all_refused(mallory, device, story, INTEGRITY)
-
-
-# 37
+        mallory.check_refused(device, story, INTEGRITY, *OPERATIONS)
 
 
 def emptied(event: Event, **fields: object) -> Event:
@@ -324,11 +286,11 @@ EMPTIED: Final[
 @attack(37, "event log changed")
 @pytest.mark.parametrize("lie", EMPTIED)
 def test_an_emptied_event_says_nothing_and_stays_the_event_that_was_read(
-    mallory: HostileBroker, lie: str
+    mallory: Mallory, lie: str
 ) -> None:
     """That the container of an emptied event was deleted is the broker's word, as all of it is."""
     alice, _ = log_of_five(mallory)
-    new, old = (device_of(mallory, alice) for _ in range(2))
+    new, old = (mallory.device_of(alice) for _ in range(2))
     assert reads(old) == [1, 2, 3, 4, 5]
     make, *errors = EMPTIED[lie]
 
@@ -340,22 +302,18 @@ def test_an_emptied_event_says_nothing_and_stays_the_event_that_was_read(
             if error is None:
                 assert reads(device) == [1, 2, 3, 4, 5]
             else:
-                with refused(mallory, device, error) as attempt:
+                with mallory.refused(device, error) as attempt:
                     attempt(device.getEvents())
 
 
 @attack(37, "event log changed")
 def test_an_event_that_was_read_empty_comes_back_with_what_it_said_or_not_at_all(
-    mallory: HostileBroker,
+    mallory: Mallory,
 ) -> None:
     alice, _ = log_of_five(mallory)
-    device = device_of(mallory, alice)
+    device = mallory.device_of(alice)
     with mallory.lying(EVENTS, with_events(lambda log: [emptied(log[0]), *log[1:]])):
         assert reads(device) == [1, 2, 3, 4, 5]
     for other in ({"applicationName": "x"}, {"version": 9}, {"salt": bytes(16)}):
-        with (
-            mallory.lying(EVENTS, told_otherwise(1, **other)),
-            refused(mallory, device, FORK) as attempt,
-        ):
-            attempt(device.getEvents())
+        check_log_refused(mallory, device, told_otherwise(1, **other), FORK)
     assert reads(device) == [1, 2, 3, 4, 5]

@@ -1,6 +1,6 @@
 """A sealed message for two keys at once, as a partitioning oracle needs it (Len et al., 2021).
 
-AES-GCM does not commit to its key: whoever knows two keys makes one ciphertext with one tag that is right
+AES-GCM does not commit to its key: from two keys one can make one ciphertext with one tag that is right
 under both, by solving for one block. What Cobblestone puts before it, a commitment to the key, is what the
 attacker has to choose one key for. Layout: c2sp.org/chunked-encryption, one chunk.
 """
@@ -22,7 +22,7 @@ _ONE: Final = 1 << 127
 
 
 class _Schedule(NamedTuple):
-    """What a key gives for a message with this salt and context."""
+    """The values that a key gives for a message with this salt and context."""
 
     aes: bytes
     nonce: bytes
@@ -30,7 +30,7 @@ class _Schedule(NamedTuple):
 
     @property
     def stream(self) -> bytes:
-        """What a plaintext is combined with."""
+        """The key stream that a plaintext is combined with."""
         counter = CTR(self.nonce + (2).to_bytes(4, "big"))
         return Cipher(AES256(self.aes), counter).encryptor().update(bytes(_SIZE))
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic, sleep
 from typing import Any, Final
+from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -41,7 +41,7 @@ from scbroker.records.container_record import (
     bare_body,
     encode_entry,
     key_commitment,
-    list_hash,
+    parse_record,
     record_hash,
     wrap_hash,
     wrap_info,
@@ -155,8 +155,13 @@ class Story:
         return ContainerId(container_id_of(self.creator.name, self.nonce).bytes)
 
     @property
+    def uuid(self) -> UUID:
+        """The container's id as callers have it."""
+        return UUID(bytes=self.id)
+
+    @property
     def path(self) -> str:
-        return f"/v1/containers/{uuid.UUID(bytes=self.id)}"
+        return f"/v1/containers/{self.uuid}"
 
     @property
     def head(self) -> ContainerRecord:
@@ -229,7 +234,8 @@ class Story:
             self.id, self.nonce, 1, None, author.name, len(author.ring.signing) - 1, clock(), None,
             governing, header_part, content_part, False,
         )  # fmt: skip
-        request = self.sign(author, msgspec.structs.replace(record, **changes))
+        record = msgspec.structs.replace(record, **changes)
+        request = self.sign(author, record)
         self._drafts[request.record.body] = record, self.key, _grants(given)
         return msgspec.structs.replace(
             request, accessList=entries, type=text, header=sealed_header, content=sealed_content
@@ -272,7 +278,8 @@ class Story:
             clock(), Link(old.version, self.hash(old)), governing,
             parts[Role.Header], parts[Role.Content], tombstone,
         )  # fmt: skip
-        request = self.sign(author, msgspec.structs.replace(record, **changes))
+        record = msgspec.structs.replace(record, **changes)
+        request = self.sign(author, record)
         self._drafts[request.record.body] = record, key, _grants(grants) or self.grants
         return msgspec.structs.replace(
             request,
@@ -301,17 +308,33 @@ class Story:
         return receipt
 
     def took(self, request: RecordRequest) -> None:
-        """Goes on from a record that was taken."""
-        record, self.key, self.grants = self._drafts[request.record.body]
-        self.records.append(record)
-        self.requests.append(request)
+        """Goes on from a record that was taken, also one that a program sent; later ones are dropped."""
+        body = request.record.body
+        drafted = self._drafts.get(body)
+        record, self.key, self.grants = drafted or (parse_record(body), self.key, self.grants)
+        self.records[record.version - 1 :] = [record]
+        self.requests[record.version - 1 :] = [request]
+
+    def altered(self, signer: User, request: RecordRequest, **changes: Any) -> RecordRequest:
+        """The request with its record changed, and signed by any user."""
+        body = request.record.body
+        record = msgspec.structs.replace(parse_record(body), **changes)
+        signed = self.sign(signer, record).record
+        _, key, grants = self._drafts.get(body, (record, self.key, self.grants))
+        self._drafts[signed.body] = record, key, grants
+        return msgspec.structs.replace(request, record=signed)
+
+    def twin(self) -> Story:
+        """The same container so far, for forged records that this story does not go on from."""
+        records, requests, parts = list(self.records), list(self.requests), dict(self.parts)
+        return replace(self, records=records, requests=requests, parts=parts)
 
     def created(self, grants: Grants | None = None, **options: Any) -> Story:
         self.tell(self.creator, self.begin(grants, **options))
         return self
 
     def chunk(self, user: User, part: Part, index: int, sealed: bytes) -> Answer:
-        path = f"{self.path}/parts/{uuid.UUID(bytes=part.partId)}/chunks/{index}"
+        path = f"{self.path}/parts/{UUID(bytes=part.partId)}/chunks/{index}"
         return user.wire.send("PUT", path, sealed, {"Content-Type": "application/octet-stream"})
 
     def upload(self, user: User, plaintext: bytes, key: bytes | None = None) -> Part:
@@ -353,32 +376,21 @@ def rotate(url: str, user: User, *retired: tuple[KeyType, int], **fresh: int) ->
         DecryptionKey.generate() for _ in range(fresh.get("encryption", 0))
     )
     new = KeyRing(ring.generation + 1, signing, encryption)
-    own = {
-        KeyType.Signing: [key.public for key in signing],
-        KeyType.Encryption: [key.public for key in encryption],
-    }
-    steps = [(KeyType.Signing, n, ACTIVE) for n in range(len(ring.signing), len(signing))]
-    steps += [(KeyType.Encryption, n, ACTIVE) for n in range(len(ring.encryption), len(encryption))]
-    steps += [(kind, index, RETIRED) for kind, index in retired]
-    rows = query(url, "SELECT sequence, body FROM key_records WHERE user_id = ?", ring.userId.bytes)
-    sequence, previous = max(rows)
-    for kind, index, state in steps:
-        sequence += 1
-        time = clock() if state == RETIRED else clock() - 10 * MINUTE
-        record = KeyRecord(
-            user.name, sequence, kind, index, own[kind][index], state, time,
-            labelled_hash(KEY_LABEL, previous),
-        )  # fmt: skip
-        previous = encode_object(record)
-        query(
-            url,
-            "INSERT INTO key_records (user_id, sequence, body, signature) VALUES (?, ?, ?, ?)",
-            ring.userId.bytes, sequence, previous, signing[0].sign(KEY_LABEL, previous),
-        )  # fmt: skip
+    past, mine = clock() - 10 * MINUTE, ring.userId.bytes
+    steps = [Step(KeyType.Signing, n, time=past) for n in range(len(ring.signing), len(signing))]
+    steps += [
+        Step(KeyType.Encryption, n, time=past) for n in range(len(ring.encryption), len(encryption))
+    ]
+    steps += [Step(kind, index, RETIRED) for kind, index in retired]
+    stored = "SELECT body, signature FROM key_records WHERE user_id = ? ORDER BY sequence"
+    chain = KeyChain.verify([Signed(*row) for row in query(url, stored, mine)], clock())
+    for sequence, signed in enumerate(key_records(new, chain, *steps), len(chain.records)):
+        row = "INSERT INTO key_records (user_id, sequence, body, signature) VALUES (?, ?, ?, ?)"
+        query(url, row, mine, sequence, *signed)
     query(
         url,
         "UPDATE users SET chain_length = ?, encryption_index = ? WHERE id = ?",
-        sequence + 1, len(encryption) - 1, ring.userId.bytes,
+        len(chain.records) + len(steps), len(encryption) - 1, mine,
     )  # fmt: skip
     return User(new, user.wire)
 

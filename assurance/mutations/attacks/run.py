@@ -11,8 +11,7 @@ from typing import Final
 from assurance.mutations.attacks import MUTATIONS
 from assurance.mutations.attacks.edits import Mutation
 from assurance.mutations.engine import NOTICED, ROOT, Campaign, arguments, in_a_copy
-from tests.hostile_broker.catalogue import ATTACKS, shown_by
-from tests.hostile_broker.explanations import EXPLANATIONS
+from tests.hostile_broker.catalogue import ATTACKS, EXPLANATIONS, shown_by
 
 PAGE: Final = ROOT / "docs" / "attacks.md"
 _HEAD: Final = """\

@@ -1,0 +1,32 @@
+"""Errors of clients, and names of operations in the protocol, for lies about them."""
+
+from typing import Final
+
+from scbroker import BrokerError
+
+CLOCK: Final = BrokerError.clockError
+DECRYPTION: Final = BrokerError.decryptionError
+FAULT: Final = BrokerError.brokerFaultError
+FORK: Final = BrokerError.forkError
+INTEGRITY: Final = BrokerError.integrityError
+ROLLBACK: Final = BrokerError.rollbackError
+SUBSTITUTION: Final = BrokerError.keySubstitutionError
+
+_CONTAINER: Final = "/v1/containers/{containerId}"
+_PART: Final = f"{_CONTAINER}/parts/{{partId}}"
+VIEW: Final = f"GET {_CONTAINER}"
+RECORD: Final = f"PUT {_CONTAINER}/records/{{version}}"
+BODIES: Final = f"GET {_CONTAINER}/records"
+CHUNK: Final = f"PUT {_PART}/chunks/{{index}}"
+HASHES: Final = f"GET {_PART}/hashes"
+SEGMENTS: Final = f"GET {_PART}/segments"
+TO_SEND: Final = f"POST {_PART}/transfers"
+TO_READ: Final = f"GET {_PART}/transfers"
+SENT: Final = f"POST {_PART}/chunks"
+EVENTS: Final = "GET /v1/events"
+KEYS: Final = "POST /v1/key-records"
+CHALLENGES: Final = "POST /v1/session-challenges"
+SESSIONS: Final = "POST /v1/sessions"
+STATE: Final = "GET /v1/key-file"
+OPEN: Final = "POST /v1/users/{userId}/key-file/open"
+REMINDER: Final = "GET /v1/users/{userId}/reminder"
