@@ -41,6 +41,7 @@ from scbroker.records.container_record import (
     bare_body,
     encode_entry,
     key_commitment,
+    list_hash,
     parse_record,
     record_hash,
     wrap_hash,
