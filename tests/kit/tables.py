@@ -27,6 +27,12 @@ def query(url: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
     return asyncio.run(_query(url, statement, values))
 
 
+def count_rows(url: str, table: str, where: str = "true", *values: object) -> int:
+    """Return how many rows of a table there are for which this is true."""
+    [(count,)] = query(url, f"SELECT count(*) FROM {table} WHERE {where}", *values)
+    return int(count)
+
+
 async def _query(url: str, statement: str, values: Iterable[object]) -> list[tuple[Any, ...]]:
     connection = await asyncpg.connect(url.replace("+asyncpg", ""))
     try:
