@@ -115,6 +115,10 @@ def test_a_reader_gets_exactly_what_their_permissions_show(
         whole = bob.getContainer(container).result(PATIENCE)
         metadata = bob.getContainerMetadata(container).result(PATIENCE)
         secured = bob.getSecuredContainer(container).result(PATIENCE)
+        assert bob.getContainer(container).result(PATIENCE) == whole, (
+            "with a mark it is judged alike"
+        )
+        assert whole.createdBy == id_of(alice)
         header = bob.getContainerHeader(container).result(PATIENCE)
         content = bob.getContainerContent(container).result(PATIENCE)
         found = {

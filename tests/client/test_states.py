@@ -13,7 +13,7 @@ import pytest
 
 from scbroker import BrokerError, KeyRing, Promise, ServerProvider
 from tests.client.calls.test_operation import OPERATIONS, World
-from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop
+from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account
 from tests.kit.brokers import BrokerProcess
 from tests.kit.declared import HOMES
 from tests.kit.fixtures import NewProvider
@@ -317,14 +317,3 @@ def test_all_operations_but_three_need_a_session_and_say_so_before_anything_is_s
     assert [request.path for request in network.sent] == [
         f"/v1/users/{account.ring.userId}/reminder"
     ]
-
-
-def test_the_own_reminder_is_asked_for_in_a_session_and_others_without_one(
-    alice: ServerProvider, account: Account, new_provider: NewProvider
-) -> None:
-    assert alice.getReminder().result(PATIENCE) == ""
-    assert alice.getReminder(account.ring.userId).result(PATIENCE) == REMINDER
-    provider = new_provider()
-    assert provider.getReminder(account.ring.userId).result(PATIENCE) == REMINDER
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        drop(provider.getReminder())

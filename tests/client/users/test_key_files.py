@@ -251,21 +251,6 @@ def test_a_key_file_that_is_stored_again_is_ordered_for_what_it_replaces(owner: 
     assert owner.provider.getReminder().result(PATIENCE) == "another"
 
 
-def test_the_stored_key_file_is_given_for_its_passphrase_alone(
-    account: Account, new_provider: NewProvider
-) -> None:
-    provider = new_provider(account.ring)
-    assert provider.getKeyFile(PASSPHRASE).result(PATIENCE) == account.key_file
-    with pytest.raises(BrokerError.credentialsError):
-        provider.getKeyFile(NEW_PASSPHRASE).result(PATIENCE)
-
-
-def test_where_no_key_file_is_stored_there_is_none_to_give(alice: ServerProvider) -> None:
-    alice.deleteKeyFile().result(PATIENCE)
-    with pytest.raises(BrokerError.credentialsError):
-        alice.getKeyFile(PASSPHRASE).result(PATIENCE)
-
-
 def test_an_older_another_or_a_strangers_key_file_is_not_given(
     account: Account, new_provider: NewProvider, strangers_file: bytes
 ) -> None:
