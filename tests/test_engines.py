@@ -19,33 +19,6 @@ from tests.kit.engines import PostgresServer
 _SECONDS = 20.0
 
 
-def test_the_server_is_postgresql_18(postgres_url: str) -> None:
-    """A fresh database answers through asyncpg, and the answer comes from PostgreSQL 18."""
-    assert str(_query(postgres_url, "select version()")).startswith("PostgreSQL 18.")
-
-
-def test_each_database_is_empty_and_its_own(postgres_server: PostgresServer) -> None:
-    """What is created in one database is not seen in the next."""
-    first, second = postgres_server.createdatabase(), postgres_server.createdatabase()
-    _query(first, "create table only_in_the_first (id int)")
-
-    count = "select count(*) from pg_tables where tablename = 'only_in_the_first'"
-    assert _query(first, count) == 1
-    assert _query(second, count) == 0
-
-
-def test_a_wrong_password_is_refused(postgres_url: str) -> None:
-    """The server asks for its password: another user of the machine does not get in."""
-    user, address = postgres_url.split("@")
-    with pytest.raises(asyncpg.InvalidPasswordError):
-        _query(f"{user}x@{address}", "select 1")
-
-
-def test_no_postgresql_process_is_privileged(postgres_server: PostgresServer) -> None:
-    """The server runs without root's rights, whoever runs the tests."""
-    assert all(process.uids().effective for process in _processes(postgres_server))
-
-
 def test_leaving_the_block_ends_every_process_and_removes_the_folder() -> None:
     """Nothing is left behind, also when a session is still open."""
 
@@ -98,19 +71,6 @@ def test_a_durable_server_keeps_what_it_acknowledged() -> None:
         server.start()
 
         assert _query(url, "select id from kept") == 7
-
-
-def test_a_port_taken_meanwhile_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer, postgres_url: str
-) -> None:
-    """The server tries another port when somebody took the one that it had found free."""
-    taken = int(postgres_url.rpartition(":")[2].partition("/")[0])
-    find_port, ports = engines.free_port, [taken]
-    monkeypatch.setattr(engines, "free_port", lambda: ports.pop() if ports else find_port())
-
-    with PostgresServer() as second:
-        assert second.pid != postgres_server.pid
-        assert f":{taken}/" not in second.createdatabase()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL as somebody else")

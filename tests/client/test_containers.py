@@ -23,7 +23,7 @@ from scbroker import (
 from scbroker.client.core.sealing import OpenPart
 from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.records.judge import governing_of
-from tests.client.conftest import drop, id_of
+from tests.client.conftest import drop, id_of, refusal
 from tests.kit.both_engines import postgresql_when_long
 from tests.kit.fixtures import NewProvider
 
@@ -101,8 +101,7 @@ def test_a_content_that_fails_while_it_is_read_makes_no_container(alice: ServerP
         yield pattern(3 * MIB)
         raise LookupError("the disk is gone")
 
-    with pytest.raises(BrokerError.invalidArgumentError, match="the disk is gone"):
-        alice.createContainer(broken()).result(PATIENCE)
+    refusal(alice.createContainer(broken()), BrokerError.invalidArgumentError, "the disk is gone")
     assert alice.getEvents().result(PATIENCE) == []
 
 
@@ -136,8 +135,7 @@ def test_a_creator_has_exactly_what_they_give_themselves(alice: ServerProvider) 
     assert alice.getContainerContent(made.id).result(PATIENCE) == b"c"
     with pytest.raises(BrokerError.permissionDeniedError, match="Upload"):
         alice.updateContainerContent(made.id, b"d").result(PATIENCE)
-    with pytest.raises(BrokerError.permissionDeniedError, match="Delete"):
-        alice.deleteContainer(made.id).result(PATIENCE)
+    refusal(alice.deleteContainer(made.id), BrokerError.permissionDeniedError, "Delete")
 
 
 U, SOON = uuid.uuid4(), dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
@@ -177,8 +175,7 @@ def test_nobody_gives_more_than_they_have(alice: ServerProvider, bob: ServerProv
     level = Level.DefaultUserPermissions | Level.Upload | Level.ModifyAccess
     made = alice.createContainer(b"", accessLevels=share(alice, (bob, level))).result(PATIENCE)
     for levels in (share(alice, (bob, OWNER)), [AccessLevel(id_of(bob), level)]):
-        with pytest.raises(BrokerError.permissionDeniedError):
-            bob.updateContainerAccessLevels(made.id, levels).result(PATIENCE)
+        refusal(bob.updateContainerAccessLevels(made.id, levels), BrokerError.permissionDeniedError)
 
 
 @postgresql_when_long
@@ -224,10 +221,8 @@ def test_who_is_taken_out_gets_nothing_and_their_key_opens_nothing_new(
     alice.updateContainerAccessLevels(made.id).result(PATIENCE)
     alice.updateContainerContent(made.id, b"not for bob").result(PATIENCE)
     for attempt in (bob.getContainer, bob.getContainerMetadata, bob.getSecuredContainer):
-        with pytest.raises(BrokerError.notFoundError):
-            attempt(made.id).result(PATIENCE)
-    with pytest.raises(BrokerError.notFoundError):
-        bob.updateContainerContent(made.id, b"mine").result(PATIENCE)
+        refusal(attempt(made.id), BrokerError.notFoundError)
+    refusal(bob.updateContainerContent(made.id, b"mine"), BrokerError.notFoundError)
     new = alice.getSecuredContainer(made.id).result(PATIENCE)
     with pytest.raises(BrokerError.decryptionError):
         opened(new, kept)
@@ -319,8 +314,7 @@ def test_the_next_writer_drops_who_has_expired_and_makes_a_new_key(
     assert bob.getContainerContent(made.id).result(PATIENCE) == b"c"
     before = container_key(carol, made.id)
     time.sleep(max(0.0, (ends - dt.datetime.now(dt.UTC)).total_seconds()) + 0.05)
-    with pytest.raises(BrokerError.notFoundError):
-        bob.getContainer(made.id).result(PATIENCE)
+    refusal(bob.getContainer(made.id), BrokerError.notFoundError)
     carol.updateContainerContent(made.id, b"d").result(PATIENCE)
     found = alice.getContainer(made.id).result(PATIENCE)
     assert {level.userId for level in found.access or ()} == {id_of(alice), id_of(carol)}

@@ -29,7 +29,7 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, ListView
 from scbroker.wire.events import Event, Events, details_hash
 from scbroker.wire.users import KeyRecords
-from tests.client.conftest import id_of
+from tests.client.conftest import id_of, refusal
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 
@@ -138,8 +138,7 @@ def test_a_fresh_reader_finds_the_lie_and_then_reads_the_truth(
         if lie in HARMLESS:
             bob.getContainer(shared).result(PATIENCE)
         else:
-            with pytest.raises(BrokerError.untrustedError):
-                bob.getContainer(shared).result(PATIENCE)
+            refusal(bob.getContainer(shared), BrokerError.untrustedError)
         assert told
     found = bob.getContainer(shared).result(PATIENCE)
     assert (found.content, found.type, found.version) == (b"truth", "t", 3)
@@ -267,8 +266,7 @@ def test_keys_of_somebody_else_are_never_shared_with(
             alice.getPublicKeys(id_of(carol)),
             alice.createContainer(b"", accessLevels=[AccessLevel(id_of(carol))]),
         ):
-            with pytest.raises(BrokerError.keySubstitutionError):
-                attempt.result(PATIENCE)
+            refusal(attempt, BrokerError.keySubstitutionError)
 
 
 def test_key_records_that_were_cut_or_changed_are_refused(
@@ -323,16 +321,13 @@ def test_a_broker_restored_from_a_backup_is_a_rollback_and_then_a_fork(
     shutil.copytree(backup, broker.directory)
     broker.start()
     for provider in (alice, bob):
-        with pytest.raises(BrokerError.rollbackError):
-            provider.getContainer(made.id).result(PATIENCE)
+        refusal(provider.getContainer(made.id), BrokerError.rollbackError)
     elsewhere = log_in(broker, rings[0], new_provider)
     for _ in range(2):
         elsewhere.updateContainerContent(made.id, b"other").result(PATIENCE)
         for provider in (alice, bob):
-            with pytest.raises(BrokerError.forkError):
-                provider.getContainer(made.id).result(PATIENCE)
-            with pytest.raises(BrokerError.untrustedError):
-                provider.updateContainerHeader(made.id, 1).result(PATIENCE)
+            refusal(provider.getContainer(made.id), BrokerError.forkError)
+            refusal(provider.updateContainerHeader(made.id, 1), BrokerError.untrustedError)
     fresh = log_in(broker, rings[1], new_provider)
     assert fresh.getContainerContent(made.id).result(PATIENCE) == b"other"
 
@@ -428,6 +423,5 @@ def test_a_fresh_device_believes_a_changed_event_and_no_gap_which_is_the_limit(
     lie, _ = LOG_LIES["one with another content"]
     with lying(lie, (Events,)):
         assert fresh.getEvents().result(PATIENCE)[0].version == 7
-    with pytest.raises(BrokerError.forkError):
-        fresh.getEvents().result(PATIENCE)
+    refusal(fresh.getEvents(), BrokerError.forkError)
     assert fresh.getContainerMetadata(shared).result(PATIENCE).version == 3

@@ -119,7 +119,7 @@ def as_user(
         return wire.call(method, path, message)
 
 
-def test_a_request_during_a_sweep_does_not_wait_and_its_parts_are_swept(
+async def test_a_request_during_a_sweep_does_not_wait_and_its_parts_are_swept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     goes_on, rounds = asyncio.Event(), [0]
@@ -131,22 +131,19 @@ def test_a_request_during_a_sweep_does_not_wait_and_its_parts_are_swept(
 
     monkeypatch.setattr(sweeping, "sweep", sweep)
 
-    async def work() -> None:
-        database = open_database(f"sqlite:///{tmp_path / 'broker.sqlite'}")
-        broker = Broker(Settings(), database, Folder(tmp_path), b"", frozenset())
-        first = asyncio.ensure_future(sweep_at_once(broker))
-        await asyncio.sleep(0)
-        for _ in range(3):
-            assert not await sweep_at_once(broker)
-        assert (rounds, first.done()) == ([1], False)
-        goes_on.set()
-        await first
-        assert rounds == [2]
-        await sweep_at_once(broker)
-        assert rounds == [3]
-        await database.close()
-
-    asyncio.run(work())
+    database = open_database(f"sqlite:///{tmp_path / 'broker.sqlite'}")
+    broker = Broker(Settings(), database, Folder(tmp_path), b"", frozenset())
+    first = asyncio.ensure_future(sweep_at_once(broker))
+    await asyncio.sleep(0)
+    for _ in range(3):
+        assert not await sweep_at_once(broker)
+    assert (rounds, first.done()) == ([1], False)
+    goes_on.set()
+    await first
+    assert rounds == [2]
+    await sweep_at_once(broker)
+    assert rounds == [3]
+    await database.close()
 
 
 def path_of(story: Story, part: Part, what: str) -> str:

@@ -176,8 +176,10 @@ async def create_containers(provider: ServerProvider) -> None:
         new, completionHandler=Takes[list[SecuredContainer | BrokerError]](), errorHandler=failed
     )
     provider.createContainers(
-        new, completionHandler=Takes[list[SecuredContainer]](), errorHandler=failed
-    )  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        new,
+        completionHandler=Takes[list[SecuredContainer]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
 
 
 async def update_container(
@@ -222,8 +224,10 @@ async def update_container_access_levels(provider: ServerProvider, container: uu
     assert_type(provider.updateContainerAccessLevels(container), Promise[None]).result()
     provider.updateContainerAccessLevels(container, completionHandler=nothing, errorHandler=failed)
     provider.updateContainerAccessLevels(
-        container, completionHandler=Takes[SecuredContainer](), errorHandler=failed
-    )  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        container,
+        completionHandler=Takes[SecuredContainer](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
 
 
 async def update_container_type(provider: ServerProvider, container: uuid.UUID) -> None:
@@ -231,8 +235,10 @@ async def update_container_type(provider: ServerProvider, container: uuid.UUID) 
     assert_type(provider.updateContainerType(container), Promise[None]).result()
     provider.updateContainerType(container, completionHandler=nothing, errorHandler=failed)
     provider.updateContainerType(
-        container, completionHandler=Takes[SecuredContainer](), errorHandler=failed
-    )  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        container,
+        completionHandler=Takes[SecuredContainer](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
 
 
 async def get_container(provider: ServerProvider, container: uuid.UUID) -> None:
@@ -240,8 +246,10 @@ async def get_container(provider: ServerProvider, container: uuid.UUID) -> None:
     assert_type(provider.getContainer(container).result(), Container[Any])
     provider.getContainer(container, completionHandler=Takes[Container[Any]](), errorHandler=failed)
     provider.getContainer(
-        container, completionHandler=Takes[SecuredContainer](), errorHandler=failed
-    )  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        container,
+        completionHandler=Takes[SecuredContainer](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
 
 
 async def get_container_with_a_type(provider: ServerProvider, container: uuid.UUID) -> None:
@@ -274,9 +282,9 @@ async def get_containers(provider: ServerProvider, containers: list[uuid.UUID]) 
     )
     provider.getContainers(
         containers,
-        completionHandler=Takes[list[SecuredContainer | BrokerError]](),
+        completionHandler=Takes[list[SecuredContainer | BrokerError]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         errorHandler=failed,
-    )  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    )
 
 
 async def get_containers_with_a_type(provider: ServerProvider, containers: list[uuid.UUID]) -> None:
@@ -308,8 +316,10 @@ async def get_container_header(provider: ServerProvider, container: uuid.UUID) -
         container, completionHandler=Takes[Header[Any] | None](), errorHandler=failed
     )
     provider.getContainerHeader(
-        container, completionHandler=Takes[Header[Any]](), errorHandler=failed
-    )  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        container,
+        completionHandler=Takes[Header[Any]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
 
 
 async def get_container_header_with_a_type(provider: ServerProvider, container: uuid.UUID) -> None:
@@ -347,8 +357,11 @@ async def save_container_content(provider: ServerProvider, container: uuid.UUID)
         container, Path("file"), completionHandler=Takes[int | None](), errorHandler=failed
     )
     provider.saveContainerContent(
-        container, Path("file"), completionHandler=Takes[int](), errorHandler=failed
-    )  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        container,
+        Path("file"),
+        completionHandler=Takes[int](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
 
 
 async def open_container_content(provider: ServerProvider, container: uuid.UUID) -> None:
@@ -358,8 +371,10 @@ async def open_container_content(provider: ServerProvider, container: uuid.UUID)
         container, completionHandler=Takes[ContentReader | None](), errorHandler=failed
     )
     provider.openContainerContent(
-        container, completionHandler=Takes[ContentReader](), errorHandler=failed
-    )  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        container,
+        completionHandler=Takes[ContentReader](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
 
 
 async def get_container_metadata(provider: ServerProvider, container: uuid.UUID) -> None:
@@ -369,8 +384,10 @@ async def get_container_metadata(provider: ServerProvider, container: uuid.UUID)
         container, completionHandler=Takes[Container[Any]](), errorHandler=failed
     )
     provider.getContainerMetadata(
-        container, completionHandler=Takes[SecuredContainer](), errorHandler=failed
-    )  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        container,
+        completionHandler=Takes[SecuredContainer](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
 
 
 async def get_secured_container(provider: ServerProvider, container: uuid.UUID) -> None:
@@ -380,8 +397,10 @@ async def get_secured_container(provider: ServerProvider, container: uuid.UUID) 
         container, completionHandler=Takes[SecuredContainer](), errorHandler=failed
     )
     provider.getSecuredContainer(
-        container, completionHandler=Takes[Container[Any]](), errorHandler=failed
-    )  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        container,
+        completionHandler=Takes[Container[Any]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
 
 
 async def delete_container(provider: ServerProvider, container: uuid.UUID) -> None:
@@ -409,8 +428,10 @@ async def get_latest_active_signing_key(provider: ServerProvider, user: uuid.UUI
         user, completionHandler=Takes[PublicKey | None](), errorHandler=failed
     )
     provider.getLatestActiveSigningKey(
-        user, completionHandler=Takes[PublicKey](), errorHandler=failed
-    )  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        user,
+        completionHandler=Takes[PublicKey](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
 
 
 async def get_events(provider: ServerProvider) -> None:

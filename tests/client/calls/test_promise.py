@@ -66,29 +66,23 @@ def gate() -> Iterator[Gate]:
     gate.open.set()
 
 
-def test_a_promise_is_awaited_directly_and_again() -> None:
-    async def main() -> None:
-        promise = start(soon(7))
-        assert await promise == 7
-        assert await promise == 7
-        assert promise.done()
-
-    asyncio.run(main())
+async def test_a_promise_is_awaited_directly_and_again() -> None:
+    promise = start(soon(7))
+    assert await promise == 7
+    assert await promise == 7
+    assert promise.done()
 
 
-def test_a_promise_is_awaited_by_tasks_gather_and_task_groups() -> None:
+async def test_a_promise_is_awaited_by_tasks_gather_and_task_groups() -> None:
     async def one(promise: Promise[Any]) -> Any:
         return await promise
 
-    async def main() -> None:
-        assert await asyncio.create_task(one(start(soon(1)))) == 1
-        assert list(await asyncio.gather(start(soon(1)), start(soon(2)))) == [1, 2]
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(start(soon(n)))) for n in range(3)]
-        assert [task.result() for task in tasks] == [0, 1, 2]
-        assert await asyncio.wait_for(start(soon(3)), 5) == 3
-
-    asyncio.run(main())
+    assert await asyncio.create_task(one(start(soon(1)))) == 1
+    assert list(await asyncio.gather(start(soon(1)), start(soon(2)))) == [1, 2]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(start(soon(n)))) for n in range(3)]
+    assert [task.result() for task in tasks] == [0, 1, 2]
+    assert await asyncio.wait_for(start(soon(3)), 5) == 3
 
 
 def test_one_promise_is_awaited_in_several_loops_and_threads_at_once(gate: Gate) -> None:

@@ -1,6 +1,5 @@
 """`scbroker admin backup` beside a running broker, and `restore` of what it made: all of it opens again."""
 
-import asyncio
 import shutil
 import threading
 import uuid
@@ -178,22 +177,19 @@ def wait(written: list[int], beyond: int) -> None:
         sleep(0.01)
 
 
-def test_while_a_backup_is_taken_nothing_is_removed_and_then_it_is(tmp_path: Path) -> None:
+async def test_while_a_backup_is_taken_nothing_is_removed_and_then_it_is(tmp_path: Path) -> None:
     """Two openings of one folder, as of two processes; who stores waits for nobody."""
     mine, theirs = Folder(tmp_path), Folder(tmp_path)
     name, other = new_blob_name(bytes(16)), new_blob_name(bytes(16))
 
-    async def work() -> None:
-        await mine.put(name, b"x")
-        with mine.keeping():
-            with pytest.raises(OverloadedError, match="backup"):
-                await theirs.remove([name])
-            await theirs.put(other, b"still stored")
-        assert (tmp_path / name).exists()
-        await theirs.remove([name])
-        assert not (tmp_path / name).exists()
-
-    asyncio.run(work())
+    await mine.put(name, b"x")
+    with mine.keeping():
+        with pytest.raises(OverloadedError, match="backup"):
+            await theirs.remove([name])
+        await theirs.put(other, b"still stored")
+    assert (tmp_path / name).exists()
+    await theirs.remove([name])
+    assert not (tmp_path / name).exists()
 
 
 # What is refused, and what is damaged

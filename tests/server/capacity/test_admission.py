@@ -164,7 +164,7 @@ def test_a_write_that_waited_too_long_is_refused_and_not_done(
 
 
 @pytest.mark.parametrize("drip", [b"", b"x"], ids=["nothing", "a byte at a time"])
-def test_a_body_that_comes_too_slowly_is_not_waited_for(
+async def test_a_body_that_comes_too_slowly_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, drip: bytes
 ) -> None:
     monkeypatch.setattr(requests, "_BODY_SECONDS", 0.3)
@@ -173,13 +173,10 @@ def test_a_body_that_comes_too_slowly_is_not_waited_for(
         await asyncio.sleep(0.05 if drip else PATIENCE)
         return {"type": "http.request", "body": drip, "more_body": True}
 
-    async def work() -> None:
-        headers = [(b"content-type", codec.OCTETS.encode())]
-        scope = {"type": "http", "method": "PUT", "headers": headers, ADMITTED: Kind.Writing}
-        request = Request({**scope, "state": {"gate": Gate(1, 1)}}, receive)
-        operation = next(operation for operation in OPERATIONS if operation.message is bytes)
-        with pytest.raises(OverloadedError, match="too slowly"):
-            async for _ in requests._body(operation, request, codec.OCTETS):
-                pass
-
-    asyncio.run(work())
+    headers = [(b"content-type", codec.OCTETS.encode())]
+    scope = {"type": "http", "method": "PUT", "headers": headers, ADMITTED: Kind.Writing}
+    request = Request({**scope, "state": {"gate": Gate(1, 1)}}, receive)
+    operation = next(operation for operation in OPERATIONS if operation.message is bytes)
+    with pytest.raises(OverloadedError, match="too slowly"):
+        async for _ in requests._body(operation, request, codec.OCTETS):
+            pass

@@ -1,20 +1,15 @@
 """Several records, and several views, in one request: each as it would be alone (protocol.md, 5)."""
 
-import asyncio
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from scbroker.records.container_record import SEGMENT, Role
-from scbroker.server.broker import Broker, Call
+from scbroker.server.broker import Call
 from scbroker.server.containers.batches import append_records
-from scbroker.server.settings import Settings
-from scbroker.server.storage.blobs import Folder
-from scbroker.server.storage.engines import open_database
 from scbroker.vocabulary import KeyType
 from scbroker.wire.batches import (
     MAX_BATCH,
@@ -29,6 +24,7 @@ from scbroker.wire.batches import (
 from scbroker.wire.codec import MAX_MESSAGE, encode
 from scbroker.wire.containers import PAGE_BYTES, ContainerView, RecordReceipt, RecordRequest
 from scbroker.wire.events import Event
+from tests.kit.beside import further_broker
 from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate, session_of
 from tests.server.conftest import NewUser, Unchanged
@@ -253,8 +249,8 @@ def test_records_signed_with_a_retired_key_are_refused_beside_those_of_the_next_
     ]
 
 
-def test_key_records_added_after_the_session_was_read_cause_the_batch_to_be_verified_again(
-    new_user: NewUser, broker: BrokerProcess, tmp_path: Path
+async def test_key_records_added_after_the_session_was_read_cause_the_batch_to_be_verified_again(
+    new_user: NewUser, broker: BrokerProcess
 ) -> None:
     """A request that still knows of fewer keys: in this process, on the broker's own database."""
     alice = new_user()
@@ -262,18 +258,9 @@ def test_key_records_added_after_the_session_was_read_cause_the_batch_to_be_veri
     stories, requests = begun(newer, 3)
     call = Call("tests", "", {}, session_of(newer))
 
-    async def work() -> list[RecordOutcome]:
-        database = open_database(broker.database_url)
-        try:
-            here = Broker(Settings(), database, Folder(tmp_path), bytes(32), frozenset())
-            message = RecordsRequest(
-                records=[requests[0], replace(requests[1], type=None), *requests[2:]]
-            )
-            return (await append_records(here, call, message)).records
-        finally:
-            await database.close()
-
-    outcomes = asyncio.run(work())
+    message = RecordsRequest(records=[requests[0], replace(requests[1], type=None), *requests[2:]])
+    async with further_broker(broker.database_url) as here:
+        outcomes = (await append_records(here, call, message)).records
     assert codes(outcomes) == [None, "invalid", None]
     assert outcomes[2].receipt == receipt_of(stories[2], requests[2])
 

@@ -25,6 +25,7 @@ from scbroker.server.storage.tables import metadata
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import NO_EVENTS, Event, Events, digest_with
 from tests.kit.ageing import DAY, age, drop_old_events
+from tests.kit.beside import beside
 from tests.kit.both_engines import both_engines, postgresql_when_long
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
@@ -32,7 +33,7 @@ from tests.kit.operators import admin
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, WRITER, Grants, Story, User, delete_user, session_of
 from tests.server.conftest import NewUser
-from tests.server.users.test_deletion_in_parts import beside, check
+from tests.server.users.test_deletion_in_parts import check
 
 MANY: Final = 8_000
 LARGE: Final = 70_000

@@ -338,25 +338,22 @@ class _Stuck:
         await asyncio.Event().wait()
 
 
-def test_fetches_of_a_cancelled_write_are_recorded_by_the_next(tmp_path: Path) -> None:
+async def test_fetches_of_a_cancelled_write_are_recorded_by_the_next(tmp_path: Path) -> None:
     reader = UserId(b"reader")
     first, second = (ContainerId(b"container 1"), reader), (ContainerId(b"container 2"), reader)
 
-    async def work() -> None:
-        database: Any = _Stuck()
-        blobs = Folder(tmp_path / "objects")
-        broker = Broker(Settings(), database, blobs, bytes(32), frozenset())
-        broker.accesses = {first: "program"}
-        telling = asyncio.ensure_future(record_accesses(broker))
-        await asyncio.sleep(0)
-        assert broker.accesses == {}, "it is under way"
-        broker.accesses[second] = "program"
-        telling.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await telling
-        assert broker.accesses.keys() == {first, second}
-
-    asyncio.run(work())
+    database: Any = _Stuck()
+    blobs = Folder(tmp_path / "objects")
+    broker = Broker(Settings(), database, blobs, bytes(32), frozenset())
+    broker.accesses = {first: "program"}
+    telling = asyncio.ensure_future(record_accesses(broker))
+    await asyncio.sleep(0)
+    assert broker.accesses == {}, "it is under way"
+    broker.accesses[second] = "program"
+    telling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await telling
+    assert broker.accesses.keys() == {first, second}
 
 
 def test_concurrent_writers_and_readers_see_no_gap_no_double_and_no_miss(new_user: NewUser) -> None:

@@ -20,10 +20,6 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import Part, Role, record_hash
 from scbroker.records.key_record import RETIRED, KeyChain
-from scbroker.server.broker import Broker
-from scbroker.server.settings import Settings
-from scbroker.server.storage.blobs import open_blobs
-from scbroker.server.storage.engines import open_database
 from scbroker.server.storage.tables import metadata
 from scbroker.server.users.deletion import finish
 from scbroker.vocabulary import ContainerAccessLevel as Level
@@ -31,6 +27,7 @@ from scbroker.wire import users as u
 from scbroker.wire.codec import decode, encode
 from scbroker.wire.containers import ContainerView, RecordRequest
 from scbroker.wire.users import Authorization, UserDeletion
+from tests.kit.beside import further_broker
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.objects import objects
@@ -574,12 +571,8 @@ def purge_all(url: str) -> int:
     """Has another broker finish all deletions; returns how many users were pending."""
 
     async def run() -> int:
-        database = open_database(url)
-        try:
-            beside = Broker(Settings(), database, open_blobs("memory:///"), bytes(32), frozenset())
+        async with further_broker(url) as beside:
             return await finish(beside)
-        finally:
-            await database.close()
 
     return asyncio.run(run())
 

@@ -5,12 +5,12 @@ What goes and what stays is `test_deletion`'s matter. Spec: docs/spec/protocol.m
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic, sleep
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import Connection, event
@@ -18,15 +18,12 @@ from sqlalchemy import Connection, event
 from scbroker.crypto.seal import random_bytes
 from scbroker.server import app
 from scbroker.server.broker import Broker
-from scbroker.server.settings import Settings
-from scbroker.server.storage.blobs import open_blobs
-from scbroker.server.storage.engines import open_database
 from scbroker.server.users import deletion
 from scbroker.vocabulary import ContainerAccessLevel as Level
+from tests.kit.beside import beside
 from tests.kit.both_engines import both_engines, postgresql_when_long
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
-from tests.kit.objects import folder_of
 from tests.kit.operators import admin
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, Grant, Story, User, closing, delete_user, session_of
@@ -34,27 +31,9 @@ from tests.kit.writers import deletion as message_of
 from tests.server.conftest import NewUser
 from tests.server.users.test_deletion import _assert_forgotten
 
-T = TypeVar("T")
-
 MANY: Final = 8_000
 LARGE: Final = 70_000
 SHORT: Final = 900_000
-
-
-def beside(broker: BrokerProcess, work: Callable[[Broker], Awaitable[T]]) -> T:
-    """Run some work as a further process of this broker."""
-
-    folder = folder_of(broker).as_uri()
-
-    async def run() -> T:
-        database = open_database(broker.database_url)
-        objects = open_blobs(folder)
-        try:
-            return await work(Broker(Settings(), database, objects, bytes(32), frozenset()))
-        finally:
-            await database.close()
-
-    return asyncio.run(run())
 
 
 def end(broker: BrokerProcess, user: User) -> None:
