@@ -218,9 +218,7 @@ def refusing(position: int, code: str, detail: str = "so", times: int = 99) -> C
     return lie
 
 
-def test_a_bad_item_is_named_before_anything_is_sent(
-    alice: ServerProvider, network: Network
-) -> None:
+def test_a_bad_item_is_named_and_nothing_is_sent(alice: ServerProvider, network: Network) -> None:
     id_of(alice)
     before = len(network.sent)
     good = NewContainer(b"")
@@ -278,9 +276,7 @@ def test_a_device_whose_user_has_new_keys_meanwhile_says_so_of_the_whole(
     assert contents(get(here, ids(here, notes(2)))) == [b"0", b"1"]
 
 
-def test_an_answer_that_got_lost_makes_nothing_twice(
-    alice: ServerProvider, network: Network
-) -> None:
+def test_a_lost_answer_makes_nothing_twice(alice: ServerProvider, network: Network) -> None:
     network.treat("POST", RECORDS, lost(1))
     network.treat("POST", VIEWS, lost(1))
     made = ids(alice, notes(3))

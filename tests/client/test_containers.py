@@ -151,7 +151,7 @@ BAD_LEVELS: list[Any] = [
 
 
 @pytest.mark.parametrize("levels", BAD_LEVELS, ids=range(len(BAD_LEVELS)))
-def test_an_access_list_that_cannot_be_is_refused_by_the_call(
+def test_an_impossible_access_list_is_refused_by_the_call(
     alice: ServerProvider, levels: Any
 ) -> None:
     with pytest.raises(BrokerError.invalidArgumentError):
@@ -263,9 +263,7 @@ def opened(secured: Any, key: bytes) -> bytes:
 
 
 @postgresql_when_long
-def test_events_tell_each_member_what_happened_in_order(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
+def test_events_tell_each_member_all_in_order(alice: ServerProvider, bob: ServerProvider) -> None:
     last = max((each.id for each in bob.getEvents().result(PATIENCE)), default=0)
     level = Level.DefaultUserPermissions | Level.ViewType
     made = alice.createContainer(b"", accessLevels=share(alice, (bob, level)), type="t")

@@ -138,9 +138,7 @@ def test_a_damaged_pass_is_as_none_and_the_next_log_in_replaces_it(
     log_in(in_a_folder(scene, folder), user)
 
 
-def test_a_pass_that_cannot_be_read_is_a_failure_of_the_trust_store(
-    scene: Scene, tmp_path: Path
-) -> None:
+def test_an_unreadable_pass_is_a_failure_of_the_trust_store(scene: Scene, tmp_path: Path) -> None:
     path = tmp_path / f"{scene.user}.pass"
     path.mkdir()
     with Network() as network, pytest.raises(BrokerError.trustStoreError, match="cannot be used"):
@@ -148,9 +146,7 @@ def test_a_pass_that_cannot_be_read_is_a_failure_of_the_trust_store(
     assert network.sent == []
 
 
-def test_another_users_pass_in_its_place_makes_a_device_a_new_one(
-    scene: Scene, tmp_path: Path
-) -> None:
+def test_another_users_pass_instead_makes_a_device_a_new_one(scene: Scene, tmp_path: Path) -> None:
     folder, user = tmp_path / "device", scene.user
     bob = scene.broker.new_user()
     scene.provider(bob, trustStore=FileTrustStore(folder))
@@ -160,9 +156,7 @@ def test_another_users_pass_in_its_place_makes_a_device_a_new_one(
         log_in(in_a_folder(scene, folder), user)
 
 
-def test_after_a_change_of_credentials_the_users_other_devices_are_still_let_in(
-    scene: Scene,
-) -> None:
+def test_after_a_change_of_credentials_other_devices_are_still_let_in(scene: Scene) -> None:
     """With the new passphrase, also if the keys were replaced."""
     user, phone = scene.user, by_passphrase(scene)
     for compromised, number in ((False, 1), (True, 2)):

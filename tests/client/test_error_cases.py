@@ -512,9 +512,7 @@ def raised_by(promise: Promise[Any]) -> list[BrokerError]:
 
 
 @each_case
-def test_the_call_the_promise_and_the_error_handler_tell_the_same_error(
-    case: Case, scene: Scene
-) -> None:
+def test_the_call_the_promise_and_the_handler_tell_the_same_error(case: Case, scene: Scene) -> None:
     with case.play(scene) as attempt:
         if case.at_once:
             with pytest.raises(BrokerError) as caught:
@@ -543,7 +541,7 @@ def told_to_the_handler(attempt: Attempt) -> object:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.retryable], ids=str)
-def test_who_is_told_to_wait_is_told_how_long_if_the_broker_said_so(
+def test_an_error_that_asks_to_wait_says_how_long_if_the_broker_did(
     case: Case, scene: Scene
 ) -> None:
     with case.play(scene) as attempt:

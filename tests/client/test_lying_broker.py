@@ -269,9 +269,7 @@ def test_keys_of_somebody_else_are_never_shared_with(
             refusal(attempt, BrokerError.keySubstitutionError)
 
 
-def test_key_records_that_were_cut_or_changed_are_refused(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
+def test_cut_or_changed_key_records_are_refused(alice: ServerProvider, bob: ServerProvider) -> None:
     def cut(keys: Any) -> Any:
         return replace(keys, users=[replace(u, keyRecords=u.keyRecords[:1]) for u in keys.users])
 

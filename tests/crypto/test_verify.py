@@ -153,9 +153,7 @@ class _Missing:
         raise UnsupportedAlgorithm(f"{len(raw)} bytes")
 
 
-def test_a_library_without_the_algorithms_refuses_every_key(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_library_without_algorithms_refuses_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "MLDSA65PublicKey", _Missing)
     monkeypatch.setattr(verify, "MLKEM768PublicKey", _Missing)
     with pytest.raises(IntegrityError):

@@ -167,9 +167,7 @@ def test_a_record_needs_the_permissions_of_all_that_it_changes() -> None:
 
 
 @pytest.mark.parametrize("time, renewal", [(START + 30 * DAY - 1, False), (START + 30 * DAY, True)])
-def test_a_list_needs_renewal_from_the_moment_that_an_entry_expires(
-    time: int, renewal: bool
-) -> None:
+def test_a_list_needs_renewal_from_the_moment_an_entry_expires(time: int, renewal: bool) -> None:
     assert InForce(SHARE, whole("share")).needs_renewal(time) == renewal
 
 

@@ -205,9 +205,7 @@ main()
 """
 
 
-def test_a_postgresql_that_is_not_there_is_waited_for_and_an_error_in_words_then(
-    tmp_path: Path,
-) -> None:
+def test_a_missing_postgresql_is_waited_for_and_then_an_error_in_words(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -292,9 +290,7 @@ def test_a_broker_ends_in_order_when_it_is_told_to(fresh_broker: BrokerProcess) 
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_keys_of_the_operator_work_beside_the_first(
-    fresh_broker: BrokerProcess, new_user: NewUser
-) -> None:
+def test_the_operators_further_keys_work(fresh_broker: BrokerProcess, new_user: NewUser) -> None:
     done = admin(fresh_broker, "create-api-key", "for a test").expect(0)
     alice = new_user(at=fresh_broker)
     alice.wire.call("GET", "/v1/events", Scbroker_Api_Key=done.last).expect(200)

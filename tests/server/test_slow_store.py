@@ -196,9 +196,7 @@ def test_reporting_chunks_to_a_hanging_store_delays_nobody_else(
 
 
 @on_one_engine
-def test_of_a_name_that_was_never_given_the_store_is_not_asked(
-    slow: BrokerProcess, new_user: NewUser
-) -> None:
+def test_the_store_is_not_asked_of_unknown_names(slow: BrokerProcess, new_user: NewUser) -> None:
     alice = new_user(at=slow)
     hang(slow, alice)
     story = Story(alice)

@@ -360,7 +360,7 @@ def test_a_body_that_is_announced_far_too_large_is_refused_without_being_read(
         assert status.startswith(b"HTTP/1.1 413 "), status[:100]
 
 
-def test_without_a_session_no_body_is_waited_for(
+def test_without_a_session_no_body_is_awaited(
     wire: Wire, raw: socket.socket, request_of: Any
 ) -> None:
     operation = next(o for o in OPERATIONS if o.message is bytes)

@@ -257,9 +257,7 @@ def test_a_job_that_waited_runs_in_the_next_loop_though_nothing_else_is_called(l
 
 
 @pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
-def test_a_loop_that_ran_before_scbroker_was_imported_by_another_thread_runs_the_work(
-    loops: str,
-) -> None:
+def test_a_loop_that_ran_before_another_thread_imported_scbroker_runs_the_work(loops: str) -> None:
     done = run_script(
         f"""
         import asyncio, {loops}
@@ -280,9 +278,7 @@ def test_a_loop_that_ran_before_scbroker_was_imported_by_another_thread_runs_the
     assert (done.stdout, done.stderr) == ("ran\n", "")
 
 
-def test_a_loop_that_moved_to_another_thread_does_not_run_the_main_threads_work(
-    queue: MainQueue,
-) -> None:
+def test_a_loop_moved_to_another_thread_runs_no_work_of_the_main_thread(queue: MainQueue) -> None:
     seen: list[threading.Thread] = []
 
     async def notice() -> None:

@@ -197,9 +197,7 @@ def test_another_user_another_container_and_another_trust_store_begin_anew(
             assert chunks_of(network) == ALL
 
 
-def test_chunks_that_the_broker_dropped_meanwhile_are_sent_again(
-    device: ServerProvider, file: Path
-) -> None:
+def test_chunks_that_the_broker_dropped_are_sent_again(device: ServerProvider, file: Path) -> None:
     """It is asked what it has, and believed where it has less."""
     cut_off(device, file, 2)
     with Network() as network:
@@ -296,7 +294,7 @@ async def _refuse(go: Go) -> bytes:
     raise _CUT.fresh()
 
 
-def test_a_second_transfer_of_the_same_file_meanwhile_is_another_one(
+def test_two_transfers_of_one_file_at_once_are_independent(
     device: ServerProvider, file: Path
 ) -> None:
     both = [device.createContainer(file) for _ in range(2)]
@@ -408,7 +406,7 @@ def test_a_journal_that_is_not_a_file_of_ones_own_is_left_alone(
     assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
-def test_a_transfer_that_fails_leaves_no_file_open(
+def test_a_failed_transfer_leaves_no_file_open(
     device: ServerProvider, file: Path, tmp_path: Path
 ) -> None:
     gc.disable()

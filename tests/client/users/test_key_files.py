@@ -378,9 +378,7 @@ NOT_OPENING: dict[str, tuple[type[BrokerError], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("secrets", OPENING.values(), ids=OPENING)
-def test_a_key_file_at_hand_opens_without_a_broker(
-    account: Account, secrets: dict[str, str]
-) -> None:
+def test_a_local_key_file_opens_without_a_broker(account: Account, secrets: dict[str, str]) -> None:
     with Network() as network:
         ring = KeyRing.open(account.key_file, account.ring.userId, **secrets)
     assert network.sent == []
@@ -399,9 +397,7 @@ def test_a_key_file_at_hand_does_not_open_under_wrong_secrets(
     assert not any(secret in str(caught.value) for secret in secrets.values())
 
 
-def test_a_key_file_at_hand_opens_with_a_secret_whole_and_for_its_user_only(
-    account: Account,
-) -> None:
+def test_a_local_key_file_opens_with_a_secret_whole_and_for_its_user_only(account: Account) -> None:
     data, user = account.key_file, account.ring.userId
     wrong: list[tuple[type[BrokerError], Any, Any, dict[str, Any]]] = [
         (BrokerError.invalidArgumentError, data, user, {}),

@@ -223,9 +223,7 @@ async def test_who_reads_a_large_answer_slowly_but_steadily_gets_all_of_it(
         assert head.startswith(b"HTTP/1.1 200")
 
 
-async def test_above_the_bound_the_head_is_answered_with_503_and_the_application_is_not_asked() -> (
-    None
-):
+async def test_above_the_bound_a_head_is_answered_with_503_without_the_application() -> None:
     release = asyncio.Event()
 
     async def held(_: Receive) -> Response:
@@ -250,9 +248,7 @@ async def test_above_the_bound_the_head_is_answered_with_503_and_the_application
         assert server.gate.present == 0
 
 
-async def test_a_refusal_is_over_one_connection_as_often_as_it_is_asked_and_then_an_answer() -> (
-    None
-):
+async def test_one_connection_carries_any_number_of_refusals_and_then_an_answer() -> None:
     async with Server(hello, gate()).running() as server:
         for _ in range(8):
             assert server.gate.enter(Kind.Reading)
@@ -266,7 +262,7 @@ async def test_a_refusal_is_over_one_connection_as_often_as_it_is_asked_and_then
         assert server.gate.present == 7
 
 
-async def test_a_refused_body_that_does_not_end_is_not_waited_for(
+async def test_a_refused_body_without_an_end_is_not_awaited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.3)
@@ -278,9 +274,7 @@ async def test_a_refused_body_that_does_not_end_is_not_waited_for(
         assert (await ends(reader)).startswith(b"HTTP/1.1 503")
 
 
-async def test_requests_sent_ahead_are_let_in_one_after_the_other_and_few_of_them_are_kept() -> (
-    None
-):
+async def test_pipelined_requests_are_let_in_one_by_one_and_few_of_them_are_kept() -> None:
     async with Server(hello, gate(max_requests=1)).running() as server:
         reader, _ = await server.open(GET * 5)
         for _ in range(5):
@@ -404,9 +398,7 @@ async def test_an_application_that_fails_leaves_no_room_taken() -> None:
 
 
 @pytest.mark.parametrize("ahead", [2, 3])
-async def test_who_does_not_read_an_answer_stands_aside_and_keeps_no_room_from_others(
-    ahead: int,
-) -> None:
+async def test_a_client_that_reads_no_answer_takes_no_slot_from_others(ahead: int) -> None:
     async def some(_: Receive) -> Response:
         return Response(bytes(4 * MIB))
 

@@ -592,7 +592,7 @@ def test_of_many_writers_of_one_version_exactly_one_succeeds(new_user: NewUser) 
         assert {answer.code for answer in answers if answer.status == 409} == {"conflict"}
 
 
-def test_the_same_create_sent_by_many_at_once_happens_once(
+def test_a_create_sent_by_many_at_once_happens_once(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:
     alice = new_user()
@@ -634,9 +634,7 @@ def test_the_largest_inline_content_and_header_are_taken(new_user: NewUser) -> N
     assert len(view.content) == sealed_size(65_536)
 
 
-def test_a_header_of_more_than_262144_bytes_is_refused(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
+def test_a_header_beyond_262144_bytes_is_refused(new_user: NewUser, unchanged: Unchanged) -> None:
     alice = new_user()
     story = Story(alice)
     with unchanged():

@@ -152,9 +152,7 @@ def test_a_part_id_is_used_once_also_within_a_batch(new_user: NewUser) -> None:
 
 
 @on_sqlite
-def test_a_record_after_one_that_was_refused_finds_the_container_as_it_is(
-    new_user: NewUser,
-) -> None:
+def test_a_record_after_a_refused_one_finds_the_container_as_it_is(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     story = Story(alice).created({alice: OWNER, bob: READER})
     good, bad = story.follow(alice, content=b"good"), story.follow(bob, content=b"bad")
@@ -340,9 +338,7 @@ def test_the_views_of_a_batch_are_those_that_come_alone(new_user: NewUser) -> No
             assert {each.userId: each.sequence for each in outcome.view.keyChains} == named
 
 
-def test_a_container_without_access_is_a_problem_beside_the_views_of_the_others(
-    new_user: NewUser,
-) -> None:
+def test_a_container_without_access_is_a_problem_beside_other_views(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     mine, shared, buried = (Story(alice).created({alice: OWNER, bob: READER}) for _ in range(3))
     mine.tell(alice, mine.follow(alice, grants={alice: OWNER}))
@@ -375,7 +371,7 @@ def test_a_broker_answers_for_as_many_as_fit_and_for_one_at_least(new_user: NewU
     assert len(sizes) > 1
 
 
-def test_reads_in_a_batch_are_recorded_for_members_with_receive_access_events(
+def test_batched_reads_are_recorded_for_members_with_receive_access_events(
     new_user: NewUser,
 ) -> None:
     alice, bob = new_user(), new_user()

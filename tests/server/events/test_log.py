@@ -137,9 +137,7 @@ def test_a_hidden_type_is_not_found_by_a_filter_either(new_user: NewUser) -> Non
     assert len(bob.events()) == 1
 
 
-def test_a_container_is_followed_by_its_type_before_a_change_and_by_the_one_after(
-    new_user: NewUser,
-) -> None:
+def test_a_container_is_followed_by_its_type_before_and_after_a_change(new_user: NewUser) -> None:
     """The event of the change has both; before it only the old type finds events, after it only the new."""
     alice, bob = new_user(), new_user()
     story = Story(alice).created({alice: OWNER, bob: MEMBER | Level.ViewType}, type="a")
@@ -189,9 +187,7 @@ def test_a_type_whose_text_stays_is_no_change_of_type(new_user: NewUser) -> None
     assert [event.version for event in alice.events(containerType="a")] == [1, 2]
 
 
-def test_without_view_access_events_show_only_changes_of_the_users_own_access(
-    new_user: NewUser,
-) -> None:
+def test_without_view_access_events_show_only_changes_of_the_own_access(new_user: NewUser) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created({alice: OWNER, bob: MEMBER})
     story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: MEMBER, carol: READER}))
@@ -427,7 +423,7 @@ def test_events_of_one_container_are_in_the_order_of_its_versions(new_user: NewU
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_two_workers_on_one_postgresql_give_one_log(
+def test_two_workers_on_postgresql_give_one_log(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
     broker = start_broker(workers=2)

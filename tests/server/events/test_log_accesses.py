@@ -86,9 +86,7 @@ def _change(url: str, *statements: str) -> Awaitable[None]:
 
 
 @both_engines
-def test_fetches_that_cannot_be_written_are_recorded_when_the_database_works_again(
-    noted: Scene,
-) -> None:
+def test_fetches_not_written_are_recorded_when_the_database_works_again(noted: Scene) -> None:
     async def work(broker: Broker) -> None:
         await _change(noted.url, "ALTER TABLE accesses RENAME TO elsewhere")
         for _ in range(2):

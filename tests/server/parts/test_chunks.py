@@ -44,7 +44,7 @@ def _chunk_list(user: User, story: Story, part: Part) -> list[ChunkState]:
     return answer.message(Chunks).chunks
 
 
-def test_a_large_content_is_served_as_it_was_sent_by_any_range(
+def test_a_large_content_is_served_as_sent_by_any_range(
     new_user: NewUser, plaintext: bytes
 ) -> None:
     alice, bob = new_user(), new_user()
@@ -340,7 +340,7 @@ def test_an_object_that_a_replaced_chunk_left_is_removed_by_the_next_sweep(
     assert left == sealed
 
 
-def test_one_chunk_sent_by_many_at_once_is_whole(
+def test_a_chunk_sent_by_many_at_once_is_whole(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:
     alice = new_user(at=fresh_broker)
@@ -413,9 +413,7 @@ def test_a_user_sends_no_more_unfinished_bytes_than_the_broker_allows(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_tiny_chunks_are_no_way_around_the_quota(
-    new_user: NewUser, start_broker: StartBroker
-) -> None:
+def test_tiny_chunks_do_not_bypass_the_quota(new_user: NewUser, start_broker: StartBroker) -> None:
     broker = start_broker(max_pending_bytes=10 * 65_536)
     alice = new_user(at=broker)
     story = Story(alice).created()

@@ -109,9 +109,7 @@ async def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
     assert synced == ["commit", str(file), str(file.parent), "commit"]
 
 
-def test_the_folders_of_a_new_store_are_synced_into_their_parents(
-    tmp_path: Path, synced: list[str]
-) -> None:
+def test_a_new_stores_folders_are_synced_into_parents(tmp_path: Path, synced: list[str]) -> None:
     Folder(tmp_path / "objects")
     assert {str(tmp_path / "objects"), str(tmp_path / "objects" / "parts")} <= set(synced)
 

@@ -50,9 +50,7 @@ def _ids(connection: Connection) -> list[int]:
     return list(connection.execute(text("SELECT id FROM things ORDER BY id")).scalars())
 
 
-async def test_a_write_gives_its_result_and_is_there_for_the_next_process(
-    database_url: str,
-) -> None:
+async def test_a_write_gives_its_result_and_the_next_process_reads_it(database_url: str) -> None:
     async with _opened(database_url) as database:
 
         def add(connection: Connection) -> str:
@@ -64,9 +62,7 @@ async def test_a_write_gives_its_result_and_is_there_for_the_next_process(
         assert found == [(1,)]
 
 
-async def test_a_write_that_fails_leaves_nothing_and_raises_what_it_raised(
-    database_url: str,
-) -> None:
+async def test_a_write_that_fails_leaves_nothing_and_raises_its_error(database_url: str) -> None:
     def half(connection: Connection) -> None:
         _add(connection, 1)
         raise ConflictError("the word of the one who wrote")
@@ -163,9 +159,7 @@ async def test_out_of_space_what_fits_commits_and_the_rest_is_to_be_retried_with
 
 
 @pytest.mark.parametrize("large", [False, True])
-async def test_a_read_sees_one_moment_whatever_is_written_meanwhile(
-    database_url: str, large: bool
-) -> None:
+async def test_a_read_sees_one_moment_despite_writes(database_url: str, large: bool) -> None:
     def twice(connection: Connection) -> tuple[list[int], list[int]]:
         before = _ids(connection)
         with ThreadPoolExecutor(1) as pool:  # another connection altogether
@@ -264,9 +258,7 @@ async def test_of_two_that_deadlock_both_succeed(postgres_url: str) -> None:
     assert query(postgres_url, "SELECT half FROM things") == [(2,), (2,)]
 
 
-def test_of_two_that_found_a_row_absent_the_second_finds_it_when_tried_again(
-    postgres_url: str,
-) -> None:
+def test_of_two_that_found_a_row_absent_the_retried_one_finds_it(postgres_url: str) -> None:
     both = threading.Barrier(2)
     tries: Counter[str] = Counter()
 
@@ -289,9 +281,7 @@ def test_of_two_that_found_a_row_absent_the_second_finds_it_when_tried_again(
     assert sorted(outcomes) == [False, True]
 
 
-async def test_after_an_insert_of_a_row_that_exists_the_other_function_runs(
-    database_url: str,
-) -> None:
+async def test_after_an_insert_of_a_stored_row_the_other_function_runs(database_url: str) -> None:
     def insert_first(connection: Connection) -> str:
         _add(connection, 2)
         _add(connection, 1)

@@ -603,9 +603,7 @@ def test_a_closing_record_is_taken_as_the_spec_says_and_else_nothing_is_changed(
     delete_user(alice, deletion(alice, good)).expect(204)
 
 
-def test_a_chain_is_closed_with_its_users_deletion_alone(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
+def test_only_a_users_deletion_closes_their_chain(new_user: NewUser, unchanged: Unchanged) -> None:
     alice = new_user()
     message = storing(alice, keyRecords=[closing(alice).signed])
     with unchanged():
@@ -616,9 +614,7 @@ def test_a_chain_is_closed_with_its_users_deletion_alone(
     assert chain.extend([ring.closing_record(chain, clock())], clock()).closed
 
 
-def test_the_id_of_a_deleted_user_is_never_registered_again(
-    wire: Wire, unchanged: Unchanged
-) -> None:
+def test_a_deleted_users_id_is_never_registered_again(wire: Wire, unchanged: Unchanged) -> None:
     ring = KeyRing.generate()
     time, auth = clock(), random_bytes(32)
     wire.register(ring, auth=auth, key_file=b"file", time=time).expect(201)

@@ -267,9 +267,7 @@ def test_of_two_storings_at_once_exactly_one_wins(new_user: NewUser) -> None:
         _open(alice, winner.auth).expect(200)
 
 
-def test_of_two_rotations_at_once_one_publishes_its_keys_and_the_other_nothing(
-    new_user: NewUser,
-) -> None:
+def test_of_two_rotations_at_once_one_alone_publishes_its_keys(new_user: NewUser) -> None:
     alice = new_user()
     sessions = [alice, *(new_user(alice.ring) for _ in range(3))]
     new = [renewed(user) for user in sessions]
@@ -494,9 +492,7 @@ def test_an_order_is_for_each_of_the_brokers_origins(start_broker: StartBroker) 
             assert store(alice, message).status == status, origin
 
 
-def test_without_an_order_a_token_stores_and_deletes_nothing(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
+def test_without_an_order_a_token_changes_nothing(new_user: NewUser, unchanged: Unchanged) -> None:
     """A stolen token alone replaces no KeyFile."""
     alice, thief = new_user(), new_user()
     message = authorized(thief, storing(alice))
@@ -914,9 +910,7 @@ def test_key_records_that_break_a_rule_are_rejected_and_leave_the_old_key_file(
     store(alice, authorized(alice, replace(base, keyRecords=good))).expect(204)
 
 
-def test_at_most_eight_key_records_come_in_one_request(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
+def test_a_request_has_at_most_8_key_records(new_user: NewUser, unchanged: Unchanged) -> None:
     alice = new_user()
     ring = _extended(alice.ring, *[ENCRYPTION] * 9)
     steps = [Step(ENCRYPTION, index) for index in range(1, 10)]
@@ -1119,9 +1113,7 @@ def test_without_a_stored_key_file_its_deletion_changes_nothing_with_any_order(
             delete_key_file(alice, authorization).expect(204)
 
 
-def test_an_order_to_delete_a_key_file_deletes_no_later_one(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
+def test_a_key_files_deletion_deletes_no_later_one(new_user: NewUser, unchanged: Unchanged) -> None:
     alice = new_user()
     order = ordered(alice, "delete-key-file")
     delete_key_file(alice, order).expect(204)

@@ -200,9 +200,7 @@ def _many_records(broker: BrokerProcess, ring: KeyRing) -> None:
     )
 
 
-def test_one_unknown_user_among_others_is_not_found_and_one_twice_is_invalid(
-    new_user: NewUser,
-) -> None:
+def test_an_unknown_user_among_others_is_not_found_one_twice_invalid(new_user: NewUser) -> None:
     alice = new_user()
     unknown = str(KeyRing.generate().userId)
     for users, status, code in (
@@ -229,9 +227,7 @@ def test_deleted_users_keep_their_chains_and_their_sessions_are_over(
     bob.wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
 
 
-def test_after_too_many_wrong_guesses_even_the_right_one_has_to_wait(
-    start_broker: StartBroker,
-) -> None:
+def test_after_too_many_wrong_guesses_a_right_one_has_to_wait(start_broker: StartBroker) -> None:
     broker = start_broker(guesses=3, guess_seconds=100)
     auth = random_bytes(32)
     ring = broker.new_user(auth)

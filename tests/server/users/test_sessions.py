@@ -174,9 +174,7 @@ def test_a_log_out_ends_this_session_and_no_other(new_user: NewUser) -> None:
     assert _is_in_session(again.wire)
 
 
-def test_the_stored_hash_of_a_token_is_not_a_token(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
+def test_the_stored_hash_of_a_token_is_no_token(broker: BrokerProcess, new_user: NewUser) -> None:
     alice = new_user()
     token = alice.wire.token
     assert token is not None
@@ -210,9 +208,7 @@ def test_a_token_is_its_users_and_nobody_elses(new_user: NewUser) -> None:
     assert both.events() == alice.events()
 
 
-def test_only_expired_rows_are_deleted_a_minute_later(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
+def test_only_expired_rows_go_a_minute_later(broker: BrokerProcess, new_user: NewUser) -> None:
     """Without waiting for the minute: the same statements in a process of the test's own."""
     import sqlalchemy
 

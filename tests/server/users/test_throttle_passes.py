@@ -156,9 +156,7 @@ WORTHLESS: dict[str, Callable[[Scene], bytes]] = {
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("case", WORTHLESS)
-def test_a_pass_of_another_user_counts_as_no_pass_and_is_not_reported(
-    scene: Scene, case: str
-) -> None:
+def test_another_users_pass_counts_as_no_pass_and_is_not_reported(scene: Scene, case: str) -> None:
     """The answers are those of a request without a pass, and its guesses count as a stranger's."""
     worthless = WORTHLESS[case](scene)
 
