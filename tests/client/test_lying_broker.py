@@ -357,41 +357,29 @@ LOG_LIES: dict[str, tuple[Lie, type[BrokerError]]] = {
     "one twice": (_events(lambda e: [e[0], *e]), BrokerError.brokerFaultError),
     "two in another order": (_events(lambda e: [e[1], e[0], *e[2:]]), BrokerError.brokerFaultError),
     "two that changed places": (
-        _events(lambda e: [replace(e[1], id=e[0].id), replace(e[0], id=e[1].id), *e[2:]]),
-        BrokerError.forkError,
-    ),
-    "one with another content": (
-        _events(lambda e: [replace(e[0], version=7), *e[1:]]),
-        BrokerError.forkError,
-    ),
+         _events(lambda e: [replace(e[1], id=e[0].id), replace(e[0], id=e[1].id), *e[2:]]),
+         BrokerError.forkError),
+    "one with another content":
+        (_events(lambda e: [replace(e[0], version=7), *e[1:]]), BrokerError.forkError),
     "one of another container": (
-        _events(lambda e: [replace(e[0], containerId=str(uuid.UUID(int=7))), *e[1:]]),
-        BrokerError.forkError,
-    ),
+         _events(lambda e: [replace(e[0], containerId=str(uuid.UUID(int=7))), *e[1:]]),
+         BrokerError.forkError),
     "one with another content beside the hash of its own": (
         _events(
             lambda e: [replace(e[0], version=7, salt=None, detailsHash=details_hash(e[0])), *e[1:]]
         ),
         BrokerError.brokerFaultError,
     ),
-    "one without its content": (
-        _events(lambda e: [replace(e[0], salt=None), *e[1:]]),
-        BrokerError.brokerFaultError,
-    ),
-    "one emptied, with another hash": (
-        _events(lambda e: [emptied(e[0], bytes(32)), *e[1:]]),
-        BrokerError.forkError,
-    ),
-    "cut short": (
-        lambda p: replace(p, events=p.events[:-1], lastId=p.lastId - 1),
-        BrokerError.rollbackError,
-    ),
-    "longer than anybody could list": (
-        lambda p: replace(p, lastId=2**53 - 1),
-        BrokerError.integrityError,
-    ),
+    "one without its content":
+        (_events(lambda e: [replace(e[0], salt=None), *e[1:]]), BrokerError.brokerFaultError),
+    "one emptied, with another hash":
+        (_events(lambda e: [emptied(e[0], bytes(32)), *e[1:]]), BrokerError.forkError),
+    "cut short":
+        (lambda p: replace(p, events=p.events[:-1], lastId=p.lastId - 1), BrokerError.rollbackError),
+    "longer than anybody could list":
+        (lambda p: replace(p, lastId=2**53 - 1), BrokerError.integrityError),
     "forgotten": (lambda p: replace(p, events=[], lastId=0), BrokerError.rollbackError),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LOG_LIES, ids=str)

@@ -507,27 +507,17 @@ def test_weak_secrets_and_telling_reminders_are_refused_before_anything_is_sent(
 
 
 STATE_LIES: dict[str, tuple[Callable[[Any], Any], type[BrokerError]]] = {
-    "an older generation": (
-        lambda state: replace(state, generation=state.generation - 1),
-        BrokerError.rollbackError,
-    ),
-    "a generation of nobody's": (
-        lambda state: replace(state, generation=0, hash=None),
-        BrokerError.rollbackError,
-    ),
-    "other bytes of the same generation": (
-        lambda state: replace(state, hash=sha256(b"other")),
-        BrokerError.forkError,
-    ),
-    "a generation that nobody reaches": (
-        lambda state: replace(state, generation=2**40),
-        BrokerError.brokerFaultError,
-    ),
-    "the last generation that there is": (
-        lambda state: replace(state, generation=2**53 - 1, hash=None),
-        BrokerError.brokerFaultError,
-    ),
-}
+    "an older generation":
+        (lambda state: replace(state, generation=state.generation - 1), BrokerError.rollbackError),
+    "a generation of nobody's":
+        (lambda state: replace(state, generation=0, hash=None), BrokerError.rollbackError),
+    "other bytes of the same generation":
+        (lambda state: replace(state, hash=sha256(b"other")), BrokerError.forkError),
+    "a generation that nobody reaches":
+        (lambda state: replace(state, generation=2**40), BrokerError.brokerFaultError),
+    "the last generation that there is":
+        (lambda state: replace(state, generation=2**53 - 1, hash=None), BrokerError.brokerFaultError),
+}  # fmt: skip
 
 
 def test_a_lie_about_the_stored_key_file_is_found_by_all_who_ask_and_nothing_is_stored(
