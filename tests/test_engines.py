@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import asyncpg
@@ -15,8 +13,7 @@ import pytest
 
 from tests.kit import engines
 from tests.kit.engines import PostgresServer
-
-_SECONDS = 20.0
+from tests.kit.waiting import wait_until
 
 
 def test_leaving_the_block_ends_every_process_and_removes_the_folder() -> None:
@@ -55,8 +52,8 @@ def test_a_killed_test_runner_takes_its_server_along() -> None:
         folder = _folder(postmaster.pid)
         runner.send_signal(signal.SIGKILL)
 
-    _wait_until(lambda: not any(map(_lives, processes)))
-    _wait_until(lambda: not folder.exists())
+    wait_until(lambda: not any(map(_lives, processes)))
+    wait_until(lambda: not folder.exists())
 
 
 def test_a_durable_server_keeps_what_it_acknowledged() -> None:
@@ -120,10 +117,3 @@ def _lives(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any, Final
 
 import pytest
@@ -21,6 +20,7 @@ from tests.kit.brokers import BrokerProcess, Wire, environment
 from tests.kit.engines import PostgresServer
 from tests.kit.nursery import run
 from tests.kit.operators import admin
+from tests.kit.waiting import wait_until
 from tests.kit.writers import Story
 from tests.server.conftest import NewUser
 
@@ -236,11 +236,8 @@ def test_a_broker_that_starts_before_its_postgresql_waits_and_serves_when_that_i
         server.crash()
         started = beside.submit(broker.start)
         try:
-            deadline = monotonic() + 60
-            log = tmp_path / "stderr"
-            while not log.exists() or "waiting for the database" not in broker.log:
-                assert monotonic() < deadline
-                sleep(0.05)
+            wait_until((tmp_path / "stderr").exists)
+            wait_until(lambda: "waiting for the database" in broker.log)
             server.start()
             started.result(60)
             with Wire(broker) as wire:

@@ -26,6 +26,7 @@ from scbroker.wire.batches import RecordsAnswer, RecordsRequest
 from scbroker.wire.parts import MAX_TRANSFERS, SentChunk, SentChunks, Transfers, TransfersRequest
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import query
+from tests.kit.waiting import wait_until
 from tests.kit.writers import OWNER, READER, Story, User
 from tests.server.conftest import NewUser
 
@@ -219,10 +220,7 @@ def test_deletions_while_the_store_hangs_hold_up_one_request_and_no_more(
         end = ended.follow(alice, tombstone=True)
         asks.append(partial(as_user, alice, slow, "PUT", f"{ended.path}/records/2", end))
     with asking(store, asks) as sent:
-        until = time.monotonic() + PATIENCE
-        while sum(one.done() for one in sent) < WORKER_SLOTS - 1:
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        wait_until(lambda: sum(one.done() for one in sent) >= WORKER_SLOTS - 1)
         others_are_served(slow, bob)
         wait_for(slow, 1)
     for one in sent:

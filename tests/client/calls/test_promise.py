@@ -13,6 +13,7 @@ import pytest
 from scbroker import BrokerError, Promise
 from scbroker.client.calls.io_thread import io_thread
 from tests.kit.scripts import PATIENCE, functions_of, run_script
+from tests.kit.waiting import wait_until
 
 
 def start(work: Coroutine[Any, Any, Any]) -> Promise[Any]:
@@ -186,10 +187,7 @@ def test_cancelling_at_once_still_runs_what_the_operation_has_to_clean_up() -> N
 
     for _ in range(50):
         start(work()).cancel()
-    deadline = time.monotonic() + 9
-    while len(seen) < 50 and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert len(seen) == 50
+    wait_until(lambda: len(seen) == 50)
 
 
 def by_result(promise: Promise[Any]) -> None:
@@ -263,9 +261,7 @@ def test_the_failure_of_a_promise_that_was_dropped_before_it_ended_is_logged_exa
 ) -> None:
     drop(start(failing(0.05)))
     gc.collect()
-    deadline = time.monotonic() + 9
-    while not failures_in(caplog) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_until(lambda: failures_in(caplog))
     time.sleep(0.02)
     assert failures_in(caplog) == ["work failed and its error was never read: slow down"]
 

@@ -23,6 +23,7 @@ from scbroker.server.operations import OPERATIONS
 from scbroker.wire import codec
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import dump
+from tests.kit.waiting import wait_until
 from tests.kit.writers import Story, User
 from tests.server.conftest import NewUser
 
@@ -60,10 +61,7 @@ def metrics(wire: Wire) -> str:
 
 
 def wait_for(broker: BrokerProcess, count: int) -> None:
-    until = time.monotonic() + PATIENCE
-    while present(broker) != count:
-        assert time.monotonic() < until, present(broker)
-        time.sleep(0.02)
+    wait_until(lambda: present(broker) == count)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import query
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Grants, Story, User
-from tests.server.conftest import NewUser
+from tests.server.conftest import NewUser, at_once
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
@@ -409,8 +409,7 @@ def test_events_of_one_container_are_in_the_order_of_its_versions(new_user: NewU
     looking = threading.Thread(target=look)
     looking.start()
     try:
-        with ThreadPoolExecutor(3) as pool:
-            list(pool.map(extend, stories))
+        at_once(extend, stories)
     finally:
         stop.set()
         looking.join()
@@ -435,7 +434,6 @@ def test_two_workers_on_postgresql_give_one_log(
             Story(user).created({user: OWNER, bob: READER})
             user.events()
 
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, users))
+    at_once(write, users)
     assert [event.id for event in bob.events()] == list(range(1, 25))
     assert [event.id for event in alice.events()] == list(range(1, 25))

@@ -33,7 +33,7 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.users import NO_DIGEST, Authorization, KeyFileStoring
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
-from tests.kit.tables import query
+from tests.kit.tables import count_rows, query
 from tests.kit.writers import (
     MINUTE,
     OWNER,
@@ -55,7 +55,7 @@ from tests.kit.writers import (
     store,
     storing,
 )
-from tests.server.conftest import NewUser, Unchanged
+from tests.server.conftest import NewUser, Unchanged, at_once
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
@@ -259,8 +259,7 @@ def test_of_two_storings_at_once_exactly_one_wins(new_user: NewUser) -> None:
     sessions = [alice, *(new_user(alice.ring) for _ in range(3))]
     for _ in range(5):
         messages = [authorized(user, storing(user)) for user in sessions]
-        with ThreadPoolExecutor(len(sessions)) as pool:
-            answers = list(pool.map(store, sessions, messages))
+        answers = at_once(store, sessions, messages)
         assert sorted(answer.status for answer in answers) == [204, 409, 409, 409]
         [winner] = [m for m, a in zip(messages, answers, strict=True) if a.status == 204]
         assert _state(alice).hash == sha256(winner.keyFile)
@@ -275,8 +274,7 @@ def test_of_two_rotations_at_once_one_alone_publishes_its_keys(new_user: NewUser
         authorized(user, storing(user, keyRecords=records))
         for user, (_, records) in zip(sessions, new, strict=True)
     ]
-    with ThreadPoolExecutor(len(sessions)) as pool:
-        answers = list(pool.map(store, sessions, messages))
+    answers = at_once(store, sessions, messages)
     # The later of two gets a conflict, or a challenge error because its key is retired now.
     assert sorted(answer.status for answer in answers)[0] == 204
     assert {answer.code for answer in answers if answer.status != 204} <= {"conflict", "challenge"}
@@ -288,8 +286,7 @@ def test_the_same_storing_sent_by_many_at_once_happens_once(new_user: NewUser) -
     alice = new_user()
     message = authorized(alice, storing(alice, keyRecords=renewed(alice)[1]))
     sessions = [new_user(alice.ring) for _ in range(4)]
-    with ThreadPoolExecutor(len(sessions)) as pool:
-        answers = list(pool.map(lambda user: store(user, message), sessions))
+    answers = at_once(lambda user: store(user, message), sessions)
     assert {answer.status for answer in answers} == {204}
     assert len(chain_of(alice).records) == 6
 
@@ -303,32 +300,25 @@ class Scene:
 
     alice: User
     bob: User
-    act: Act
+    action: str
     digest: bytes
     send: Callable[[Authorization], Answer]
+
+    @property
+    def others(self) -> list[str]:
+        return [action for action in ACTIONS if action != self.action]
 
     def order(self, **changes: Any) -> Authorization:
         """The right order, but for these changes."""
         digest = changes.pop("digest", self.digest)
-        return ordered(self.alice, changes.pop("action", self.act.action), digest, **changes)
+        return ordered(self.alice, changes.pop("action", self.action), digest, **changes)
 
     def signed(self, body: bytes) -> Authorization:
         return Authorization(order=body, signature=self.alice.ring.signing[-1].sign("order", body))
 
 
-@dataclass(frozen=True)
-class Act:
-    """One of the acts that take an order."""
-
-    action: str
-    others: tuple[str, ...]
-
-
-ACTS: Final = (
-    Act("store-key-file", ("delete-key-file", "delete-user")),
-    Act("delete-key-file", ("store-key-file", "delete-user")),
-    Act("delete-user", ("store-key-file", "delete-key-file")),
-)
+ACTIONS: Final = ("store-key-file", "delete-key-file", "delete-user")
+"""The acts that take an order."""
 Faults = Mapping[str, Callable[[Scene], Authorization]]
 
 
@@ -383,7 +373,7 @@ FAULTS: Faults = {
     "for another broker": lambda s: s.order(origin="https://broker.example:443"),
     "for this broker under another name": lambda s: s.order(origin=s.alice.wire.broker.url),
     "for no broker": lambda s: s.order(origin=""),
-    "another user's": lambda s: ordered(s.bob, s.act.action, s.digest),
+    "another user's": lambda s: ordered(s.bob, s.action, s.digest),
     "another user's name, signed with the own key": lambda s: s.order(fingerprint=s.bob.name),
     "the own name, signed with another user's key":
         lambda s: s.order(signed_by=s.bob.ring.signing[0]),
@@ -396,8 +386,8 @@ FAULTS: Faults = {
     "the latest key's index, signed with a retired key":
         lambda s: s.order(signed_by=s.alice.ring.signing[0]),
     "another index, signed with the latest key": lambda s: s.order(keyIndex=1),
-    "the next action": lambda s: s.order(action=s.act.others[0]),
-    "the other action": lambda s: s.order(action=s.act.others[1]),
+    "the next action": lambda s: s.order(action=s.others[0]),
+    "the other action": lambda s: s.order(action=s.others[1]),
     "an unknown action": lambda s: s.order(action="delete-everything"),
     "no action": lambda s: s.order(action=""),
     "any digest": lambda s: s.order(digest=random_bytes(32)),
@@ -427,21 +417,21 @@ FAULTS: Faults = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=ACTS, ids=lambda act: act.action)
+@pytest.fixture(params=ACTIONS)
 def scene(request: pytest.FixtureRequest, broker: BrokerProcess, new_user: NewUser) -> Scene:
-    act: Act = request.param
+    action: str = request.param
     alice = rotate(broker.database_url, new_user(), (SIGNING, 0), signing=2)
     message, leaving = storing(alice), deletion(alice)
 
     def send(authorization: Authorization) -> Answer:
-        if act.action == "store-key-file":
+        if action == "store-key-file":
             return store(alice, replace(message, authorization=authorization))
-        if act.action == "delete-key-file":
+        if action == "delete-key-file":
             return delete_key_file(alice, authorization)
         return delete_user(alice, replace(leaving, authorization=authorization))
 
     digests = {"store-key-file": message.digest, "delete-user": leaving.digest}
-    return Scene(alice, new_user(), act, digests.get(act.action, NO_DIGEST), send)
+    return Scene(alice, new_user(), action, digests.get(action, NO_DIGEST), send)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
@@ -1087,12 +1077,8 @@ def test_a_deleted_key_file_goes_with_verifier_and_reminder_and_its_generation_s
     assert _state(alice) == u.KeyFileState(hash=None, generation=9)
     _open(alice, message.auth).expect(401, "credentials")
     assert _reminder(alice) == ""
-    left = query(
-        broker.database_url,
-        "SELECT count(*) FROM key_files WHERE user_id = ?",
-        alice.ring.userId.bytes,
-    )
-    assert left == [(0,)]
+    mine = alice.ring.userId.bytes
+    assert count_rows(broker.database_url, "key_files", "user_id = ?", mine) == 0
     assert _is_in_session(alice)
 
 

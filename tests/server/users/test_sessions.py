@@ -1,7 +1,6 @@
 """Log-in by challenge, and what a session's token is worth (protocol.md, 3)."""
 
 import base64
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,9 +11,9 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire import users as u
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
-from tests.kit.tables import query
+from tests.kit.tables import count_rows, query
 from tests.kit.writers import User, rotate
-from tests.server.conftest import NewUser, Unchanged
+from tests.server.conftest import NewUser, Unchanged, at_once
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
@@ -58,8 +57,7 @@ def test_a_nonce_is_good_for_one_log_in_also_when_used_by_many_at_once(
         with Wire(broker) as other:
             return other.call("POST", "/v1/sessions", request).status
 
-    with ThreadPoolExecutor(8) as pool:
-        assert sorted(pool.map(log_in, range(8))) == [201] + [401] * 7
+    assert sorted(at_once(log_in, range(8))) == [201] + [401] * 7
 
 
 def test_a_nonce_outlives_a_restart_and_is_still_good_once(fresh_broker: BrokerProcess) -> None:
@@ -179,8 +177,7 @@ def test_the_stored_hash_of_a_token_is_no_token(broker: BrokerProcess, new_user:
     token = alice.wire.token
     assert token is not None
     stored = sha256(token.encode())
-    statement = "SELECT count(*) FROM sessions WHERE token_hash = ?"
-    assert query(broker.database_url, statement, stored) == [(1,)]
+    assert count_rows(broker.database_url, "sessions", "token_hash = ?", stored) == 1
     for forged in (
         base64.urlsafe_b64encode(stored).rstrip(b"=").decode(),
         stored.hex()[:43],

@@ -7,7 +7,6 @@ import hashlib
 import hmac
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import dump, query
 from tests.kit.writers import User, authorized, store, storing
+from tests.server.conftest import at_once
 
 # Each limit is another number, so that a count shows which one was reached.
 LIMITS: Final = {"guesses": 3, "guesses_user": 5, "guesses_address": 7}
@@ -122,8 +122,7 @@ def test_concurrent_guesses_with_one_pass_are_counted_exactly(scene: Scene) -> N
         with Wire(scene.broker) as wire:
             return wire.open_key_file(scene.ring.userId, random_bytes(32), device_pass).status
 
-    with ThreadPoolExecutor(12) as pool:
-        assert Counter(pool.map(guess, range(24))) == {401: 3, 429: 21}
+    assert Counter(at_once(guess, range(24))) == {401: 3, 429: 21}
 
 
 def changed(at: int) -> Callable[[Scene], bytes]:
