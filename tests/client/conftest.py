@@ -68,7 +68,7 @@ def id_of(provider: ServerProvider) -> Any:
     return provider.getUserId().result(30)
 
 
-def refusal(promise: Promise[Any], kind: type[BrokerError], words: str = "") -> None:
+def refusal(promise: Promise[Any], kind: type[BrokerError], words: str | None = None) -> None:
     """Wait for an operation that has to fail with this error, whose message has these words."""
     with pytest.raises(kind, match=words):
         promise.result(60)

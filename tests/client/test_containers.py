@@ -304,7 +304,6 @@ def in_a_moment() -> dt.datetime:
 def test_the_next_writer_drops_who_has_expired_and_makes_a_new_key(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
-    """Also a writer who may not change access: a renewal (rule 5)."""
     ends = in_a_moment()
     writer = Level.DefaultUserPermissions | Level.Upload
     levels = [*share(alice, (carol, writer)), AccessLevel(id_of(bob), expiresAt=ends)]
@@ -323,7 +322,6 @@ def test_the_next_writer_drops_who_has_expired_and_makes_a_new_key(
 def test_a_type_is_changed_by_who_may_although_somebodys_time_is_over(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
-    """Nothing new is sealed, so nothing is renewed; what is sealed next is."""
     ends = in_a_moment()
     typist = Level.DefaultUserPermissions | Level.Upload | Level.ModifyType
     levels = [*share(alice, (carol, typist)), AccessLevel(id_of(bob), expiresAt=ends)]

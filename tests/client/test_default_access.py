@@ -56,7 +56,6 @@ def test_without_access_levels_an_update_by_another_user_leaves_the_creator_alon
 def test_a_creator_who_was_taken_out_gets_the_container_back_from_a_device_that_never_saw_them(
     alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider, update: Update
 ) -> None:
-    """The creator is proved by the first record, with a mark and without one."""
     made = alice.createContainer(b"c", accessLevels=share(alice, (bob, OWNER))).result(PATIENCE)
     bob.updateContainerAccessLevels(made.id, [AccessLevel(id_of(bob), OWNER)]).result(PATIENCE)
     refusal(alice.getContainer(made.id), BrokerError.notFoundError)

@@ -70,7 +70,6 @@ RANGES = [(None, None), (3, None), (None, 4), (2, 6), (9, None), (5, 4), (0, 0)]
 def test_every_joint_use_of_the_five_filters_gives_exactly_what_matches_all_of_them(
     alice: ServerProvider, told: dict[str, uuid.UUID]
 ) -> None:
-    """The log is short enough to be filtered by hand."""
     questions = itertools.product(KINDS, NAMES, TYPES, RANGES)
     asked = [
         (
@@ -129,7 +128,6 @@ def test_one_kind_needs_no_list_and_an_empty_list_is_refused(
 def test_a_log_of_several_pages_comes_whole_and_by_any_range(
     broker: BrokerProcess, alice: ServerProvider
 ) -> None:
-    """The rows are put there by hand; numbering and paging are the broker's and the client's own."""
     count = 2 * PAGE + 17
     _write_rows(broker, id_of(alice), count)
     everything = alice.getEvents().result(PATIENCE)
@@ -160,7 +158,6 @@ def _write_rows(broker: BrokerProcess, user: uuid.UUID, count: int) -> None:
 def test_who_follows_the_log_while_others_write_misses_nothing_and_gets_nothing_twice(
     new_provider: NewProvider,
 ) -> None:
-    """Two devices of one user follow by the id that comes next; a third reads the whole at the end."""
     reader = new_provider(True)
     ring = reader.getKeyRing().result(PATIENCE)
     devices = [reader, new_provider(ring)]

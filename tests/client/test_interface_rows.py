@@ -559,7 +559,6 @@ def test_a_reminder_is_that_of_the_user_who_is_named_or_of_the_sessions(
 def test_a_key_file_is_created_and_updated_with_its_secrets_and_its_reminder(
     owner: Owner, new_provider: NewProvider
 ) -> None:
-    """After a deletion it is created; over the one that is there it is updated."""
     provider, user = owner.provider, owner.user_id
     given(provider.deleteKeyFile())
     for reminder in ("created", "updated"):
@@ -668,7 +667,6 @@ def test_the_latest_active_key_is_the_one_of_the_highest_index_that_is_not_retir
 def test_a_deleted_user_has_no_active_key(
     alice: ServerProvider, bob: ServerProvider, kind: KeyType
 ) -> None:
-    """Their keys stay to verify a container that they shared, and are active no longer."""
     user = id_of(alice)
     given(alice.createContainer(b"", accessLevels=shared_by(alice, bob)))
     given(alice.deleteUser())

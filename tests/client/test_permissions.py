@@ -288,7 +288,6 @@ def smuggle(broker: BrokerProcess, story: Story, request: RecordRequest) -> None
 def test_a_reader_refuses_a_change_without_the_right_to_it_whatever_the_broker_took(
     broker: BrokerProcess, people: tuple[User, User], new_provider: NewProvider, name: str
 ) -> None:
-    """On a fresh device and on one that read the container before."""
     story, request = forged(people, name)
     container = uuid.UUID(bytes=story.id)
     seasoned = new_provider(people[0].ring)

@@ -157,7 +157,6 @@ def id_is_missing(provider: ServerProvider) -> bool:
 def test_what_a_deleted_user_wrote_in_the_containers_of_others_is_read_and_verified(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
 ) -> None:
-    """By devices with marks from before and after, and by fresh ones; after a rotation of hers."""
     members = [*shared_by(alice, bob), AccessLevel(id_of(carol), READER)]
     begun = alice.createContainer(b"1", {"h": 1}, accessLevels=members).result(PATIENCE).id
     joined = bob.createContainer(b"1", accessLevels=members).result(PATIENCE).id
@@ -226,7 +225,6 @@ def entry_of(broker: BrokerProcess, made: uuid.UUID, user: uuid.UUID) -> tuple[i
 def test_a_renewal_leaves_the_entry_of_a_deleted_user_without_a_wrap(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, broker: BrokerProcess
 ) -> None:
-    """A writer renews the key where the author of the last change of access was deleted."""
     access = [*shared_by(alice, bob), AccessLevel(id_of(carol), READER)]
     made = alice.createContainer(b"1", accessLevels=access).result(PATIENCE).id
     alone = [*access[1:], AccessLevel(id_of(alice), ContainerAccessLevel.Download)]

@@ -494,7 +494,6 @@ def test_metrics_count_answers_by_operation_and_status_and_name_nobody(
 
 
 def test_a_record_request_has_room_for_the_longest_list(new_user: NewUser) -> None:
-    """4 MiB hold 1,024 entries with wraps; one byte more than that is refused."""
     alice = new_user()
     story = Story(alice)
     path = f"{story.path}/records/1"

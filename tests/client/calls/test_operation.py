@@ -352,7 +352,6 @@ def test_an_error_on_the_way_is_raised_by_the_promise_and_told_to_the_error_hand
 def test_a_promise_that_is_cancelled_ends_as_cancelled_and_the_provider_goes_on(
     operation: Operation, world: World
 ) -> None:
-    """Cancelled when its first request is under way, or before it began where there is none."""
     began, go_on = threading.Event(), threading.Event()
 
     async def stall(go: Go) -> Octets:
@@ -488,7 +487,6 @@ def test_missing_and_unknown_parameters_are_named_by_an_argument_and_type_error(
     message: str,
     handlers: Handlers,
 ) -> None:
-    """Raised by the call in promise style, given to the error handler in callback style."""
     with pytest.raises(BrokerError.invalidArgumentError, match=message) as caught:
         getattr(alice, name)(*args, **kwargs)
     assert isinstance(caught.value, TypeError)
@@ -544,7 +542,6 @@ BAD_STYLES: list[dict[str, Any]] = [
 def test_the_error_handler_is_needed_as_a_plain_function_and_the_queue_as_an_executor(
     alice: ServerProvider, style: dict[str, Any]
 ) -> None:
-    """Without them nobody can be told what is wrong: the call raises."""
     with pytest.raises(BrokerError.invalidArgumentError, match=r"errorHandler|queue"):
         call(alice, "getUserId", **style)
     assert mainQueue.run(0)
@@ -730,8 +727,6 @@ def test_an_argument_error_is_not_handled_on_the_callers_stack_inside_asyncio(
 def test_an_operation_that_a_handler_begins_is_waited_for_by_run(
     alice: ServerProvider, handlers: Handlers
 ) -> None:
-    """`run` ends when nothing is queued or under way, not when the first handler has run."""
-
     def again(_: object) -> None:
         call(alice, "getUserId", **handlers.style)
 
@@ -792,8 +787,6 @@ async def a_days_work_awaited(provider: ServerProvider, number: int) -> list[Any
 def test_a_provider_is_used_by_many_threads_and_two_event_loops_at_once(
     alice: ServerProvider, handlers: Handlers
 ) -> None:
-    """And by handlers on a queue meanwhile; each gets what is its own."""
-
     async def in_a_loop(numbers: range) -> list[list[Any]]:
         return await asyncio.gather(*(a_days_work_awaited(alice, number) for number in numbers))
 
@@ -813,7 +806,6 @@ def test_a_provider_is_used_by_many_threads_and_two_event_loops_at_once(
 def test_log_ins_at_once_in_one_process_all_succeed(
     account: Account, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each stretches its secrets for itself, and none waits for another for ever."""
     monkeypatch.setattr(keys, "stretch", seal.stretch)
     providers = [new_provider() for _ in range(3)]
     begun = [provider.logIn(account.ring.userId, passphrase=PASSPHRASE) for provider in providers]

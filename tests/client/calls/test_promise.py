@@ -305,7 +305,6 @@ async def after(seconds, value=None):
 
 
 def test_a_forked_child_works_anew_and_what_it_inherited_fails() -> None:
-    """The child has a thread of its own; the parent's promise fails there and ends well here."""
     done = run_script(
         PRELUDE
         + """

@@ -39,7 +39,6 @@ def test_any_range_is_what_stands_there(alice: ServerProvider) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"small", CONTENT], ids=["empty", "small", "large"])
 def test_it_reads_and_seeks_as_any_file_does(alice: ServerProvider, content: bytes) -> None:
-    """Side by side with the standard library's own."""
     reader, model = opened(alice, content), io.BytesIO(content)
     chance = random.Random(len(content))
     assert (reader.readable(), reader.seekable(), reader.writable()) == (True, True, False)

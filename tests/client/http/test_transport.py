@@ -119,7 +119,6 @@ def test_a_proxys_answer_is_an_unreachable_broker_and_tried_four_times(status: i
 def test_a_broker_that_has_answered_before_is_retried_for_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A restart takes longer than four attempts do; the same bytes are sent again and again."""
     monkeypatch.setattr(transport, "_PATIENCE", 60.0)
     with BadBroker([GOOD, *[cut] * 40, GOOD]) as broker, device_of(broker) as device:
         for _ in range(2):
@@ -131,7 +130,6 @@ def test_a_broker_that_has_answered_before_is_retried_for_a_minute(
 def test_a_broker_that_never_answered_is_given_up_after_four_attempts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The address may be wrong, and whoever typed it waits."""
     monkeypatch.setattr(transport, "_PATIENCE", 60.0)
     with BadBroker([http(503, b"", b"")]) as broker, device_of(broker) as device:
         with pytest.raises(BrokerError.unreachableError, match="proxy"):
@@ -140,7 +138,6 @@ def test_a_broker_that_never_answered_is_given_up_after_four_attempts(
 
 
 def test_after_the_timeout_the_last_failure_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that stays full is no broker that does not answer."""
     monkeypatch.setattr(transport, "_PATIENCE", 60.0)
     full = problem("overloaded", "the disk is full", 503)
     with BadBroker([GOOD, full]) as broker, device_of(broker, timeout=0.5) as device:
@@ -222,7 +219,6 @@ def test_an_answer_that_is_not_of_the_protocol_is_the_brokers_fault(body: bytes)
 
 
 def test_a_compressed_answer_is_not_unpacked() -> None:
-    """A few bytes that unpack to gigabytes stay a few bytes."""
     import gzip
 
     packed = gzip.compress(codec.encode(ReminderAnswer(reminder="it works")))

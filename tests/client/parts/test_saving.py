@@ -221,7 +221,6 @@ def test_a_relative_path_is_where_the_program_was_when_it_called(
 def test_a_full_disk_is_an_error_and_leaves_the_existing_file(
     device: ServerProvider, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that can be filled is not to be had everywhere: its error is made here."""
     target = folder / "file"
     target.write_bytes(b"before")
     made = device.createContainer(CONTENT).result(PATIENCE).id

@@ -198,7 +198,6 @@ def test_another_user_another_container_and_another_trust_store_begin_anew(
 
 
 def test_chunks_that_the_broker_dropped_are_sent_again(device: ServerProvider, file: Path) -> None:
-    """It is asked what it has, and believed where it has less."""
     cut_off(device, file, 2)
     with Network() as network:
         network.treat("GET", "/chunks", _no_chunks)
@@ -234,7 +233,6 @@ def test_a_list_of_very_many_chunks_is_fetched_in_pages(
 def test_a_broker_that_claims_a_chunk_it_does_not_have_cannot_make_another_of_it(
     device: ServerProvider, file: Path
 ) -> None:
-    """What counts as sent is what this device remembers; a claim with another hash is none."""
     cut_off(device, file, 2)
 
     async def lie(go: Go) -> bytes:
@@ -339,7 +337,6 @@ def test_a_resumed_content_is_shared_with_those_that_are_named_now(
 def test_a_file_that_was_changed_in_place_begins_anew_although_its_times_were_put_back(
     device: ServerProvider, file: Path
 ) -> None:
-    """What the system itself writes down of a change cannot be put back."""
     before = file.stat()
     cut_off(device, file, 2)
     with file.open("r+b") as changed:

@@ -208,7 +208,6 @@ def test_an_older_key_file_than_was_seen_is_a_rollback_and_another_of_the_same_a
 def test_a_device_that_saw_a_newer_key_file_refuses_the_brokers_older_one(
     account: Account, new_provider: NewProvider, tmp_path: Path
 ) -> None:
-    """The broker was restored from a backup: log-in says so, on this device, in every process."""
     ring = account.ring
     newer = OpenedKeyFile(KeyRing(2, ring.signing, ring.encryption), b"2" * 32)
     store = FileTrustStore(tmp_path)

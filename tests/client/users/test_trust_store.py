@@ -174,7 +174,6 @@ def test_a_file_that_vanishes_while_it_is_used_is_an_error_each_time(path: Path)
 
 
 def test_a_younger_copy_put_back_while_it_is_used_is_an_error_each_time(path: Path) -> None:
-    """What this process has seen cannot be taken from it by replacing the file."""
     marks = open_file(path)
     fill(marks, 1)
     old = path.read_bytes()
@@ -250,7 +249,6 @@ for number in range(40):
 
 
 def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:
-    """Three processes count up together and write marks of their own; each count is kept."""
     command = [sys.executable, "-c", WRITER, str(path.parent), str(USER)]
     writers = [subprocess.Popen([*command, name]) for name in "abc"]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]

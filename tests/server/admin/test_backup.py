@@ -115,7 +115,6 @@ def copy_of(backup: Path) -> Path:
 def test_a_backup_that_is_taken_under_load_is_whole_and_holds_up_nobody(
     served: BrokerProcess, new_provider: NewProvider, tmp_path: Path, options: list[str]
 ) -> None:
-    """Writers replace and delete large contents all the while, whose objects the broker would remove."""
     writers = [new_provider(True, at=served) for _ in range(3)]
     rings = [writer.getKeyRing().result(PATIENCE) for writer in writers]
     done, written = threading.Event(), [0, 0, 0]
@@ -178,7 +177,6 @@ def wait(written: list[int], beyond: int) -> None:
 
 
 async def test_while_a_backup_is_taken_nothing_is_removed_and_then_it_is(tmp_path: Path) -> None:
-    """Two openings of one folder, as of two processes; who stores waits for nobody."""
     mine, theirs = Folder(tmp_path), Folder(tmp_path)
     name, other = new_blob_name(bytes(16)), new_blob_name(bytes(16))
 

@@ -82,7 +82,6 @@ def test_a_user_without_unread_responses_may_get_one_of_any_size() -> None:
 
 
 def test_a_buffer_is_allocated_only_after_the_first_megabyte() -> None:
-    """A client that announces a large body and sends little costs little memory."""
     with Buffers(SIZE).receiving() as received:
         received.add(b"a" * 1_048_576)
         assert [received.buffer] == [None]

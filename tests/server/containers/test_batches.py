@@ -250,7 +250,6 @@ def test_records_signed_with_a_retired_key_are_refused_beside_those_of_the_next_
 async def test_key_records_added_after_the_session_was_read_cause_the_batch_to_be_verified_again(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:
-    """A request that still knows of fewer keys: in this process, on the broker's own database."""
     alice = new_user()
     newer = rotate(broker.database_url, alice, encryption=1)
     stories, requests = begun(newer, 3)
@@ -264,7 +263,6 @@ async def test_key_records_added_after_the_session_was_read_cause_the_batch_to_b
 
 
 def test_two_senders_of_the_same_containers_at_once_get_the_same_answers(new_user: NewUser) -> None:
-    """In opposite orders: neither waits for ever for the other."""
     alice = new_user()
     other = new_user(alice.ring)
     _, requests = begun(alice, 6)
@@ -276,7 +274,6 @@ def test_two_senders_of_the_same_containers_at_once_get_the_same_answers(new_use
 
 
 def test_two_writers_with_batches_of_the_same_containers_lose_nothing(new_user: NewUser) -> None:
-    """Each container takes exactly one of two second versions."""
     alice, bob = new_user(), new_user()
     stories = [Story(alice).created({alice: OWNER, bob: OWNER}) for _ in range(6)]
     hers = [story.follow(alice, content=b"a") for story in stories]

@@ -212,7 +212,6 @@ def test_several_expiries_are_recorded_in_order(new_user: NewUser) -> None:
 def test_thousands_of_expiries_are_recorded_once_each_and_in_order(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
-    """More than one statement takes at once."""
     alice, bob = new_user(), new_user()
     Story(bob).created()
     url, count = broker.database_url, 1200
@@ -284,7 +283,6 @@ def test_an_expiry_after_a_tombstone_is_not_recorded(new_user: NewUser) -> None:
 
 @pytest.mark.parametrize("looks", [True, False], ids=["who looked", "who did not look"])
 def test_a_writer_with_a_slow_clock_records_no_expiry_twice(new_user: NewUser, looks: bool) -> None:
-    """By her clock Bob's access lasts still, so that she keeps it as it is."""
     scene = _scene(new_user)
     _pass(scene.ends)
     if looks:

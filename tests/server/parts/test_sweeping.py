@@ -145,7 +145,6 @@ async def test_a_chunk_that_a_clock_ahead_swept_on_its_way_is_refused_and_can_be
 async def test_a_chunk_whose_name_is_claimed_is_refused_before_its_object_goes_and_after(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sweeper is stopped between the two, as by a kill; the next goes on where it was."""
     _ahead(monkeypatch, 2 * HOUR)
 
     async with scene.open() as (broker, blobs):

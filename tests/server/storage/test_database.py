@@ -233,7 +233,6 @@ async def test_a_failure_that_may_pass_is_to_be_retried_and_any_other_is_a_fault
 
 
 async def test_of_two_that_deadlock_both_succeed(postgres_url: str) -> None:
-    """A real deadlock: each locks a row and then wants the other's."""
     both = threading.Barrier(2)
     tries: Counter[int] = Counter()
 
@@ -412,8 +411,6 @@ def test_every_acknowledged_create_is_there_after_the_broker_was_killed_under_lo
 
 
 def test_a_database_of_which_no_member_leads_is_overloaded(postgres_url: str) -> None:
-    """What a fail-over looks like to a connection, here from the other side: no standby is there."""
-
     async def connect() -> None:
         engine = create_async_engine(postgres_url, connect_args={"target_session_attrs": "standby"})
         with postgresql._translating():
@@ -426,8 +423,6 @@ def test_a_database_of_which_no_member_leads_is_overloaded(postgres_url: str) ->
 
 
 async def test_a_primary_that_takes_no_writes_for_now_is_to_be_retried(postgres_url: str) -> None:
-    """What a writer hears of one that has become a standby under its connection."""
-
     async with _opened(postgres_url) as database:
         name = postgres_url.rpartition("/")[2]
         statement = f"ALTER DATABASE {name} SET default_transaction_read_only = on"

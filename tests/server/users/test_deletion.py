@@ -368,7 +368,6 @@ def test_a_container_deleted_with_its_user_is_unknown_and_its_id_stays_taken(
 
 
 def test_an_unrecorded_expiry_is_recorded_when_the_container_is_deleted(world: World) -> None:
-    """Bob's access had run out, he had not looked, and then the container went with Alice."""
     delete_user(world.alice).expect(204)
     told = {event.containerId: event for event in world.bob.events(eventType="Deleted")}
     for name in (
@@ -739,7 +738,6 @@ def test_a_container_that_is_left_to_a_deleted_user_alone_is_nobodys(
 def test_a_fetch_before_the_deletion_of_a_user_is_recorded_for_the_others_only(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
-    """A fetch is written a little later: then neither a reader nor a listener who is gone is named."""
     access = OWNER | Level.ReceiveAccessEvents
     alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created(dict.fromkeys((alice, bob, carol), access), header=b"{}")
@@ -899,7 +897,6 @@ def test_concurrent_requests_leave_nothing_of_a_deleted_user(
 def test_requests_that_wait_for_their_users_deletion_are_refused(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
-    """The deletion waits for transactions that locked the user before; later ones wait for the deletion."""
     alice, bob = new_user(), new_user()
     sessions = [new_user(alice.ring) for _ in range(5)]
     new, first, sent = Story(alice), Story(bob), Story(alice)
@@ -935,7 +932,6 @@ def test_requests_that_wait_for_their_users_deletion_are_refused(
 def test_a_user_who_looks_while_they_are_deleted_leaves_no_event_behind(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
-    """Looking writes of an expiry, the end of the user waits for that, removes it, and nothing is shown."""
     alice, bob = new_user(), new_user()
     looking = new_user(alice.ring)
     ends = clock() + SHORT
@@ -955,7 +951,6 @@ def test_a_user_who_looks_while_they_are_deleted_leaves_no_event_behind(
 def test_a_user_of_many_containers_is_deleted_in_one_go(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
-    """More than one statement takes, and more parts than one round of the sweeper."""
     alice, bob = new_user(), new_user()
     url, mine = broker.database_url, alice.ring.userId.bytes
     for number in range(40):

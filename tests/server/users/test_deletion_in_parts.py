@@ -149,7 +149,6 @@ def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished
 def test_a_user_is_deleted_for_everybody_after_the_first_transaction(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
-    """The broker is killed in the middle of it, and started again."""
     broker = start_broker()
     alice, bob = new_user(at=broker), new_user(at=broker)
     shared = Story(alice).created({alice: OWNER, bob: OWNER})

@@ -586,7 +586,6 @@ def test_what_is_not_there_differs_from_what_is_empty(
 def test_a_storing_that_happened_is_answered_as_before_and_changes_nothing(
     broker: BrokerProcess, new_user: NewUser, unchanged: Unchanged
 ) -> None:
-    """Its nonce is spent, and its key retired by its own key records."""
     alice, other = new_user(), new_user()
     message = authorized(
         alice, storing(alice, keyRecords=renewed(alice)[1], reminder="r", endOtherSessions=True)

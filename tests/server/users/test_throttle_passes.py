@@ -93,7 +93,6 @@ def test_guesses_with_a_pass_are_counted_against_it_and_touch_no_counter_of_stra
 
 
 def test_guesses_with_all_passes_of_a_user_together_are_bounded(scene: Scene) -> None:
-    """Somebody who had sessions once may have collected passes; strangers still have their own limit."""
     passes = [scene.another_pass() for _ in range(8)]
     assert [scene.guess(each).status for each in passes] == [401] * 5 + [429] * 3
     scene.guess(scene.device_pass, right=True).expect(429, "throttled")
@@ -115,7 +114,6 @@ def test_the_count_of_a_pass_begins_anew_when_its_window_ends(scene: Scene) -> N
 
 
 def test_concurrent_guesses_with_one_pass_are_counted_exactly(scene: Scene) -> None:
-    """The first ones make the counter; a right one among them changes nothing of the others."""
     device_pass = scene.device_pass
 
     def guess(_: int) -> int:
@@ -156,7 +154,6 @@ WORTHLESS: dict[str, Callable[[Scene], bytes]] = {
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("case", WORTHLESS)
 def test_another_users_pass_counts_as_no_pass_and_is_not_reported(scene: Scene, case: str) -> None:
-    """The answers are those of a request without a pass, and its guesses count as a stranger's."""
     worthless = WORTHLESS[case](scene)
 
     def told(device_pass: bytes | None) -> list[tuple[int, dict[str, str], bytes]]:
