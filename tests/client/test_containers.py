@@ -46,17 +46,13 @@ def share(provider: ServerProvider, *members: tuple[ServerProvider, Level]) -> l
     return [AccessLevel(id_of(provider), OWNER), *levels]
 
 
-def as_bytes(data: bytes, _: Path) -> Any:
-    return data
-
-
 def as_path(data: bytes, folder: Path) -> Any:
     (folder / "content").write_bytes(data)
     return folder / "content"
 
 
 SOURCES: list[Callable[[bytes, Path], Any]] = [
-    as_bytes,
+    lambda data, _: data,
     lambda data, _: bytearray(data),
     lambda data, _: memoryview(data),
     as_path,

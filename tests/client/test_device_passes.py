@@ -60,18 +60,10 @@ def log_in(provider: ServerProvider, user: uuid.UUID, passphrase: str = PASSPHRA
     provider.logIn(user, passphrase=passphrase).result(PATIENCE)
 
 
-def registered(scene: Scene) -> ServerProvider:
-    return scene.device
-
-
 def by_passphrase(scene: Scene) -> ServerProvider:
     provider = scene.provider()
     log_in(provider, scene.user)
     return provider
-
-
-def by_key_ring(scene: Scene) -> ServerProvider:
-    return scene.provider(ring_of(scene.device))
 
 
 def in_a_folder(scene: Scene, folder: Path) -> ServerProvider:
@@ -80,9 +72,9 @@ def in_a_folder(scene: Scene, folder: Path) -> ServerProvider:
 
 
 KNOWN: dict[str, Callable[[Scene], ServerProvider]] = {
-    "registered": registered,
+    "registered": lambda scene: scene.device,
     "logged in with the passphrase": by_passphrase,
-    "logged in with the KeyRing": by_key_ring,
+    "logged in with the KeyRing": lambda scene: scene.provider(ring_of(scene.device)),
 }
 
 

@@ -138,7 +138,7 @@ def test_a_deleted_user_has_no_active_key_for_devices_that_know_them_and_for_fre
     before = bob.getPublicKeys(user).result(PATIENCE)
     alice.deleteUser().result(PATIENCE)
     for device in (bob, new_provider(ring_of(bob)), new_provider()):
-        if id_is_missing(device):
+        if "unauthenticated" in repr(device):
             device.register("a Password 1", "a Passphrase 1").result(PATIENCE)
         found = device.getPublicKeys(user).result(PATIENCE)
         assert [key.key for key in found] == ([key.key for key in before] if needed else [])
@@ -147,10 +147,6 @@ def test_a_deleted_user_has_no_active_key_for_devices_that_know_them_and_for_fre
         for kind in KeyType:
             assert device.getLatestActiveSigningKey(user, kind).result(PATIENCE) is None
             assert len(device.getPublicKeys(user, kind).result(PATIENCE)) == len(found) // 2
-
-
-def id_is_missing(provider: ServerProvider) -> bool:
-    return "unauthenticated" in repr(provider)
 
 
 @both_engines

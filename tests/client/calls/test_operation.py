@@ -328,18 +328,13 @@ def test_a_brokers_error_goes_to_the_error_handler_alone(
 DOWN = BrokerError.unreachableError("No broker answers.")
 
 
-def breaking_off(network: Network) -> None:
-    """From now on nothing gets through."""
-    for method in ("GET", "POST", "PUT", "DELETE"):
-        network.treat(method, "", refused(DOWN))
-
-
 @each_that_a_broker_can_fail
 def test_an_error_on_the_way_is_raised_by_the_promise_and_told_to_the_error_handler_alone(
     operation: Operation, world: World, handlers: Handlers
 ) -> None:
     with Network() as network:
-        breaking_off(network)
+        for method in ("GET", "POST", "PUT", "DELETE"):
+            network.treat(method, "", refused(DOWN))
         refusal(operation.call(world), BrokerError.unreachableError, "No broker answers")
         assert operation.call(world, **handlers.queued) is world.provider
         handlers.wait()

@@ -186,14 +186,10 @@ def test_closing_forgets_the_session_and_the_provider_can_be_used_again(
     assert logged_in(provider) == account.ring.userId
 
 
-def marks_of(ring: KeyRing) -> Any:
-    return MemoryTrustStore().open(ring.userId, b"")
-
-
 def test_an_older_key_file_than_was_seen_is_a_rollback_and_another_of_the_same_age_a_fork() -> None:
     ring = KeyRing.generate()
     newer = KeyRing(2, ring.signing, ring.encryption)
-    marks = marks_of(ring)
+    marks = MemoryTrustStore().open(ring.userId, b"")
     keep_mark(marks, OpenedKeyFile(ring, b"1" * 32))
     keep_mark(marks, OpenedKeyFile(ring, b"1" * 32))
     with pytest.raises(BrokerError.forkError):

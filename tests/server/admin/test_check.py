@@ -309,7 +309,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
          DELETED, "members' rights", True),
     "entries outlived the deletion": (
         lambda k: k.run("UPDATE access_lists SET entries = ? WHERE container_id = ?"
-             " AND access_version = 1", first_list(k.deleted), k.deleted.id),
+             " AND access_version = 1", stored_list(k.deleted.requests[0].accessList or ()), k.deleted.id),
         DELETED, "entries of its access lists", True,
     ),
     "a note of a fetch outlived the deletion": (
@@ -319,11 +319,6 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
          _sql("UPDATE events SET version = 1 WHERE container_id = ?", DELETED),
          DELETED, "details in its events", True),
 }  # fmt: skip
-
-
-def first_list(story: Story) -> bytes:
-    """The list of a first record with all of its entries, as the broker stores it."""
-    return stored_list(story.requests[0].accessList or ())
 
 
 def content_of(story: Story) -> bytes:

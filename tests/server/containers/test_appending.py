@@ -28,7 +28,7 @@ def test_a_first_record_is_taken_and_its_receipt_names_its_hash(new_user: NewUse
     story = Story(alice)
     request = story.begin(header=b"{}", type="note")
     receipt = story.send(alice, request).expect(201).message(RecordReceipt)
-    assert receipt == RecordReceipt(version=1, hash=_hash(request))
+    assert receipt == RecordReceipt(version=1, hash=record_hash(request.record.body))
 
 
 def test_every_kind_of_change_is_taken(new_user: NewUser) -> None:
@@ -113,10 +113,6 @@ class Case:
         return self.name
 
 
-def _hash(request: RecordRequest) -> bytes:
-    return record_hash(request.record.body)
-
-
 def _flipped(octets: bytes | None, position: int) -> bytes:
     spoiled = bytearray(octets or b"")
     spoiled[position] ^= 1
@@ -170,11 +166,6 @@ def _with_content(t: Scene, change: Callable[[bytes], bytes]) -> RecordRequest:
     return replace(request, content=change(request.content or b""))
 
 
-def _resent(t: Scene, **changes: Any) -> RecordRequest:
-    """The stored version 2 with something else in it."""
-    return t.story.sign(t.alice, replace(t.story.records[1], **changes))
-
-
 def _same_commitment(t: Scene) -> RecordRequest:
     story, alice = t.story, t.alice
     request = story.follow(alice, grants={alice: OWNER})
@@ -191,7 +182,7 @@ CASES = (
     Case("another first record under the id", 409, "exists",
          lambda t: t.story.begin(content=b"other")),
     Case("another body under a version that is taken", 409, "conflict",
-         lambda t: _resent(t, time=clock())),
+         lambda t: t.story.sign(t.alice, replace(t.story.records[1], time=clock()))),
     Case("a version that skips one", 409, "conflict",
          lambda t: t.story.follow(t.alice, version=4)),
     Case("a parent that is not the head", 409, "conflict",
@@ -433,18 +424,10 @@ def test_an_expired_entry_is_no_access(new_user: NewUser, broker: BrokerProcess)
     grants: Grants = {alice: OWNER, bob: Grant(WRITER, clock() + MINUTE)}
     story = Story(alice).created(grants)
     story.tell(bob, story.follow(bob, content=b"in time"))
-    _expire(broker, story, bob)
+    expire = "UPDATE members SET expires_at = 1 WHERE container_id = ? AND user_id = ?"
+    query(broker.database_url, expire, story.id, bob.ring.userId.bytes)
     story.send(bob, story.follow(bob, content=b"x")).expect(404, "not-found")
     bob.wire.call("GET", story.path).expect(404, "not-found")
-
-
-def _expire(broker: BrokerProcess, story: Story, user: User) -> None:
-    query(
-        broker.database_url,
-        "UPDATE members SET expires_at = 1 WHERE container_id = ? AND user_id = ?",
-        story.id,
-        user.ring.userId.bytes,
-    )
 
 
 def test_new_parts_under_a_key_that_a_former_member_knows_are_refused(

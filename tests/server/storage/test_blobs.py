@@ -127,10 +127,6 @@ def test_a_disk_that_does_not_sync_a_chunk_has_not_taken_it(
         asyncio.run(folder.put(new_blob_name(random_bytes(16)), b"x"))
 
 
-def _stores(tmp_path: Path) -> list[Blobs]:
-    return [Folder(tmp_path / "objects"), open_blobs("memory:///")]
-
-
 def test_a_store_gives_ranges_of_what_was_put_until_it_is_removed(tmp_path: Path) -> None:
     async def work(store: Blobs) -> None:
         name, other = (new_blob_name(random_bytes(16)) for _ in range(2))
@@ -152,7 +148,7 @@ def test_a_store_gives_ranges_of_what_was_put_until_it_is_removed(tmp_path: Path
             await store.get(name, 0, 1)
         assert bytes(await store.get(other, 0, 5)) == b"other"
 
-    for store in _stores(tmp_path):
+    for store in (Folder(tmp_path / "objects"), open_blobs("memory:///")):
         asyncio.run(work(store))
 
 

@@ -514,10 +514,6 @@ def test_an_order_without_a_token_stores_and_deletes_no_key_file(
         delete_key_file(alice, order).expect(401, "session")
 
 
-def _records(user: User) -> list[SignedObject]:
-    return [SignedObject.of(signed) for signed in renewed(user)[1]]
-
-
 # Values sent in place of the signed ones, by field.
 SWAPPED: Final[Mapping[str, tuple[Callable[[KeyFileStoring], Any], ...]]] = {
     "keyFile": (lambda m: m.keyFile + b"\0", lambda m: m.keyFile[:-1], lambda _: b"\0"),
@@ -575,7 +571,7 @@ def test_what_is_not_there_differs_from_what_is_empty(
     alice = _without_key_file(new_user())
     good = authorized(alice, replace(storing(alice), **signed))
     if "keyRecords" in sent:
-        sent = {"keyRecords": _records(alice)}
+        sent = {"keyRecords": [SignedObject.of(signed) for signed in renewed(alice)[1]]}
     with unchanged():
         store(alice, replace(good, **sent)).expect(401, "challenge")
 
