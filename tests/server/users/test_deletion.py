@@ -545,20 +545,6 @@ def test_the_key_records_of_a_deleted_user_go_with_the_last_container_that_needs
     admin(broker, "check", "--quick").expect(0)
 
 
-def test_a_container_that_nobody_can_read_goes_with_the_last_of_its_authors(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: OWNER})
-    delete_user(alice).expect(204)
-    story.tell(bob, story.follow(bob, grants={alice: Grant(OWNER, wrapped=False)}))
-    delete_user(bob).expect(204)
-    wait_until(lambda: purge_all(broker.database_url) == 0)
-    for user in (alice, bob):
-        _assert_forgotten(broker.database_url, user, set())
-    assert count_rows(broker.database_url, "containers", "id = ?", story.id) == 0
-
-
 def purge_all(url: str) -> int:
     """Has another broker finish all deletions; returns how many users were pending."""
 
@@ -722,7 +708,7 @@ def test_later_changes_by_others_write_no_row_for_a_deleted_user(
     assert kinds == ["Added", *["Updated"] * 8, "Deleted"]
 
 
-def test_a_container_that_is_left_to_a_deleted_user_alone_is_nobodys(
+def test_a_container_left_to_a_deleted_user_is_nobodys_and_goes_with_the_last_of_its_authors(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     alice, bob = new_user(), new_user()
@@ -733,6 +719,11 @@ def test_a_container_that_is_left_to_a_deleted_user_alone_is_nobodys(
     _assert_forgotten(broker.database_url, alice, {story.id})
     assert [event.eventType for event in bob.events()] == ["Added", "Deleted"]
     bob.wire.call("GET", story.path).expect(404, "not-found")
+    delete_user(bob).expect(204)
+    wait_until(lambda: purge_all(broker.database_url) == 0)
+    for user in (alice, bob):
+        _assert_forgotten(broker.database_url, user, set())
+    assert count_rows(broker.database_url, "containers", "id = ?", story.id) == 0
 
 
 def test_a_fetch_before_the_deletion_of_a_user_is_recorded_for_the_others_only(

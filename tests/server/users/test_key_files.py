@@ -464,24 +464,6 @@ def test_an_order_is_good_over_a_nonce_that_runs_out_soon(scene: Scene) -> None:
     scene.send(scene.order(nonce=_nonce(scene.alice, MINUTE))).expect(204)
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_an_order_is_for_each_of_the_brokers_origins(start_broker: StartBroker) -> None:
-    broker = start_broker(origins="https://a.example,https://b.example:8443")
-    with Wire(broker) as wire:
-        alice = User(broker.new_user(), wire)
-        request = wire.log_in_request(alice.ring, origin="https://a.example:443")
-        answer = wire.call("POST", "/v1/sessions", request).expect(201)
-        wire.token = answer.message(u.Session).token
-        for origin, status in (
-            ("https://a.example:443", 204),
-            ("https://b.example:8443", 204),
-            ("https://a.example", 401),
-            (broker.origin, 401),
-        ):
-            message = authorized(alice, storing(alice), origin=origin)
-            assert store(alice, message).status == status, origin
-
-
 def test_without_an_order_a_token_changes_nothing(new_user: NewUser, unchanged: Unchanged) -> None:
     """A stolen token alone replaces no KeyFile."""
     alice, thief = new_user(), new_user()

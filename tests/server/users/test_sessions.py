@@ -12,7 +12,7 @@ from scbroker.wire import users as u
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import count_rows, query
-from tests.kit.writers import User, rotate
+from tests.kit.writers import User, authorized, rotate, store, storing
 from tests.server.conftest import NewUser, Unchanged, at_once
 
 pytestmark = pytest.mark.mostly_on_sqlite
@@ -116,12 +116,15 @@ def test_a_log_in_made_for_another_broker_is_refused(
             wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
 
 
-def test_a_broker_takes_log_ins_for_each_of_its_configured_origins_and_no_other(
+def test_a_broker_takes_log_ins_and_orders_for_each_of_its_configured_origins_and_no_other(
     start_broker: StartBroker,
 ) -> None:
     broker = start_broker(origins="https://a.example,https://b.example:8443")
     ring = broker.new_user()
     with Wire(broker) as wire:
+        request = wire.log_in_request(ring, origin="https://a.example:443")
+        answer = wire.call("POST", "/v1/sessions", request).expect(201)
+        wire.token, alice = answer.message(u.Session).token, User(ring, wire)
         for origin, status in (
             ("https://a.example:443", 201),
             ("https://b.example:8443", 201),
@@ -130,6 +133,8 @@ def test_a_broker_takes_log_ins_for_each_of_its_configured_origins_and_no_other(
         ):
             request = wire.log_in_request(ring, origin=origin)
             assert wire.call("POST", "/v1/sessions", request).status == status, origin
+            message = authorized(alice, storing(alice), origin=origin)
+            assert store(alice, message).status == {201: 204}.get(status, status), origin
 
 
 def test_unknown_users_refused_signatures_and_broken_statements_are_one_answer(
