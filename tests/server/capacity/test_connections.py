@@ -324,21 +324,13 @@ async def test_beyond_so_many_connections_each_is_answered_and_closed() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        b"\0\1\2",
-        b"GET http://[ HTTP/1.1",
-        b"GET ::: HTTP/1.1",
-        b"GET http://example.com HTTP/1.1",
-        b"GET http://example.com?x=1 HTTP/1.1",
-        b"POST http://example.com HTTP/1.1",
-        b"GET / HTTP/9.9",
-        b"GET /\xc3\xa9 HTTP/1.1",
-        b"GET ?x HTTP/1.1",
-        b"GET # HTTP/1.1",
-        b"OPTIONS * HTTP/1.1",
-        b"CONNECT example.com:443 HTTP/1.1",
-        b"PRI * HTTP/2.0",
+        b"\0\1\2", b"GET http://[ HTTP/1.1", b"GET ::: HTTP/1.1",
+        b"GET http://example.com HTTP/1.1", b"GET http://example.com?x=1 HTTP/1.1",
+        b"POST http://example.com HTTP/1.1", b"GET / HTTP/9.9", b"GET /\xc3\xa9 HTTP/1.1",
+        b"GET ?x HTTP/1.1", b"GET # HTTP/1.1", b"OPTIONS * HTTP/1.1",
+        b"CONNECT example.com:443 HTTP/1.1", b"PRI * HTTP/2.0",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("before", [b"", GET], ids=["alone", "behind another"])
 async def test_a_request_that_is_no_http_takes_no_room(line: bytes, before: bytes) -> None:
     async with Server(hello, gate(max_requests=1)).running() as server:

@@ -157,15 +157,9 @@ def test_a_key_file_has_1_to_65536_bytes_and_a_generation_from_1(
 ) -> None:
     alice = new_user()
     wrong: tuple[dict[str, Any], ...] = (
-        {"keyFile": b""},
-        {"keyFile": bytes(65_537)},
-        {"generation": 0},
-        {"generation": -1},
-        {"generation": 2**53},
-        {"auth": bytes(31)},
-        {"replaces": bytes(31)},
-        {"reminder": "\0"},
-    )
+        {"keyFile": b""}, {"keyFile": bytes(65_537)}, {"generation": 0}, {"generation": -1},
+        {"generation": 2**53}, {"auth": bytes(31)}, {"replaces": bytes(31)}, {"reminder": "\0"},
+    )  # fmt: skip
     good = authorized(alice, storing(alice, keyFile=bytes(65_536)))
     with unchanged():
         for changes in wrong:
@@ -748,24 +742,13 @@ def _extended(ring: KeyRing, *kinds: KeyType) -> KeyRing:
 @pytest.mark.parametrize(
     "introduced, retired, taken",
     [
-        (0, AHEAD, True),
-        (-4.9 * MINUTE, AHEAD, True),
-        (4.9 * MINUTE, AHEAD, True),
-        (0, 5.1 * MINUTE, True),
-        (0, 9.9 * MINUTE, True),
-        (-5.1 * MINUTE, AHEAD, False),
-        (5.1 * MINUTE, AHEAD, False),
-        (AHEAD, AHEAD, False),
-        (-1_000_000 * MINUTE, AHEAD, False),
-        (25 * MINUTE, AHEAD, False),
-        (0, 4.9 * MINUTE, False),
-        (0, 0, False),
-        (0, -AHEAD, False),
-        (0, 10.1 * MINUTE, False),
-        (0, 25 * MINUTE, False),
-        (0, 1_000_000 * MINUTE, False),
+        (0, AHEAD, True), (-4.9 * MINUTE, AHEAD, True), (4.9 * MINUTE, AHEAD, True),
+        (0, 5.1 * MINUTE, True), (0, 9.9 * MINUTE, True), (-5.1 * MINUTE, AHEAD, False),
+        (5.1 * MINUTE, AHEAD, False), (AHEAD, AHEAD, False), (-1_000_000 * MINUTE, AHEAD, False),
+        (25 * MINUTE, AHEAD, False), (0, 4.9 * MINUTE, False), (0, 0, False), (0, -AHEAD, False),
+        (0, 10.1 * MINUTE, False), (0, 25 * MINUTE, False), (0, 1_000_000 * MINUTE, False),
     ],
-)
+)  # fmt: skip
 def test_key_records_are_dated_as_the_spec_says_by_the_brokers_clock(
     new_user: NewUser, unchanged: Unchanged, introduced: float, retired: float, taken: bool
 ) -> None:
