@@ -355,14 +355,10 @@ def test_a_deleted_container_is_neither_read_nor_changed_by_anybody(
     assert given(alice.deleteContainer(shared.id)) is None
     for provider in (alice, bob) * 2:
         for operation in (
-            provider.getContainer,
-            provider.getContainerHeader,
-            provider.getContainerContent,
-            provider.getContainerMetadata,
-            provider.getSecuredContainer,
-            provider.updateContainerHeader,
-            provider.deleteContainer,
-        ):
+            provider.getContainer, provider.getContainerHeader, provider.getContainerContent,
+            provider.getContainerMetadata, provider.getSecuredContainer,
+            provider.updateContainerHeader, provider.deleteContainer,
+        ):  # fmt: skip
             with pytest.raises(BrokerError.deletedError):
                 given(operation(shared.id))
     assert given(alice.getContainerContent(other.id)) == b"another"
@@ -747,15 +743,12 @@ def test_each_criterion_gives_exactly_the_events_that_match_it(log: Log) -> None
         ({}, [1, 2, 3, 4, 5, 6, 7]),
         ({"eventType": [kind.Added]}, [1, 2, 3]),
         ({"eventType": [kind.Updated, kind.Deleted]}, [4, 5, 6, 7]),
-        ({"containerId": two}, [2, 5]),
-        ({"containerType": "label"}, [1, 4, 6]),
-        ({"containerType": "later"}, [6]),
-        ({"containerType": "labe"}, []),
-        ({"startId": 3}, [3, 4, 5, 6, 7]),
-        ({"endId": 3}, [1, 2, 3]),
+        ({"containerId": two}, [2, 5]), ({"containerType": "label"}, [1, 4, 6]),
+        ({"containerType": "later"}, [6]), ({"containerType": "labe"}, []),
+        ({"startId": 3}, [3, 4, 5, 6, 7]), ({"endId": 3}, [1, 2, 3]),
         ({"startId": 2, "endId": 5}, [2, 3, 4, 5]),
         ({"eventType": [kind.Updated], "containerId": two, "startId": 2}, [5]),
-    ]
+    ]  # fmt: skip
     for criteria, expected in cases:
         found = given(log.provider.getEvents(**criteria))
         assert [event.id for event in found] == expected, criteria

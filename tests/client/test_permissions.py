@@ -40,15 +40,10 @@ HEADER = {"title": "t"}
 
 # What shows a field of what is read.
 SHOWN = {
-    "content": Level.Download | Level.Decrypt,
-    "header": Level.Download | Level.Decrypt,
-    "length": Level.Decrypt,
-    "type": Level.ViewType,
-    "access": Level.ViewAccess,
-    "wrap": Level.Decrypt,
-    "sealedHeader": Level.Download,
-    "sealedContent": Level.Download,
-}
+    "content": Level.Download | Level.Decrypt, "header": Level.Download | Level.Decrypt,
+    "length": Level.Decrypt, "type": Level.ViewType, "access": Level.ViewAccess,
+    "wrap": Level.Decrypt, "sealedHeader": Level.Download, "sealedContent": Level.Download,
+}  # fmt: skip
 # What an operation needs. In the order in which they are tried: the last one ends the container.
 Act = Callable[[ServerProvider, uuid.UUID, list[AccessLevel]], Promise[Any]]
 NEEDED: dict[str, tuple[Level, Act]] = {

@@ -60,12 +60,8 @@ def test_the_example_of_the_guide_runs_its_handlers_in_the_toolkits_loop(
     }
     with display() as environment:
         done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, **settings, **environment},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+            [sys.executable, "-c", code], env={**os.environ, **settings, **environment},
+            capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
     assert done.stdout.splitlines() == ANNOUNCED.findall(code), done.stderr
     assert (done.returncode, done.stderr) == (0, "")

@@ -91,15 +91,10 @@ def test_a_signature_holds_for_its_label_message_and_key_alone() -> None:
 def test_both_halves_have_to_hold_and_every_failure_reads_alike() -> None:
     other = signing_key("bob").sign("key-record", MESSAGE)
     answers = {
-        refused(other[:64] + SIGNATURE[64:]),
-        refused(SIGNATURE[:64] + other[64:]),
-        refused(other),
-        refused(b""),
-        refused(SIGNATURE[:64]),
-        refused(SIGNATURE[64:]),
-        refused(SIGNATURE + b"\0"),
+        refused(other[:64] + SIGNATURE[64:]), refused(SIGNATURE[:64] + other[64:]), refused(other),
+        refused(b""), refused(SIGNATURE[:64]), refused(SIGNATURE[64:]), refused(SIGNATURE + b"\0"),
         refused(bytes(3373)),
-    }
+    }  # fmt: skip
     assert len(answers) == 1
 
 

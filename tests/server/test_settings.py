@@ -106,17 +106,14 @@ def test_the_environment_overrules_the_file_and_the_command_line_both(tmp_path: 
     config.write_text("guesses = 3\nsession_seconds = 5\norigins = ['https://a.example']\n")
     found = load_settings(
         {
-            "SCBROKER_CONFIG": str(config),
-            "SCBROKER_SESSION_SECONDS": "7",
-            "SCBROKER_DATA_DIR": "/b",
-            "SCBROKER_SERVER_URL": "of a client",
+            "SCBROKER_CONFIG": str(config), "SCBROKER_SESSION_SECONDS": "7",
+            "SCBROKER_DATA_DIR": "/b", "SCBROKER_SERVER_URL": "of a client",
             "SCBROKER_APPLICATION_NAME": "of a client",
-            "SCBROKER_OBJECT_STORE_ORIGINS": "of a client",
-            "OTHER": "x",
+            "SCBROKER_OBJECT_STORE_ORIGINS": "of a client", "OTHER": "x",
         },
         data_dir="/c",
         broker_key=None,
-    )
+    )  # fmt: skip
     assert (found.guesses, found.session_seconds, found.data_dir) == (3, 7, "/c")
     assert found.origins == ["https://a.example"]
     both = load_settings({"SCBROKER_ORIGINS": "https://a.example,https://b.example"})
@@ -184,13 +181,9 @@ def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     folder.mkdir(mode=0o555)
     done = subprocess.run(
         [sys.executable, "-c", AS_OTHERS, "--port", "0", "--data-dir", str(folder)],
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
+        env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
         check=False,
-    )
+    )  # fmt: skip
     assert str(folder) in _refused(done.returncode, done.stdout, done.stderr)
 
 
@@ -212,13 +205,9 @@ def test_a_missing_postgresql_is_waited_for_and_then_an_error_in_words(tmp_path:
         url = f"postgresql://x:secret@127.0.0.1:{port}/x"
         finished = subprocess.run(
             [sys.executable, "-c", IMPATIENT, "--port", "0", "--data-dir", str(tmp_path)],
-            env=environment({"database_url": url}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+            env=environment({"database_url": url}), stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=60, check=False,
+        )  # fmt: skip
     assert (finished.returncode, finished.stdout) == (1, ""), finished
     *waited, said = finished.stderr.splitlines()
     assert waited

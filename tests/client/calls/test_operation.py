@@ -432,13 +432,10 @@ WRONG = [
     ("getKeyFile", {"passphrase": ""}),
     ("getKeyFile", {"passphrase": 7}),
     ("needToSyncAccount", {"userId": uuid.uuid4(), "keyFileData": b"x"}),
-    ("getEvents", {"eventType": "Renamed"}),
-    ("getEvents", {"eventType": ["Added", 0]}),
-    ("getEvents", {"containerId": "c"}),
-    ("getEvents", {"containerType": 7}),
-    ("getEvents", {"startId": -1}),
-    ("getEvents", {"endId": True}),
-]
+    ("getEvents", {"eventType": "Renamed"}), ("getEvents", {"eventType": ["Added", 0]}),
+    ("getEvents", {"containerId": "c"}), ("getEvents", {"containerType": 7}),
+    ("getEvents", {"startId": -1}), ("getEvents", {"endId": True}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

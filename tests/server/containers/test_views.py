@@ -99,14 +99,9 @@ def test_each_permission_opens_its_own_part_of_a_view(new_user: NewUser) -> None
     story = Story(alice).created({alice: OWNER, bob: READER}, header=b"{}", type="note")
     first = story.requests[0]
     for permissions in (
-        Level.Download,
-        Level.Download | Level.Decrypt,
-        Level.ViewAccess,
-        Level.ViewType,
-        Level.Delete,
-        Level.Decrypt,
-        WRITER,
-    ):
+        Level.Download, Level.Download | Level.Decrypt, Level.ViewAccess, Level.ViewType,
+        Level.Delete, Level.Decrypt, WRITER,
+    ):  # fmt: skip
         story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: int(permissions)}))
         view = bob.view(story, "header=1&content=1")
         downloads, decrypts = permissions & Level.Download, permissions & Level.Decrypt

@@ -96,17 +96,10 @@ def test_an_event_says_who_acted_when_and_by_which_program(new_user: NewUser) ->
     story = Story(alice).created({alice: OWNER, bob: OWNER}, type="note")
     [event] = bob.events()
     assert event == Event(
-        id=1,
-        eventType="Added",
-        containerId=story.path.rpartition("/")[2],
-        containerType="note",
-        date=event.date,
-        version=1,
-        relatedUserId=alice.id,
-        applicationName="Prögram/1 %",
-        changes=[],
-        salt=event.salt,
-    )
+        id=1, eventType="Added", containerId=story.path.rpartition("/")[2], containerType="note",
+        date=event.date, version=1, relatedUserId=alice.id, applicationName="Prögram/1 %",
+        changes=[], salt=event.salt,
+    )  # fmt: skip
     assert event.salt is not None
     assert before <= event.date <= clock()
 

@@ -83,14 +83,9 @@ def _expiry(scene: Scene, **changes: Any) -> Event:
         "id": 2,
         "eventType": "Deleted",
         "containerId": scene.story.path.rpartition("/")[2],
-        "containerType": "note",
-        "date": scene.ends,
-        "version": 1,
-        "relatedUserId": None,
-        "applicationName": "",
-        "changes": [],
-        "salt": None,
-    }
+        "containerType": "note", "date": scene.ends, "version": 1, "relatedUserId": None,
+        "applicationName": "", "changes": [], "salt": None,
+    }  # fmt: skip
     return Event(**(fields | changes))
 
 

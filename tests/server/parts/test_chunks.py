@@ -477,13 +477,10 @@ def test_a_broker_on_a_folder_gives_no_presigned_urls_and_accepts_no_reports_of_
             alice.wire.call("POST", path, {"chunks": chunks}).expect(400, "invalid")
         name = new_blob_name(part.partId)
         for told, status, code in (
-            ((name, bytes(32)), 422, "incomplete"),
-            ((name, bytes(33)), 400, "invalid"),
-            ((name, b""), 400, "invalid"),
-            ((name, bytes(288)), 400, "invalid"),
-            ((name[:-1], bytes(32)), 400, "invalid"),
-            (("../../x", bytes(32)), 400, "invalid"),
-        ):
+            ((name, bytes(32)), 422, "incomplete"), ((name, bytes(33)), 400, "invalid"),
+            ((name, b""), 400, "invalid"), ((name, bytes(288)), 400, "invalid"),
+            ((name[:-1], bytes(32)), 400, "invalid"), (("../../x", bytes(32)), 400, "invalid"),
+        ):  # fmt: skip
             message = {"chunks": [{"index": 0, "name": told[0], "hashes": told[1]}]}
             answer = alice.wire.call("POST", _part_path(story, part, "chunks"), message)
             answer.expect(status, code)

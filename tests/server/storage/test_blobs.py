@@ -244,13 +244,9 @@ async def test_a_store_that_cannot_be_reached_is_overloaded_whatever_is_asked_of
     store = Blobs(_Broken())  # type: ignore[arg-type]
 
     for action in (
-        store.put("parts/00/x", b"x"),
-        store.get("parts/00/x", 0, 1),
-        store.check(),
-        store.size("parts/00/x"),
-        store.whole("parts/00/x"),
-        anext(aiter(store.pages())),
-    ):
+        store.put("parts/00/x", b"x"), store.get("parts/00/x", 0, 1), store.check(),
+        store.size("parts/00/x"), store.whole("parts/00/x"), anext(aiter(store.pages())),
+    ):  # fmt: skip
         with pytest.raises(OverloadedError):
             await action
     assert await store.remove(["parts/00/x"]) == {"parts/00/x": False}

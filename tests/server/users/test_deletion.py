@@ -467,19 +467,14 @@ def test_a_user_who_shared_nothing_leaves_their_id_and_nothing_else(
     bob.wire.call("POST", path, {"auth": bytes(32)}).expect(401, "credentials")
     ring = alice.ring
     traces = {
-        "id": alice.ring.userId.bytes,
-        "id as text": alice.id.encode(),
-        "fingerprint": alice.name,
-        "reminder": b"the cat",
-        "type": b"secret",
-        "KeyFile": message.keyFile,
-        "auth": message.auth,
+        "id": alice.ring.userId.bytes, "id as text": alice.id.encode(), "fingerprint": alice.name,
+        "reminder": b"the cat", "type": b"secret", "KeyFile": message.keyFile, "auth": message.auth,
         **{f"signing key {n}": key.public for n, key in enumerate(ring.signing)},
         **{f"encryption key {n}": key.public for n, key in enumerate(ring.encryption)},
         **{f"container {n}": story.id for n, story in enumerate(stories)},
         **{f"part {part.hex()}": part for story in stories for part in story.parts},
         **{f"part's object {part.hex()}": part.hex().encode() for s in stories for part in s.parts},
-    }
+    }  # fmt: skip
 
     def found() -> set[str]:
         kept = _everything_kept(broker).values()
@@ -685,15 +680,10 @@ def test_later_changes_by_others_write_no_row_for_a_deleted_user(
     kept: Grants = {alice: Grant(access, wrapped=False), bob: access}
     wrapped: Grants = {alice: Grant(access), bob: access}
     for changes in (
-        {"content": b"2"},
-        {"type": "b"},
-        {"grants": kept, "content": b"3"},
-        {"grants": {**kept, carol: access}},
-        {"grants": {**wrapped, carol: access}},
-        {"header": b'{"a":1}'},
-        {"grants": {bob: access, carol: access}},
-        {"content": b"4"},
-    ):
+        {"content": b"2"}, {"type": "b"}, {"grants": kept, "content": b"3"},
+        {"grants": {**kept, carol: access}}, {"grants": {**wrapped, carol: access}},
+        {"header": b'{"a":1}'}, {"grants": {bob: access, carol: access}}, {"content": b"4"},
+    ):  # fmt: skip
         story.tell(bob, story.follow(bob, **changes))
         check()
     carol.view(story, "header=1&content=1")
