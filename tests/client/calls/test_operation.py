@@ -463,11 +463,13 @@ MISFITS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("logIn", (), {}, r"logIn\(\) missing a required argument: 'userId'"),
     ("logout", (1,), {}, r"logout\(\) too many positional arguments"),
     ("createContainer", (), {}, r"createContainer\(\) missing a required argument: 'content'"),
-    ("createContainer", (b"",), {"contents": b""}, r"createContainer\(\) .*argument 'contents'"),
+    ("createContainer", (b"",), {"contents": b""},
+     r"createContainer\(\) .*keyword argument 'contents'"),
     ("createContainer", (b"", [], "t", None), {"type": "t"}, "multiple values for argument 'type'"),
     ("updateContainer", (), {"content": b""}, "required argument: 'containerId'"),
-    ("getEvents", (), {"since": 1}, "'since'.* It takes: eventType, containerId, .*, completionH"),
-]
+    ("getEvents", (), {"since": 1},
+     "'since'.* It takes: eventType, containerId, .*, completionHandler"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name, args, kwargs, message", MISFITS)
