@@ -51,7 +51,8 @@ def test_a_user_who_was_deleted_is_logged_out_everywhere_and_never_logs_in_again
     other = new_provider(ring)
     alice.deleteUser().result(PATIENCE)
     for provider, words in ((alice, "no authenticated session"), (other, "Log in again")):
-        refusal(provider.getEvents(), BrokerError.notAuthenticatedError, words)
+        with pytest.raises(BrokerError.notAuthenticatedError, match=words):
+            provider.getEvents().result(PATIENCE)
     assert "unauthenticated" in repr(alice)
     refusal(alice.logIn(ring.userId, passphrase=PASSPHRASE), BrokerError.credentialsError)
     refusal(alice.logIn(keyRing=ring, userId=ring.userId), BrokerError.credentialsError)
