@@ -6,12 +6,11 @@ import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from benchmarks import page, plots
+from benchmarks import page
 from benchmarks.filling import copy_container
-from benchmarks.result import Curve, Result, Run, amount, cost, in_turn, rate, share, table
+from benchmarks.result import Result, Run, amount, cost, in_turn, rate, share, table
 from benchmarks.small import device
 from tests.kit.brokers import BrokerProcess
 
@@ -49,12 +48,6 @@ def test_an_amount_is_better_the_lower_it_is_and_beside_a_floor_its_target_is_th
     assert not share("job", 106, "MiB", 100, "missing", 1.05).met
 
 
-def test_what_was_not_measured_is_said_and_neither_met_nor_missed() -> None:
-    assert row(amount("job", None, "MiB", 200)) == [
-        "job", "not measured", "the platform does not count it", "", "<= 200 MiB", "",
-    ]  # fmt: skip
-
-
 def test_all_have_their_turn_in_every_round_and_the_median_counts() -> None:
     figures = {"a": iter([1.0, 9.0, 2.0]), "b": iter([5.0, 3.0, 4.0])}
     turns: list[str] = []
@@ -75,16 +68,6 @@ def test_a_part_is_written_in_its_place_and_the_rest_of_the_page_stays() -> None
     assert "old" not in new
     assert page.replaced(new, Run("one", "Here.", [rate("job", 7, "/s")])) == new
     assert page.replaced(new, Run("two", "", [])).startswith(new)
-
-
-def test_the_same_results_draw_the_same_plot(tmp_path: Path) -> None:
-    curve = Curve("growth", "size", "job", [(0, 1.0), (1000, 1.1)])
-    run = Run("part", "", [cost("job", 0.0011, 0.001, "small", 1.25, curve)])
-    stored = msgspec.json.decode(msgspec.json.encode(run), type=Run)
-    first, second = plots.draw([run], tmp_path / "1"), plots.draw([stored], tmp_path / "2")
-    assert [path.name for path in first] == ["growth.svg"]
-    assert first[0].read_bytes() == second[0].read_bytes()
-    assert b"size" in first[0].read_bytes()
 
 
 _HOLD_64_MIB = """

@@ -16,10 +16,6 @@ RIDDLES: Final = {"Who", "What", "Of", "Whoever", "How"}
 NOT_IMPERATIVE: Final = {"A", "All", "An", "Each", "Every", "One", "Returns", "That", "The", "This"}
 
 
-def module_names() -> list[str]:
-    return sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
-
-
 def faults(first_line: str) -> list[str]:
     """Return what keeps the first line of a docstring from being a plain statement."""
     found = []
@@ -54,7 +50,9 @@ def test_a_plain_statement_begins_with_its_subject_and_ends_on_its_line(
     assert (not faults(line)) == is_plain
 
 
-@pytest.mark.parametrize("module", module_names())
+@pytest.mark.parametrize(
+    "module", sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+)
 def test_a_module_says_in_one_plain_statement_what_it_is_for(module: str) -> None:
     assert faults(first_line_of(module)) == []
 

@@ -57,11 +57,6 @@ def test_what_is_mostly_on_sqlite_runs_on_postgresql_where_there_is_time() -> No
     assert engines("--engines", "postgresql") == {"postgresql"}
 
 
-def test_the_everyday_run_says_that_it_leaves_out_the_cluster() -> None:
-    run = collected("assurance/cluster")
-    assert run.stdout.splitlines()[-1].endswith("need a cluster (make test-cluster).")
-
-
 def test_what_cannot_be_had_fails_the_run_and_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -75,10 +70,3 @@ def test_what_cannot_be_had_fails_the_run_and_says_what_to_install(
     assert "lacks patroni, haproxy" in last
     assert "apt-get install" in last
     assert "ceph" not in last
-
-
-@pytest.mark.parametrize("option", ["--engines", "--without"])
-def test_an_engine_that_nobody_knows_is_refused(option: str) -> None:
-    run = collected("tests/server/storage/test_blobs.py", option, "oracle")
-    assert run.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "and not oracle" in run.stderr

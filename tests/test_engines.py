@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import asyncpg
@@ -15,35 +13,7 @@ import pytest
 
 from tests.kit import engines
 from tests.kit.engines import PostgresServer
-
-_SECONDS = 20.0
-
-
-def test_the_server_is_postgresql_18(postgres_url: str) -> None:
-    """A fresh database answers through asyncpg, and the answer comes from PostgreSQL 18."""
-    assert str(_query(postgres_url, "select version()")).startswith("PostgreSQL 18.")
-
-
-def test_each_database_is_empty_and_its_own(postgres_server: PostgresServer) -> None:
-    """What is created in one database is not seen in the next."""
-    first, second = postgres_server.createdatabase(), postgres_server.createdatabase()
-    _query(first, "create table only_in_the_first (id int)")
-
-    count = "select count(*) from pg_tables where tablename = 'only_in_the_first'"
-    assert _query(first, count) == 1
-    assert _query(second, count) == 0
-
-
-def test_a_wrong_password_is_refused(postgres_url: str) -> None:
-    """The server asks for its password: another user of the machine does not get in."""
-    user, address = postgres_url.split("@")
-    with pytest.raises(asyncpg.InvalidPasswordError):
-        _query(f"{user}x@{address}", "select 1")
-
-
-def test_no_postgresql_process_is_privileged(postgres_server: PostgresServer) -> None:
-    """The server runs without root's rights, whoever runs the tests."""
-    assert all(process.uids().effective for process in _processes(postgres_server))
+from tests.kit.waiting import wait_until
 
 
 def test_leaving_the_block_ends_every_process_and_removes_the_folder() -> None:
@@ -82,8 +52,8 @@ def test_a_killed_test_runner_takes_its_server_along() -> None:
         folder = _folder(postmaster.pid)
         runner.send_signal(signal.SIGKILL)
 
-    _wait_until(lambda: not any(map(_lives, processes)))
-    _wait_until(lambda: not folder.exists())
+    wait_until(lambda: not any(map(_lives, processes)))
+    wait_until(lambda: not folder.exists())
 
 
 def test_a_durable_server_keeps_what_it_acknowledged() -> None:
@@ -98,19 +68,6 @@ def test_a_durable_server_keeps_what_it_acknowledged() -> None:
         server.start()
 
         assert _query(url, "select id from kept") == 7
-
-
-def test_a_port_taken_meanwhile_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer, postgres_url: str
-) -> None:
-    """The server tries another port when somebody took the one that it had found free."""
-    taken = int(postgres_url.rpartition(":")[2].partition("/")[0])
-    find_port, ports = engines.free_port, [taken]
-    monkeypatch.setattr(engines, "free_port", lambda: ports.pop() if ports else find_port())
-
-    with PostgresServer() as second:
-        assert second.pid != postgres_server.pid
-        assert f":{taken}/" not in second.createdatabase()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL as somebody else")
@@ -160,10 +117,3 @@ def _lives(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -4,8 +4,7 @@ import uuid
 from contextlib import ExitStack
 
 from benchmarks.population import HEAVY, RARE, Real, Size, on, populate
-from benchmarks.scale import Measured, result_table
-from benchmarks.sizes import TableSize, size_table, sizes
+from benchmarks.sizes import sizes
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import query
@@ -58,16 +57,3 @@ def _check(broker: BrokerProcess, alice: User, bob: User) -> None:
     [table] = [table for table in on(url, sizes) if table.name == "records"]
     assert table.rows == SIZE.containers + 1
     assert table.total > table.rows * 3000
-
-
-def test_sizes_are_those_of_a_row() -> None:
-    table = TableSize("events", 1000, 150_000, 0, {"b": 22_000, "a": 66_000})
-    assert size_table([table]).splitlines()[-1] == (
-        "| `events` | 1,000 | 0.2 | 238 | 150 | 0 | `a` 66, `b` 22 |"
-    )
-
-
-def test_both_sides_stand_beside_each_other_with_the_ratio_of_their_medians() -> None:
-    measured = Measured("job", [0.001, 0.002, 0.009], [0.004, 0.003, 1.5])
-    text = result_table([measured], SIZE, SIZE)
-    assert text.splitlines()[-1] == "| job | 2 | 9 | 4 | 1,500 | 2.00x |"

@@ -404,13 +404,10 @@ class Book:
         return Shown(
             version=found.version,
             header=None if found.header is None else found.header.customHeaderObject,
-            content=found.content,
-            type=found.type,
-            access=self._members(found),
-            length=found.length,
-            creator=self._number(found.createdBy),
+            content=found.content, type=found.type, access=self._members(found),
+            length=found.length, creator=self._number(found.createdBy),
             author=self._number(found.modifiedBy),
-        )
+        )  # fmt: skip
 
     def _members(self, found: Container[Any] | SecuredContainer) -> Members | None:
         if found.access is None:
@@ -477,10 +474,6 @@ class Book:
 
     def _event(self, event: ContainerEvent) -> Told:
         return Told(
-            event.eventType,
-            event.version,
-            event.containerType,
-            self.devices.user_of(event.relatedUserId),
-            event.applicationName,
-            tuple(event.changes),
-        )
+            event.eventType, event.version, event.containerType,
+            self.devices.user_of(event.relatedUserId), event.applicationName, tuple(event.changes),
+        )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scbroker import KeyRing, ServerProvider
+from scbroker import BrokerError, KeyRing, Promise, ServerProvider
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 
@@ -66,6 +66,12 @@ def carol(new_provider: NewProvider, user_pool: Users) -> ServerProvider:
 
 def id_of(provider: ServerProvider) -> Any:
     return provider.getUserId().result(30)
+
+
+def refusal(promise: Promise[Any], kind: type[BrokerError], words: str | None = None) -> None:
+    """Wait for an operation that has to fail with this error, whose message has these words."""
+    with pytest.raises(kind, match=words):
+        promise.result(60)
 
 
 def drop(promise: object) -> None:

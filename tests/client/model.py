@@ -123,13 +123,9 @@ class State:
             values["access"] = self.members(now)
         chose = renewed or "access" in change.values
         return State(
-            version=self.version + 1,
-            values=values,
-            creator=self.creator,
-            author=user,
-            chosen_by=user if chose else self.chosen_by,
-            deleted=change.delete,
-        )
+            version=self.version + 1, values=values, creator=self.creator, author=user,
+            chosen_by=user if chose else self.chosen_by, deleted=change.delete,
+        )  # fmt: skip
 
     def shown(self, user: int) -> Shown:
         """What a member reads."""

@@ -37,21 +37,14 @@ def unreachable() -> Any:
         ("Iterable[uuid.UUID]", [ID, "text"], "it[1] is not a UUID: its type is str"),
         ("Iterable[uuid.UUID]", "text", "it must be a list of UUID, not str"),
         ("Iterable[AccessLevel] | None", {ID: 1}, "it must be a list of AccessLevel, not dict"),
-        (
-            "Iterable[AccessLevel] | None",
-            iter([ID]),
-            "it[0] is not an AccessLevel: its type is UUID",
-        ),
+        ("Iterable[AccessLevel] | None", iter([ID]), "it[0] is not an AccessLevel: its type is UUID"),
         ("Iterable[NewContainer]", [b""], "it[0] is not a NewContainer: its type is bytes"),
         ("KeyType | int | str", "Sign", "it must be a KeyType, its value or its name"),
-        (
-            "ContainerEventType | str | Iterable[ContainerEventType | str] | None",
-            [],
-            "it must name at least one ContainerEventType: None asks for all",
-        ),
+        ("ContainerEventType | str | Iterable[ContainerEventType | str] | None", [],
+             "it must name at least one ContainerEventType: None asks for all"),
         ("Progress | None", 7, "it must be a function of two numbers, done and total, not int"),
     ],
-)
+)  # fmt: skip
 def test_a_value_of_another_type_is_refused_with_the_name_of_the_argument(
     annotation: str, value: object, message: str
 ) -> None:

@@ -118,7 +118,6 @@ def test_any_number_is_cut_into_requests(alice: ServerProvider, network: Network
 
 
 def test_what_is_large_makes_more_requests(alice: ServerProvider, network: Network) -> None:
-    """A broker answers for as many as fit, and is asked for the others again."""
     header = "x" * 250_000
     made = ids(alice, [NewContainer(b"%d" % n, header) for n in range(12)])
     assert len(network.those("POST", RECORDS)) == 3
@@ -183,8 +182,6 @@ def test_large_contents_files_and_streams_are_sent_ahead_of_their_containers(
 def test_what_is_refused_stands_in_its_place_and_the_others_are_made(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
-    """For a recipient whom nobody knows, a content that ends early, and by the broker."""
-
     def broken() -> Iterator[bytes]:
         yield b"x" * 70_000
         raise OSError("gone")
@@ -219,9 +216,7 @@ def refusing(position: int, code: str, detail: str = "so", times: int = 99) -> C
     return lie
 
 
-def test_a_bad_item_is_named_before_anything_is_sent(
-    alice: ServerProvider, network: Network
-) -> None:
+def test_a_bad_item_is_named_and_nothing_is_sent(alice: ServerProvider, network: Network) -> None:
     id_of(alice)
     before = len(network.sent)
     good = NewContainer(b"")
@@ -279,9 +274,7 @@ def test_a_device_whose_user_has_new_keys_meanwhile_says_so_of_the_whole(
     assert contents(get(here, ids(here, notes(2)))) == [b"0", b"1"]
 
 
-def test_an_answer_that_got_lost_makes_nothing_twice(
-    alice: ServerProvider, network: Network
-) -> None:
+def test_a_lost_answer_makes_nothing_twice(alice: ServerProvider, network: Network) -> None:
     network.treat("POST", RECORDS, lost(1))
     network.treat("POST", VIEWS, lost(1))
     made = ids(alice, notes(3))
@@ -312,7 +305,6 @@ DOWN = {
 def test_without_an_answer_for_what_comes_by_itself_the_whole_fails_as_well(
     alice: ServerProvider, network: Network, why: str, end: str
 ) -> None:
-    """A large content of one of them: the others would fare alike."""
     made = ids(alice, [NewContainer(b"x" * 3_000_000), *notes(1)])
     network.treat("GET", end, refused(DOWN[why]))
     with pytest.raises(type(DOWN[why])):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Promise, ServerProvider
-from tests.client.conftest import id_of
+from tests.client.conftest import id_of, refusal
 from tests.client.test_containers import OWNER, pattern, share
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
@@ -45,10 +45,8 @@ def test_without_access_levels_an_update_by_another_user_leaves_the_creator_alon
     assert list(found.access or ()) == [AccessLevel(id_of(alice), OWNER)]
     assert (found.createdBy, found.modifiedBy) == (id_of(alice), id_of(bob))
     for attempt in (bob.getContainer, bob.getContainerMetadata, bob.getSecuredContainer):
-        with pytest.raises(BrokerError.notFoundError):
-            attempt(made.id).result(PATIENCE)
-    with pytest.raises(BrokerError.notFoundError):
-        bob.updateContainerContent(made.id, b"mine").result(PATIENCE)
+        refusal(attempt(made.id), BrokerError.notFoundError)
+    refusal(bob.updateContainerContent(made.id, b"mine"), BrokerError.notFoundError)
     assert str(bob.getEvents().result(PATIENCE)[-1].eventType) == "Deleted"
     alice.updateContainerContent(made.id, b"hers again").result(PATIENCE)
     assert alice.getContainerContent(made.id).result(PATIENCE) == b"hers again"
@@ -58,11 +56,9 @@ def test_without_access_levels_an_update_by_another_user_leaves_the_creator_alon
 def test_a_creator_who_was_taken_out_gets_the_container_back_from_a_device_that_never_saw_them(
     alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider, update: Update
 ) -> None:
-    """The creator is proved by the first record, with a mark and without one."""
     made = alice.createContainer(b"c", accessLevels=share(alice, (bob, OWNER))).result(PATIENCE)
     bob.updateContainerAccessLevels(made.id, [AccessLevel(id_of(bob), OWNER)]).result(PATIENCE)
-    with pytest.raises(BrokerError.notFoundError):
-        alice.getContainer(made.id).result(PATIENCE)
+    refusal(alice.getContainer(made.id), BrokerError.notFoundError)
     other_device = new_provider(bob.getKeyRing().result(PATIENCE))
     update(other_device, made.id).result(PATIENCE)
     found = alice.getContainerMetadata(made.id).result(PATIENCE)
@@ -88,8 +84,7 @@ def test_without_modify_access_the_default_is_refused_too(
     alice: ServerProvider, bob: ServerProvider, update: Update, level: Level
 ) -> None:
     made = alice.createContainer(b"c", accessLevels=share(alice, (bob, level))).result(PATIENCE)
-    with pytest.raises(BrokerError.permissionDeniedError, match="ModifyAccess"):
-        update(bob, made.id).result(PATIENCE)
+    refusal(update(bob, made.id), BrokerError.permissionDeniedError, "ModifyAccess")
 
 
 @both_engines

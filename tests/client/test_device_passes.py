@@ -60,18 +60,10 @@ def log_in(provider: ServerProvider, user: uuid.UUID, passphrase: str = PASSPHRA
     provider.logIn(user, passphrase=passphrase).result(PATIENCE)
 
 
-def registered(scene: Scene) -> ServerProvider:
-    return scene.device
-
-
 def by_passphrase(scene: Scene) -> ServerProvider:
     provider = scene.provider()
     log_in(provider, scene.user)
     return provider
-
-
-def by_key_ring(scene: Scene) -> ServerProvider:
-    return scene.provider(ring_of(scene.device))
 
 
 def in_a_folder(scene: Scene, folder: Path) -> ServerProvider:
@@ -80,9 +72,9 @@ def in_a_folder(scene: Scene, folder: Path) -> ServerProvider:
 
 
 KNOWN: dict[str, Callable[[Scene], ServerProvider]] = {
-    "registered": registered,
+    "registered": lambda scene: scene.device,
     "logged in with the passphrase": by_passphrase,
-    "logged in with the KeyRing": by_key_ring,
+    "logged in with the KeyRing": lambda scene: scene.provider(ring_of(scene.device)),
 }
 
 
@@ -138,9 +130,7 @@ def test_a_damaged_pass_is_as_none_and_the_next_log_in_replaces_it(
     log_in(in_a_folder(scene, folder), user)
 
 
-def test_a_pass_that_cannot_be_read_is_a_failure_of_the_trust_store(
-    scene: Scene, tmp_path: Path
-) -> None:
+def test_an_unreadable_pass_is_a_failure_of_the_trust_store(scene: Scene, tmp_path: Path) -> None:
     path = tmp_path / f"{scene.user}.pass"
     path.mkdir()
     with Network() as network, pytest.raises(BrokerError.trustStoreError, match="cannot be used"):
@@ -148,9 +138,7 @@ def test_a_pass_that_cannot_be_read_is_a_failure_of_the_trust_store(
     assert network.sent == []
 
 
-def test_another_users_pass_in_its_place_makes_a_device_a_new_one(
-    scene: Scene, tmp_path: Path
-) -> None:
+def test_another_users_pass_instead_makes_a_device_a_new_one(scene: Scene, tmp_path: Path) -> None:
     folder, user = tmp_path / "device", scene.user
     bob = scene.broker.new_user()
     scene.provider(bob, trustStore=FileTrustStore(folder))
@@ -160,9 +148,7 @@ def test_another_users_pass_in_its_place_makes_a_device_a_new_one(
         log_in(in_a_folder(scene, folder), user)
 
 
-def test_after_a_change_of_credentials_the_users_other_devices_are_still_let_in(
-    scene: Scene,
-) -> None:
+def test_after_a_change_of_credentials_other_devices_are_still_let_in(scene: Scene) -> None:
     """With the new passphrase, also if the keys were replaced."""
     user, phone = scene.user, by_passphrase(scene)
     for compromised, number in ((False, 1), (True, 2)):

@@ -66,9 +66,8 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProces
 @pytest.fixture
 def narrow(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker with narrow limits, whose disk is the test's to break."""
-    with BrokerProcess(
-        tmp_path / "narrow", max_content=250_000, part_grace_seconds=1, guesses=1
-    ) as broker:
+    limits: dict[str, Any] = {"max_content": 250_000, "part_grace_seconds": 1, "guesses": 1}
+    with BrokerProcess(tmp_path / "narrow", **limits) as broker:
         yield broker
 
 
@@ -95,15 +94,15 @@ Situation = Callable[[Scene], Iterator[Attempt]]
 class Case:
     """One class of error and one way to it."""
 
-    kind: type[BrokerError]
     play: Play
-    says: str
+    kind: type[BrokerError]
     code: str
-    retryable: bool
-    at_once: bool
+    says: str
+    retryable: bool = False
+    at_once: bool = False
     """Whether in promise style the call itself raises it."""
-    needs: str
-    in_callback_style: bool
+    needs: str = ""
+    in_callback_style: bool = True
 
     def __str__(self) -> str:
         return self.play.__name__
@@ -113,20 +112,12 @@ CASES: list[Case] = []
 
 
 def case(
-    kind: type[BrokerError],
-    code: str,
-    says: str,
-    *,
-    retryable: bool = False,
-    at_once: bool = False,
-    needs: str = "",
-    in_callback_style: bool = True,
+    kind: type[BrokerError], code: str, says: str, **more: Any
 ) -> Callable[[Situation], Situation]:
     """Adds a situation to the table; it yields the attempt that fails."""
 
     def add(situation: Situation) -> Situation:
-        play = contextmanager(situation)
-        CASES.append(Case(kind, play, says, code, retryable, at_once, needs, in_callback_style))
+        CASES.append(Case(contextmanager(situation), kind, code, says, **more))
         return situation
 
     return add
@@ -304,9 +295,8 @@ def a_broker_of_another_protocol(scene: Scene) -> Iterator[Attempt]:
 
 def asks(scene: Scene, url: str) -> Attempt:
     """Reads a reminder from what stands at this address."""
-    provider = ServerProvider(
-        scene.new_provider().apiKey, url, "x", trustStore=MemoryTrustStore(), timeout=20
-    )
+    key, store = scene.new_provider().apiKey, MemoryTrustStore()
+    provider = ServerProvider(key, url, "x", trustStore=store, timeout=20)
     scene.request.addfinalizer(provider.close)
     return lambda **style: provider.getReminder(scene.account.ring.userId, **style)
 
@@ -320,13 +310,8 @@ def a_broker_that_lost_its_files(scene: Scene) -> Iterator[Attempt]:
     yield lambda **style: alice.getContainerContent(made.id, **style)
 
 
-@case(
-    e.BrokerFaultError,
-    "internal",
-    "does not follow the protocol",
-    retryable=True,
-    needs="a broker that answers nonsense",
-)
+@case(e.BrokerFaultError, "internal", "does not follow the protocol", retryable=True,
+      needs="a broker that answers nonsense")  # fmt: skip
 def an_answer_that_is_nonsense(scene: Scene) -> Iterator[Attempt]:
     with BadBroker([http(200, b"nonsense")]) as bad:
         yield asks(scene, bad.url)
@@ -372,12 +357,8 @@ def a_record_that_was_changed_on_its_way(scene: Scene) -> Iterator[Attempt]:
         yield lambda **style: bob.getContainer(made.id, **style)
 
 
-@case(
-    e.RollbackError,
-    "rollback",
-    "older version of this container",
-    needs="a broker that serves what was",
-)
+@case(e.RollbackError, "rollback", "older version of this container",
+      needs="a broker that serves what was")  # fmt: skip
 def a_container_as_it_was(scene: Scene) -> Iterator[Attempt]:
     alice = scene.new_provider(True)
     made = alice.createContainer(b"old").result(PATIENCE)
@@ -397,12 +378,8 @@ def another_key_file_than_this_device_has_seen(scene: Scene) -> Iterator[Attempt
     yield lambda **style: alice.needToSyncAccount(ring.userId, key_file, **style)
 
 
-@case(
-    e.KeySubstitutionError,
-    "key-substitution",
-    "do not share with them",
-    needs="a broker that answers with another's keys",
-)
+@case(e.KeySubstitutionError, "key-substitution", "do not share with them",
+      needs="a broker that answers with another's keys")  # fmt: skip
 def keys_of_somebody_else(scene: Scene) -> Iterator[Attempt]:
     alice, (bob, carol) = scene.new_provider(True), scene.members
     with lying(lambda keys: keys, (KeyRecords,)) as told:
@@ -442,12 +419,8 @@ def a_trust_store_that_was_damaged(scene: Scene) -> Iterator[Attempt]:
     yield lambda **style: alice.logIn(keyRing=ring, userId=ring.userId, **style)
 
 
-@case(
-    e.OperationCancelledError,
-    "cancelled",
-    "was cancelled",
-    in_callback_style=False,  # there is no promise to cancel
-)
+# In callback style there is no promise to cancel.
+@case(e.OperationCancelledError, "cancelled", "was cancelled", in_callback_style=False)
 def a_promise_that_was_cancelled(scene: Scene) -> Iterator[Attempt]:
     alice = scene.new_provider(True)
 
@@ -511,9 +484,7 @@ def raised_by(promise: Promise[Any]) -> list[BrokerError]:
 
 
 @each_case
-def test_the_call_the_promise_and_the_error_handler_tell_the_same_error(
-    case: Case, scene: Scene
-) -> None:
+def test_the_call_the_promise_and_the_handler_tell_the_same_error(case: Case, scene: Scene) -> None:
     with case.play(scene) as attempt:
         if case.at_once:
             with pytest.raises(BrokerError) as caught:
@@ -542,7 +513,7 @@ def told_to_the_handler(attempt: Attempt) -> object:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.retryable], ids=str)
-def test_who_is_told_to_wait_is_told_how_long_if_the_broker_said_so(
+def test_an_error_that_asks_to_wait_says_how_long_if_the_broker_did(
     case: Case, scene: Scene
 ) -> None:
     with case.play(scene) as attempt:

@@ -31,10 +31,11 @@ Added, Updated, Accessed, Deleted = ContainerEventType
 READER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.ViewType
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 PAGE = 1_000
+Told = dict[str, uuid.UUID]
 
 
 @pytest.fixture
-def told(alice: ServerProvider, bob: ServerProvider) -> dict[str, uuid.UUID]:
+def told(alice: ServerProvider, bob: ServerProvider) -> Told:
     """Two containers of alice, of which her log has eight events."""
     both = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob), READER)]
     letter = alice.createContainer(b"", accessLevels=both, type="letter").result(PATIENCE).id
@@ -68,9 +69,8 @@ RANGES = [(None, None), (3, None), (None, 4), (2, 6), (9, None), (5, 4), (0, 0)]
 
 @both_engines
 def test_every_joint_use_of_the_five_filters_gives_exactly_what_matches_all_of_them(
-    alice: ServerProvider, told: dict[str, uuid.UUID]
+    alice: ServerProvider, told: Told
 ) -> None:
-    """The log is short enough to be filtered by hand."""
     questions = itertools.product(KINDS, NAMES, TYPES, RANGES)
     asked = [
         (
@@ -93,7 +93,7 @@ def test_every_joint_use_of_the_five_filters_gives_exactly_what_matches_all_of_t
 
 
 def test_without_filters_the_whole_log_comes_with_what_each_event_says(
-    alice: ServerProvider, told: dict[str, uuid.UUID]
+    alice: ServerProvider, told: Told
 ) -> None:
     found = alice.getEvents().result(PATIENCE)
     names = {container: name for name, container in told.items()}
@@ -116,7 +116,7 @@ def test_without_filters_the_whole_log_comes_with_what_each_event_says(
 
 
 def test_one_kind_needs_no_list_and_an_empty_list_is_refused(
-    alice: ServerProvider, told: dict[str, uuid.UUID]
+    alice: ServerProvider, told: Told
 ) -> None:
     del told
     for one in (Deleted, "Deleted", ["Deleted"], [Deleted]):
@@ -129,7 +129,6 @@ def test_one_kind_needs_no_list_and_an_empty_list_is_refused(
 def test_a_log_of_several_pages_comes_whole_and_by_any_range(
     broker: BrokerProcess, alice: ServerProvider
 ) -> None:
-    """The rows are put there by hand; numbering and paging are the broker's and the client's own."""
     count = 2 * PAGE + 17
     _write_rows(broker, id_of(alice), count)
     everything = alice.getEvents().result(PATIENCE)
@@ -160,7 +159,6 @@ def _write_rows(broker: BrokerProcess, user: uuid.UUID, count: int) -> None:
 def test_who_follows_the_log_while_others_write_misses_nothing_and_gets_nothing_twice(
     new_provider: NewProvider,
 ) -> None:
-    """Two devices of one user follow by the id that comes next; a third reads the whole at the end."""
     reader = new_provider(True)
     ring = reader.getKeyRing().result(PATIENCE)
     devices = [reader, new_provider(ring)]
@@ -204,10 +202,7 @@ def _follow(device: ServerProvider, done: threading.Event) -> Iterator[Container
 
 @both_engines
 def test_who_asks_for_events_that_were_dropped_is_told_where_to_go_on(
-    broker: BrokerProcess,
-    alice: ServerProvider,
-    told: dict[str, uuid.UUID],
-    new_provider: NewProvider,
+    broker: BrokerProcess, alice: ServerProvider, told: Told, new_provider: NewProvider
 ) -> None:
     new_provider(alice.getKeyRing().result(PATIENCE)).getEvents().result(PATIENCE)
     age(broker, id_of(alice), "id <= 5")
@@ -226,10 +221,7 @@ def test_who_asks_for_events_that_were_dropped_is_told_where_to_go_on(
 
 @both_engines
 def test_who_names_no_first_event_gets_what_is_kept(
-    broker: BrokerProcess,
-    alice: ServerProvider,
-    told: dict[str, uuid.UUID],
-    new_provider: NewProvider,
+    broker: BrokerProcess, alice: ServerProvider, told: Told, new_provider: NewProvider
 ) -> None:
     """A device that read the log, one that never did, and one that was told of a part of what went."""
     ring = alice.getKeyRing().result(PATIENCE)
@@ -254,10 +246,7 @@ def test_who_names_no_first_event_gets_what_is_kept(
 
 
 def test_marks_of_an_earlier_version_still_hold(
-    broker: BrokerProcess,
-    alice: ServerProvider,
-    told: dict[str, uuid.UUID],
-    new_provider: NewProvider,
+    broker: BrokerProcess, alice: ServerProvider, told: Told, new_provider: NewProvider
 ) -> None:
     """They knew no lowest id that is kept: a mark had three fields."""
     del told

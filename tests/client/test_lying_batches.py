@@ -33,7 +33,7 @@ def network() -> Iterator[Network]:
         yield network
 
 
-def test_one_lie_among_truths_is_that_containers_own_error(
+def test_a_lie_in_a_batch_is_that_containers_error(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
     """All lies that a single reading finds, served of the middle one of three."""

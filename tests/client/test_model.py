@@ -76,14 +76,10 @@ Kind = Literal[
 OFTEN: Final[list[Kind]] = ["header", "content", "type", "access", "all", "read", "log"]
 SELDOM: Final[list[Kind]] = ["alone", "delete", "create", "secured"]
 NEEDED: Final[dict[Kind, Level]] = {
-    "type": Level.ModifyType,
-    "access": Level.ModifyAccess,
-    "alone": OWNER.permissions,
-    "all": Level.ModifyType | Level.ModifyAccess,
-    "delete": Level.Delete,
-    "read": Level.Download | Level.Decrypt,
-    "secured": Level.Download,
-}
+    "type": Level.ModifyType, "access": Level.ModifyAccess, "alone": OWNER.permissions,
+    "all": Level.ModifyType | Level.ModifyAccess, "delete": Level.Delete,
+    "read": Level.Download | Level.Decrypt, "secured": Level.Download,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,18 +106,10 @@ class Wish:
 def _plain(kind: Kind) -> st.SearchStrategy[Wish]:
     """Somebody who may changes one field, without a condition."""
     return st.builds(
-        Wish,
-        device=DEVICES,
-        kind=st.just(kind),
-        member=st.just(0),
-        role=st.none(),
-        days=st.none(),
-        condition=st.just("none"),
-        elsewhere=st.just(False),
-        large=RARELY,
-        leaves=RARELY,
+        Wish, device=DEVICES, kind=st.just(kind), member=st.just(0), role=st.none(), days=st.none(),
+        condition=st.just("none"), elsewhere=st.just(False), large=RARELY, leaves=RARELY,
         able=st.just(True),
-    )
+    )  # fmt: skip
 
 
 INDICES: Final = st.integers(0, 7)
@@ -131,18 +119,10 @@ ROLE: Final = st.sampled_from(ROLES)
 DAYS: Final = st.sampled_from([None, None, None, 1, 2])
 RARELY: Final = st.sampled_from([False] * 5 + [True])
 WISHES: Final = st.builds(
-    Wish,
-    device=DEVICES,
-    kind=st.sampled_from(3 * OFTEN + SELDOM),
-    member=MEMBERS,
-    role=ROLE,
-    days=DAYS,
-    condition=st.sampled_from(["none", "none", "none", "right", "stale"]),
-    elsewhere=RARELY,
-    large=RARELY,
-    leaves=RARELY,
-    able=st.sampled_from([True, True, False]),
-)
+    Wish, device=DEVICES, kind=st.sampled_from(3 * OFTEN + SELDOM), member=MEMBERS, role=ROLE,
+    days=DAYS, condition=st.sampled_from(["none", "none", "none", "right", "stale"]),
+    elsewhere=RARELY, large=RARELY, leaves=RARELY, able=st.sampled_from([True, True, False]),
+)  # fmt: skip
 SEVERAL: Final = st.lists(WISHES, min_size=2, max_size=5)
 FIELDS: Final[list[Kind]] = ["header", "content", "type"]
 THREE_FIELDS: Final = st.permutations(FIELDS).flatmap(

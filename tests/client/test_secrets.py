@@ -50,7 +50,7 @@ def key_bytes(provider: ServerProvider) -> list[bytes]:
     return signing + [bytes(seed) for key in ring.encryption for seed in key.seeds]
 
 
-def test_what_is_made_and_given_shows_no_secret(
+def test_no_result_of_a_call_shows_a_secret(
     new_provider: NewProvider, everything: list[str]
 ) -> None:
     """Provider, promises, KeyRing, containers, their parts and the session below."""

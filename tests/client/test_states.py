@@ -13,7 +13,7 @@ import pytest
 
 from scbroker import BrokerError, KeyRing, Promise, ServerProvider
 from tests.client.calls.test_operation import OPERATIONS, World
-from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop
+from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account
 from tests.kit.brokers import BrokerProcess
 from tests.kit.declared import HOMES
 from tests.kit.fixtures import NewProvider
@@ -117,66 +117,33 @@ TRIGGERS = [
     anyhow("register without a passphrase", lambda s: register(s, passphrase=""), NO_ARGUMENT),
     anyhow("register with None as passphrase", lambda s: register(s, passphrase=None), NO_ARGUMENT),
     anyhow("register, no broker", register, fails(type(DOWN)), broker_answers=False),
-    anyhow(
-        "logIn, right passphrase",
-        lambda s: s.log_in(passphrase=PASSPHRASE),
-        Outcome("new", the_stored_one),
-    ),
+    anyhow("logIn, right passphrase", lambda s: s.log_in(passphrase=PASSPHRASE),
+         Outcome("new", the_stored_one)),
     anyhow("logIn, wrong passphrase", lambda s: s.log_in(passphrase="wrong"), NO_CREDENTIALS),
-    anyhow(
-        "logIn, wrong password beside the right passphrase",
-        lambda s: s.log_in(password=NEW_PASSWORD, passphrase=PASSPHRASE),
-        NO_CREDENTIALS,
-    ),
+    anyhow("logIn, wrong password beside the right passphrase",
+         lambda s: s.log_in(password=NEW_PASSWORD, passphrase=PASSPHRASE), NO_CREDENTIALS),
     anyhow("logIn, empty passphrase", lambda s: s.log_in(passphrase=""), NO_ARGUMENT),
-    anyhow(
-        "logIn, empty password beside the right passphrase",
-        lambda s: s.log_in(password="", passphrase=PASSPHRASE),
-        NO_ARGUMENT,
-    ),
-    anyhow(
-        "logIn, no such user",
-        lambda s: s.log_in(userId=UNKNOWN, passphrase=PASSPHRASE),
-        NO_CREDENTIALS,
-    ),
-    anyhow(
-        "logIn with the password alone",
-        lambda s: s.log_in(password=PASSWORD),
-        fails(BrokerError.credentialsError, at_once=True),
-    ),
+    anyhow("logIn, empty password beside the right passphrase",
+         lambda s: s.log_in(password="", passphrase=PASSPHRASE), NO_ARGUMENT),
+    anyhow("logIn, no such user", lambda s: s.log_in(userId=UNKNOWN, passphrase=PASSPHRASE),
+         NO_CREDENTIALS),
+    anyhow("logIn with the password alone", lambda s: s.log_in(password=PASSWORD),
+         fails(BrokerError.credentialsError, at_once=True)),
     anyhow("logIn by KeyRing", lambda s: s.log_in(keyRing=s.account.ring), Outcome("new")),
-    anyhow(
-        "logIn by a KeyRing that no broker knows",
-        lambda s: s.log_in(userId=s.stranger.userId, keyRing=s.stranger),
-        NO_CREDENTIALS,
-    ),
-    anyhow(
-        "logIn by another's KeyRing",
-        lambda s: s.log_in(keyRing=s.stranger),
-        NO_ARGUMENT,
-    ),
-    anyhow(
-        "logIn by KeyRing, no broker",
-        lambda s: s.log_in(keyRing=s.account.ring),
-        fails(type(DOWN)),
-        broker_answers=False,
-    ),
+    anyhow("logIn by a KeyRing that no broker knows",
+         lambda s: s.log_in(userId=s.stranger.userId, keyRing=s.stranger), NO_CREDENTIALS),
+    anyhow("logIn by another's KeyRing", lambda s: s.log_in(keyRing=s.stranger), NO_ARGUMENT),
+    anyhow("logIn by KeyRing, no broker", lambda s: s.log_in(keyRing=s.account.ring), fails(type(DOWN)),
+         broker_answers=False),
     of_a_session("logout", lambda s: s.provider.logout(), Outcome("none")),
-    of_a_session(
-        "logout, no broker", lambda s: s.provider.logout(), Outcome("none"), broker_answers=False
-    ),
+    of_a_session("logout, no broker", lambda s: s.provider.logout(), Outcome("none"),
+         broker_answers=False),
     of_a_session("deleteUser", lambda s: s.provider.deleteUser(), Outcome("none")),
-    of_a_session(
-        "deleteUser, no broker",
-        lambda s: s.provider.deleteUser(),
-        fails(type(DOWN)),
-        broker_answers=False,
-    ),
+    of_a_session("deleteUser, no broker", lambda s: s.provider.deleteUser(), fails(type(DOWN)),
+         broker_answers=False),
     of_a_session("changeCredentials", change, Outcome("same", a_key_file)),
     of_a_session("changeCredentials, weak", lambda s: change(s, "weak"), NO_ARGUMENT),
-    of_a_session(
-        "changeCredentials, no broker", change, fails(type(DOWN)), broker_answers=False
-    ),
+    of_a_session("changeCredentials, no broker", change, fails(type(DOWN)), broker_answers=False),
     anyhow("close", lambda s: s.provider.close(), Outcome("none")),
     anyhow("the end of a with block", lambda s: s.provider.__exit__(None, None, None), Outcome("none")),
 ]  # fmt: skip
@@ -317,14 +284,3 @@ def test_all_operations_but_three_need_a_session_and_say_so_before_anything_is_s
     assert [request.path for request in network.sent] == [
         f"/v1/users/{account.ring.userId}/reminder"
     ]
-
-
-def test_the_own_reminder_is_asked_for_in_a_session_and_others_without_one(
-    alice: ServerProvider, account: Account, new_provider: NewProvider
-) -> None:
-    assert alice.getReminder().result(PATIENCE) == ""
-    assert alice.getReminder(account.ring.userId).result(PATIENCE) == REMINDER
-    provider = new_provider()
-    assert provider.getReminder(account.ring.userId).result(PATIENCE) == REMINDER
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        drop(provider.getReminder())

@@ -14,7 +14,7 @@ from scbroker import (
 )
 from scbroker.records.canonical import user_id_of
 from scbroker.server.containers.members import StoredList
-from tests.client.conftest import PASSPHRASE, drop, id_of
+from tests.client.conftest import PASSPHRASE, drop, id_of, refusal
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider
@@ -54,10 +54,8 @@ def test_a_user_who_was_deleted_is_logged_out_everywhere_and_never_logs_in_again
         with pytest.raises(BrokerError.notAuthenticatedError, match=words):
             provider.getEvents().result(PATIENCE)
     assert "unauthenticated" in repr(alice)
-    with pytest.raises(BrokerError.credentialsError):
-        alice.logIn(ring.userId, passphrase=PASSPHRASE).result(PATIENCE)
-    with pytest.raises(BrokerError.credentialsError):
-        alice.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
+    refusal(alice.logIn(ring.userId, passphrase=PASSPHRASE), BrokerError.credentialsError)
+    refusal(alice.logIn(keyRing=ring, userId=ring.userId), BrokerError.credentialsError)
     assert alice.getReminder(ring.userId).result(PATIENCE) == ""
     with Wire(broker) as wire:
         wire.register(ring).expect(409, "exists")
@@ -77,8 +75,7 @@ def test_a_deleted_users_own_containers_go_and_those_that_are_shared_can_be_chan
     alice.deleteUser().result(PATIENCE)
     for gone in (own, once):
         assert left_of(broker, gone) == 0
-        with pytest.raises(BrokerError.notFoundError):
-            bob.getContainer(gone).result(PATIENCE)
+        refusal(bob.getContainer(gone), BrokerError.notFoundError)
     for container, content in ((hers, b"x" * 70_000), (his, b"his")):
         assert bob.getContainerContent(container).result(PATIENCE) == content
         bob.updateContainerHeader(container, {"h": 2}).result(PATIENCE)
@@ -142,7 +139,7 @@ def test_a_deleted_user_has_no_active_key_for_devices_that_know_them_and_for_fre
     before = bob.getPublicKeys(user).result(PATIENCE)
     alice.deleteUser().result(PATIENCE)
     for device in (bob, new_provider(ring_of(bob)), new_provider()):
-        if id_is_missing(device):
+        if "unauthenticated" in repr(device):
             device.register("a Password 1", "a Passphrase 1").result(PATIENCE)
         found = device.getPublicKeys(user).result(PATIENCE)
         assert [key.key for key in found] == ([key.key for key in before] if needed else [])
@@ -153,15 +150,10 @@ def test_a_deleted_user_has_no_active_key_for_devices_that_know_them_and_for_fre
             assert len(device.getPublicKeys(user, kind).result(PATIENCE)) == len(found) // 2
 
 
-def id_is_missing(provider: ServerProvider) -> bool:
-    return "unauthenticated" in repr(provider)
-
-
 @both_engines
 def test_what_a_deleted_user_wrote_in_the_containers_of_others_is_read_and_verified(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
 ) -> None:
-    """By devices with marks from before and after, and by fresh ones; after a rotation of hers."""
     members = [*shared_by(alice, bob), AccessLevel(id_of(carol), READER)]
     begun = alice.createContainer(b"1", {"h": 1}, accessLevels=members).result(PATIENCE).id
     joined = bob.createContainer(b"1", accessLevels=members).result(PATIENCE).id
@@ -212,8 +204,7 @@ def test_members_keep_or_drop_the_entry_of_a_deleted_user_and_it_gets_no_wrap(
     device.updateContainerAccessLevels(made, [members[1], kept[2]]).result(PATIENCE)
     found = new_provider(ring_of(carol)).getContainer(made).result(PATIENCE)
     assert found.content == b"x" * 70_000
-    with pytest.raises(BrokerError.notFoundError, match="was deleted"):
-        bob.updateContainerAccessLevels(made, kept).result(PATIENCE)
+    refusal(bob.updateContainerAccessLevels(made, kept), BrokerError.notFoundError, "was deleted")
 
 
 def entry_of(broker: BrokerProcess, made: uuid.UUID, user: uuid.UUID) -> tuple[int, bytes | None]:
@@ -231,7 +222,6 @@ def entry_of(broker: BrokerProcess, made: uuid.UUID, user: uuid.UUID) -> tuple[i
 def test_a_renewal_leaves_the_entry_of_a_deleted_user_without_a_wrap(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, broker: BrokerProcess
 ) -> None:
-    """A writer renews the key where the author of the last change of access was deleted."""
     access = [*shared_by(alice, bob), AccessLevel(id_of(carol), READER)]
     made = alice.createContainer(b"1", accessLevels=access).result(PATIENCE).id
     alone = [*access[1:], AccessLevel(id_of(alice), ContainerAccessLevel.Download)]
@@ -250,8 +240,7 @@ def test_a_deletion_that_fails_leaves_the_session_as_it_was(
     alice = new_provider(fresh_broker.new_user(), at=fresh_broker)
     ring, made = ring_of(alice), alice.createContainer(b"x").result(PATIENCE)
     fresh_broker.stop()
-    with pytest.raises(BrokerError.unreachableError):
-        alice.deleteUser().result(PATIENCE)
+    refusal(alice.deleteUser(), BrokerError.unreachableError)
     assert ring_of(alice) is ring
     fresh_broker.start()
     assert alice.getContainerContent(made.id).result(PATIENCE) == b"x"
@@ -279,8 +268,7 @@ def test_a_deletion_that_was_never_answered_is_found_done_when_it_is_asked_for_a
     """The session stays where the call failed; another order for what is done changes nothing."""
     with Network() as network:
         network.treat("POST", "/deletion", lost(100))
-        with pytest.raises(BrokerError.unreachableError):
-            alice.deleteUser().result(PATIENCE)
+        refusal(alice.deleteUser(), BrokerError.unreachableError)
     assert id_of(alice)
     alice.deleteUser().result(PATIENCE)
     with pytest.raises(BrokerError.notAuthenticatedError):

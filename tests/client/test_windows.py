@@ -49,7 +49,6 @@ def no_screen() -> Iterator[dict[str, str]]:
 def test_the_example_of_the_guide_runs_its_handlers_in_the_toolkits_loop(
     broker: BrokerProcess, module: str, display: Display, tmp_path: Path
 ) -> None:
-    """The program prints what its page says, and ends by itself with nothing left to complain of."""
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed: see CONTRIBUTING.md")
     (code,) = (each.code for each in Page(WINDOWS).examples if module in each.code)
@@ -61,12 +60,8 @@ def test_the_example_of_the_guide_runs_its_handlers_in_the_toolkits_loop(
     }
     with display() as environment:
         done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, **settings, **environment},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+            [sys.executable, "-c", code], env={**os.environ, **settings, **environment},
+            capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
     assert done.stdout.splitlines() == ANNOUNCED.findall(code), done.stderr
     assert (done.returncode, done.stderr) == (0, "")

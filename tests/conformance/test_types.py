@@ -21,7 +21,8 @@ def test_a_wrong_declared_result_is_noticed_for_every_operation_in_both_styles(
     copy = tmp_path / "src"
     shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
     for path in PROVIDERS:
-        (copy / path).write_text(with_other_results((copy / path).read_text("utf-8")), "utf-8")
+        changed = OtherResults().visit(ast.parse((copy / path).read_text("utf-8")))
+        (copy / path).write_text(ast.unparse(changed), "utf-8")
     noticed = {(line.operation, line.says) for line in typed.misjudged(tmp_path, copy)}
     for operation in [*INTERFACE.operations, *INTERFACE.added]:
         assert (str(operation), "all by name") in noticed
@@ -38,7 +39,3 @@ class OtherResults(ast.NodeTransformer):
             other = ast.parse("Unpack[Handlers[complex]]", mode="eval").body
             node.args.kwarg.annotation = other
         return node
-
-
-def with_other_results(text: str) -> str:
-    return ast.unparse(OtherResults().visit(ast.parse(text)))

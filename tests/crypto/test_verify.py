@@ -91,15 +91,10 @@ def test_a_signature_holds_for_its_label_message_and_key_alone() -> None:
 def test_both_halves_have_to_hold_and_every_failure_reads_alike() -> None:
     other = signing_key("bob").sign("key-record", MESSAGE)
     answers = {
-        refused(other[:64] + SIGNATURE[64:]),
-        refused(SIGNATURE[:64] + other[64:]),
-        refused(other),
-        refused(b""),
-        refused(SIGNATURE[:64]),
-        refused(SIGNATURE[64:]),
-        refused(SIGNATURE + b"\0"),
+        refused(other[:64] + SIGNATURE[64:]), refused(SIGNATURE[:64] + other[64:]), refused(other),
+        refused(b""), refused(SIGNATURE[:64]), refused(SIGNATURE[64:]), refused(SIGNATURE + b"\0"),
         refused(bytes(3373)),
-    }
+    }  # fmt: skip
     assert len(answers) == 1
 
 
@@ -153,9 +148,7 @@ class _Missing:
         raise UnsupportedAlgorithm(f"{len(raw)} bytes")
 
 
-def test_a_library_without_the_algorithms_refuses_every_key(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_library_without_algorithms_refuses_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "MLDSA65PublicKey", _Missing)
     monkeypatch.setattr(verify, "MLKEM768PublicKey", _Missing)
     with pytest.raises(IntegrityError):

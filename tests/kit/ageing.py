@@ -1,15 +1,10 @@
 """Events that become old, and a round of a broker that drops them."""
 
 import asyncio
-import tempfile
 import uuid
-from pathlib import Path
 
-from scbroker.server.broker import Broker
 from scbroker.server.events.pages import drop_old
-from scbroker.server.settings import Settings
-from scbroker.server.storage.blobs import Folder
-from scbroker.server.storage.database import open_database
+from tests.kit.beside import further_broker
 from tests.kit.brokers import BrokerProcess
 from tests.kit.tables import query
 
@@ -27,14 +22,8 @@ def age(broker: BrokerProcess, user: uuid.UUID, where: str = "1 = 1", days: int 
 def drop_old_events(broker: BrokerProcess, seconds: int = DAY) -> None:
     """What a further process of this broker does in one round, by its setting."""
 
-    async def work(folder: str) -> None:
-        database = open_database(broker.database_url)
-        settings = Settings(event_retention_seconds=seconds)
-        try:
-            objects = Folder(Path(folder))
-            await drop_old(Broker(settings, database, objects, bytes(32), frozenset()))
-        finally:
-            await database.close()
+    async def work() -> None:
+        async with further_broker(broker.database_url, event_retention_seconds=seconds) as it:
+            await drop_old(it)
 
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(work(folder))
+    asyncio.run(work())

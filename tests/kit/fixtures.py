@@ -1,6 +1,8 @@
 """Fixtures that any test may ask for."""
 
+import asyncio
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -31,6 +33,16 @@ settings.register_profile(
 """For `--hypothesis-profile`: minutes where the everyday run takes seconds."""
 
 want_it()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -24,7 +25,14 @@ def query(url: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
             return found
     for number in range(1, len(values) + 1):
         statement = statement.replace("?", f"${number}", 1)
-    return asyncio.run(_query(url, statement, values))
+    with ThreadPoolExecutor(1) as beside:  # of a test that has an event loop
+        return beside.submit(asyncio.run, _query(url, statement, values)).result()
+
+
+def count_rows(url: str, table: str, where: str = "true", *values: object) -> int:
+    """Return how many rows of a table there are for which this is true."""
+    [(count,)] = query(url, f"SELECT count(*) FROM {table} WHERE {where}", *values)
+    return int(count)
 
 
 async def _query(url: str, statement: str, values: Iterable[object]) -> list[tuple[Any, ...]]:

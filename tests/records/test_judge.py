@@ -78,20 +78,14 @@ def test_every_body_of_the_story_may_be_skipped_in_its_place() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"parent": bytes(32)},
-        {"version": 4},
-        {"containerId": bytes(16)},
-        {"link": Link(1, bytes(32))},
-        {"link": Link(2, CREATE.hash)},
-        {"link": None},
-        {"time": EDIT.record.time - 1},
-        {"content": {"segments": bytes(32)}},
-        {"content": {"sealedKey": bytes(112)}},
-        {"header": {"author": bytes(32)}},
+        {"parent": bytes(32)}, {"version": 4}, {"containerId": bytes(16)},
+        {"link": Link(1, bytes(32))}, {"link": Link(2, CREATE.hash)}, {"link": None},
+        {"time": EDIT.record.time - 1}, {"content": {"segments": bytes(32)}},
+        {"content": {"sealedKey": bytes(112)}}, {"header": {"author": bytes(32)}},
         {"header": {"partId": bytes(16)}},
     ],
     ids=lambda changes: str(changes)[:40],
-)
+)  # fmt: skip
 def test_a_skipped_body_with_one_thing_changed_is_refused(changes: dict[str, Any]) -> None:
     check_skipped(changed(TYPED.record), CREATE, EDIT, NOW)
     refused(IntegrityError, check_skipped, changed(TYPED.record, **changes), CREATE, EDIT, NOW)
@@ -172,9 +166,7 @@ def test_a_record_needs_the_permissions_of_all_that_it_changes() -> None:
 
 
 @pytest.mark.parametrize("time, renewal", [(START + 30 * DAY - 1, False), (START + 30 * DAY, True)])
-def test_a_list_needs_renewal_from_the_moment_that_an_entry_expires(
-    time: int, renewal: bool
-) -> None:
+def test_a_list_needs_renewal_from_the_moment_an_entry_expires(time: int, renewal: bool) -> None:
     assert InForce(SHARE, whole("share")).needs_renewal(time) == renewal
 
 

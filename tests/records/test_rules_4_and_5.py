@@ -224,9 +224,7 @@ def judged(change: Change, before: set[int] | None = None, after: set[int] | Non
 
 @settings(max_examples=600, deadline=None)
 @given(changes())
-def test_the_judge_allows_exactly_the_changes_of_access_that_the_spec_allows(
-    change: Change,
-) -> None:
+def test_the_judge_allows_exactly_the_changes_of_access_of_the_spec(change: Change) -> None:
     assert judged(change) == spec_allows(change)
 
 

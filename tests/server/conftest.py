@@ -1,8 +1,9 @@
 """Users at a broker, and the claim that a request changed nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
@@ -10,6 +11,15 @@ from scbroker.keys import KeyRing
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.tables import added, dump, gone
 from tests.kit.writers import User
+
+T = TypeVar("T")
+
+
+def at_once(work: Callable[..., T], *arguments: Iterable[Any]) -> list[T]:
+    """Return the results of calls that run at the same time, as `map` gives them."""
+    calls = list(zip(*arguments, strict=True))
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [running.result() for running in [pool.submit(work, *call) for call in calls]]
 
 
 class NewUser(Protocol):

@@ -23,6 +23,7 @@ from scbroker.server.operations import OPERATIONS
 from scbroker.wire import codec
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import dump
+from tests.kit.waiting import wait_until
 from tests.kit.writers import Story, User
 from tests.server.conftest import NewUser
 
@@ -60,10 +61,7 @@ def metrics(wire: Wire) -> str:
 
 
 def wait_for(broker: BrokerProcess, count: int) -> None:
-    until = time.monotonic() + PATIENCE
-    while present(broker) != count:
-        assert time.monotonic() < until, present(broker)
-        time.sleep(0.02)
+    wait_until(lambda: present(broker) == count)
 
 
 @contextmanager
@@ -164,7 +162,7 @@ def test_a_write_that_waited_too_long_is_refused_and_not_done(
 
 
 @pytest.mark.parametrize("drip", [b"", b"x"], ids=["nothing", "a byte at a time"])
-def test_a_body_that_comes_too_slowly_is_not_waited_for(
+async def test_a_body_that_comes_too_slowly_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, drip: bytes
 ) -> None:
     monkeypatch.setattr(requests, "_BODY_SECONDS", 0.3)
@@ -173,13 +171,10 @@ def test_a_body_that_comes_too_slowly_is_not_waited_for(
         await asyncio.sleep(0.05 if drip else PATIENCE)
         return {"type": "http.request", "body": drip, "more_body": True}
 
-    async def work() -> None:
-        headers = [(b"content-type", codec.OCTETS.encode())]
-        scope = {"type": "http", "method": "PUT", "headers": headers, ADMITTED: Kind.Writing}
-        request = Request({**scope, "state": {"gate": Gate(1, 1)}}, receive)
-        operation = next(operation for operation in OPERATIONS if operation.message is bytes)
-        with pytest.raises(OverloadedError, match="too slowly"):
-            async for _ in requests._body(operation, request):
-                pass
-
-    asyncio.run(work())
+    headers = [(b"content-type", codec.OCTETS.encode())]
+    scope = {"type": "http", "method": "PUT", "headers": headers, ADMITTED: Kind.Writing}
+    request = Request({**scope, "state": {"gate": Gate(1, 1)}}, receive)
+    operation = next(operation for operation in OPERATIONS if operation.message is bytes)
+    with pytest.raises(OverloadedError, match="too slowly"):
+        async for _ in requests._body(operation, request):
+            pass

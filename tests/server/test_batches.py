@@ -1,20 +1,15 @@
 """Several records, and several views, in one request: each as it would be alone (protocol.md, 5)."""
 
-import asyncio
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from scbroker.records.container_record import SEGMENT, Role
-from scbroker.server.broker import Broker, Call
+from scbroker.server.broker import Call
 from scbroker.server.containers.appending import append_records
-from scbroker.server.settings import Settings
-from scbroker.server.storage.blobs import Folder
-from scbroker.server.storage.database import open_database
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import MAX_MESSAGE, encode
 from scbroker.wire.containers import (
@@ -32,6 +27,7 @@ from scbroker.wire.containers import (
     ViewsRequest,
 )
 from scbroker.wire.events import Event
+from tests.kit.beside import further_broker
 from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate, session_of
 from tests.server.conftest import NewUser, Unchanged
@@ -159,9 +155,7 @@ def test_a_part_id_is_used_once_also_within_a_batch(new_user: NewUser) -> None:
 
 
 @on_sqlite
-def test_a_record_after_one_that_was_refused_finds_the_container_as_it_is(
-    new_user: NewUser,
-) -> None:
+def test_a_record_after_a_refused_one_finds_the_container_as_it_is(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     story = Story(alice).created({alice: OWNER, bob: READER})
     good, bad = story.follow(alice, content=b"good"), story.follow(bob, content=b"bad")
@@ -256,33 +250,22 @@ def test_records_signed_with_a_retired_key_are_refused_beside_those_of_the_next_
     ]
 
 
-def test_key_records_added_after_the_session_was_read_cause_the_batch_to_be_verified_again(
-    new_user: NewUser, broker: BrokerProcess, tmp_path: Path
+async def test_key_records_added_after_the_session_was_read_cause_the_batch_to_be_verified_again(
+    new_user: NewUser, broker: BrokerProcess
 ) -> None:
-    """A request that still knows of fewer keys: in this process, on the broker's own database."""
     alice = new_user()
     newer = rotate(broker.database_url, alice, encryption=1)
     stories, requests = begun(newer, 3)
     call = Call("tests", "", {}, session_of(newer))
 
-    async def work() -> list[RecordOutcome]:
-        database = open_database(broker.database_url)
-        try:
-            here = Broker(Settings(), database, Folder(tmp_path), bytes(32), frozenset())
-            message = RecordsRequest(
-                records=[requests[0], replace(requests[1], type=None), *requests[2:]]
-            )
-            return (await append_records(here, call, message)).records
-        finally:
-            await database.close()
-
-    outcomes = asyncio.run(work())
+    message = RecordsRequest(records=[requests[0], replace(requests[1], type=None), *requests[2:]])
+    async with further_broker(broker.database_url) as here:
+        outcomes = (await append_records(here, call, message)).records
     assert codes(outcomes) == [None, "invalid", None]
     assert outcomes[2].receipt == receipt_of(stories[2], requests[2])
 
 
 def test_two_senders_of_the_same_containers_at_once_get_the_same_answers(new_user: NewUser) -> None:
-    """In opposite orders: neither waits for ever for the other."""
     alice = new_user()
     other = new_user(alice.ring)
     _, requests = begun(alice, 6)
@@ -294,7 +277,6 @@ def test_two_senders_of_the_same_containers_at_once_get_the_same_answers(new_use
 
 
 def test_two_writers_with_batches_of_the_same_containers_lose_nothing(new_user: NewUser) -> None:
-    """Each container takes exactly one of two second versions."""
     alice, bob = new_user(), new_user()
     stories = [Story(alice).created({alice: OWNER, bob: OWNER}) for _ in range(6)]
     hers = [story.follow(alice, content=b"a") for story in stories]
@@ -356,9 +338,7 @@ def test_the_views_of_a_batch_are_those_that_come_alone(new_user: NewUser) -> No
             assert {each.userId: each.sequence for each in outcome.view.keyChains} == named
 
 
-def test_a_container_without_access_is_a_problem_beside_the_views_of_the_others(
-    new_user: NewUser,
-) -> None:
+def test_a_container_without_access_is_a_problem_beside_other_views(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     mine, shared, buried = (Story(alice).created({alice: OWNER, bob: READER}) for _ in range(3))
     mine.tell(alice, mine.follow(alice, grants={alice: OWNER}))
@@ -391,7 +371,7 @@ def test_a_broker_answers_for_as_many_as_fit_and_for_one_at_least(new_user: NewU
     assert len(sizes) > 1
 
 
-def test_reads_in_a_batch_are_recorded_for_members_with_receive_access_events(
+def test_batched_reads_are_recorded_for_members_with_receive_access_events(
     new_user: NewUser,
 ) -> None:
     alice, bob = new_user(), new_user()

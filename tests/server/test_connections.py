@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Self
 
 import pytest
 import uvicorn
@@ -38,7 +39,7 @@ class Server:
         await (await self._answer(receive))(scope, receive, send)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[Self]:
         config = uvicorn.Config(
             _with_state(self, self.gate), http=Connection, ws="none", log_config=None
         )
@@ -51,7 +52,7 @@ class Server:
             await asyncio.sleep(0.01)
         try:
             async with asyncio.timeout(PATIENCE):
-                yield
+                yield self
         finally:
             checking.cancel()
             for writer in self._writers:
@@ -112,15 +113,7 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
     return head + await reader.readexactly(int(length))
 
 
-def run(work: Callable[[Server], Awaitable[None]], server: Server) -> None:
-    async def all_of_it() -> None:
-        async with server.running():
-            await work(server)
-
-    asyncio.run(all_of_it())
-
-
-def test_this_version_of_uvicorn_has_each_attribute_that_a_connection_uses() -> None:
+async def test_this_version_of_uvicorn_has_each_attribute_that_a_connection_uses() -> None:
     """If it fails: compare capacity.py with uvicorn's httptools_impl.py before raising its bound."""
     source = inspect.getsource(Connection)
     inherited = set(re.findall(r"super\(\)\.(?!__)(\w+)", source))
@@ -128,7 +121,7 @@ def test_this_version_of_uvicorn_has_each_attribute_that_a_connection_uses() -> 
     assert {"on_headers_complete", "data_received"} <= inherited
     assert {"app_state", "cycle", "expect_100_continue", "parser", "pipeline", "url"} <= used
 
-    async def work(server: Server) -> None:
+    async with Server(hello, gate()).running() as server:
         reader, _ = await server.open(GET)
         assert (await answer(reader)).endswith(b"hello")
         [connection] = server.gate.connections
@@ -139,46 +132,40 @@ def test_this_version_of_uvicorn_has_each_attribute_that_a_connection_uses() -> 
         assert cycle.response_complete
         assert isinstance(cycle.message_event, asyncio.Event)
 
-    run(work, Server(hello, gate()))
-
 
 def gate(max_requests: int = 8, max_connections: int = 100) -> Gate:
     return Gate(max_requests, max_connections)
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/x HTTP/1.1\r\nHost: "], ids=["nothing", "a piece"])
-def test_a_head_that_does_not_come_is_not_waited_for(
+async def test_a_head_that_does_not_come_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(capacity, "_HEAD_SECONDS", 0.2)
 
-    async def work(server: Server) -> None:
+    async with Server(hello, gate()).running() as server:
         reader, _ = await server.open(sent)
         assert await ends(reader) == b""
         assert server.asked == 0
 
-    run(work, Server(hello, gate()))
-
 
 @pytest.mark.parametrize("end", [b"", b"Transfer-Encoding: chunked\r\n\r\n0\r\n"],
                          ids=["head", "trailer"])  # fmt: skip
-def test_a_head_or_trailer_without_an_end_is_not_kept(end: bytes) -> None:
+async def test_a_head_or_trailer_without_an_end_is_not_kept(end: bytes) -> None:
     async def slow(receive: Receive) -> Response:
         while (await receive()).get("more_body"):
             pass
         return Response(b"")
 
-    async def work(server: Server) -> None:
+    async with Server(slow, gate()).running() as server:
         reader, writer = await server.open(
             b"POST /v1/x HTTP/1.1\r\nHost: x\r\n" + end + b"X-Long: "
         )
         writer.write(b"x" * 300_000)
         assert await ends(reader) == b""
 
-    run(work, Server(slow, gate()))
 
-
-def test_a_body_of_many_small_chunks_is_no_head(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_of_many_small_chunks_is_no_head(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "_MAX_HEAD", 200)
 
     async def count(receive: Receive) -> Response:
@@ -188,7 +175,7 @@ def test_a_body_of_many_small_chunks_is_no_head(monkeypatch: pytest.MonkeyPatch)
             size, more = size + len(message["body"]), message["more_body"]
         return Response(str(size))
 
-    async def work(server: Server) -> None:
+    async with Server(count, gate()).running() as server:
         reader, writer = await server.open(
             b"POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
@@ -198,10 +185,8 @@ def test_a_body_of_many_small_chunks_is_no_head(monkeypatch: pytest.MonkeyPatch)
         writer.write(b"0\r\n\r\n")
         assert (await answer(reader)).endswith(b"\r\n\r\n5000")
 
-    run(work, Server(count, gate()))
 
-
-def test_who_stops_reading_an_answer_is_let_go_and_what_they_held_is_free(
+async def test_who_stops_reading_an_answer_is_let_go_and_what_they_held_is_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(capacity, "_STALLED_SECONDS", 0.3)
@@ -210,17 +195,15 @@ def test_who_stops_reading_an_answer_is_let_go_and_what_they_held_is_free(
     async def large(_: Receive) -> Response:
         return LargeAnswer(Response(bytes(64 * MIB)), lambda: released.append(True))
 
-    async def work(server: Server) -> None:
+    async with Server(large, gate()).running() as server:
         await server.open(GET)
         while not released:  # noqa: ASYNC110 - nothing else tells
             await asyncio.sleep(0.02)
         assert (server.gate.present, server.gate.waiting) == (0, 0)
         assert not server.gate.connections
 
-    run(work, Server(large, gate()))
 
-
-def test_who_reads_a_large_answer_slowly_but_steadily_gets_all_of_it(
+async def test_who_reads_a_large_answer_slowly_but_steadily_gets_all_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(capacity, "_STALLED_SECONDS", 2.0)
@@ -229,7 +212,7 @@ def test_who_reads_a_large_answer_slowly_but_steadily_gets_all_of_it(
     async def large(_: Receive) -> Response:
         return LargeAnswer(Response(bytes(16 * MIB)), lambda: None)
 
-    async def work(server: Server) -> None:
+    async with Server(large, gate()).running() as server:
         reader, _ = await server.open(GET)
         head = await reader.readuntil(b"\r\n\r\n")
         size = 0
@@ -238,17 +221,15 @@ def test_who_reads_a_large_answer_slowly_but_steadily_gets_all_of_it(
             await asyncio.sleep(0.1)
         assert head.startswith(b"HTTP/1.1 200")
 
-    run(work, Server(large, gate()))
 
-
-def test_above_the_bound_the_head_is_answered_with_503_and_the_application_is_not_asked() -> None:
+async def test_above_the_bound_a_head_is_answered_with_503_without_the_application() -> None:
     release = asyncio.Event()
 
     async def held(_: Receive) -> Response:
         await release.wait()
         return Response(b"done")
 
-    async def work(server: Server) -> None:
+    async with Server(held, gate()).running() as server:
         first = [await server.open(GET) for _ in range(8)]
         while server.gate.present < 8:  # noqa: ASYNC110 - nothing else tells
             await asyncio.sleep(0.01)
@@ -265,11 +246,9 @@ def test_above_the_bound_the_head_is_answered_with_503_and_the_application_is_no
         writer.write(GET)
         assert server.gate.present == 0
 
-    run(work, Server(held, gate()))
 
-
-def test_a_refusal_is_over_one_connection_as_often_as_it_is_asked_and_then_an_answer() -> None:
-    async def work(server: Server) -> None:
+async def test_one_connection_carries_any_number_of_refusals_and_then_an_answer() -> None:
+    async with Server(hello, gate()).running() as server:
         for _ in range(8):
             assert server.gate.enter(Kind.Reading)
         reader, writer = await server.open(b"")
@@ -281,25 +260,21 @@ def test_a_refusal_is_over_one_connection_as_often_as_it_is_asked_and_then_an_an
         assert (await answer(reader)).endswith(b"hello")
         assert server.gate.present == 7
 
-    run(work, Server(hello, gate()))
 
-
-def test_a_refused_body_that_does_not_end_is_not_waited_for(
+async def test_a_refused_body_without_an_end_is_not_awaited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(capacity, "_HEAD_SECONDS", 0.3)
 
-    async def work(server: Server) -> None:
+    async with Server(hello, gate()).running() as server:
         for _ in range(6):
             assert server.gate.enter(Kind.Writing)
         reader, _ = await server.open(PUT + b"123")
         assert (await ends(reader)).startswith(b"HTTP/1.1 503")
 
-    run(work, Server(hello, gate()))
 
-
-def test_requests_sent_ahead_are_let_in_one_after_the_other_and_few_of_them_are_kept() -> None:
-    async def work(server: Server) -> None:
+async def test_pipelined_requests_are_let_in_one_by_one_and_few_of_them_are_kept() -> None:
+    async with Server(hello, gate(max_requests=1)).running() as server:
         reader, _ = await server.open(GET * 5)
         for _ in range(5):
             assert (await answer(reader)).endswith(b"hello")
@@ -308,11 +283,9 @@ def test_requests_sent_ahead_are_let_in_one_after_the_other_and_few_of_them_are_
         found = await ends(reader)
         assert found.count(b"hello") < 100
 
-    run(work, Server(hello, gate(max_requests=1)))
 
-
-def test_writes_leave_room_for_reads_and_all_leave_room_for_what_is_reserved() -> None:
-    async def work(server: Server) -> None:
+async def test_writes_leave_room_for_reads_and_all_leave_room_for_what_is_reserved() -> None:
+    async with Server(hello, gate()).running() as server:
         for _ in range(6):
             assert server.gate.enter(Kind.Writing)
         assert not server.gate.enter(Kind.Writing)
@@ -323,22 +296,18 @@ def test_writes_leave_room_for_reads_and_all_leave_room_for_what_is_reserved() -
             reader, _ = await server.open(GET.replace(b"GET /v1/x", asked))
             assert (await answer(reader)).startswith(b"HTTP/1.1 200")
 
-    run(work, Server(hello, gate()))
 
-
-def test_log_outs_however_many_leave_room_for_the_operators_questions() -> None:
-    async def work(server: Server) -> None:
+async def test_log_outs_however_many_leave_room_for_the_operators_questions() -> None:
+    async with Server(hello, gate()).running() as server:
         log_out = Kind.of(b"DELETE", b"/v1/sessions/current")
         while server.gate.enter(log_out):
             pass
         reader, _ = await server.open(GET.replace(b"/v1/x", b"/health/ready"))
         assert (await answer(reader)).startswith(b"HTTP/1.1 200")
 
-    run(work, Server(hello, gate()))
 
-
-def test_beyond_so_many_connections_each_is_answered_and_closed() -> None:
-    async def work(server: Server) -> None:
+async def test_beyond_so_many_connections_each_is_answered_and_closed() -> None:
+    async with Server(hello, gate(max_connections=3)).running() as server:
         kept = [await server.open(GET) for _ in range(3)]
         for reader, _ in kept:
             assert (await answer(reader)).endswith(b"hello")
@@ -350,37 +319,25 @@ def test_beyond_so_many_connections_each_is_answered_and_closed() -> None:
         kept[0][1].write(GET)
         assert (await answer(kept[0][0])).endswith(b"hello")
 
-    run(work, Server(hello, gate(max_connections=3)))
-
 
 @pytest.mark.parametrize(
     "line",
     [
-        b"\0\1\2",
-        b"GET http://[ HTTP/1.1",
-        b"GET ::: HTTP/1.1",
-        b"GET http://example.com HTTP/1.1",
-        b"GET http://example.com?x=1 HTTP/1.1",
-        b"POST http://example.com HTTP/1.1",
-        b"GET / HTTP/9.9",
-        b"GET /\xc3\xa9 HTTP/1.1",
-        b"GET ?x HTTP/1.1",
-        b"GET # HTTP/1.1",
-        b"OPTIONS * HTTP/1.1",
-        b"CONNECT example.com:443 HTTP/1.1",
-        b"PRI * HTTP/2.0",
+        b"\0\1\2", b"GET http://[ HTTP/1.1", b"GET ::: HTTP/1.1",
+        b"GET http://example.com HTTP/1.1", b"GET http://example.com?x=1 HTTP/1.1",
+        b"POST http://example.com HTTP/1.1", b"GET / HTTP/9.9", b"GET /\xc3\xa9 HTTP/1.1",
+        b"GET ?x HTTP/1.1", b"GET # HTTP/1.1", b"OPTIONS * HTTP/1.1",
+        b"CONNECT example.com:443 HTTP/1.1", b"PRI * HTTP/2.0",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("before", [b"", GET], ids=["alone", "behind another"])
-def test_a_request_that_is_no_http_takes_no_room(line: bytes, before: bytes) -> None:
-    async def work(server: Server) -> None:
+async def test_a_request_that_is_no_http_takes_no_room(line: bytes, before: bytes) -> None:
+    async with Server(hello, gate(max_requests=1)).running() as server:
         for _ in range(3):
             reader, writer = await server.open(before + line + b"\r\nConnection: close\r\n\r\n")
             writer.write_eof()
             await ends(reader)
         await served(server)
-
-    run(work, Server(hello, gate(max_requests=1)))
 
 
 async def served(server: Server) -> None:
@@ -404,13 +361,13 @@ async def served(server: Server) -> None:
     ],
     ids=["websocket", "h2c", "h2c with a body", "ahead", "no second", "no body", "rubbish body", "expect"],
 )  # fmt: skip
-def test_a_connection_that_is_lost_meanwhile_leaves_no_room_taken(sent: bytes) -> None:
+async def test_a_connection_that_is_lost_meanwhile_leaves_no_room_taken(sent: bytes) -> None:
     async def read(receive: Receive) -> Response:
         while (await receive()).get("more_body"):
             pass
         return Response(b"done")
 
-    async def work(server: Server) -> None:
+    async with Server(read, gate(max_requests=1)).running() as server:
         _, writer = await server.open(sent)
         while not server.asked:  # noqa: ASYNC110 - nothing else tells
             await asyncio.sleep(0.01)
@@ -419,28 +376,24 @@ def test_a_connection_that_is_lost_meanwhile_leaves_no_room_taken(sent: bytes) -
             await asyncio.sleep(0.01)
         await served(server)
 
-    run(work, Server(read, gate(max_requests=1)))
 
-
-def test_an_application_that_fails_leaves_no_room_taken() -> None:
+async def test_an_application_that_fails_leaves_no_room_taken() -> None:
     async def fail(_: Receive) -> Response:
         raise RuntimeError
 
-    async def work(server: Server) -> None:
+    async with Server(fail, gate(max_requests=1)).running() as server:
         for _ in range(3):
             reader, _ = await server.open(GET)
             assert (await answer(reader)).startswith(b"HTTP/1.1 500")
         assert server.gate.present == 0
 
-    run(work, Server(fail, gate(max_requests=1)))
-
 
 @pytest.mark.parametrize("ahead", [2, 3])
-def test_who_does_not_read_an_answer_stands_aside_and_keeps_no_room_from_others(ahead: int) -> None:
+async def test_a_client_that_reads_no_answer_takes_no_slot_from_others(ahead: int) -> None:
     async def some(_: Receive) -> Response:
         return Response(bytes(4 * MIB))
 
-    async def work(server: Server) -> None:
+    async with Server(some, gate(max_requests=1)).running() as server:
         await server.open(GET * ahead)
         while server.gate.waiting < 1:  # noqa: ASYNC110 - nothing else tells
             await asyncio.sleep(0.01)
@@ -448,14 +401,12 @@ def test_who_does_not_read_an_answer_stands_aside_and_keeps_no_room_from_others(
         reader, _ = await server.open(GET)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
-    run(work, Server(some, gate(max_requests=1)))
 
-
-def test_of_what_is_refused_behind_an_unread_answer_nobody_stands_aside() -> None:
+async def test_of_what_is_refused_behind_an_unread_answer_nobody_stands_aside() -> None:
     async def some(_: Receive) -> Response:
         return Response(bytes(4 * MIB))
 
-    async def work(server: Server) -> None:
+    async with Server(some, gate(max_requests=1)).running() as server:
         await server.open(GET * 3)
         while server.asked < 1:  # noqa: ASYNC110 - nothing else tells
             await asyncio.sleep(0)
@@ -464,16 +415,11 @@ def test_of_what_is_refused_behind_an_unread_answer_nobody_stands_aside() -> Non
             await asyncio.sleep(0)
         assert (server.gate.present, server.gate.waiting) == (1, 0)
 
-    run(work, Server(some, gate(max_requests=1)))
 
-
-def test_who_waits_for_a_client_stands_aside_and_makes_room() -> None:
-    async def work() -> None:
-        one = gate(max_requests=1)
+async def test_who_waits_for_a_client_stands_aside_and_makes_room() -> None:
+    one = gate(max_requests=1)
+    assert one.enter(Kind.Reading)
+    with one.waiting_for_client(Kind.Reading):
         assert one.enter(Kind.Reading)
-        with one.waiting_for_client(Kind.Reading):
-            assert one.enter(Kind.Reading)
-            assert not one.enter(Kind.Reading)
-        assert (one.present, one.waiting) == (2, 0)
-
-    asyncio.run(work())
+        assert not one.enter(Kind.Reading)
+    assert (one.present, one.waiting) == (2, 0)

@@ -12,50 +12,41 @@ MIB = 1_048_576
 SIZE = 4 * MIB
 
 
-def test_a_process_has_so_many_slots_and_a_waiting_request_gets_the_next_free_one() -> None:
-    async def work() -> None:
-        process = LargeBodies(3)
-        taken = [await process.acquire(user) for user in (b"a", b"b", b"c")]
-        waiting = asyncio.ensure_future(process.acquire(b"d"))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        taken[1]()
-        (await waiting)()
-
-    asyncio.run(work())
+async def test_a_process_has_so_many_slots_and_a_waiting_request_gets_the_next_free_one() -> None:
+    process = LargeBodies(3)
+    taken = [await process.acquire(user) for user in (b"a", b"b", b"c")]
+    waiting = asyncio.ensure_future(process.acquire(b"d"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    taken[1]()
+    (await waiting)()
 
 
-def test_waiting_for_a_slot_ends_and_a_request_that_gave_up_holds_none(
+async def test_waiting_for_a_slot_ends_and_a_request_that_gave_up_holds_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(capacity, "_WAIT_SECONDS", 0.1)
 
-    async def work() -> None:
-        process = LargeBodies(1)
-        release = await process.acquire(b"a")
-        for _ in range(8):
-            with pytest.raises(OverloadedError) as caught:
-                await process.acquire(b"b")
-            assert caught.value.retryAfter
-        release()
-        (await process.acquire(b"b"))()
-
-    asyncio.run(work())
+    process = LargeBodies(1)
+    release = await process.acquire(b"a")
+    for _ in range(8):
+        with pytest.raises(OverloadedError) as caught:
+            await process.acquire(b"b")
+        assert caught.value.retryAfter
+    release()
+    (await process.acquire(b"b"))()
 
 
-def test_the_waiting_requests_of_one_user_are_limited() -> None:
-    async def work() -> None:
-        process = LargeBodies(1)
-        release = await process.acquire(b"a")
-        waiting = [asyncio.ensure_future(process.acquire(b"a")) for _ in range(64)]
-        await asyncio.sleep(0)
-        with pytest.raises(OverloadedError, match="fewer at once"):
-            await process.acquire(b"a")
-        release()
-        for acquiring in waiting:
-            (await acquiring)()
-
-    asyncio.run(work())
+async def test_the_waiting_requests_of_one_user_are_limited() -> None:
+    process = LargeBodies(1)
+    release = await process.acquire(b"a")
+    waiting = [asyncio.ensure_future(process.acquire(b"a")) for _ in range(64)]
+    await asyncio.sleep(0)
+    with pytest.raises(OverloadedError, match="fewer at once"):
+        await process.acquire(b"a")
+    release()
+    for acquiring in waiting:
+        (await acquiring)()
 
 
 def test_unread_responses_of_all_users_are_bounded_in_bytes() -> None:
@@ -91,7 +82,6 @@ def test_a_user_without_unread_responses_may_get_one_of_any_size() -> None:
 
 
 def test_a_buffer_is_allocated_only_after_the_first_megabyte() -> None:
-    """A client that announces a large body and sends little costs little memory."""
     with Buffers(SIZE).receiving() as received:
         received.add(b"a" * 1_048_576)
         assert [received.buffer] == [None]

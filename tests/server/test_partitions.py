@@ -12,7 +12,7 @@ from scbroker.server.storage.tables import metadata
 from tests.kit.fixtures import StartBroker
 from tests.kit.plans import plans
 from tests.kit.tables import query
-from tests.kit.writers import OWNER, READER, Grants, Story, User, delete_user
+from tests.kit.writers import OWNER, READER, Grants, Story, delete_user
 from tests.server.conftest import NewUser
 from tests.server.migrations.test_upgrade import upgraded
 
@@ -32,10 +32,6 @@ async def _run(url: str, script: str) -> None:
         await connection.execute(script)
     finally:
         await connection.close()
-
-
-def _ids(user: User) -> list[int]:
-    return [event.id for event in user.events()]
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
@@ -60,7 +56,8 @@ def test_a_broker_goes_on_with_its_events_parted_by_user(
     other = Story(bob).created({bob: OWNER, alice: READER})
     for user, events in before.items():
         assert user.events()[: len(events)] == events
-    assert [_ids(user) for user in users] == [[1, 2, 3], [1, 2, 3], *[[1, 2]] * 4]
+    logs = [[event.id for event in user.events()] for user in users]
+    assert logs == [[1, 2, 3], [1, 2, 3], *[[1, 2]] * 4]
     assert [event.version for event in alice.events(containerType="note", eventType="Updated")] == [
         2
     ]

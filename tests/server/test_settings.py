@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any, Final
 
 import pytest
@@ -21,6 +20,7 @@ from tests.kit.brokers import BrokerProcess, Wire, environment
 from tests.kit.engines import PostgresServer
 from tests.kit.nursery import run
 from tests.kit.operators import admin
+from tests.kit.waiting import wait_until
 from tests.kit.writers import Story
 from tests.server.conftest import NewUser
 
@@ -106,17 +106,14 @@ def test_the_environment_overrules_the_file_and_the_command_line_both(tmp_path: 
     config.write_text("guesses = 3\nsession_seconds = 5\norigins = ['https://a.example']\n")
     found = load_settings(
         {
-            "SCBROKER_CONFIG": str(config),
-            "SCBROKER_SESSION_SECONDS": "7",
-            "SCBROKER_DATA_DIR": "/b",
-            "SCBROKER_SERVER_URL": "of a client",
+            "SCBROKER_CONFIG": str(config), "SCBROKER_SESSION_SECONDS": "7",
+            "SCBROKER_DATA_DIR": "/b", "SCBROKER_SERVER_URL": "of a client",
             "SCBROKER_APPLICATION_NAME": "of a client",
-            "SCBROKER_OBJECT_STORE_ORIGINS": "of a client",
-            "OTHER": "x",
+            "SCBROKER_OBJECT_STORE_ORIGINS": "of a client", "OTHER": "x",
         },
         data_dir="/c",
         broker_key=None,
-    )
+    )  # fmt: skip
     assert (found.guesses, found.session_seconds, found.data_dir) == (3, 7, "/c")
     assert found.origins == ["https://a.example"]
     both = load_settings({"SCBROKER_ORIGINS": "https://a.example,https://b.example"})
@@ -184,13 +181,9 @@ def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     folder.mkdir(mode=0o555)
     done = subprocess.run(
         [sys.executable, "-c", AS_OTHERS, "--port", "0", "--data-dir", str(folder)],
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
+        env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
         check=False,
-    )
+    )  # fmt: skip
     assert str(folder) in _refused(done.returncode, done.stdout, done.stderr)
 
 
@@ -205,22 +198,16 @@ main()
 """
 
 
-def test_a_postgresql_that_is_not_there_is_waited_for_and_an_error_in_words_then(
-    tmp_path: Path,
-) -> None:
+def test_a_missing_postgresql_is_waited_for_and_then_an_error_in_words(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
         url = f"postgresql://x:secret@127.0.0.1:{port}/x"
         finished = subprocess.run(
             [sys.executable, "-c", IMPATIENT, "--port", "0", "--data-dir", str(tmp_path)],
-            env=environment({"database_url": url}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+            env=environment({"database_url": url}), stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=60, check=False,
+        )  # fmt: skip
     assert (finished.returncode, finished.stdout) == (1, ""), finished
     *waited, said = finished.stderr.splitlines()
     assert waited
@@ -238,11 +225,8 @@ def test_a_broker_that_starts_before_its_postgresql_waits_and_serves_when_that_i
         server.crash()
         started = beside.submit(broker.start)
         try:
-            deadline = monotonic() + 60
-            log = tmp_path / "stderr"
-            while not log.exists() or "waiting for the database" not in broker.log:
-                assert monotonic() < deadline
-                sleep(0.05)
+            wait_until((tmp_path / "stderr").exists)
+            wait_until(lambda: "waiting for the database" in broker.log)
             server.start()
             started.result(60)
             with Wire(broker) as wire:
@@ -292,9 +276,7 @@ def test_a_broker_ends_in_order_when_it_is_told_to(fresh_broker: BrokerProcess) 
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_keys_of_the_operator_work_beside_the_first(
-    fresh_broker: BrokerProcess, new_user: NewUser
-) -> None:
+def test_the_operators_further_keys_work(fresh_broker: BrokerProcess, new_user: NewUser) -> None:
     done = admin(fresh_broker, "create-api-key", "for a test").expect(0)
     alice = new_user(at=fresh_broker)
     alice.wire.call("GET", "/v1/events", Scbroker_Api_Key=done.last).expect(200)

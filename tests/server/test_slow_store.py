@@ -26,6 +26,7 @@ from scbroker.wire.containers import RecordsAnswer, RecordsRequest
 from scbroker.wire.parts import MAX_TRANSFERS, SentChunk, SentChunks, Transfers, TransfersRequest
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import query
+from tests.kit.waiting import wait_until
 from tests.kit.writers import OWNER, READER, Story, User
 from tests.server.conftest import NewUser
 
@@ -119,7 +120,7 @@ def as_user(
         return wire.call(method, path, message)
 
 
-def test_a_request_during_a_sweep_does_not_wait_and_its_parts_are_swept(
+async def test_a_request_during_a_sweep_does_not_wait_and_its_parts_are_swept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     goes_on, rounds = asyncio.Event(), [0]
@@ -131,22 +132,19 @@ def test_a_request_during_a_sweep_does_not_wait_and_its_parts_are_swept(
 
     monkeypatch.setattr(sweeping, "sweep", sweep)
 
-    async def work() -> None:
-        database = open_database(f"sqlite:///{tmp_path / 'broker.sqlite'}")
-        broker = Broker(Settings(), database, Folder(tmp_path), b"", frozenset())
-        first = asyncio.ensure_future(sweep_at_once(broker))
-        await asyncio.sleep(0)
-        for _ in range(3):
-            assert not await sweep_at_once(broker)
-        assert (rounds, first.done()) == ([1], False)
-        goes_on.set()
-        await first
-        assert rounds == [2]
-        await sweep_at_once(broker)
-        assert rounds == [3]
-        await database.close()
-
-    asyncio.run(work())
+    database = open_database(f"sqlite:///{tmp_path / 'broker.sqlite'}")
+    broker = Broker(Settings(), database, Folder(tmp_path), b"", frozenset())
+    first = asyncio.ensure_future(sweep_at_once(broker))
+    await asyncio.sleep(0)
+    for _ in range(3):
+        assert not await sweep_at_once(broker)
+    assert (rounds, first.done()) == ([1], False)
+    goes_on.set()
+    await first
+    assert rounds == [2]
+    await sweep_at_once(broker)
+    assert rounds == [3]
+    await database.close()
 
 
 def path_of(story: Story, part: Part, what: str) -> str:
@@ -199,9 +197,7 @@ def test_reporting_chunks_to_a_hanging_store_delays_nobody_else(
 
 
 @on_one_engine
-def test_of_a_name_that_was_never_given_the_store_is_not_asked(
-    slow: BrokerProcess, new_user: NewUser
-) -> None:
+def test_the_store_is_not_asked_of_unknown_names(slow: BrokerProcess, new_user: NewUser) -> None:
     alice = new_user(at=slow)
     hang(slow, alice)
     story = Story(alice)
@@ -224,10 +220,7 @@ def test_deletions_while_the_store_hangs_hold_up_one_request_and_no_more(
         end = ended.follow(alice, tombstone=True)
         asks.append(partial(as_user, alice, slow, "PUT", f"{ended.path}/records/2", end))
     with asking(store, asks) as sent:
-        until = time.monotonic() + PATIENCE
-        while sum(one.done() for one in sent) < WORKER_SLOTS - 1:
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        wait_until(lambda: sum(one.done() for one in sent) >= WORKER_SLOTS - 1)
         others_are_served(slow, bob)
         wait_for(slow, 1)
     for one in sent:

@@ -360,7 +360,7 @@ def test_a_body_that_is_announced_far_too_large_is_refused_without_being_read(
         assert status.startswith(b"HTTP/1.1 413 "), status[:100]
 
 
-def test_without_a_session_no_body_is_waited_for(
+def test_without_a_session_no_body_is_awaited(
     wire: Wire, raw: socket.socket, request_of: Any
 ) -> None:
     operation = next(o for o in OPERATIONS if o.message is bytes)
@@ -494,7 +494,6 @@ def test_metrics_count_answers_by_operation_and_status_and_name_nobody(
 
 
 def test_a_record_request_has_room_for_the_longest_list(new_user: NewUser) -> None:
-    """4 MiB hold 1,024 entries with wraps; one byte more than that is refused."""
     alice = new_user()
     story = Story(alice)
     path = f"{story.path}/records/1"

@@ -57,24 +57,14 @@ async def register(provider: ServerProvider) -> None:
     assert_type(await provider.register("p", "q"), bytes)
     assert_type(provider.register("p", "q", "r").result(), bytes)
     provider.register("p", "q", "r", completionHandler=Takes[bytes](), errorHandler=failed)
-    provider.register(
-        "p",
-        "q",
-        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.register("p", "q", completionHandler=nothing, errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def log_in(provider: ServerProvider, user: uuid.UUID) -> None:
     assert_type(await provider.logIn(user, passphrase="q"), bytes)
     assert_type(provider.logIn(user, "p", "q").result(), bytes)
     provider.logIn(user, passphrase="q", completionHandler=Takes[bytes](), errorHandler=failed)
-    provider.logIn(
-        user,
-        passphrase="q",
-        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.logIn(user, passphrase="q", completionHandler=nothing, errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def log_in_with_a_ring(provider: ServerProvider, user: uuid.UUID, ring: KeyRing) -> None:
@@ -83,52 +73,35 @@ async def log_in_with_a_ring(provider: ServerProvider, user: uuid.UUID, ring: Ke
     assert_type(provider.logIn(keyRing=ring, userId=user), Promise[None]).result()
     provider.logIn(ring, user, completionHandler=nothing, errorHandler=failed)
     provider.logIn(keyRing=ring, userId=user, completionHandler=nothing, errorHandler=failed)
-    provider.logIn(
-        keyRing=ring,
-        userId=user,
-        completionHandler=Takes[bytes](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.logIn(keyRing=ring, userId=user, completionHandler=Takes[bytes](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def logout(provider: ServerProvider) -> None:
     await assert_type(provider.logout(), Promise[None])
     assert_type(provider.logout(), Promise[None]).result()
     provider.logout(completionHandler=nothing, errorHandler=failed)
-    provider.logout(
-        completionHandler=Takes[None](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.logout(completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def get_key_ring(provider: ServerProvider) -> None:
     assert_type(await provider.getKeyRing(), KeyRing)
     assert_type(provider.getKeyRing().result(), KeyRing)
     provider.getKeyRing(completionHandler=Takes[KeyRing](), errorHandler=failed)
-    provider.getKeyRing(
-        completionHandler=Takes[bytes](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.getKeyRing(completionHandler=Takes[bytes](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def get_user_id(provider: ServerProvider) -> None:
     assert_type(await provider.getUserId(), uuid.UUID)
     assert_type(provider.getUserId().result(), uuid.UUID)
     provider.getUserId(completionHandler=Takes[uuid.UUID](), errorHandler=failed)
-    provider.getUserId(
-        completionHandler=Takes[str](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.getUserId(completionHandler=Takes[str](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def get_reminder(provider: ServerProvider, user: uuid.UUID) -> None:
     assert_type(await provider.getReminder(), str)
     assert_type(provider.getReminder(user).result(), str)
     provider.getReminder(user, completionHandler=Takes[str](), errorHandler=failed)
-    provider.getReminder(
-        completionHandler=Takes[bytes](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.getReminder(completionHandler=Takes[bytes](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def change_credentials(provider: ServerProvider) -> None:
@@ -137,12 +110,7 @@ async def change_credentials(provider: ServerProvider) -> None:
     provider.changeCredentials(
         "p", "q", compromised=True, completionHandler=Takes[bytes](), errorHandler=failed
     )
-    provider.changeCredentials(
-        "p",
-        "q",
-        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.changeCredentials("p", "q", completionHandler=nothing, errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def create_or_update_key_file(provider: ServerProvider) -> None:
@@ -151,56 +119,35 @@ async def create_or_update_key_file(provider: ServerProvider) -> None:
     provider.createOrUpdateKeyFile(
         b"k", "p", "q", completionHandler=Takes[bytes](), errorHandler=failed
     )
-    provider.createOrUpdateKeyFile(
-        b"k",
-        "p",
-        "q",
-        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.createOrUpdateKeyFile(b"k", "p", "q", completionHandler=nothing, errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def get_key_file(provider: ServerProvider) -> None:
     assert_type(await provider.getKeyFile("q"), bytes)
     assert_type(provider.getKeyFile("q").result(), bytes)
     provider.getKeyFile("q", completionHandler=Takes[bytes](), errorHandler=failed)
-    provider.getKeyFile(
-        "q",
-        completionHandler=Takes[KeyRing](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.getKeyFile("q", completionHandler=Takes[KeyRing](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def delete_key_file(provider: ServerProvider) -> None:
     await assert_type(provider.deleteKeyFile(), Promise[None])
     assert_type(provider.deleteKeyFile(), Promise[None]).result()
     provider.deleteKeyFile(completionHandler=nothing, errorHandler=failed)
-    provider.deleteKeyFile(
-        completionHandler=Takes[None](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.deleteKeyFile(completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def need_to_sync_account(provider: ServerProvider, user: uuid.UUID) -> None:
     assert_type(await provider.needToSyncAccount(user, b"k"), bool)
     assert_type(provider.needToSyncAccount(user, b"k").result(), bool)
     provider.needToSyncAccount(user, b"k", completionHandler=Takes[bool](), errorHandler=failed)
-    provider.needToSyncAccount(
-        user,
-        b"k",
-        completionHandler=Takes[str](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.needToSyncAccount(user, b"k", completionHandler=Takes[str](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def delete_user(provider: ServerProvider) -> None:
     await assert_type(provider.deleteUser(), Promise[None])
     assert_type(provider.deleteUser(), Promise[None]).result()
     provider.deleteUser(completionHandler=nothing, errorHandler=failed)
-    provider.deleteUser(
-        completionHandler=Takes[None](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.deleteUser(completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def create_container(provider: ServerProvider, levels: list[AccessLevel]) -> None:
@@ -251,12 +198,7 @@ async def update_container(
         completionHandler=Takes[SecuredContainer](),
         errorHandler=failed,
     )
-    provider.updateContainer(
-        container,
-        content=b"",
-        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.updateContainer(container, content=b"", completionHandler=nothing, errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def update_container_header(provider: ServerProvider, container: uuid.UUID) -> None:
@@ -265,11 +207,7 @@ async def update_container_header(provider: ServerProvider, container: uuid.UUID
     provider.updateContainerHeader(
         container, completionHandler=Takes[SecuredContainer](), errorHandler=failed
     )
-    provider.updateContainerHeader(
-        container,
-        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.updateContainerHeader(container, completionHandler=nothing, errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def update_container_content(provider: ServerProvider, container: uuid.UUID) -> None:
@@ -278,11 +216,7 @@ async def update_container_content(provider: ServerProvider, container: uuid.UUI
     provider.updateContainerContent(
         container, completionHandler=Takes[SecuredContainer](), errorHandler=failed
     )
-    provider.updateContainerContent(
-        container,
-        completionHandler=nothing,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.updateContainerContent(container, completionHandler=nothing, errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def update_container_access_levels(provider: ServerProvider, container: uuid.UUID) -> None:
@@ -413,11 +347,7 @@ async def get_container_content(provider: ServerProvider, container: uuid.UUID) 
     provider.getContainerContent(
         container, completionHandler=Takes[bytes | None](), errorHandler=failed
     )
-    provider.getContainerContent(
-        container,
-        completionHandler=Takes[bytes](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.getContainerContent(container, completionHandler=Takes[bytes](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def save_container_content(provider: ServerProvider, container: uuid.UUID) -> None:
@@ -477,11 +407,7 @@ async def delete_container(provider: ServerProvider, container: uuid.UUID) -> No
     await assert_type(provider.deleteContainer(container), Promise[None])
     assert_type(provider.deleteContainer(container), Promise[None]).result()
     provider.deleteContainer(container, completionHandler=nothing, errorHandler=failed)
-    provider.deleteContainer(
-        container,
-        completionHandler=Takes[None](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.deleteContainer(container, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def get_public_keys(provider: ServerProvider, user: uuid.UUID) -> None:
@@ -490,11 +416,7 @@ async def get_public_keys(provider: ServerProvider, user: uuid.UUID) -> None:
     provider.getPublicKeys(
         user, completionHandler=Takes[Sequence[PublicKey]](), errorHandler=failed
     )
-    provider.getPublicKeys(
-        user,
-        completionHandler=Takes[list[PublicKey]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.getPublicKeys(user, completionHandler=Takes[list[PublicKey]](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def get_latest_active_signing_key(provider: ServerProvider, user: uuid.UUID) -> None:
@@ -516,7 +438,4 @@ async def get_events(provider: ServerProvider) -> None:
     assert_type(await provider.getEvents([ContainerEventType.Added]), Sequence[ContainerEvent])
     assert_type(provider.getEvents(startId=1).result(), Sequence[ContainerEvent])
     provider.getEvents(completionHandler=Takes[Sequence[ContainerEvent]](), errorHandler=failed)
-    provider.getEvents(
-        completionHandler=Takes[list[ContainerEvent]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        errorHandler=failed,
-    )
+    provider.getEvents(completionHandler=Takes[list[ContainerEvent]](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

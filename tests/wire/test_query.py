@@ -67,18 +67,11 @@ def test_parameters_are_read_as_what_they_are() -> None:
 
 
 REFUSED: list[tuple[type[Message], list[tuple[str, str]]]] = [
-    (NoQuery, [("a", "1")]),
-    (NoQuery, [("", "")]),
-    (ViewQuery, [("unknown", "1")]),
-    (ViewQuery, [("Since", "1")]),
-    (ViewQuery, [("since", "1"), ("since", "1")]),
-    (ViewQuery, [("since", "1"), ("since", "2")]),
-    (ViewQuery, [("since", "0")]),
-    (ViewQuery, [("since", str(2**53))]),
-    (ViewQuery, [("header", "2")]),
-    (ViewQuery, [("content", "2")]),
-    (GoverningQuery, []),
-    (GoverningQuery, [("from", "1")]),
+    (NoQuery, [("a", "1")]), (NoQuery, [("", "")]), (ViewQuery, [("unknown", "1")]),
+    (ViewQuery, [("Since", "1")]), (ViewQuery, [("since", "1"), ("since", "1")]),
+    (ViewQuery, [("since", "1"), ("since", "2")]), (ViewQuery, [("since", "0")]),
+    (ViewQuery, [("since", str(2**53))]), (ViewQuery, [("header", "2")]),
+    (ViewQuery, [("content", "2")]), (GoverningQuery, []), (GoverningQuery, [("from", "1")]),
     (GoverningQuery, [("from_", "1"), ("to", "1")]),
     (GoverningQuery, [("from", "0"), ("to", "1")]),
     (BodiesQuery, [("from", "1"), ("count", "0")]),
@@ -100,7 +93,7 @@ REFUSED: list[tuple[type[Message], list[tuple[str, str]]]] = [
     (EventQuery, [("limit", "0")]),
     (EventQuery, [("limit", "1001")]),
     (EventQuery, [("startId", "1"), ("startId", "1")]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

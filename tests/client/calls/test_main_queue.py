@@ -86,7 +86,6 @@ def test_run_is_for_the_main_thread(queue: MainQueue) -> None:
 
 
 def test_waiting_on_the_main_thread_for_its_own_work_is_refused(queue: MainQueue) -> None:
-    """It would wait for ever. Any other thread may wait, and the main one once it is done."""
     future = queue.submit(lambda: 7)
     with pytest.raises(BrokerError.invalidArgumentError, match="wait for ever"):
         future.result()
@@ -157,7 +156,6 @@ def test_a_loop_of_another_thread_is_not_taken_for_the_main_ones(queue: MainQueu
 
 @pytest.mark.parametrize("ended", ["closed", "stopped"])
 def test_nothing_is_lost_when_a_loop_ends_and_another_begins(queue: MainQueue, ended: str) -> None:
-    """Work that comes between two loops runs in the second, as soon as that one is noticed."""
     seen: list[int] = []
 
     async def notice() -> None:
@@ -257,9 +255,7 @@ def test_a_job_that_waited_runs_in_the_next_loop_though_nothing_else_is_called(l
 
 
 @pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
-def test_a_loop_that_ran_before_scbroker_was_imported_by_another_thread_runs_the_work(
-    loops: str,
-) -> None:
+def test_a_loop_that_ran_before_another_thread_imported_scbroker_runs_the_work(loops: str) -> None:
     done = run_script(
         f"""
         import asyncio, {loops}
@@ -280,9 +276,7 @@ def test_a_loop_that_ran_before_scbroker_was_imported_by_another_thread_runs_the
     assert (done.stdout, done.stderr) == ("ran\n", "")
 
 
-def test_a_loop_that_moved_to_another_thread_does_not_run_the_main_threads_work(
-    queue: MainQueue,
-) -> None:
+def test_a_loop_moved_to_another_thread_runs_no_work_of_the_main_thread(queue: MainQueue) -> None:
     seen: list[threading.Thread] = []
 
     async def notice() -> None:
@@ -299,7 +293,6 @@ def test_a_loop_that_moved_to_another_thread_does_not_run_the_main_threads_work(
 
 
 def test_a_process_that_ends_names_each_operation_whose_handler_did_not_run() -> None:
-    """Once, and also what is still under way; not what ran."""
     done = run_script("""
 from scbroker import mainQueue
 def getReminder(): pass
@@ -336,7 +329,6 @@ mainQueue.run()
 
 
 def test_run_lets_an_interrupt_through() -> None:
-    """Ctrl-C ends a script that waits in `run`, as it ends any other."""
     done = run_script("""
 import os, signal, threading
 from scbroker import mainQueue

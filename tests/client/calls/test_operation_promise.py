@@ -13,6 +13,7 @@ import pytest
 from scbroker import BrokerError, Promise
 from scbroker.client.calls.io_thread import io_thread
 from tests.kit.scripts import PATIENCE, functions_of, run_script
+from tests.kit.waiting import wait_until
 
 
 def start(work: Coroutine[Any, Any, Any]) -> Promise[Any]:
@@ -66,29 +67,23 @@ def gate() -> Iterator[Gate]:
     gate.open.set()
 
 
-def test_a_promise_is_awaited_directly_and_again() -> None:
-    async def main() -> None:
-        promise = start(soon(7))
-        assert await promise == 7
-        assert await promise == 7
-        assert promise.done()
-
-    asyncio.run(main())
+async def test_a_promise_is_awaited_directly_and_again() -> None:
+    promise = start(soon(7))
+    assert await promise == 7
+    assert await promise == 7
+    assert promise.done()
 
 
-def test_a_promise_is_awaited_by_tasks_gather_and_task_groups() -> None:
+async def test_a_promise_is_awaited_by_tasks_gather_and_task_groups() -> None:
     async def one(promise: Promise[Any]) -> Any:
         return await promise
 
-    async def main() -> None:
-        assert await asyncio.create_task(one(start(soon(1)))) == 1
-        assert list(await asyncio.gather(start(soon(1)), start(soon(2)))) == [1, 2]
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(start(soon(n)))) for n in range(3)]
-        assert [task.result() for task in tasks] == [0, 1, 2]
-        assert await asyncio.wait_for(start(soon(3)), 5) == 3
-
-    asyncio.run(main())
+    assert await asyncio.create_task(one(start(soon(1)))) == 1
+    assert list(await asyncio.gather(start(soon(1)), start(soon(2)))) == [1, 2]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(start(soon(n)))) for n in range(3)]
+    assert [task.result() for task in tasks] == [0, 1, 2]
+    assert await asyncio.wait_for(start(soon(3)), 5) == 3
 
 
 def test_one_promise_is_awaited_in_several_loops_and_threads_at_once(gate: Gate) -> None:
@@ -192,10 +187,7 @@ def test_cancelling_at_once_still_runs_what_the_operation_has_to_clean_up() -> N
 
     for _ in range(50):
         start(work()).cancel()
-    deadline = time.monotonic() + 9
-    while len(seen) < 50 and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert len(seen) == 50
+    wait_until(lambda: len(seen) == 50)
 
 
 def by_result(promise: Promise[Any]) -> None:
@@ -253,9 +245,7 @@ def failures_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "scbroker"]
 
 
-def test_a_failure_that_nobody_looked_at_is_logged_exactly_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_failure_that_nobody_read_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     promise = start(failing())
     while not promise.done():
         time.sleep(0.005)
@@ -271,9 +261,7 @@ def test_the_failure_of_a_promise_that_was_dropped_before_it_ended_is_logged_exa
 ) -> None:
     drop(start(failing(0.05)))
     gc.collect()
-    deadline = time.monotonic() + 9
-    while not failures_in(caplog) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_until(lambda: failures_in(caplog))
     time.sleep(0.02)
     assert failures_in(caplog) == ["work failed and its error was never read: slow down"]
 
@@ -317,7 +305,6 @@ async def after(seconds, value=None):
 
 
 def test_a_forked_child_works_anew_and_what_it_inherited_fails() -> None:
-    """The child has a thread of its own; the parent's promise fails there and ends well here."""
     done = run_script(
         PRELUDE
         + """

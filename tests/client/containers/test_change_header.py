@@ -103,18 +103,13 @@ class TaggedB(msgspec.Struct, tag="b"):
 @pytest.mark.parametrize(
     "header, kind",
     [
-        (CANARY, Colour),
-        (CANARY, Literal["red"]),
-        ({CANARY: 1}, Strict),
-        ({f"{CANARY} - at `$.x": 1}, Strict),
-        ({"type": CANARY}, TaggedA | TaggedB),
-        ({CANARY: CANARY}, dict[str, int]),
-        (CANARY, uuid.UUID),
-        (CANARY, dt.datetime),
+        (CANARY, Colour), (CANARY, Literal["red"]), ({CANARY: 1}, Strict),
+        ({f"{CANARY} - at `$.x": 1}, Strict), ({"type": CANARY}, TaggedA | TaggedB),
+        ({CANARY: CANARY}, dict[str, int]), (CANARY, uuid.UUID), (CANARY, dt.datetime),
         ("x" * 5000, int),
     ],
     ids=range(9),
-)
+)  # fmt: skip
 def test_no_kind_of_mismatch_quotes_the_header(header: Any, kind: Any) -> None:
     """msgspec's own messages quote enum values, tags and unknown fields."""
     data = encode_header(header)

@@ -39,7 +39,6 @@ def test_any_range_is_what_stands_there(alice: ServerProvider) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"small", CONTENT], ids=["empty", "small", "large"])
 def test_it_reads_and_seeks_as_any_file_does(alice: ServerProvider, content: bytes) -> None:
-    """Side by side with the standard library's own."""
     reader, model = opened(alice, content), io.BytesIO(content)
     chance = random.Random(len(content))
     assert (reader.readable(), reader.seekable(), reader.writable()) == (True, True, False)
@@ -118,9 +117,7 @@ def test_it_stays_the_content_that_was_opened(alice: ServerProvider) -> None:
 
 
 @pytest.mark.parametrize("change", ["flipped", "another", "cut", "longer"])
-def test_a_segment_that_was_not_signed_is_never_given_out(
-    alice: ServerProvider, change: str
-) -> None:
+def test_an_unsigned_segment_is_never_given_out(alice: ServerProvider, change: str) -> None:
     reader = opened(alice, CONTENT)
 
     async def lie(go: Go) -> Any:
@@ -165,9 +162,7 @@ def test_wrong_numbers_are_refused(alice: ServerProvider) -> None:
     assert "small" not in repr(reader)
 
 
-def test_a_container_that_was_deleted_meanwhile_is_read_no_more(
-    alice: ServerProvider, tmp_path: Path
-) -> None:
+def test_a_container_deleted_meanwhile_is_not_read(alice: ServerProvider, tmp_path: Path) -> None:
     reader = opened(alice, CONTENT)
     alice.deleteContainer(reader.containerId).result(PATIENCE)
     with pytest.raises(BrokerError.deletedError):

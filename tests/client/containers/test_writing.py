@@ -14,7 +14,7 @@ from scbroker.client.users.session import Session
 from scbroker.crypto.verify import WRAP_SIZE
 from scbroker.errors import ConflictError, StaleKeysError
 from scbroker.wire.containers import RecordReceipt
-from tests.client.conftest import id_of
+from tests.client.conftest import id_of, refusal
 from tests.kit.fixtures import NewProvider
 
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
@@ -41,8 +41,7 @@ def spoiled(
 def test_a_reader_whose_wrap_is_invalid_gets_an_untrusted_error(
     alice: ServerProvider, spoiled: uuid.UUID
 ) -> None:
-    with pytest.raises(BrokerError.untrustedError):
-        alice.getContainerContent(spoiled).result(PATIENCE)
+    refusal(alice.getContainerContent(spoiled), BrokerError.untrustedError)
 
 
 def test_a_writer_whose_wrap_is_invalid_cannot_carry_parts_over(
@@ -61,16 +60,14 @@ def test_a_writer_whose_wrap_is_invalid_can_remove_its_author_and_replace_everyt
         spoiled, content=b"new", customHeaderObject=None, accessLevels=None, type=None
     ).result(PATIENCE)
     assert alice.getContainerContent(spoiled).result(PATIENCE) == b"new"
-    with pytest.raises(BrokerError.notFoundError):
-        bob.getContainer(spoiled).result(PATIENCE)
+    refusal(bob.getContainer(spoiled), BrokerError.notFoundError)
 
 
 def test_a_writer_whose_wrap_is_invalid_can_delete_the_container(
     alice: ServerProvider, spoiled: uuid.UUID
 ) -> None:
     alice.deleteContainer(spoiled).result(PATIENCE)
-    with pytest.raises(BrokerError.deletedError):
-        alice.getContainer(spoiled).result(PATIENCE)
+    refusal(alice.getContainer(spoiled), BrokerError.deletedError)
 
 
 def before_each_record(
@@ -131,8 +128,7 @@ def test_a_change_that_another_member_overtakes_each_time_is_a_conflict_after_fo
 ) -> None:
     made = alice.createContainer(b"x").result(PATIENCE)
     left = failing(ConflictError(), 100)
-    with pytest.raises(BrokerError.conflictError):
-        alice.updateContainerContent(made.id, b"y").result(PATIENCE)
+    refusal(alice.updateContainerContent(made.id, b"y"), BrokerError.conflictError)
     assert left == [96]
 
 
@@ -156,8 +152,7 @@ def test_a_change_of_access_is_never_tried_again_over_another_change_of_access(
     before_each_record(monkeypatch, remove_carol)
     with pytest.raises(BrokerError.conflictError, match="changed the access"):
         alice.updateContainerAccessLevels(made.id, shared(alice, bob, carol)).result(PATIENCE)
-    with pytest.raises(BrokerError.notFoundError):
-        carol.getContainer(made.id).result(PATIENCE)
+    refusal(carol.getContainer(made.id), BrokerError.notFoundError)
 
 
 def test_a_receipt_for_another_record_is_refused(
@@ -170,8 +165,7 @@ def test_a_receipt_for_another_record_is_refused(
         return replace(found, version=2) if isinstance(found, RecordReceipt) else found
 
     monkeypatch.setattr(Session, "call", call)
-    with pytest.raises(BrokerError.integrityError, match="receipt"):
-        alice.createContainer(b"x").result(PATIENCE)
+    refusal(alice.createContainer(b"x"), BrokerError.integrityError, "receipt")
 
 
 def test_twenty_members_all_open_what_was_shared_with_them(

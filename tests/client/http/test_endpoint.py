@@ -23,19 +23,10 @@ def provider(**options: Any) -> ServerProvider:
 @pytest.mark.parametrize(
     "origin",
     [
-        "http://s3.example",
-        "s3.example",
-        "https://s3.example/bucket",
-        "https://s3.example?x",
-        "https://user@s3.example",
-        "https://",
-        "ftp://s3.example",
-        "*",
-        "",
-        None,
-        5,
+        "http://s3.example", "s3.example", "https://s3.example/bucket", "https://s3.example?x",
+        "https://user@s3.example", "https://", "ftp://s3.example", "*", "", None, 5,
     ],
-)
+)  # fmt: skip
 def test_what_is_no_origin_of_an_object_store_is_refused(origin: object) -> None:
     with pytest.raises(BrokerError.invalidArgumentError, match="objectStoreOrigins"):
         provider(objectStoreOrigins=[STORE, origin])
@@ -86,23 +77,13 @@ def test_an_address_of_an_allowed_origin_is_asked_as_it_was_given(address: str) 
 @pytest.mark.parametrize(
     "address",
     [
-        "http://s3.example/x",
-        "https://s3.example:444/x",
-        "https://s3.example./x",
-        "https://sub.s3.example/x",
-        "https://s3.example.evil.example/x",
-        "http://localhost:9000/x",
-        "http://[::1]:9000/x",
-        "http://127.0.0.1/x",
-        "https://[2001:db8:0::1]:8443/x",
-        "HTTPS://s3.example/x",
-        " https://s3.example/x",
-        "https://s3.example/x\n",
-        "https://s3.example/\u00e4",
-        "https://s3.example:https/x",
-        "",
+        "http://s3.example/x", "https://s3.example:444/x", "https://s3.example./x",
+        "https://sub.s3.example/x", "https://s3.example.evil.example/x", "http://localhost:9000/x",
+        "http://[::1]:9000/x", "http://127.0.0.1/x", "https://[2001:db8:0::1]:8443/x",
+        "HTTPS://s3.example/x", " https://s3.example/x", "https://s3.example/x\n",
+        "https://s3.example/\u00e4", "https://s3.example:https/x", "",
     ],
-)
+)  # fmt: skip
 def test_an_address_in_any_other_spelling_is_not_asked(address: str) -> None:
     assert allowed(address, ORIGINS) is None
 

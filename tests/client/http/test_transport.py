@@ -119,7 +119,6 @@ def test_a_proxys_answer_is_an_unreachable_broker_and_tried_four_times(status: i
 def test_a_broker_that_has_answered_before_is_retried_for_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A restart takes longer than four attempts do; the same bytes are sent again and again."""
     monkeypatch.setattr(transport, "_PATIENCE", 60.0)
     with BadBroker([GOOD, *[cut] * 40, GOOD]) as broker, device_of(broker) as device:
         for _ in range(2):
@@ -131,7 +130,6 @@ def test_a_broker_that_has_answered_before_is_retried_for_a_minute(
 def test_a_broker_that_never_answered_is_given_up_after_four_attempts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The address may be wrong, and whoever typed it waits."""
     monkeypatch.setattr(transport, "_PATIENCE", 60.0)
     with BadBroker([http(503, b"", b"")]) as broker, device_of(broker) as device:
         with pytest.raises(BrokerError.unreachableError, match="proxy"):
@@ -140,7 +138,6 @@ def test_a_broker_that_never_answered_is_given_up_after_four_attempts(
 
 
 def test_after_the_timeout_the_last_failure_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that stays full is no broker that does not answer."""
     monkeypatch.setattr(transport, "_PATIENCE", 60.0)
     full = problem("overloaded", "the disk is full", 503)
     with BadBroker([GOOD, full]) as broker, device_of(broker, timeout=0.5) as device:
@@ -222,7 +219,6 @@ def test_an_answer_that_is_not_of_the_protocol_is_the_brokers_fault(body: bytes)
 
 
 def test_a_compressed_answer_is_not_unpacked() -> None:
-    """A few bytes that unpack to gigabytes stay a few bytes."""
     import gzip
 
     packed = gzip.compress(codec.encode(ReminderAnswer(reminder="it works")))
@@ -291,47 +287,25 @@ def endpoint(**changes: Any) -> Any:
         {"apiKey": "key"},
         {"apiKey": 7},
         {"apiKey": None},
-        {"serverUrl": 7},
-        {"serverUrl": ""},
-        {"serverUrl": "broker.example"},
-        {"serverUrl": "ftp://broker.example"},
-        {"serverUrl": "http://broker.example"},
-        {"serverUrl": "http://192.168.0.1"},
-        {"serverUrl": "http://localhost.example.com"},
-        {"serverUrl": "https://broker.example?x=1"},
-        {"serverUrl": "https://broker.example?"},
-        {"serverUrl": "https://broker.example#"},
-        {"serverUrl": " https://broker.example"},
-        {"serverUrl": "https://broker.exa\nmple"},
-        {"serverUrl": "https:/broker.example/path"},
-        {"serverUrl": "https://broker.example//"},
-        {"serverUrl": "https://broker.example//path"},
-        {"serverUrl": "https://broker.example/a//b"},
-        {"serverUrl": "https://broker.example/path//"},
-        {"serverUrl": "https://broker.example/."},
-        {"serverUrl": "https://broker.example/a/../b"},
-        {"serverUrl": "https://broker.example/.."},
-        {"serverUrl": "https://broker.example/../"},
-        {"serverUrl": "https://broker.example/path?x=1"},
-        {"serverUrl": "https://broker.example/path?"},
-        {"serverUrl": "https://broker.example/path#x"},
-        {"serverUrl": "https://broker.example/path#"},
-        {"serverUrl": "https://broker.example/p%61th"},
-        {"serverUrl": "https://broker.example/%2e%2e/path"},
-        {"serverUrl": "https://broker.example/a;b"},
-        {"serverUrl": "https://broker.example/a b"},
-        {"serverUrl": "https://broker.example/a\\b"},
-        {"serverUrl": "https://broker.example/path\n"},
-        {"serverUrl": "https://broker.example/päth"},
-        {"serverUrl": "https://user:secret@broker.example/path"},
-        {"serverUrl": "http://broker.example/path"},
-        {"serverUrl": b"https://broker.example"},
-        {"serverUrl": urlsplit("https://broker.example/path?x=1")},
-        {"serverUrl": urlsplit(b"https://broker.example")},
-        {"serverUrl": urlparse("https://broker.example/path;x")},
-        {"serverUrl": "https://user:secret@broker.example"},
-        {"serverUrl": "https://broker.example:port"},
-        {"serverUrl": "https://[::1"},
+        *({"serverUrl": url} for url in (
+            7, "", "broker.example", "ftp://broker.example", "http://broker.example",
+            "http://192.168.0.1", "http://localhost.example.com", "https://broker.example?x=1",
+            "https://broker.example?", "https://broker.example#", " https://broker.example",
+            "https://broker.exa\nmple", "https:/broker.example/path", "https://broker.example//",
+            "https://broker.example//path", "https://broker.example/a//b",
+            "https://broker.example/path//", "https://broker.example/.",
+            "https://broker.example/a/../b", "https://broker.example/..",
+            "https://broker.example/../", "https://broker.example/path?x=1",
+            "https://broker.example/path?", "https://broker.example/path#x",
+            "https://broker.example/path#", "https://broker.example/p%61th",
+            "https://broker.example/%2e%2e/path", "https://broker.example/a;b",
+            "https://broker.example/a b", "https://broker.example/a\\b",
+            "https://broker.example/path\n", "https://broker.example/päth",
+            "https://user:secret@broker.example/path", "http://broker.example/path",
+            b"https://broker.example", urlsplit("https://broker.example/path?x=1"),
+            urlsplit(b"https://broker.example"), urlparse("https://broker.example/path;x"),
+            "https://user:secret@broker.example", "https://broker.example:port", "https://[::1",
+        )),
         {"applicationName": ""},
         {"applicationName": "  "},
         {"applicationName": 7},
@@ -346,7 +320,7 @@ def endpoint(**changes: Any) -> Any:
         {"timeout": "1"},
     ],
     ids=ascii,
-)
+)  # fmt: skip
 def test_what_is_wrong_with_an_endpoint_is_said_before_anything_is_sent(changes: Any) -> None:
     with pytest.raises(BrokerError.invalidArgumentError) as caught:
         endpoint(**changes)

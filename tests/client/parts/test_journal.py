@@ -83,7 +83,6 @@ def test_an_entry_in_another_place_or_under_another_name_counts_for_nothing(tmp_
 def test_a_failed_write_is_logged_once_and_not_recorded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A full disk cannot be had everywhere; a file that is open for reading fails in the same way."""
     journal = opened(tmp_path)
     journal.append(b"written")
     [path] = tmp_path.glob("*.journal")

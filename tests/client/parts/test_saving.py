@@ -58,9 +58,7 @@ def test_a_saved_file_is_the_content(
     assert not list((tmp_path / "device").glob("transfers/*"))
 
 
-def test_an_existing_file_is_replaced_only_by_a_whole_one(
-    device: ServerProvider, folder: Path
-) -> None:
+def test_a_file_is_replaced_only_by_a_whole_one(device: ServerProvider, folder: Path) -> None:
     target = folder / "file"
     target.write_bytes(b"what was there before")
     made = device.createContainer(CONTENT).result(PATIENCE).id
@@ -156,7 +154,7 @@ def test_runs_that_changed_on_the_disk_are_fetched_again(
     assert target.read_bytes() == CONTENT
 
 
-def test_a_failed_save_without_a_journal_leaves_nothing_behind(
+def test_a_failed_save_without_a_journal_leaves_nothing(
     alice: ServerProvider, folder: Path
 ) -> None:
     made = alice.createContainer(CONTENT).result(PATIENCE).id
@@ -168,9 +166,7 @@ def test_a_failed_save_without_a_journal_leaves_nothing_behind(
     assert alice.saveContainerContent(made, folder / "file").result(PATIENCE) == SIZE
 
 
-def test_a_segment_that_was_not_signed_is_never_in_the_file(
-    device: ServerProvider, folder: Path
-) -> None:
+def test_an_unsigned_segment_is_never_in_the_file(device: ServerProvider, folder: Path) -> None:
     made = device.createContainer(CONTENT).result(PATIENCE).id
 
     async def lie(go: Go) -> Any:
@@ -225,7 +221,6 @@ def test_a_relative_path_is_where_the_program_was_when_it_called(
 def test_a_full_disk_is_an_error_and_leaves_the_existing_file(
     device: ServerProvider, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that can be filled is not to be had everywhere: its error is made here."""
     target = folder / "file"
     target.write_bytes(b"before")
     made = device.createContainer(CONTENT).result(PATIENCE).id
@@ -303,7 +298,7 @@ def test_a_part_of_the_same_id_with_other_segments_is_another_content(tmp_path: 
             partial.close()
 
 
-def test_a_name_that_no_file_can_have_is_refused_at_the_call(
+def test_an_impossible_file_name_is_refused_at_the_call(
     alice: ServerProvider, folder: Path
 ) -> None:
     made = alice.createContainer(b"small").result(PATIENCE).id

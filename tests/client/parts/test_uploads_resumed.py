@@ -197,10 +197,7 @@ def test_another_user_another_container_and_another_trust_store_begin_anew(
             assert chunks_of(network) == ALL
 
 
-def test_chunks_that_the_broker_dropped_meanwhile_are_sent_again(
-    device: ServerProvider, file: Path
-) -> None:
-    """It is asked what it has, and believed where it has less."""
+def test_chunks_that_the_broker_dropped_are_sent_again(device: ServerProvider, file: Path) -> None:
     cut_off(device, file, 2)
     with Network() as network:
         network.treat("GET", "/chunks", _no_chunks)
@@ -236,7 +233,6 @@ def test_a_list_of_very_many_chunks_is_fetched_in_pages(
 def test_a_broker_that_claims_a_chunk_it_does_not_have_cannot_make_another_of_it(
     device: ServerProvider, file: Path
 ) -> None:
-    """What counts as sent is what this device remembers; a claim with another hash is none."""
     cut_off(device, file, 2)
 
     async def lie(go: Go) -> bytes:
@@ -296,7 +292,7 @@ async def _refuse(go: Go) -> bytes:
     raise _CUT.fresh()
 
 
-def test_a_second_transfer_of_the_same_file_meanwhile_is_another_one(
+def test_two_transfers_of_one_file_at_once_are_independent(
     device: ServerProvider, file: Path
 ) -> None:
     both = [device.createContainer(file) for _ in range(2)]
@@ -341,7 +337,6 @@ def test_a_resumed_content_is_shared_with_those_that_are_named_now(
 def test_a_file_that_was_changed_in_place_begins_anew_although_its_times_were_put_back(
     device: ServerProvider, file: Path
 ) -> None:
-    """What the system itself writes down of a change cannot be put back."""
     before = file.stat()
     cut_off(device, file, 2)
     with file.open("r+b") as changed:
@@ -408,7 +403,7 @@ def test_a_journal_that_is_not_a_file_of_ones_own_is_left_alone(
     assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
-def test_a_transfer_that_fails_leaves_no_file_open(
+def test_a_failed_transfer_leaves_no_file_open(
     device: ServerProvider, file: Path, tmp_path: Path
 ) -> None:
     gc.disable()

@@ -12,7 +12,7 @@ from scbroker import BrokerError, FileTrustStore, KeyRing, KeyType, MemoryTrustS
 from scbroker.client.arguments import validate_secret
 from scbroker.client.users.accounts import keep_mark
 from scbroker.keys import PassphraseKeys, seal_key_file
-from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop
+from tests.client.conftest import PASSPHRASE, PASSWORD, Account, drop
 from tests.kit.both_engines import postgresql_when_long
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
@@ -26,48 +26,6 @@ def logged_in(provider: ServerProvider) -> uuid.UUID | None:
         return provider.getUserId().result(PATIENCE)
     except BrokerError.notAuthenticatedError:
         return None
-
-
-@postgresql_when_long
-def test_who_registers_is_logged_in_and_gets_the_key_file(new_provider: NewProvider) -> None:
-    provider = new_provider()
-    key_file = provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)
-    ring = provider.getKeyRing().result(PATIENCE)
-    assert key_file.startswith(b"scbroker.keyfile\x01")
-    assert logged_in(provider) == ring.userId
-    assert provider.createContainer(b"x").result(PATIENCE).createdBy == ring.userId
-    assert provider.getReminder().result(PATIENCE) == ""
-
-
-@postgresql_when_long
-@pytest.mark.parametrize(
-    "secrets",
-    [{"passphrase": PASSPHRASE}, {"password": PASSWORD, "passphrase": PASSPHRASE}],
-    ids=["passphrase alone", "both"],
-)
-def test_the_passphrase_opens_the_session_and_the_password_may_be_given(
-    account: Account, new_provider: NewProvider, secrets: dict[str, str]
-) -> None:
-    provider = new_provider()
-    assert provider.logIn(account.ring.userId, **secrets).result(PATIENCE) == account.key_file
-    found = provider.getKeyRing().result(PATIENCE)
-    assert found.rawFingerprint == account.ring.rawFingerprint
-    assert found.generation == 1
-
-
-@postgresql_when_long
-def test_a_key_ring_opens_the_session_and_gives_nothing(
-    account: Account, new_provider: NewProvider
-) -> None:
-    """By position and by name."""
-    user = account.ring.userId
-    by_position, by_name = new_provider(), new_provider()
-    results: list[Any] = [
-        by_position.logIn(account.ring, user).result(PATIENCE),
-        by_name.logIn(keyRing=account.ring, userId=user).result(PATIENCE),
-    ]
-    assert results == [None, None]
-    assert logged_in(by_position) == logged_in(by_name) == user
 
 
 def test_secrets_are_the_same_in_every_unicode_spelling(new_provider: NewProvider) -> None:
@@ -92,16 +50,6 @@ def test_a_wrong_passphrase_and_an_unknown_user_read_alike(
         messages.add(str(caught.value))
         assert logged_in(provider) is None
     assert len(messages) == 1
-
-
-def test_a_wrong_password_beside_the_right_passphrase_is_a_credentials_error(
-    account: Account, new_provider: NewProvider
-) -> None:
-    provider = new_provider()
-    with pytest.raises(BrokerError.credentialsError, match="Wrong password") as caught:
-        provider.logIn(account.ring.userId, WRONG, PASSPHRASE).result(PATIENCE)
-    assert not any(secret in str(caught.value) for secret in (WRONG, PASSWORD, PASSPHRASE))
-    assert logged_in(provider) is None
 
 
 EMPTY: dict[str, Callable[[ServerProvider, Account, dict[str, Any]], Any]] = {
@@ -138,14 +86,6 @@ def test_an_empty_secret_is_a_wrong_argument_in_both_call_styles_and_nothing_is_
     assert type(error) is BrokerError.invalidArgumentError
     assert str(error).startswith(f"{name} must be")
     assert network.sent == []
-
-
-def test_without_the_passphrase_nothing_is_sent(
-    account: Account, new_provider: NewProvider
-) -> None:
-    provider = new_provider()
-    with pytest.raises(BrokerError.credentialsError, match="needs the passphrase"):
-        drop(provider.logIn(account.ring.userId, PASSWORD))
 
 
 @pytest.mark.parametrize(
@@ -235,44 +175,6 @@ def test_a_reminder_that_gives_a_secret_away_or_does_not_fit_is_refused(
     assert PASSWORD not in str(caught.value)
 
 
-@postgresql_when_long
-def test_a_reminder_is_read_before_any_log_in_and_unknown_users_have_an_empty_one(
-    account: Account, new_provider: NewProvider
-) -> None:
-    provider = new_provider()
-    assert provider.getReminder(account.ring.userId).result(PATIENCE) == REMINDER
-    assert provider.getReminder(uuid.uuid4()).result(PATIENCE) == ""
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        drop(provider.getReminder())
-    provider.logIn(keyRing=account.ring, userId=account.ring.userId).result(PATIENCE)
-    assert provider.getReminder().result(PATIENCE) == REMINDER
-
-
-def test_a_log_out_ends_the_session_here_and_a_second_has_none_to_end(
-    alice: ServerProvider,
-) -> None:
-    assert logged_in(alice) is not None
-    alice.logout().result(PATIENCE)
-    assert logged_in(alice) is None
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        drop(alice.logout())
-    assert "unauthenticated" in repr(alice)
-
-
-def test_a_log_in_replaces_a_session_only_when_it_succeeds(
-    account: Account, alice: ServerProvider
-) -> None:
-    before = logged_in(alice)
-    with pytest.raises(BrokerError.credentialsError):
-        alice.logIn(account.ring.userId, passphrase=WRONG).result(PATIENCE)
-    with pytest.raises(BrokerError.credentialsError):
-        alice.logIn(account.ring.userId, WRONG, PASSPHRASE).result(PATIENCE)
-    assert logged_in(alice) == before
-    assert alice.createContainer(b"").result(PATIENCE).createdBy == before
-    alice.logIn(account.ring.userId, passphrase=PASSPHRASE).result(PATIENCE)
-    assert logged_in(alice) == account.ring.userId
-
-
 def test_closing_forgets_the_session_and_the_provider_can_be_used_again(
     account: Account, new_provider: NewProvider
 ) -> None:
@@ -284,14 +186,10 @@ def test_closing_forgets_the_session_and_the_provider_can_be_used_again(
     assert logged_in(provider) == account.ring.userId
 
 
-def marks_of(ring: KeyRing) -> Any:
-    return MemoryTrustStore().open(ring.userId, b"")
-
-
 def test_an_older_key_file_than_was_seen_is_a_rollback_and_another_of_the_same_age_a_fork() -> None:
     ring = KeyRing.generate()
     newer = KeyRing(2, ring.signing, ring.encryption)
-    marks = marks_of(ring)
+    marks = MemoryTrustStore().open(ring.userId, b"")
     keep_mark(marks, ring, b"1")
     keep_mark(marks, ring, b"1")
     with pytest.raises(BrokerError.forkError):
@@ -306,7 +204,6 @@ def test_an_older_key_file_than_was_seen_is_a_rollback_and_another_of_the_same_a
 def test_a_device_that_saw_a_newer_key_file_refuses_the_brokers_older_one(
     account: Account, new_provider: NewProvider, tmp_path: Path
 ) -> None:
-    """The broker was restored from a backup: log-in says so, on this device, in every process."""
     ring = account.ring
     newer = KeyRing(2, ring.signing, ring.encryption)
     store = FileTrustStore(tmp_path)
@@ -343,48 +240,16 @@ def test_another_users_key_file_is_refused_before_anything_is_derived(account: A
         open_key_file(foreign, account.ring.userId, keys, PASSWORD)
 
 
-def test_too_many_guesses_are_throttled_and_say_how_long(
-    start_broker: Any, new_provider: NewProvider
+def test_a_public_key_has_its_users_fingerprint_however_it_is_spelt(
+    alice: ServerProvider, account: Account
 ) -> None:
-    strict = start_broker(guesses=2)
-    user = strict.new_user()
-    provider = new_provider(at=strict)
-    for _ in range(2):
-        with pytest.raises(BrokerError.credentialsError):
-            provider.logIn(user.userId, passphrase=WRONG).result(PATIENCE)
-    with pytest.raises(BrokerError.throttledError) as caught:
-        provider.logIn(user.userId, passphrase=PASSPHRASE).result(PATIENCE)
-    assert caught.value.retryAfter
-    assert caught.value.retryAfter > 0
-    assert caught.value.retryable
-
-
-@postgresql_when_long
-def test_public_keys_are_verified_and_filtered(alice: ServerProvider, account: Account) -> None:
-    user = account.ring.userId
-    keys = alice.getPublicKeys(user).result(PATIENCE)
-    assert [(key.keyType, key.index, key.active) for key in keys] == [
-        (KeyType.Signing, 0, True),
-        (KeyType.Encryption, 0, True),
-    ]
-    assert {key.fingerprint for key in keys} == {account.ring.fingerprint}
-    assert keys[0].hasFingerprint(account.ring.fingerprint.upper().replace(" ", "-"))
+    ring = account.ring
+    keys = alice.getPublicKeys(ring.userId).result(PATIENCE)
+    assert {key.fingerprint for key in keys} == {ring.fingerprint}
+    assert keys[0].hasFingerprint(ring.fingerprint.upper().replace(" ", "-"))
     assert not keys[0].hasFingerprint(KeyRing.generate().fingerprint)
     with pytest.raises(BrokerError.invalidArgumentError):
-        keys[0].hasFingerprint(account.ring.fingerprint[:19])
-    assert [key.key for key in keys] == [
-        account.ring.signing[0].public,
-        account.ring.encryption[0].public,
-    ]
-    (signing,) = alice.getPublicKeys(user, KeyType.Signing).result(PATIENCE)
-    assert signing == keys[0]
-    assert alice.getPublicKeys(user, KeyType.Encryption, 0).result(PATIENCE) == [keys[1]]
-    assert alice.getPublicKeys(user, KeyType.Encryption, 1).result(PATIENCE) == []
-    assert alice.getLatestActiveSigningKey(user).result(PATIENCE) == keys[0]
-    latest = alice.getLatestActiveSigningKey(user, KeyType.Encryption).result(PATIENCE)
-    assert latest == keys[1]
-    own = alice.getPublicKeys().result(PATIENCE)
-    assert {key.userId for key in own} == {logged_in(alice)}
+        keys[0].hasFingerprint(ring.fingerprint[:19])
     with pytest.raises(BrokerError.notFoundError):
         alice.getPublicKeys(uuid.uuid4()).result(PATIENCE)
 
@@ -398,12 +263,3 @@ def test_a_key_type_is_taken_as_member_value_or_name_and_an_unknown_user_has_no_
     assert kind in (key.keyType, key.keyType.value, key.keyType.name)
     assert alice.getLatestActiveSigningKey(user, kind).result(PATIENCE) == key
     assert alice.getLatestActiveSigningKey(uuid.uuid4(), kind).result(PATIENCE) is None
-
-
-def test_an_unknown_api_key_is_told_apart_from_wrong_credentials(
-    account: Account, new_provider: NewProvider
-) -> None:
-    known = new_provider()
-    provider = ServerProvider(uuid.uuid4(), known.serverUrl, "x", trustStore=MemoryTrustStore())
-    with provider, pytest.raises(BrokerError.apiKeyError):
-        provider.logIn(account.ring.userId, passphrase=PASSPHRASE).result(PATIENCE)

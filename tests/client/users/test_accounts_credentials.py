@@ -211,14 +211,12 @@ def test_what_is_in_flight_while_the_credentials_change_all_succeeds(alice: Serv
 
 
 def test_what_is_in_flight_while_the_keys_rotate_all_succeeds(alice: ServerProvider) -> None:
-    """What is signed with the key that is being retired is refused, and signed again."""
     assert fails_in_flight(alice, compromised=True) == []
 
 
 def test_what_was_begun_before_a_rotation_and_is_sent_after_it_is_signed_again(
     alice: ServerProvider,
 ) -> None:
-    """A content that is still being produced while the keys rotate."""
     rotated: list[bytes] = []
 
     def content() -> Any:
@@ -293,7 +291,6 @@ def test_after_a_rotation_new_records_are_signed_with_the_new_key_and_everybody_
 def test_after_a_rotation_everybody_wraps_to_the_new_encryption_key(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
-    """Also a member who knew the old one, and has a mark of it."""
     before = ring_of(alice)
     old = bob.createContainer(b"old", accessLevels=shared_by(alice, bob)).result(PATIENCE)
     change(alice, compromised=True).result(PATIENCE)
@@ -469,7 +466,6 @@ def test_after_a_rotation_that_was_never_answered_the_new_passphrase_opens_the_a
 def test_after_a_rotation_that_was_never_answered_the_session_is_told_to_log_in_again(
     unanswered: ServerProvider,
 ) -> None:
-    """At once, and once it has seen its own keys."""
     for _ in range(2):
         with pytest.raises(BrokerError, match="Log in again") as caught:
             unanswered.createContainer(b"x").result(PATIENCE)
@@ -506,27 +502,17 @@ def test_weak_secrets_and_telling_reminders_are_refused_before_anything_is_sent(
 
 
 STATE_LIES: dict[str, tuple[Callable[[Any], Any], type[BrokerError]]] = {
-    "an older generation": (
-        lambda state: replace(state, generation=state.generation - 1),
-        BrokerError.rollbackError,
-    ),
-    "a generation of nobody's": (
-        lambda state: replace(state, generation=0, hash=None),
-        BrokerError.rollbackError,
-    ),
-    "other bytes of the same generation": (
-        lambda state: replace(state, hash=sha256(b"other")),
-        BrokerError.forkError,
-    ),
-    "a generation that nobody reaches": (
-        lambda state: replace(state, generation=2**40),
-        BrokerError.brokerFaultError,
-    ),
-    "the last generation that there is": (
-        lambda state: replace(state, generation=2**53 - 1, hash=None),
-        BrokerError.brokerFaultError,
-    ),
-}
+    "an older generation":
+        (lambda state: replace(state, generation=state.generation - 1), BrokerError.rollbackError),
+    "a generation of nobody's":
+        (lambda state: replace(state, generation=0, hash=None), BrokerError.rollbackError),
+    "other bytes of the same generation":
+        (lambda state: replace(state, hash=sha256(b"other")), BrokerError.forkError),
+    "a generation that nobody reaches":
+        (lambda state: replace(state, generation=2**40), BrokerError.brokerFaultError),
+    "the last generation that there is":
+        (lambda state: replace(state, generation=2**53 - 1, hash=None), BrokerError.brokerFaultError),
+}  # fmt: skip
 
 
 def test_a_lie_about_the_stored_key_file_is_found_by_all_who_ask_and_nothing_is_stored(
@@ -552,7 +538,6 @@ def test_a_lie_about_the_stored_key_file_is_found_by_all_who_ask_and_nothing_is_
 def test_after_a_change_that_the_broker_swallowed_the_returned_bytes_restore_everything(
     owner: Owner, new_provider: NewProvider
 ) -> None:
-    """It answered as if it had stored them. The device notices; a fresh one puts it right."""
     with Network() as network:
         network.treat("PUT", KEY_FILE, answered())
         key_file = change(owner.provider).result(PATIENCE)
@@ -571,7 +556,6 @@ def test_after_a_change_that_the_broker_swallowed_the_returned_bytes_restore_eve
 def test_after_a_rotation_that_the_broker_swallowed_nothing_is_lost(
     owner: Owner, new_provider: NewProvider
 ) -> None:
-    """The new keys are in the returned bytes; the old ones are in force wherever nobody saw them."""
     made = owner.provider.createContainer(b"kept").result(PATIENCE)
     with Network() as network:
         network.treat("PUT", KEY_FILE, answered())

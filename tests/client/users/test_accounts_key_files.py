@@ -13,7 +13,7 @@ from scbroker.crypto.verify import sha256
 from scbroker.keys import PassphraseKeys, seal_key_file
 from scbroker.wire import codec
 from scbroker.wire.users import KeyFileAnswer, KeyFileState, KeyFileStoring
-from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop, id_of
+from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop, id_of, refusal
 from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
@@ -40,8 +40,7 @@ def owner(new_provider: NewProvider) -> Owner:
 def test_a_lie_about_the_stored_key_file_stops_what_would_take_its_place(owner: Owner) -> None:
     with lying(lambda state: replace(state, hash=sha256(b"x")), (KeyFileState,)):
         attempt = owner.provider.createOrUpdateKeyFile(owner.key_file, PASSWORD, PASSPHRASE)
-        with pytest.raises(BrokerError.forkError):
-            attempt.result(PATIENCE)
+        refusal(attempt, BrokerError.forkError)
     assert owner.provider.getReminder().result(PATIENCE) == REMINDER
 
 
@@ -56,8 +55,7 @@ def test_a_key_file_that_was_deleted_is_stored_again_and_opens_the_account(
         assert alice.getReminder().result(PATIENCE) == ""
         assert alice.getContainerContent(made.id).result(PATIENCE) == b"x", "the session goes on"
         assert alice.needToSyncAccount(user, owner.key_file).result(PATIENCE) is True
-    with pytest.raises(BrokerError.credentialsError):
-        new_provider().logIn(user, passphrase=PASSPHRASE).result(PATIENCE)
+    refusal(new_provider().logIn(user, passphrase=PASSPHRASE), BrokerError.credentialsError)
     data: Any = bytearray(owner.key_file)
     storing = alice.createOrUpdateKeyFile(data, PASSWORD, PASSPHRASE, "another")
     data[:] = bytes(len(data))
@@ -117,8 +115,7 @@ def test_the_same_bytes_with_another_passphrase_are_secured_under_that_passphras
         fresh = new_provider()
         assert fresh.logIn(user, password, NEW_PASSPHRASE).result(PATIENCE) == stored
         assert fresh.getContainerContent(made.id).result(PATIENCE) == b"x"
-    with pytest.raises(BrokerError.credentialsError):
-        new_provider().logIn(user, passphrase=PASSPHRASE).result(PATIENCE)
+    refusal(new_provider().logIn(user, passphrase=PASSPHRASE), BrokerError.credentialsError)
     for device in (alice, other):
         assert device.needToSyncAccount(user, stored).result(PATIENCE) is False
         assert device.needToSyncAccount(user, owner.key_file).result(PATIENCE) is True
@@ -156,8 +153,7 @@ def test_another_passphrase_is_chosen_as_carefully_as_a_first_one(
     provider = new_provider(account.ring)
     with Network() as network:
         storing = provider.createOrUpdateKeyFile(account.key_file, PASSWORD, "short")
-        with pytest.raises(BrokerError.invalidArgumentError, match="too weak"):
-            storing.result(PATIENCE)
+        refusal(storing, BrokerError.invalidArgumentError, "too weak")
     assert network.sent == []
 
 
@@ -214,8 +210,7 @@ def test_an_older_key_file_takes_nobodys_place_on_a_device_that_never_saw_the_ne
     newer = change(alice, number=2).result(PATIENCE)
     fresh = new_provider(ring_of(alice))
     storing = fresh.createOrUpdateKeyFile(older, f"{NEW_PASSWORD} 1", f"{NEW_PASSPHRASE} 1")
-    with pytest.raises(BrokerError.rollbackError, match="newer KeyFile"):
-        storing.result(PATIENCE)
+    refusal(storing, BrokerError.rollbackError, "newer KeyFile")
     assert alice.needToSyncAccount(id_of(alice), newer).result(PATIENCE) is False
 
 
@@ -249,21 +244,6 @@ def test_a_key_file_that_is_stored_again_is_ordered_for_what_it_replaces(owner: 
     assert (message.generation, message.replaces) == (1, sha256(owner.key_file))
     assert (message.keyRecords, message.endOtherSessions) == ([], False)
     assert owner.provider.getReminder().result(PATIENCE) == "another"
-
-
-def test_the_stored_key_file_is_given_for_its_passphrase_alone(
-    account: Account, new_provider: NewProvider
-) -> None:
-    provider = new_provider(account.ring)
-    assert provider.getKeyFile(PASSPHRASE).result(PATIENCE) == account.key_file
-    with pytest.raises(BrokerError.credentialsError):
-        provider.getKeyFile(NEW_PASSPHRASE).result(PATIENCE)
-
-
-def test_where_no_key_file_is_stored_there_is_none_to_give(alice: ServerProvider) -> None:
-    alice.deleteKeyFile().result(PATIENCE)
-    with pytest.raises(BrokerError.credentialsError):
-        alice.getKeyFile(PASSPHRASE).result(PATIENCE)
 
 
 def test_an_older_another_or_a_strangers_key_file_is_not_given(
@@ -398,9 +378,7 @@ NOT_OPENING: dict[str, tuple[type[BrokerError], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("secrets", OPENING.values(), ids=OPENING)
-def test_a_key_file_at_hand_opens_without_a_broker(
-    account: Account, secrets: dict[str, str]
-) -> None:
+def test_a_local_key_file_opens_without_a_broker(account: Account, secrets: dict[str, str]) -> None:
     with Network() as network:
         ring = KeyRing.open(account.key_file, account.ring.userId, **secrets)
     assert network.sent == []
@@ -419,9 +397,7 @@ def test_a_key_file_at_hand_does_not_open_under_wrong_secrets(
     assert not any(secret in str(caught.value) for secret in secrets.values())
 
 
-def test_a_key_file_at_hand_opens_with_a_secret_whole_and_for_its_user_only(
-    account: Account,
-) -> None:
+def test_a_local_key_file_opens_with_a_secret_whole_and_for_its_user_only(account: Account) -> None:
     data, user = account.key_file, account.ring.userId
     wrong: list[tuple[type[BrokerError], Any, Any, dict[str, Any]]] = [
         (BrokerError.invalidArgumentError, data, user, {}),

@@ -73,9 +73,7 @@ def test_a_broker_that_does_not_answer_is_waited_for_once_by_all_operations_toge
     assert alice.getEvents().result(PATIENCE) == [], "and the next begins anew"
 
 
-def test_who_gives_up_leaves_the_renewal_to_the_others(
-    alice: ServerProvider, network: Network
-) -> None:
+def test_a_caller_who_gives_up_leaves_the_renewal(alice: ServerProvider, network: Network) -> None:
     held = Held()
     held.fails = False
     network.treat(*CHALLENGES, held.hold)

@@ -144,7 +144,7 @@ def test_an_entry_cut_off_by_a_crash_is_dropped_and_overwritten(path: Path, lost
     assert open_file(path).get("container", b"\x02" * 16) == b"again"
 
 
-def test_a_crash_while_the_file_is_made_leaves_none(
+def test_a_crash_while_a_file_is_made_leaves_none(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file appears whole or not at all: an empty one would be refused for ever."""
@@ -174,7 +174,6 @@ def test_a_file_that_vanishes_while_it_is_used_is_an_error_each_time(path: Path)
 
 
 def test_a_younger_copy_put_back_while_it_is_used_is_an_error_each_time(path: Path) -> None:
-    """What this process has seen cannot be taken from it by replacing the file."""
     marks = open_file(path)
     fill(marks, 1)
     old = path.read_bytes()
@@ -218,7 +217,7 @@ def test_a_long_log_is_compacted_and_keeps_every_latest_value(
         assert reader.get("container", b"k") == b"51"
 
 
-def test_a_file_under_a_reused_inode_is_read_from_its_start(
+def test_a_file_under_a_reused_inode_is_read_anew(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """File systems give a freed inode to the next file: after two compactions it may be the same."""
@@ -250,7 +249,6 @@ for number in range(40):
 
 
 def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:
-    """Three processes count up together and write marks of their own; each count is kept."""
     command = [sys.executable, "-c", WRITER, str(path.parent), str(USER)]
     writers = [subprocess.Popen([*command, name]) for name in "abc"]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
@@ -370,9 +368,7 @@ def test_a_file_does_what_a_dict_does_whatever_the_order(
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
-def test_a_pass_is_kept_for_each_user_until_another_takes_its_place(
-    kind: str, tmp_path: Path
-) -> None:
+def test_a_pass_is_kept_for_each_user_until_another_replaces_it(kind: str, tmp_path: Path) -> None:
     store = MemoryTrustStore() if kind == "memory" else FileTrustStore(tmp_path / "new")
     other = uuid.uuid4()
     assert store.read_pass(USER) is None
@@ -424,9 +420,7 @@ def test_a_mark_is_decided_again_if_another_process_replaced_it_meanwhile() -> N
     assert (seen, marks.get("user", b"k")) == ([None, b"theirs"], b"ours")
 
 
-def test_a_mark_that_would_stay_the_same_is_not_written_and_a_refused_one_neither(
-    tmp_path: Path,
-) -> None:
+def test_neither_an_equal_mark_nor_a_refused_one_is_written(tmp_path: Path) -> None:
     marks = FileTrustStore(tmp_path).open(USER, SECRET)
     raise_to(marks, "user", b"k", lambda _: b"1")
     [file] = tmp_path.glob("*.trust")

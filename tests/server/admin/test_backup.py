@@ -1,6 +1,5 @@
 """`scbroker admin backup` beside a running broker, and `restore` of what it made: all of it opens again."""
 
-import asyncio
 import shutil
 import threading
 import uuid
@@ -116,7 +115,6 @@ def copy_of(backup: Path) -> Path:
 def test_a_backup_that_is_taken_under_load_is_whole_and_holds_up_nobody(
     served: BrokerProcess, new_provider: NewProvider, tmp_path: Path, options: list[str]
 ) -> None:
-    """Writers replace and delete large contents all the while, whose objects the broker would remove."""
     writers = [new_provider(True, at=served) for _ in range(3)]
     rings = [writer.getKeyRing().result(PATIENCE) for writer in writers]
     done, written = threading.Event(), [0, 0, 0]
@@ -178,22 +176,18 @@ def wait(written: list[int], beyond: int) -> None:
         sleep(0.01)
 
 
-def test_while_a_backup_is_taken_nothing_is_removed_and_then_it_is(tmp_path: Path) -> None:
-    """Two openings of one folder, as of two processes; who stores waits for nobody."""
+async def test_while_a_backup_is_taken_nothing_is_removed_and_then_it_is(tmp_path: Path) -> None:
     mine, theirs = Folder(tmp_path), Folder(tmp_path)
     name, other = new_blob_name(bytes(16)), new_blob_name(bytes(16))
 
-    async def work() -> None:
-        await mine.put(name, b"x")
-        with mine.keeping():
-            with pytest.raises(OverloadedError, match="backup"):
-                await theirs.remove([name])
-            await theirs.put(other, b"still stored")
-        assert (tmp_path / name).exists()
-        await theirs.remove([name])
-        assert not (tmp_path / name).exists()
-
-    asyncio.run(work())
+    await mine.put(name, b"x")
+    with mine.keeping():
+        with pytest.raises(OverloadedError, match="backup"):
+            await theirs.remove([name])
+        await theirs.put(other, b"still stored")
+    assert (tmp_path / name).exists()
+    await theirs.remove([name])
+    assert not (tmp_path / name).exists()
 
 
 # What is refused, and what is damaged

@@ -50,6 +50,15 @@ class Kept:
     def run(self, statement: str, *values: object) -> None:
         query(self.broker.database_url, statement, *values)
 
+    def of(self, name: object) -> object:
+        """Return the id for the name of a container, of its content or of a user; else the value."""
+        found = getattr(self, name.removesuffix(" content")) if isinstance(name, str) else name
+        if isinstance(found, User):
+            return found.ring.userId.bytes
+        if isinstance(found, Story):
+            return content_of(found) if str(name).endswith(" content") else found.id
+        return found
+
     def objects(self) -> list[Path]:
         """Those of the large content."""
         names = query(
@@ -136,10 +145,6 @@ def test_a_check_of_a_whole_broker_counts_everything_and_changes_nothing(
     assert admin(kept.broker, "check", *options).expect(0).lines == done.lines
 
 
-def _container(story: Story) -> str:
-    return f"container {uuid.UUID(bytes=story.id)}: "
-
-
 def _flip(kept: Kept) -> None:
     path = kept.objects()[0]
     octets = bytearray(path.read_bytes())
@@ -158,255 +163,162 @@ def _strange(kept: Kept) -> None:
     (path.parent / name).write_bytes(b"strange")
 
 
-def _swapped_bytes(kept: Kept, table: str, column: str, where: str, *values: object) -> None:
+def _sql(statement: str, *names: object) -> Callable[[Kept], None]:
+    return lambda kept: kept.run(statement, *map(kept.of, names))
+
+
+def _byte(table: str, column: str, where: str, *names: object) -> Callable[[Kept], None]:
     """The last byte of a column is another one."""
-    url = kept.broker.database_url
-    [(data,)] = query(url, f"SELECT {column} FROM {table} WHERE {where}", *values)
-    other = bytes(data[:-1]) + bytes([data[-1] ^ 1])
-    query(url, f"UPDATE {table} SET {column} = ? WHERE {where}", other, *values)
 
+    def change(kept: Kept) -> None:
+        url, values = kept.broker.database_url, [kept.of(name) for name in names]
+        [(data,)] = query(url, f"SELECT {column} FROM {table} WHERE {where}", *values)
+        other = bytes(data[:-1]) + bytes([data[-1] ^ 1])
+        query(url, f"UPDATE {table} SET {column} = ? WHERE {where}", other, *values)
 
-def _sql(statement: str, of: Callable[[Kept], bytes]) -> Callable[[Kept], None]:
-    return lambda kept: kept.run(statement, of(kept))
-
-
-def _small(kept: Kept) -> bytes:
-    return kept.small.id
-
-
-def _large(kept: Kept) -> bytes:
-    return kept.large.id
-
-
-def _bob(kept: Kept) -> bytes:
-    return kept.bob.ring.userId.bytes
-
-
-def _carol(kept: Kept) -> bytes:
-    return kept.carol.ring.userId.bytes
-
-
-def _alice(kept: Kept) -> bytes:
-    return kept.alice.ring.userId.bytes
-
-
-def _byte(
-    table: str, column: str, where: str, of: Callable[[Kept], bytes]
-) -> Callable[[Kept], None]:
-    return lambda kept: _swapped_bytes(kept, table, column, where, of(kept))
+    return change
 
 
 def _unneeded(kept: Kept) -> None:
-    kept.run("DELETE FROM key_files WHERE user_id = ?", _bob(kept))
-    kept.run("DELETE FROM authors WHERE user_id = ?", _bob(kept))
-    kept.run("UPDATE users SET deleted = true WHERE id = ?", _bob(kept))
+    for table in ("key_files", "authors"):
+        kept.run(f"DELETE FROM {table} WHERE user_id = ?", kept.of(BOB))
+    kept.run("UPDATE users SET deleted = true WHERE id = ?", kept.of(BOB))
 
 
 _RECORD = "container_id = ? AND version = 2"
 _LIST = "container_id = ? AND access_version = 3"
-_INLINE = (
-    "container_id = ? AND replaced_at IS NULL AND received = (SELECT min(received) FROM parts)"
-)
-_CHUNK = (
-    "part_id = (SELECT part_id FROM parts WHERE container_id = ? AND committed AND inline IS NULL)"
-)
-SMALL, LARGE_ONE, BOB, ALICE, CAROL = "small", "large", "bob", "alice", "carol"
+SMALL, LARGE_ONE, DELETED, BOB, ALICE, CAROL = "small", "large", "deleted", "bob", "alice", "carol"
 # What is done, whom it is said of, a part of what is said, and whether --quick says so as well.
 DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     "an object is gone": (lambda k: k.objects()[0].unlink(), "", "its object is missing", True),
     "an object is cut off": (_cut, "", "its object has another size", True),
     "a byte of an object is another": (_flip, "", "its object has other bytes", False),
     "an object that no row names": (_strange, "object ", "no row names it", True),
-    "a record's body": (_byte("records", "body", _RECORD, _small), SMALL, "version 2", True),
-    "a record's signature": (
-        _byte("records", "signature", _RECORD, _small), SMALL, "version 2", True,
-    ),
+    "a record's body": (_byte("records", "body", _RECORD, SMALL), SMALL, "version 2", True),
+    "a record's signature": (_byte("records", "signature", _RECORD, SMALL), SMALL, "version 2", True),
     "a record in the middle is gone": (
-        _sql("DELETE FROM records WHERE container_id = ? AND version = 2", _small),
-        SMALL, "Version 2 is missing", True,
-    ),
+         _sql("DELETE FROM records WHERE container_id = ? AND version = 2", SMALL),
+         SMALL, "Version 2 is missing", True),
     "the last record is gone": (
-        _sql("DELETE FROM records WHERE container_id = ? AND version = 4", _small),
-        SMALL, "does not agree with its records", True,
-    ),
-    "all records are gone": (
-        _sql("DELETE FROM records WHERE container_id = ?", _small),
-        SMALL, "records are missing", True,
-    ),
+         _sql("DELETE FROM records WHERE container_id = ? AND version = 4", SMALL),
+         SMALL, "does not agree with its records", True),
+    "all records are gone":
+        (_sql("DELETE FROM records WHERE container_id = ?", SMALL), SMALL, "records are missing", True),
     "a record is listed as another": (
         _sql("UPDATE records SET governing = NOT governing WHERE container_id = ? AND version = 2",
-             _small), SMALL, "whether it is a governing record", True,
+             SMALL), SMALL, "whether it is a governing record", True,
     ),
-    "a container's row is gone": (
-        _sql("DELETE FROM containers WHERE id = ?", _small), "records ", "does not exist", True,
-    ),
-    "a container's head": (
-        _sql("UPDATE containers SET version = 3 WHERE id = ?", _small),
-        SMALL, "does not agree with its records", True,
-    ),
-    "a container's type": (
-        _sql("UPDATE containers SET type = 'other' WHERE id = ?", _small), SMALL, "type", True,
-    ),
-    "an access list": (_byte("access_lists", "entries", _LIST, _small), SMALL, "version 3", True),
+    "a container's row is gone":
+        (_sql("DELETE FROM containers WHERE id = ?", SMALL), "records ", "does not exist", True),
+    "a container's head": (_sql("UPDATE containers SET version = 3 WHERE id = ?", SMALL),
+         SMALL, "does not agree with its records", True),
+    "a container's type":
+        (_sql("UPDATE containers SET type = 'other' WHERE id = ?", SMALL), SMALL, "type", True),
+    "an access list": (_byte("access_lists", "entries", _LIST, SMALL), SMALL, "version 3", True),
     "an access list is gone": (
-        _sql("DELETE FROM access_lists WHERE container_id = ? AND access_version = 3", _small),
-        SMALL, "access list is missing", True,
-    ),
+         _sql("DELETE FROM access_lists WHERE container_id = ? AND access_version = 3", SMALL),
+         SMALL, "access list is missing", True),
     "an access list that no record names": (
         _sql("INSERT INTO access_lists SELECT container_id, 2, entries FROM access_lists"
-             " WHERE container_id = ? AND access_version = 1", _small),
+             " WHERE container_id = ? AND access_version = 1", SMALL),
         SMALL, "no record names", True,
     ),
-    "a member is gone": (
-        lambda k: k.run("DELETE FROM members WHERE container_id = ? AND user_id = ?",
-                        k.small.id, _bob(k)),
-        SMALL, "member of its access list is missing", True,
-    ),
+    "a member is gone": (_sql("DELETE FROM members WHERE container_id = ? AND user_id = ?", SMALL, BOB),
+         SMALL, "member of its access list is missing", True),
     "a member who is in no list": (
-        lambda k: k.run("INSERT INTO members SELECT container_id, ?, permissions, expires_at, wrap,"
-                        " expiry_told FROM members WHERE container_id = ? AND user_id = ?",
-                        b"x" * 16, k.small.id, _bob(k)),
+        _sql("INSERT INTO members SELECT container_id, ?, permissions, expires_at, wrap,"
+             " expiry_told FROM members WHERE container_id = ? AND user_id = ?", b"x" * 16, SMALL, BOB),
         SMALL, "members whom its access list does not name", True,
     ),
     "a member's rights": (
-        lambda k: k.run("UPDATE members SET permissions = 511 WHERE container_id = ? AND user_id = ?",
-                        k.small.id, _bob(k)),
+        _sql("UPDATE members SET permissions = 511 WHERE container_id = ? AND user_id = ?", SMALL, BOB),
         SMALL, "other rights", True,
     ),
-    "a member's wrap": (
-        lambda k: _swapped_bytes(k, "members", "wrap", "container_id = ? AND user_id = ?",
-                                 k.small.id, _bob(k)),
-        SMALL, "wrap is not the one", True,
-    ),
-    "an inline content": (
-        lambda k: _swapped_bytes(k, "parts", "inline", "part_id = ?", content_of(k.small)),
-        SMALL, "list of segment hashes", True,
-    ),
-    "a part is gone": (
-        lambda k: k.run("DELETE FROM parts WHERE part_id = ?", content_of(k.small)),
-        SMALL, "part that its record names is missing", True,
-    ),
+    "a member's wrap": (_byte("members", "wrap", "container_id = ? AND user_id = ?", SMALL, BOB),
+         SMALL, "wrap is not the one", True),
+    "an inline content":
+        (_byte("parts", "inline", "part_id = ?", "small content"), SMALL, "list of segment hashes", True),
+    "a part is gone": (_sql("DELETE FROM parts WHERE part_id = ?", "small content"),
+         SMALL, "part that its record names is missing", True),
     "a part that no record names": (
-        lambda k: k.run("UPDATE parts SET replaced_at = NULL WHERE container_id = ?", k.small.id),
-        SMALL, "parts that its record does not name", True,
-    ),
-    "a chunk's row is gone": (
-        lambda k: k.run("DELETE FROM chunks WHERE part_id = ?", content_of(k.large)),
-        LARGE_ONE, "size", True,
-    ),
-    "a chunk's hashes": (
-        lambda k: _swapped_bytes(k, "chunks", "hashes", "part_id = ?", content_of(k.large)),
-        LARGE_ONE, "list of segment hashes", True,
-    ),
-    "a chunk's hash": (
-        lambda k: _swapped_bytes(k, "chunks", "chunk_hash", "part_id = ?", content_of(k.large)),
-        "content ", "segments' hashes", True,
-    ),
-    "a part's hashes": (
-        lambda k: _swapped_bytes(k, "parts", "hashes", "part_id = ?", content_of(k.large)),
-        LARGE_ONE, "hashes of a part", True,
-    ),
-    "chunks of no part": (
-        lambda k: k.run("DELETE FROM parts WHERE part_id = ?", content_of(k.large)),
-        "chunks ", "does not exist", True,
-    ),
-    "a key record": (
-        _byte("key_records", "signature", "user_id = ? AND sequence = 1", _bob), BOB, "", True,
-    ),
-    "a key record is gone": (
-        _sql("DELETE FROM key_records WHERE user_id = ? AND sequence = 1", _bob),
-        BOB, "1 of 2 key records", True,
-    ),
-    "a KeyFile": (_byte("key_files", "key_file", "user_id = ?", _bob), BOB, "KeyFile", True),
-    "a user's row is gone": (
-        _sql("DELETE FROM users WHERE id = ?", _bob), "key_records ", "does not exist", True,
-    ),
-    "a gap in the event log": (
-        _sql("DELETE FROM events WHERE user_id = ? AND id = 2", _alice), ALICE, "gap", True,
-    ),
-    "the first events are gone": (
-        _sql("DELETE FROM events WHERE user_id = ? AND id < 3", _alice), ALICE, "gap", True,
-    ),
+         _sql("UPDATE parts SET replaced_at = NULL WHERE container_id = ?", SMALL),
+         SMALL, "parts that its record does not name", True),
+    "a chunk's row is gone":
+        (_sql("DELETE FROM chunks WHERE part_id = ?", "large content"), LARGE_ONE, "size", True),
+    "a chunk's hashes": (_byte("chunks", "hashes", "part_id = ?", "large content"),
+         LARGE_ONE, "list of segment hashes", True),
+    "a chunk's hash": (_byte("chunks", "chunk_hash", "part_id = ?", "large content"), "content ",
+         "segments' hashes", True),
+    "a part's hashes":
+        (_byte("parts", "hashes", "part_id = ?", "large content"), LARGE_ONE, "hashes of a part", True),
+    "chunks of no part":
+        (_sql("DELETE FROM parts WHERE part_id = ?", "large content"), "chunks ", "does not exist", True),
+    "a key record":
+        (_byte("key_records", "signature", "user_id = ? AND sequence = 1", BOB), BOB, "", True),
+    "a key record is gone": (_sql("DELETE FROM key_records WHERE user_id = ? AND sequence = 1", BOB),
+         BOB, "1 of 2 key records", True),
+    "a KeyFile": (_byte("key_files", "key_file", "user_id = ?", BOB), BOB, "KeyFile", True),
+    "a user's row is gone":
+        (_sql("DELETE FROM users WHERE id = ?", BOB), "key_records ", "does not exist", True),
+    "a gap in the event log":
+        (_sql("DELETE FROM events WHERE user_id = ? AND id = 2", ALICE), ALICE, "gap", True),
+    "the first events are gone":
+        (_sql("DELETE FROM events WHERE user_id = ? AND id < 3", ALICE), ALICE, "gap", True),
     "the last event is gone": (
         _sql("DELETE FROM events WHERE user_id = ?1 AND id = (SELECT max(id) FROM events"
-             " WHERE user_id = ?1)", _alice), ALICE, "gap", True,
+             " WHERE user_id = ?1)", ALICE), ALICE, "gap", True,
     ),
     "the digest of dropped events": (
-        _sql("UPDATE users SET dropped_digest = fingerprint WHERE id = ?", _alice),
-        ALICE, "digest", True,
-    ),
-    "an author whom no row names": (
-        _sql("DELETE FROM authors WHERE container_id = ?", _small), SMALL, "table of authors", True,
-    ),
-    "a row for who is no author": (
-        lambda k: k.run("INSERT INTO authors VALUES (?, ?)", k.small.id, _bob(k)),
-        SMALL, "table of authors", True,
-    ),
-    "key records of a deleted user whom no container needs": (
-        _unneeded, BOB, "key records were not", True,
-    ),
+         _sql("UPDATE users SET dropped_digest = fingerprint WHERE id = ?", ALICE), ALICE, "digest",
+         True),
+    "an author whom no row names":
+        (_sql("DELETE FROM authors WHERE container_id = ?", SMALL), SMALL, "table of authors", True),
+    "a row for who is no author":
+        (_sql("INSERT INTO authors VALUES (?, ?)", SMALL, BOB), SMALL, "table of authors", True),
+    "key records of a deleted user whom no container needs":
+        (_unneeded, BOB, "key records were not", True),
     "a deleted user's key records that a container needs are gone": (
-        lambda k: k.run("UPDATE users SET deleted = true, fingerprint = NULL WHERE id = ?", _carol(k)),
-        CAROL, "which are missing", True,
-    ),
-    "a user who is to go and was not deleted": (
-        _sql("INSERT INTO doomed_users VALUES (?)", _bob), BOB, "not deleted", True,
-    ),
-    "a pending deletion of a user who does not exist": (
-        lambda k: k.run("INSERT INTO doomed_users VALUES (?)", b"x" * 16),
-        "doomed_users ", "does not exist", True,
-    ),
-    "a deleted container has its type still": (
-        lambda k: k.run("UPDATE containers SET type = 'x' WHERE id = ?", k.deleted.id),
-        "deleted", "type", True,
-    ),
-    "a deleted container has its type's salt still": (
-        lambda k: k.run("UPDATE containers SET type_salt = id WHERE id = ?", k.deleted.id),
-        "deleted", "type", True,
-    ),
+         _sql("UPDATE users SET deleted = true, fingerprint = NULL WHERE id = ?", CAROL),
+         CAROL, "which are missing", True),
+    "a user who is to go and was not deleted":
+        (_sql("INSERT INTO doomed_users VALUES (?)", BOB), BOB, "not deleted", True),
+    "a pending deletion of a user who does not exist":
+        (_sql("INSERT INTO doomed_users VALUES (?)", b"x" * 16), "doomed_users ", "does not exist", True),
+    "a deleted container has its type still":
+        (_sql("UPDATE containers SET type = 'x' WHERE id = ?", DELETED), DELETED, "type", True),
+    "a deleted container has its type's salt still":
+        (_sql("UPDATE containers SET type_salt = id WHERE id = ?", DELETED), DELETED, "type", True),
     "a record outlived the deletion": (
         _sql("INSERT INTO records SELECT container_id, 2, false, body, signature FROM records"
-             " WHERE container_id = ? AND version = 3", lambda k: k.deleted.id),
-        "deleted", "Version 2 outlived", True,
+             " WHERE container_id = ? AND version = 3", DELETED),
+        DELETED, "Version 2 outlived", True,
     ),
     "the parts of a record outlived the deletion": (
         lambda k: k.run("UPDATE records SET body = ? WHERE container_id = ? AND version = 1",
-                        k.deleted.requests[0].record.body, k.deleted.id),
-        "deleted", "version 1: Its parts outlived", True,
+             k.deleted.requests[0].record.body, k.deleted.id),
+        DELETED, "version 1: Its parts outlived", True,
     ),
     "a governing record before the tombstone is gone": (
-        _sql("DELETE FROM records WHERE container_id = ? AND version = 3", lambda k: k.deleted.id),
-        "deleted", "does not link", True,
-    ),
+         _sql("DELETE FROM records WHERE container_id = ? AND version = 3", DELETED),
+         DELETED, "does not link", True),
     "a part outlived the deletion": (
-        lambda k: k.run("UPDATE parts SET container_id = ? WHERE part_id = ?",
-                        k.deleted.id, content_of(k.small)),
-        "deleted", "parts that its record does not name", True,
-    ),
+         _sql("UPDATE parts SET container_id = ? WHERE part_id = ?", DELETED, "small content"),
+         DELETED, "parts that its record does not name", True),
     "a member's rights outlived the deletion": (
-        lambda k: k.run("UPDATE members SET permissions = 1 WHERE container_id = ?", k.deleted.id),
-        "deleted", "members' rights", True,
-    ),
+         _sql("UPDATE members SET permissions = 1 WHERE container_id = ?", DELETED),
+         DELETED, "members' rights", True),
     "entries outlived the deletion": (
         lambda k: k.run("UPDATE access_lists SET entries = ? WHERE container_id = ?"
-                        " AND access_version = 1", first_list(k.deleted), k.deleted.id),
-        "deleted", "entries of its access lists", True,
+             " AND access_version = 1", stored_list(k.deleted.requests[0].accessList or ()), k.deleted.id),
+        DELETED, "entries of its access lists", True,
     ),
     "a note of a fetch outlived the deletion": (
-        lambda k: k.run("INSERT INTO accesses (container_id, user_id, told_at) VALUES (?, ?, 1)",
-                        k.deleted.id, _bob(k)),
-        "deleted", "records of its fetches", True,
-    ),
+         _sql("INSERT INTO accesses (container_id, user_id, told_at) VALUES (?, ?, 1)", DELETED, BOB),
+         DELETED, "records of its fetches", True),
     "an event outlived the deletion": (
-        _sql("UPDATE events SET version = 1 WHERE container_id = ?", lambda k: k.deleted.id),
-        "deleted", "details in its events", True,
-    ),
+         _sql("UPDATE events SET version = 1 WHERE container_id = ?", DELETED),
+         DELETED, "details in its events", True),
 }  # fmt: skip
-
-
-def first_list(story: Story) -> bytes:
-    """The list of a first record with all of its entries, as the broker stores it."""
-    return stored_list(story.requests[0].accessList or ())
 
 
 def content_of(story: Story) -> bytes:
@@ -415,11 +327,10 @@ def content_of(story: Story) -> bytes:
 
 
 def _name(kept: Kept, whose: str) -> str:
-    stories = {SMALL: kept.small, LARGE_ONE: kept.large, "deleted": kept.deleted}
-    if whose in stories:
-        return _container(stories[whose])
-    users = {BOB: kept.bob, ALICE: kept.alice, CAROL: kept.carol}
-    return f"user {users[whose].id}: " if whose in users else whose
+    found = getattr(kept, whose or "none", None)
+    if isinstance(found, Story):
+        return f"container {uuid.UUID(bytes=found.id)}: "
+    return f"user {found.id}: " if isinstance(found, User) else whose
 
 
 @pytest.mark.parametrize("what", DAMAGE)

@@ -169,9 +169,7 @@ def test_a_refused_start_keeps_the_first_api_key_for_the_one_that_serves(tmp_pat
         uuid.UUID(key.rpartition("=")[2])
 
 
-def test_while_its_object_store_is_away_a_broker_starts_and_nothing_is_swept(
-    tmp_path: Path,
-) -> None:
+def test_while_its_object_store_is_away_a_broker_starts_and_sweeps_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     variables = {

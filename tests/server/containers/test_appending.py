@@ -1,7 +1,6 @@
 """Appending records: what is taken, what is refused, and with which word (container.md, 7 and 10)."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import sleep
 from typing import Any
@@ -15,11 +14,11 @@ from scbroker.records.container_record import Link, Role, bare_body, record_hash
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import RecordReceipt, RecordRequest
+from scbroker.wire.containers import AccessEntry, RecordReceipt, RecordRequest
 from tests.kit.brokers import BrokerProcess, clock
-from tests.kit.tables import query
+from tests.kit.tables import count_rows, query
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
-from tests.server.conftest import NewUser, Unchanged
+from tests.server.conftest import NewUser, Unchanged, at_once
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
@@ -29,7 +28,7 @@ def test_a_first_record_is_taken_and_its_receipt_names_its_hash(new_user: NewUse
     story = Story(alice)
     request = story.begin(header=b"{}", type="note")
     receipt = story.send(alice, request).expect(201).message(RecordReceipt)
-    assert receipt == RecordReceipt(version=1, hash=_hash(request))
+    assert receipt == RecordReceipt(version=1, hash=record_hash(request.record.body))
 
 
 def test_every_kind_of_change_is_taken(new_user: NewUser) -> None:
@@ -114,57 +113,28 @@ class Case:
         return self.name
 
 
-def _hash(request: RecordRequest) -> bytes:
-    return record_hash(request.record.body)
+def _flipped(octets: bytes | None, position: int) -> bytes:
+    spoiled = bytearray(octets or b"")
+    spoiled[position] ^= 1
+    return bytes(spoiled)
 
 
-def _forged(t: Scene) -> RecordRequest:
+def _forged(t: Scene, position: int) -> RecordRequest:
     request = t.story.follow(t.alice, content=b"x")
-    signature = bytearray(request.record.signature)
-    signature[-1] ^= 1
-    return replace(
-        request, record=SignedObject(body=request.record.body, signature=bytes(signature))
-    )
+    signature = _flipped(request.record.signature, position)
+    return replace(request, record=replace(request.record, signature=signature))
 
 
-def _ed25519_forged(t: Scene) -> RecordRequest:
-    request = t.story.follow(t.alice, content=b"x")
-    signature = bytearray(request.record.signature)
-    signature[0] ^= 1
-    return replace(
-        request, record=SignedObject(body=request.record.body, signature=bytes(signature))
-    )
-
-
-def _other_wrap(t: Scene) -> RecordRequest:
+def _listing(t: Scene, change: Callable[[list[AccessEntry]], list[AccessEntry]]) -> RecordRequest:
+    """A change of access that sends another list than the signed one."""
     request = t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: READER})
-    assert request.accessList is not None
-    entries = [replace(entry, wrap=random_bytes(1168)) for entry in request.accessList]
-    return replace(request, accessList=entries)
+    return replace(request, accessList=change(request.accessList or []))
 
 
-def _swapped_entries(t: Scene) -> RecordRequest:
-    request = t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: READER})
-    assert request.accessList is not None
-    return replace(request, accessList=request.accessList[::-1])
-
-
-def _missing_entry(t: Scene) -> RecordRequest:
-    request = t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: READER})
-    assert request.accessList is not None
-    return replace(request, accessList=request.accessList[:1])
-
-
-def _other_salt(t: Scene) -> RecordRequest:
+def _typed(t: Scene, **changes: Any) -> RecordRequest:
     request = t.story.follow(t.alice, type="x")
     assert request.type is not None
-    return replace(request, type=replace(request.type, salt=random_bytes(32)))
-
-
-def _other_text(t: Scene) -> RecordRequest:
-    request = t.story.follow(t.alice, type="x")
-    assert request.type is not None
-    return replace(request, type=replace(request.type, type="y"))
+    return replace(request, type=replace(request.type, **changes))
 
 
 def _reused_part(t: Scene) -> RecordRequest:
@@ -180,18 +150,10 @@ def _foreign_part(t: Scene) -> RecordRequest:
     return replace(t.story.follow(t.alice, content=part), content=sealed)
 
 
-def _carried_without_reseal(t: Scene) -> RecordRequest:
-    return t.story.follow(t.alice, grants={t.alice: OWNER}, content=t.story.head.content)
-
-
 def _large_inline(t: Scene) -> RecordRequest:
     """65,537 bytes are for chunks: as inline they are too many for the message already."""
     part, sealed = t.story.seal(Role.Content, t.alice, bytes(65_537), t.story.key)
     return replace(t.story.follow(t.alice, content=part), content=sealed)
-
-
-def _inline_for_carried(t: Scene) -> RecordRequest:
-    return replace(t.story.follow(t.alice, header=b"{}"), content=b"x" * 100)
 
 
 def _without_chunks(t: Scene) -> RecordRequest:
@@ -199,101 +161,9 @@ def _without_chunks(t: Scene) -> RecordRequest:
     return t.story.follow(t.alice, content=part)
 
 
-def _no_record(_: Scene) -> RecordRequest:
-    return _with_body(b"\x01\x90")
-
-
-def _wrong_segment(t: Scene) -> RecordRequest:
+def _with_content(t: Scene, change: Callable[[bytes], bytes]) -> RecordRequest:
     request = t.story.follow(t.alice, content=b"abc")
-    assert request.content is not None
-    return replace(request, content=request.content[:-1] + bytes([request.content[-1] ^ 1]))
-
-
-def _wrong_size(t: Scene) -> RecordRequest:
-    request = t.story.follow(t.alice, content=b"abc")
-    assert request.content is not None
-    return replace(request, content=request.content + b"\0")
-
-
-def _resent(t: Scene, **changes: Any) -> RecordRequest:
-    """The stored version 2 with something else in it."""
-    return t.story.sign(t.alice, replace(t.story.records[1], **changes))
-
-
-CASES = (
-    Case("another first record under the id", 409, "exists",
-         lambda t: t.story.begin(content=b"other")),
-    Case("another body under a version that is taken", 409, "conflict",
-         lambda t: _resent(t, time=clock())),
-    Case("a version that skips one", 409, "conflict",
-         lambda t: t.story.follow(t.alice, version=4)),
-    Case("a parent that is not the head", 409, "conflict",
-         lambda t: t.story.follow(t.alice, parent=random_bytes(32))),
-    Case("a link to another record", 422, "rejected",
-         lambda t: t.story.follow(t.alice, link=Link(1, random_bytes(32)))),
-    Case("somebody else's record", 403, "permission",
-         lambda t: t.story.follow(t.bob, content=b"x")),
-    Case("a broken ML-DSA signature", 422, "rejected", _forged),
-    Case("a broken Ed25519 signature", 422, "rejected", _ed25519_forged),
-    Case("a key index that was never published", 422, "rejected",
-         lambda t: t.story.follow(t.alice, keyIndex=1)),
-    Case("a record in six minutes", 422, "clock",
-         lambda t: t.story.follow(t.alice, time=clock() + 6 * MINUTE)),
-    Case("a record older than its parent", 422, "rejected",
-         lambda t: t.story.follow(t.alice, time=t.story.head.time - 1)),
-    Case("a wrap that its entry does not name", 422, "rejected", _other_wrap),
-    Case("entries out of order", 422, "rejected", _swapped_entries),
-    Case("a list without one of its entries", 422, "rejected", _missing_entry),
-    Case("an entry with Decrypt and without a wrap", 422, "rejected",
-         lambda t: t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: Grant(READER, wrapped=False)})),
-    Case("an entry without Decrypt and with a wrap", 422, "rejected",
-         lambda t: t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: Grant(1, wrapped=True)})),
-    Case("Upload without Decrypt", 422, "rejected",
-         lambda t: t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: Grant(Level.Upload)})),
-    Case("a key index that is not the latest", 409, "stale-keys",
-         lambda t: t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: Grant(READER, key_index=1)})),
-    Case("an entry that is expired already", 422, "rejected",
-         lambda t: t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: Grant(READER, clock() - 1)})),
-    Case("the old container key's commitment", 422, "rejected",
-         lambda t: _same_commitment(t)),
-    Case("a change of access without the list", 400, "invalid",
-         lambda t: replace(t.story.follow(t.alice, grants={t.alice: OWNER}), accessList=None)),
-    Case("a list without a change of access", 400, "invalid",
-         lambda t: replace(t.story.follow(t.alice), accessList=t.story.requests[0].accessList)),
-    Case("a change of type without the type", 400, "invalid",
-         lambda t: replace(t.story.follow(t.alice, type="x"), type=None)),
-    Case("a type without a change of it", 422, "rejected",
-         lambda t: replace(t.story.follow(t.alice), type=t.story.requests[0].type)),
-    Case("a type with another salt", 422, "rejected", _other_salt),
-    Case("another type than the record's", 422, "rejected", _other_text),
-    Case("a type of more than 256 bytes", 413, "too-large",
-         lambda t: t.story.follow(t.alice, type="ä" * 129)),
-    Case("a part id for the second time", 422, "rejected", _reused_part),
-    Case("a new part under another author's name", 422, "rejected", _foreign_part),
-    Case("a part carried over a change of access under the old key", 422, "rejected",
-         _carried_without_reseal),
-    Case("a carried part with sealed bytes", 400, "invalid", _inline_for_carried),
-    Case("a new header without its bytes", 400, "invalid",
-         lambda t: replace(t.story.follow(t.alice, header=b"{}"), header=None)),
-    Case("a new small content without its bytes", 400, "invalid",
-         lambda t: replace(t.story.follow(t.alice, content=b"x"), content=None)),
-    Case("sealed bytes of another hash", 422, "rejected", _wrong_segment),
-    Case("sealed bytes of another size", 422, "rejected", _wrong_size),
-    Case("a large content inside the request", 400, "invalid", _large_inline),
-    Case("a large content of which no chunk came", 422, "incomplete",
-         _without_chunks),
-    Case("a tombstone that keeps a part", 422, "rejected",
-         lambda t: t.story.follow(t.alice, tombstone=True, content=t.story.head.content)),
-    Case("bytes that are no record", 422, "rejected",
-         _no_record),
-    Case("a record of another format version", 422, "rejected",
-         lambda t: _with_body(b"\x02" + t.story.follow(t.alice).record.body[1:])),
-)  # fmt: skip
-
-
-def _version(request: RecordRequest) -> int | None:
-    """The version of the path, where the record does not say it."""
-    return None if request.record.body[:2] == b"\x01\x9c" else 3
+    return replace(request, content=change(request.content or b""))
 
 
 def _same_commitment(t: Scene) -> RecordRequest:
@@ -306,6 +176,85 @@ def _same_commitment(t: Scene) -> RecordRequest:
     governing = replace(draft.governing, keyCommitment=old.keyCommitment)
     signed = story.sign(alice, replace(draft, governing=governing))
     return replace(request, record=signed.record)
+
+
+CASES = (
+    Case("another first record under the id", 409, "exists",
+         lambda t: t.story.begin(content=b"other")),
+    Case("another body under a version that is taken", 409, "conflict",
+         lambda t: t.story.sign(t.alice, replace(t.story.records[1], time=clock()))),
+    Case("a version that skips one", 409, "conflict",
+         lambda t: t.story.follow(t.alice, version=4)),
+    Case("a parent that is not the head", 409, "conflict",
+         lambda t: t.story.follow(t.alice, parent=random_bytes(32))),
+    Case("a link to another record", 422, "rejected",
+         lambda t: t.story.follow(t.alice, link=Link(1, random_bytes(32)))),
+    Case("somebody else's record", 403, "permission",
+         lambda t: t.story.follow(t.bob, content=b"x")),
+    Case("a broken ML-DSA signature", 422, "rejected", lambda t: _forged(t, -1)),
+    Case("a broken Ed25519 signature", 422, "rejected", lambda t: _forged(t, 0)),
+    Case("a key index that was never published", 422, "rejected",
+         lambda t: t.story.follow(t.alice, keyIndex=1)),
+    Case("a record in six minutes", 422, "clock",
+         lambda t: t.story.follow(t.alice, time=clock() + 6 * MINUTE)),
+    Case("a record older than its parent", 422, "rejected",
+         lambda t: t.story.follow(t.alice, time=t.story.head.time - 1)),
+    Case("a wrap that its entry does not name", 422, "rejected",
+         lambda t: _listing(t, lambda own: [replace(e, wrap=random_bytes(1168)) for e in own])),
+    Case("entries out of order", 422, "rejected", lambda t: _listing(t, lambda own: own[::-1])),
+    Case("a list without one of its entries", 422, "rejected",
+         lambda t: _listing(t, lambda own: own[:1])),
+    Case("an entry with Decrypt and without a wrap", 422, "rejected",
+         lambda t: t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: Grant(READER, wrapped=False)})),
+    Case("an entry without Decrypt and with a wrap", 422, "rejected",
+         lambda t: t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: Grant(1, wrapped=True)})),
+    Case("Upload without Decrypt", 422, "rejected",
+         lambda t: t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: Grant(Level.Upload)})),
+    Case("a key index that is not the latest", 409, "stale-keys",
+         lambda t: t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: Grant(READER, key_index=1)})),
+    Case("an entry that is expired already", 422, "rejected",
+         lambda t: t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: Grant(READER, clock() - 1)})),
+    Case("the old container key's commitment", 422, "rejected",
+         _same_commitment),
+    Case("a change of access without the list", 400, "invalid",
+         lambda t: replace(t.story.follow(t.alice, grants={t.alice: OWNER}), accessList=None)),
+    Case("a list without a change of access", 400, "invalid",
+         lambda t: replace(t.story.follow(t.alice), accessList=t.story.requests[0].accessList)),
+    Case("a change of type without the type", 400, "invalid",
+         lambda t: replace(t.story.follow(t.alice, type="x"), type=None)),
+    Case("a type without a change of it", 422, "rejected",
+         lambda t: replace(t.story.follow(t.alice), type=t.story.requests[0].type)),
+    Case("a type with another salt", 422, "rejected", lambda t: _typed(t, salt=random_bytes(32))),
+    Case("another type than the record's", 422, "rejected", lambda t: _typed(t, type="y")),
+    Case("a type of more than 256 bytes", 413, "too-large",
+         lambda t: t.story.follow(t.alice, type="ä" * 129)),
+    Case("a part id for the second time", 422, "rejected", _reused_part),
+    Case("a new part under another author's name", 422, "rejected", _foreign_part),
+    Case("a part carried over a change of access under the old key", 422, "rejected",
+         lambda t: t.story.follow(t.alice, grants={t.alice: OWNER}, content=t.story.head.content)),
+    Case("a carried part with sealed bytes", 400, "invalid",
+         lambda t: replace(t.story.follow(t.alice, header=b"{}"), content=b"x" * 100)),
+    Case("a new header without its bytes", 400, "invalid",
+         lambda t: replace(t.story.follow(t.alice, header=b"{}"), header=None)),
+    Case("a new small content without its bytes", 400, "invalid",
+         lambda t: replace(t.story.follow(t.alice, content=b"x"), content=None)),
+    Case("sealed bytes of another hash", 422, "rejected",
+         lambda t: _with_content(t, lambda sealed: _flipped(sealed, -1))),
+    Case("sealed bytes of another size", 422, "rejected",
+         lambda t: _with_content(t, lambda sealed: sealed + b"\0")),
+    Case("a large content inside the request", 400, "invalid", _large_inline),
+    Case("a large content of which no chunk came", 422, "incomplete", _without_chunks),
+    Case("a tombstone that keeps a part", 422, "rejected",
+         lambda t: t.story.follow(t.alice, tombstone=True, content=t.story.head.content)),
+    Case("bytes that are no record", 422, "rejected", lambda _: _with_body(b"\x01\x90")),
+    Case("a record of another format version", 422, "rejected",
+         lambda t: _with_body(b"\x02" + t.story.follow(t.alice).record.body[1:])),
+)  # fmt: skip
+
+
+def _version(request: RecordRequest) -> int | None:
+    """The version of the path, where the record does not say it."""
+    return None if request.record.body[:2] == b"\x01\x9c" else 3
 
 
 def _with_body(body: bytes) -> RecordRequest:
@@ -372,15 +321,18 @@ def test_a_first_record_grants_access_to_somebody(new_user: NewUser, unchanged: 
         story.send(alice, request).expect(422, "rejected")
 
 
+def _mark_deleted(broker: BrokerProcess, user: User) -> None:
+    mine = user.ring.userId.bytes
+    query(broker.database_url, "UPDATE users SET deleted = true WHERE id = ?", mine)
+
+
 def test_only_known_and_living_users_are_added(
     new_user: NewUser, broker: BrokerProcess, unchanged: Unchanged
 ) -> None:
     alice, bob, stranger = new_user(), new_user(), new_user()
     story = Story(alice).created()
     unknown = User(stranger.ring.generate(), stranger.wire)
-    query(
-        broker.database_url, "UPDATE users SET deleted = true WHERE id = ?", bob.ring.userId.bytes
-    )
+    _mark_deleted(broker, bob)
     with unchanged():
         for added in (unknown, bob):
             request = story.follow(alice, grants={alice: OWNER, added: READER})
@@ -392,9 +344,7 @@ def test_a_deleted_user_who_is_in_the_list_may_stay_in_it_without_a_wrap(
 ) -> None:
     alice, bob = new_user(), new_user()
     story = Story(alice).created({alice: OWNER, bob: READER})
-    query(
-        broker.database_url, "UPDATE users SET deleted = true WHERE id = ?", bob.ring.userId.bytes
-    )
+    _mark_deleted(broker, bob)
     grants: Grants = {alice: OWNER, bob: Grant(READER, wrapped=False)}
     story.tell(alice, story.follow(alice, grants=grants))
 
@@ -464,9 +414,8 @@ def test_an_outsider_learns_nothing_of_a_container(new_user: NewUser, unchanged:
     with unchanged():
         known = story.send(bob, story.follow(bob, content=b"x")).expect(404, "not-found")
         nothing.records = story.records
-        unknown = nothing.send(
-            bob, nothing.follow(bob, content=b"x", containerId=nothing.id)
-        ).expect(404, "not-found")
+        request = nothing.follow(bob, content=b"x", containerId=nothing.id)
+        unknown = nothing.send(bob, request).expect(404, "not-found")
     assert known.body == unknown.body
 
 
@@ -475,18 +424,10 @@ def test_an_expired_entry_is_no_access(new_user: NewUser, broker: BrokerProcess)
     grants: Grants = {alice: OWNER, bob: Grant(WRITER, clock() + MINUTE)}
     story = Story(alice).created(grants)
     story.tell(bob, story.follow(bob, content=b"in time"))
-    _expire(broker, story, bob)
+    expire = "UPDATE members SET expires_at = 1 WHERE container_id = ? AND user_id = ?"
+    query(broker.database_url, expire, story.id, bob.ring.userId.bytes)
     story.send(bob, story.follow(bob, content=b"x")).expect(404, "not-found")
     bob.wire.call("GET", story.path).expect(404, "not-found")
-
-
-def _expire(broker: BrokerProcess, story: Story, user: User) -> None:
-    query(
-        broker.database_url,
-        "UPDATE members SET expires_at = 1 WHERE container_id = ? AND user_id = ?",
-        story.id,
-        user.ring.userId.bytes,
-    )
 
 
 def test_new_parts_under_a_key_that_a_former_member_knows_are_refused(
@@ -583,8 +524,7 @@ def test_of_many_writers_of_one_version_exactly_one_succeeds(new_user: NewUser) 
     writers = [new_user(alice.ring) for _ in range(6)]
     for _ in range(4):
         requests = [story.follow(alice, content=random_bytes(8)) for _ in writers]
-        with ThreadPoolExecutor(len(writers)) as pool:
-            answers = list(pool.map(story.send, writers, requests))
+        answers = at_once(story.send, writers, requests)
         assert sorted(answer.status for answer in answers) == [201] + [409] * 5
         winner = next(n for n, answer in enumerate(answers) if answer.status == 201)
         request = requests[winner]
@@ -592,20 +532,16 @@ def test_of_many_writers_of_one_version_exactly_one_succeeds(new_user: NewUser) 
         assert {answer.code for answer in answers if answer.status == 409} == {"conflict"}
 
 
-def test_the_same_create_sent_by_many_at_once_happens_once(
+def test_a_create_sent_by_many_at_once_happens_once(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:
     alice = new_user()
     senders = [new_user(alice.ring) for _ in range(6)]
     story = Story(alice)
     request = story.begin()
-    with ThreadPoolExecutor(len(senders)) as pool:
-        answers = list(pool.map(lambda user: story.send(user, request), senders))
+    answers = at_once(lambda user: story.send(user, request), senders)
     assert sorted(answer.status for answer in answers) == [200] * 5 + [201]
-    [(count,)] = query(
-        broker.database_url, "SELECT count(*) FROM events WHERE container_id = ?", story.id
-    )
-    assert count == 1
+    assert count_rows(broker.database_url, "events", "container_id = ?", story.id) == 1
 
 
 def test_records_of_one_container_are_appended_in_order_under_load(new_user: NewUser) -> None:
@@ -616,8 +552,7 @@ def test_records_of_one_container_are_appended_in_order_under_load(new_user: New
         for number in range(8):
             story.tell(story.creator, story.follow(story.creator, content=bytes([number])))
 
-    with ThreadPoolExecutor(len(stories)) as pool:
-        list(pool.map(extend, stories))
+    at_once(extend, stories)
     for story in stories:
         head = alice.view(story).head
         assert head is not None
@@ -634,9 +569,7 @@ def test_the_largest_inline_content_and_header_are_taken(new_user: NewUser) -> N
     assert len(view.content) == sealed_size(65_536)
 
 
-def test_a_header_of_more_than_262144_bytes_is_refused(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
+def test_a_header_beyond_262144_bytes_is_refused(new_user: NewUser, unchanged: Unchanged) -> None:
     alice = new_user()
     story = Story(alice)
     with unchanged():

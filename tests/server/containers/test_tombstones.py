@@ -8,7 +8,6 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from time import monotonic, sleep
 from typing import Final
 
 import pytest
@@ -25,14 +24,16 @@ from scbroker.server.storage.tables import metadata
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import NO_EVENTS, Event, Events, digest_with
 from tests.kit.ageing import DAY, age, drop_old_events
+from tests.kit.beside import beside
 from tests.kit.both_engines import both_engines, postgresql_when_long
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
-from tests.kit.tables import query
+from tests.kit.tables import count_rows, query
+from tests.kit.waiting import wait_until
 from tests.kit.writers import OWNER, READER, WRITER, Grants, Story, User, delete_user, session_of
 from tests.server.conftest import NewUser
-from tests.server.users.test_deletion_in_parts import beside, check
+from tests.server.users.test_deletion_in_parts import check
 
 MANY: Final = 8_000
 LARGE: Final = 70_000
@@ -49,10 +50,7 @@ def delete_and_stop(broker: BrokerProcess, user: User, story: Story) -> None:
 
 
 def purge_some(broker: BrokerProcess, story: Story) -> bool:
-    def work(connection: Connection) -> bool:
-        return tombstones.purge_some(connection, story.id)
-
-    return beside(broker, lambda b: b.database.write(work))
+    return beside(broker, lambda b: b.database.write(lambda c: tombstones.purge_some(c, story.id)))
 
 
 def purge(broker: BrokerProcess, story: Story) -> int:
@@ -69,16 +67,7 @@ def pending(broker: BrokerProcess) -> list[bytes]:
 
 
 def rows_of(broker: BrokerProcess, table: str, story: Story, where: str = "") -> int:
-    statement = f"SELECT count(*) FROM {table} WHERE container_id = ? {where}"
-    [(count,)] = query(broker.database_url, statement, story.id)
-    return int(count)
-
-
-def wait_for_accesses(broker: BrokerProcess, story: Story, count: int) -> None:
-    deadline = monotonic() + 30
-    while rows_of(broker, "accesses", story) < count:
-        assert monotonic() < deadline
-        sleep(0.02)
+    return count_rows(broker.database_url, table, f"container_id = ? {where}", story.id)
 
 
 def digest(log: list[Event]) -> bytes:
@@ -140,7 +129,7 @@ def test_a_purge_that_stops_after_any_part_does_no_harm_and_is_continued_by_any_
     story.tell(bob, story.follow(bob, content=story.upload(bob, bytes(LARGE))))
     for user in (bob, carol):
         user.view(story, "header=1")
-    wait_for_accesses(broker, story, 2)
+    wait_until(lambda: rows_of(broker, "accesses", story) >= 2)
     logs = {user: user.events() for user in (alice, bob, dora)}  # carol's gets no numbers
     secrets = {**secrets_of(story), "who read it": b"application of C"}
     before = everything(broker)
@@ -184,9 +173,8 @@ def test_a_purge_that_stops_after_any_part_does_no_harm_and_is_continued_by_any_
         for value in row
         if isinstance(value, bytes)
     ]  # fmt: skip
-    assert not [each for each in of_container if bob.name in each or carol.name in each]
-    assert not [each for each in of_container if dora.name in each]
-    assert not [each for each in of_container if dora.ring.userId.bytes in each]
+    of_members = (bob.name, carol.name, dora.name, dora.ring.userId.bytes)
+    assert not [each for each in of_container for name in of_members if name in each]
     assert alice.view(other).type is not None
 
 
@@ -203,10 +191,8 @@ def test_a_container_is_deleted_for_everybody_and_purged_later_where_the_broker_
     request = story.follow(alice, tombstone=True)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(story.send, alice, request)
-        deadline = monotonic() + 60
-        while not 0 < rows_of(broker, "events", story, "AND version = 0") < MANY:
-            assert monotonic() < deadline, "nothing is emptied"
-            sleep(0.002)
+        emptied = "AND version = 0"
+        wait_until(lambda: 0 < rows_of(broker, "events", story, emptied) < MANY, pause=0.002)
         broker.kill()
         with pytest.raises(Exception, match=r"."):
             answer.result()
@@ -349,9 +335,8 @@ def test_the_keys_of_deleted_authors_go_unless_a_record_that_stays_needs_them(
     story.tell(dora, story.follow(dora, type="a type"))
 
     def keys_of(user: User) -> int:
-        statement = "SELECT count(*) FROM key_records WHERE user_id = ?"
-        [(count,)] = query(broker.database_url, statement, user.ring.userId.bytes)
-        return int(count)
+        mine = user.ring.userId.bytes
+        return count_rows(broker.database_url, "key_records", "user_id = ?", mine)
 
     for user in (carol, dora):
         delete_user(user).expect(204)

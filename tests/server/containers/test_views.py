@@ -18,6 +18,7 @@ from scbroker.server.storage.database import open_database
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
 from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, GoverningView, ViewQuery
+from tests.kit.beside import beside
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
 from tests.kit.writers import (
@@ -33,7 +34,6 @@ from tests.kit.writers import (
     session_of,
 )
 from tests.server.conftest import NewUser, Unchanged
-from tests.server.users.test_deletion_in_parts import beside
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
@@ -57,9 +57,7 @@ def _wraps(story: Story, number: int = -1) -> dict[bytes, bytes | None]:
     return {parse_entry(entry.entry).fingerprint: entry.wrap for entry in entries}
 
 
-def test_a_fresh_reader_gets_all_governing_records_the_head_and_their_own_wrap(
-    new_user: NewUser,
-) -> None:
+def test_a_fresh_reader_gets_governing_records_head_and_their_own_wrap(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     story = Story(alice).created({alice: OWNER, bob: READER}, header=b"{}", type="note")
     story.tell(alice, story.follow(alice, content=b"2"))
@@ -78,9 +76,7 @@ def test_a_fresh_reader_gets_all_governing_records_the_head_and_their_own_wrap(
     assert {chain.userId: chain.sequence for chain in view.keyChains} == {alice.id: 1}
 
 
-def test_there_is_no_head_beside_the_last_governing_record_when_it_is_that(
-    new_user: NewUser,
-) -> None:
+def test_a_view_has_no_head_if_the_last_governing_record_is_the_head(new_user: NewUser) -> None:
     alice = new_user()
     story = Story(alice).created()
     assert alice.view(story).head is None
@@ -103,14 +99,9 @@ def test_each_permission_opens_its_own_part_of_a_view(new_user: NewUser) -> None
     story = Story(alice).created({alice: OWNER, bob: READER}, header=b"{}", type="note")
     first = story.requests[0]
     for permissions in (
-        Level.Download,
-        Level.Download | Level.Decrypt,
-        Level.ViewAccess,
-        Level.ViewType,
-        Level.Delete,
-        Level.Decrypt,
-        WRITER,
-    ):
+        Level.Download, Level.Download | Level.Decrypt, Level.ViewAccess, Level.ViewType,
+        Level.Delete, Level.Decrypt, WRITER,
+    ):  # fmt: skip
         story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: int(permissions)}))
         view = bob.view(story, "header=1&content=1")
         downloads, decrypts = permissions & Level.Download, permissions & Level.Decrypt
@@ -274,9 +265,7 @@ def test_many_governing_records_come_in_pages_that_join_without_a_gap(
     assert all(governing.accessList is not None for governing in found)
 
 
-def test_pages_of_a_head_that_is_long_past_are_not_to_be_had(
-    new_user: NewUser, broker: BrokerProcess
-) -> None:
+def test_pages_of_a_head_long_past_are_refused(new_user: NewUser, broker: BrokerProcess) -> None:
     """They would show who wrote it, in every list before, to readers who need not judge that record."""
     alice, bob = new_user(), new_user()
     story = Story(alice).created({alice: OWNER, bob: READER})

@@ -22,7 +22,7 @@ from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import query
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Grants, Story, User
-from tests.server.conftest import NewUser
+from tests.server.conftest import NewUser, at_once
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
@@ -96,17 +96,10 @@ def test_an_event_says_who_acted_when_and_by_which_program(new_user: NewUser) ->
     story = Story(alice).created({alice: OWNER, bob: OWNER}, type="note")
     [event] = bob.events()
     assert event == Event(
-        id=1,
-        eventType="Added",
-        containerId=story.path.rpartition("/")[2],
-        containerType="note",
-        date=event.date,
-        version=1,
-        relatedUserId=alice.id,
-        applicationName="Prögram/1 %",
-        changes=[],
-        salt=event.salt,
-    )
+        id=1, eventType="Added", containerId=story.path.rpartition("/")[2], containerType="note",
+        date=event.date, version=1, relatedUserId=alice.id, applicationName="Prögram/1 %",
+        changes=[], salt=event.salt,
+    )  # fmt: skip
     assert event.salt is not None
     assert before <= event.date <= clock()
 
@@ -137,9 +130,7 @@ def test_a_hidden_type_is_not_found_by_a_filter_either(new_user: NewUser) -> Non
     assert len(bob.events()) == 1
 
 
-def test_a_container_is_followed_by_its_type_before_a_change_and_by_the_one_after(
-    new_user: NewUser,
-) -> None:
+def test_a_container_is_followed_by_its_type_before_and_after_a_change(new_user: NewUser) -> None:
     """The event of the change has both; before it only the old type finds events, after it only the new."""
     alice, bob = new_user(), new_user()
     story = Story(alice).created({alice: OWNER, bob: MEMBER | Level.ViewType}, type="a")
@@ -189,9 +180,7 @@ def test_a_type_whose_text_stays_is_no_change_of_type(new_user: NewUser) -> None
     assert [event.version for event in alice.events(containerType="a")] == [1, 2]
 
 
-def test_without_view_access_events_show_only_changes_of_the_users_own_access(
-    new_user: NewUser,
-) -> None:
+def test_without_view_access_events_show_only_changes_of_the_own_access(new_user: NewUser) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created({alice: OWNER, bob: MEMBER})
     story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: MEMBER, carol: READER}))
@@ -338,25 +327,22 @@ class _Stuck:
         await asyncio.Event().wait()
 
 
-def test_fetches_of_a_cancelled_write_are_recorded_by_the_next(tmp_path: Path) -> None:
+async def test_fetches_of_a_cancelled_write_are_recorded_by_the_next(tmp_path: Path) -> None:
     reader = UserId(b"reader")
     first, second = (ContainerId(b"container 1"), reader), (ContainerId(b"container 2"), reader)
 
-    async def work() -> None:
-        database: Any = _Stuck()
-        blobs = Folder(tmp_path / "objects")
-        broker = Broker(Settings(), database, blobs, bytes(32), frozenset())
-        broker.accesses = {first: "program"}
-        telling = asyncio.ensure_future(record_accesses(broker))
-        await asyncio.sleep(0)
-        assert broker.accesses == {}, "it is under way"
-        broker.accesses[second] = "program"
-        telling.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await telling
-        assert broker.accesses.keys() == {first, second}
-
-    asyncio.run(work())
+    database: Any = _Stuck()
+    blobs = Folder(tmp_path / "objects")
+    broker = Broker(Settings(), database, blobs, bytes(32), frozenset())
+    broker.accesses = {first: "program"}
+    telling = asyncio.ensure_future(record_accesses(broker))
+    await asyncio.sleep(0)
+    assert broker.accesses == {}, "it is under way"
+    broker.accesses[second] = "program"
+    telling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await telling
+    assert broker.accesses.keys() == {first, second}
 
 
 def test_concurrent_writers_and_readers_see_no_gap_no_double_and_no_miss(new_user: NewUser) -> None:
@@ -416,8 +402,7 @@ def test_events_of_one_container_are_in_the_order_of_its_versions(new_user: NewU
     looking = threading.Thread(target=look)
     looking.start()
     try:
-        with ThreadPoolExecutor(3) as pool:
-            list(pool.map(extend, stories))
+        at_once(extend, stories)
     finally:
         stop.set()
         looking.join()
@@ -430,7 +415,7 @@ def test_events_of_one_container_are_in_the_order_of_its_versions(new_user: NewU
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_two_workers_on_one_postgresql_give_one_log(
+def test_two_workers_on_postgresql_give_one_log(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
     broker = start_broker(workers=2)
@@ -442,7 +427,6 @@ def test_two_workers_on_one_postgresql_give_one_log(
             Story(user).created({user: OWNER, bob: READER})
             user.events()
 
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, users))
+    at_once(write, users)
     assert [event.id for event in bob.events()] == list(range(1, 25))
     assert [event.id for event in alice.events()] == list(range(1, 25))

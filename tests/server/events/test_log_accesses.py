@@ -16,10 +16,9 @@ from scbroker.records.canonical import ContainerId, UserId
 from scbroker.server.broker import Broker
 from scbroker.server.events import log
 from scbroker.server.events.log import record_accesses
-from scbroker.server.settings import Settings
-from scbroker.server.storage.blobs import Folder
-from scbroker.server.storage.database import is_of_database, open_database
+from scbroker.server.storage.database import is_of_database
 from scbroker.vocabulary import ContainerAccessLevel as Level
+from tests.kit.beside import further_broker
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
@@ -48,13 +47,9 @@ class Scene:
         """By a process that has noted all of them."""
 
         async def opened() -> None:
-            database = open_database(url or self.url, wait=1.0)
-            broker = Broker(Settings(), database, Folder(Path("/")), bytes(32), frozenset())
-            broker.accesses = dict(self.noted)
-            try:
+            async with further_broker(url or self.url, wait=1.0) as broker:
+                broker.accesses = dict(self.noted)
                 await work(broker)
-            finally:
-                await database.close()
 
         asyncio.run(opened())
 
@@ -91,9 +86,7 @@ def _change(url: str, *statements: str) -> Awaitable[None]:
 
 
 @both_engines
-def test_fetches_that_cannot_be_written_are_recorded_when_the_database_works_again(
-    noted: Scene,
-) -> None:
+def test_fetches_not_written_are_recorded_when_the_database_works_again(noted: Scene) -> None:
     async def work(broker: Broker) -> None:
         await _change(noted.url, "ALTER TABLE accesses RENAME TO elsewhere")
         for _ in range(2):

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from time import sleep
 from typing import Any, Final
 
@@ -13,7 +14,8 @@ from msgspec.structs import replace
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import Event, Events
 from tests.kit.brokers import BrokerProcess, clock
-from tests.kit.tables import query
+from tests.kit.tables import count_rows, query
+from tests.kit.waiting import wait_until
 from tests.kit.writers import (
     MINUTE,
     OWNER,
@@ -25,7 +27,7 @@ from tests.kit.writers import (
     stalled,
     stalled_commits,
 )
-from tests.server.conftest import NewUser
+from tests.server.conftest import NewUser, at_once
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
@@ -81,14 +83,9 @@ def _expiry(scene: Scene, **changes: Any) -> Event:
         "id": 2,
         "eventType": "Deleted",
         "containerId": scene.story.path.rpartition("/")[2],
-        "containerType": "note",
-        "date": scene.ends,
-        "version": 1,
-        "relatedUserId": None,
-        "applicationName": "",
-        "changes": [],
-        "salt": None,
-    }
+        "containerType": "note", "date": scene.ends, "version": 1, "relatedUserId": None,
+        "applicationName": "", "changes": [], "salt": None,
+    }  # fmt: skip
     return Event(**(fields | changes))
 
 
@@ -210,7 +207,6 @@ def test_several_expiries_are_recorded_in_order(new_user: NewUser) -> None:
 def test_thousands_of_expiries_are_recorded_once_each_and_in_order(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
-    """More than one statement takes at once."""
     alice, bob = new_user(), new_user()
     Story(bob).created()
     url, count = broker.database_url, 1200
@@ -266,9 +262,8 @@ def test_a_fetch_is_not_recorded_for_a_member_whose_access_expired(
     scene.write(grants={**scene.story.grants, carol: READER})
     _pass(scene.ends)
     carol.view(scene.story, "header=1")
-    told = "SELECT count(*) FROM accesses WHERE container_id = ?"
-    while query(broker.database_url, told, scene.story.id) == [(0,)]:
-        sleep(0.05)
+    told = partial(count_rows, broker.database_url, "accesses", "container_id = ?", scene.story.id)
+    wait_until(told)
     assert "Accessed" not in {event.eventType for event in _log(scene.bob)}
 
 
@@ -283,7 +278,6 @@ def test_an_expiry_after_a_tombstone_is_not_recorded(new_user: NewUser) -> None:
 
 @pytest.mark.parametrize("looks", [True, False], ids=["who looked", "who did not look"])
 def test_a_writer_with_a_slow_clock_records_no_expiry_twice(new_user: NewUser, looks: bool) -> None:
-    """By her clock Bob's access lasts still, so that she keeps it as it is."""
     scene = _scene(new_user)
     _pass(scene.ends)
     if looks:
@@ -349,8 +343,7 @@ def test_concurrent_readers_of_a_log_record_an_expiry_once(new_user: NewUser) ->
     scene = _scene(new_user)
     sessions = [new_user(scene.bob.ring) for _ in range(6)]
     _pass(scene.ends)
-    with ThreadPoolExecutor(len(sessions)) as pool:
-        logs = list(pool.map(_log, sessions))
+    logs = at_once(_log, sessions)
     for log in logs:
         assert log[1:] == [_expiry(scene)]
 

@@ -60,7 +60,7 @@ def test_old_events_are_deleted_and_the_log_has_its_first_id(
     assert left.droppedDigest == digest_of([*before.events[:3], whole[0]])
 
 
-def test_a_log_that_is_all_old_is_empty_and_its_ids_go_on(
+def test_a_log_of_old_events_empties_and_its_ids_go_on(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     alice = new_user()

@@ -85,9 +85,7 @@ def test_a_database_of_the_first_release_gets_exactly_the_tables_that_the_broker
     assert upgraded(database_url) == []
 
 
-def test_a_new_database_gets_exactly_these_tables_and_the_newest_revision(
-    database_url: str,
-) -> None:
+def test_a_new_database_gets_these_tables_and_the_newest_revision(database_url: str) -> None:
     assert upgraded(database_url) == []
     assert query(database_url, REVISION) == [(upgrade.newest(),)]
 
@@ -132,9 +130,7 @@ def _at_once(url: str, commands: list[list[str]]) -> list[str]:
     return [output.strip() for output, _, _ in finished]
 
 
-def test_processes_that_make_the_tables_at_once_all_succeed(
-    database_url: str, tmp_path: Path
-) -> None:
+def test_processes_that_make_the_tables_at_once_succeed(database_url: str, tmp_path: Path) -> None:
     names = [f"of {number}" for number in range(3)]
     options = ["--data-dir", str(tmp_path / "data")]
     keys = _at_once(database_url, [[ADMIN, "create-api-key", name, *options] for name in names])

@@ -1,9 +1,7 @@
 """Whoever sweeps claims first, a bounded number at a time, and what is stuck stops nothing."""
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,10 @@ from scbroker.records.container_record import SEGMENT
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.parts import chunks, presigned, sweeping
-from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Folder, new_blob_name
-from scbroker.server.storage.database import open_database
 from scbroker.wire.parts import SegmentsQuery, SentChunk, SentChunks
+from tests.kit.beside import further_broker
 from tests.kit.brokers import ENGINES, BrokerProcess, clock
 from tests.kit.objects import folder_of
 from tests.kit.tables import query
@@ -58,12 +55,6 @@ class _Meddled(Folder):
         return await super().get(name, start, end)
 
 
-def _query(url: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
-    """Beside the loop that runs here."""
-    with ThreadPoolExecutor(1) as beside:
-        return beside.submit(query, url, statement, *values).result()
-
-
 class Scene:
     """A broker's parts on one database and a folder, and a user of it."""
 
@@ -78,19 +69,16 @@ class Scene:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[tuple[Broker, _Meddled]]:
-        database = open_database(self.url)
-        try:
-            await bring_up(database)
+        blobs = _Meddled(self.root)
+        async with further_broker(self.url, blobs) as broker:
+            await bring_up(broker.database)
             row = {
                 "id": self.user.id, "fingerprint": self.user.fingerprint, "chain_length": 2,
                 "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
                 "first_event": 1, "deleted": False,
             }  # fmt: skip
-            await database.write(lambda connection: connection.execute(sql.ADD_USER, row))
-            blobs = _Meddled(self.root)
-            yield Broker(Settings(), database, blobs, bytes(32), frozenset()), blobs
-        finally:
-            await database.close()
+            await broker.database.write(lambda connection: connection.execute(sql.ADD_USER, row))
+            yield broker, blobs
 
     @property
     def part(self) -> bytes:
@@ -105,11 +93,11 @@ class Scene:
 
     def named(self) -> list[str]:
         """What rows of chunks name."""
-        return [name for (name,) in _query(self.url, "SELECT blob FROM chunks ORDER BY blob")]
+        return [name for (name,) in query(self.url, "SELECT blob FROM chunks ORDER BY blob")]
 
     def doomed(self) -> dict[str, int]:
         return {
-            str(name): int(since) for name, since in _query(self.url, "SELECT * FROM doomed_blobs")
+            str(name): int(since) for name, since in query(self.url, "SELECT * FROM doomed_blobs")
         }
 
     def there(self, name: str) -> bool:
@@ -124,7 +112,7 @@ class Scene:
             (path / "folder").mkdir(parents=True)
         else:
             path.write_bytes(bytes(1000))
-        _query(self.url, "INSERT INTO doomed_blobs VALUES (?, ?)", name, since)
+        query(self.url, "INSERT INTO doomed_blobs VALUES (?, ?)", name, since)
         return name
 
 
@@ -138,144 +126,128 @@ def _ahead(monkeypatch: pytest.MonkeyPatch, microseconds: int) -> None:
     monkeypatch.setattr(sweeping, "now", lambda: clock() + microseconds)
 
 
-def test_a_chunk_that_a_clock_ahead_swept_on_its_way_is_refused_and_can_be_sent_again(
+async def test_a_chunk_that_a_clock_ahead_swept_on_its_way_is_refused_and_can_be_sent_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _ahead(monkeypatch, 2 * HOUR)
 
-    async def work() -> None:
-        async with scene.open() as (broker, blobs):
-            blobs.between = lambda: sweeping.sweep(broker)
-            with pytest.raises(OverloadedError):
-                await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
-            assert scene.named() == []
+    async with scene.open() as (broker, blobs):
+        blobs.between = lambda: sweeping.sweep(broker)
+        with pytest.raises(OverloadedError):
             await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
-
-    asyncio.run(work())
+        assert scene.named() == []
+        await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
     [name] = scene.named()
     assert scene.there(name)
     assert scene.doomed() == {}
 
 
-def test_a_chunk_whose_name_is_claimed_is_refused_before_its_object_goes_and_after(
+async def test_a_chunk_whose_name_is_claimed_is_refused_before_its_object_goes_and_after(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sweeper is stopped between the two, as by a kill; the next goes on where it was."""
     _ahead(monkeypatch, 2 * HOUR)
 
-    async def work() -> None:
-        async with scene.open() as (broker, blobs):
+    async with scene.open() as (broker, blobs):
 
-            async def cut_off() -> None:
-                with blobs.keeping(), pytest.raises(OverloadedError):
-                    await sweeping.sweep(broker)
+        async def cut_off() -> None:
+            with blobs.keeping(), pytest.raises(OverloadedError):
+                await sweeping.sweep(broker)
 
-            blobs.between = cut_off
-            with pytest.raises(OverloadedError):
-                await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
-            [claimed] = scene.doomed()
-            assert scene.there(claimed)
-            monkeypatch.undo()
-            await sweeping.sweep(broker)
-            assert not scene.there(claimed)
-
-    asyncio.run(work())
+        blobs.between = cut_off
+        with pytest.raises(OverloadedError):
+            await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
+        [claimed] = scene.doomed()
+        assert scene.there(claimed)
+        monkeypatch.undo()
+        await sweeping.sweep(broker)
+        assert not scene.there(claimed)
     assert (scene.named(), scene.doomed()) == ([], {})
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-def test_a_presigned_chunk_that_is_swept_between_check_and_write_gets_no_row(
+async def test_a_presigned_chunk_that_is_swept_between_check_and_write_gets_no_row(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, dropped: bool
 ) -> None:
     """One whose name had a row already is not looked for: its address is good, and it is doomed once more."""
     until = clock() + HOUR // 4
 
-    async def work() -> None:
-        async with scene.open() as (broker, blobs):
-            name = scene.doom(0 if dropped else until, good_until=until)
-            if not dropped:
-                _ahead(monkeypatch, 2 * HOUR)
-            blobs.between = lambda: sweeping.sweep(broker)
-            add = {
-                "part_id": scene.part, "container_id": scene.call().container_id,
-                "user_id": scene.user.id, "touched_at": clock() + HOUR, "committed": False, "received": 0,
-            }  # fmt: skip
-            await broker.database.write(lambda c: c.execute(sql.ADD_PART, add))
-            with pytest.raises(IncompleteUploadError):
-                await presigned.sent(broker, scene.call(), scene.sent(name, bytes(1000)))
-            assert (blobs.between is not None) == dropped
-            assert scene.there(name) == dropped
-
-    asyncio.run(work())
+    async with scene.open() as (broker, blobs):
+        name = scene.doom(0 if dropped else until, good_until=until)
+        if not dropped:
+            _ahead(monkeypatch, 2 * HOUR)
+        blobs.between = lambda: sweeping.sweep(broker)
+        add = {
+            "part_id": scene.part, "container_id": scene.call().container_id,
+            "user_id": scene.user.id, "touched_at": clock() + HOUR, "committed": False, "received": 0,
+        }  # fmt: skip
+        await broker.database.write(lambda c: c.execute(sql.ADD_PART, add))
+        with pytest.raises(IncompleteUploadError):
+            await presigned.sent(broker, scene.call(), scene.sent(name, bytes(1000)))
+        assert (blobs.between is not None) == dropped
+        assert scene.there(name) == dropped
     assert scene.named() == []
 
 
-def test_a_sweep_removes_a_bounded_number_of_chunks_and_a_part_with_its_last_chunk(
+async def test_a_sweep_removes_a_bounded_number_of_chunks_and_a_part_with_its_last_chunk(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping, "_CHUNKS", 10)
     sizes = [3, 4, 25, 2]
     ids = [bytes([number]) * 16 for number in range(len(sizes))]
 
-    async def work() -> None:
-        async with scene.open() as (broker, _):
-            for part_id, size in zip(ids, sizes, strict=True):
-                _query(
-                    scene.url,
-                    "INSERT INTO parts (part_id, container_id, user_id, touched_at, committed, "
-                    "replaced_at, received) VALUES (?, ?, ?, 1, ?, 1, 0)",
-                    part_id, bytes(16), scene.user.id, True,
+    async with scene.open() as (broker, _):
+        for part_id, size in zip(ids, sizes, strict=True):
+            query(
+                scene.url,
+                "INSERT INTO parts (part_id, container_id, user_id, touched_at, committed, "
+                "replaced_at, received) VALUES (?, ?, ?, 1, ?, 1, 0)",
+                part_id, bytes(16), scene.user.id, True,
+            )  # fmt: skip
+            for number in range(size):
+                query(
+                    scene.url, "INSERT INTO chunks VALUES (?, ?, 1, ?, ?, ?)",
+                    part_id, number, bytes(32), new_blob_name(part_id), bytes(32),
                 )  # fmt: skip
-                for number in range(size):
-                    _query(
-                        scene.url, "INSERT INTO chunks VALUES (?, ?, 1, ?, ?, ?)",
-                        part_id, number, bytes(32), new_blob_name(part_id), bytes(32),
-                    )  # fmt: skip
-            left = []
-            while True:
-                swept = await sweeping.sweep_some(broker)
-                left.append((len(scene.named()), swept.parts))
-                if not swept.more:
-                    break
-            assert left == [(24, 2), (14, 0), (4, 0), (0, 2)]
-
-    asyncio.run(work())
-    assert _query(scene.url, "SELECT part_id FROM parts") == []
+        left = []
+        while True:
+            swept = await sweeping.sweep_some(broker)
+            left.append((len(scene.named()), swept.parts))
+            if not swept.more:
+                break
+        assert left == [(24, 2), (14, 0), (4, 0), (0, 2)]
+    assert query(scene.url, "SELECT part_id FROM parts") == []
     assert scene.doomed() == {}
 
 
-def test_objects_that_cannot_be_deleted_hold_up_no_others_and_are_tried_again(
+async def test_objects_that_cannot_be_deleted_hold_up_no_others_and_are_tried_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping, "_BLOBS", 3)
 
-    async def work() -> None:
-        async with scene.open() as (broker, _):
-            others = [scene.doom(since) for since in (2, 3, 4)]
-            stuck = [scene.doom(since, stuck=True) for since in (0, 0, 0, 1)]
-            with pytest.raises(OverloadedError):
+    async with scene.open() as (broker, _):
+        others = [scene.doom(since) for since in (2, 3, 4)]
+        stuck = [scene.doom(since, stuck=True) for since in (0, 0, 0, 1)]
+        with pytest.raises(OverloadedError):
+            await sweeping.sweep(broker)
+        found = await sweeping.sweep_some(broker)
+        assert (found.objects, found.failed, found.more) == (2, 1, True)
+        assert (await sweeping.sweep_some(broker)).objects == 1
+        assert not any(map(scene.there, others))
+        assert not await sweeping.sweep(broker)
+        assert scene.doomed().keys() == set(stuck)
+        (scene.root / stuck[0] / "folder").rmdir()
+        (scene.root / stuck[0]).rmdir()
+        _ahead(monkeypatch, 2 * HOUR)
+        for _ in range(2):
+            try:
                 await sweeping.sweep(broker)
-            found = await sweeping.sweep_some(broker)
-            assert (found.objects, found.failed, found.more) == (2, 1, True)
-            assert (await sweeping.sweep_some(broker)).objects == 1
-            assert not any(map(scene.there, others))
-            assert not await sweeping.sweep(broker)
-            assert scene.doomed().keys() == set(stuck)
-            (scene.root / stuck[0] / "folder").rmdir()
-            (scene.root / stuck[0]).rmdir()
-            _ahead(monkeypatch, 2 * HOUR)
-            for _ in range(2):
-                try:
-                    await sweeping.sweep(broker)
-                except OverloadedError:
-                    continue
-            assert scene.doomed().keys() == set(stuck[1:])
-
-    asyncio.run(work())
+            except OverloadedError:
+                continue
+        assert scene.doomed().keys() == set(stuck[1:])
 
 
 @pytest.mark.only_on(*ENGINES)  # it looks into the folder
-def test_a_content_that_is_deleted_while_it_is_read_is_gone_and_not_a_fault(
+async def test_a_content_that_is_deleted_while_it_is_read_is_gone_and_not_a_fault(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:
     alice = new_user(at=fresh_broker)
@@ -286,26 +258,18 @@ def test_a_content_that_is_deleted_while_it_is_read_is_gone_and_not_a_fault(
     scene.user = session_of(alice)
     scene.path = {"containerId": story.id, "partId": part.partId}
 
-    async def read(meddled: bool) -> Any:
-        database = open_database(scene.url)
-        blobs = _Meddled(scene.root)
-        broker = Broker(Settings(), database, blobs, bytes(32), frozenset())
-        if meddled:
-            statement = "UPDATE parts SET replaced_at = 0 WHERE part_id = ?"
+    blobs, asked = _Meddled(scene.root), SegmentsQuery(first=0, count=1)
+    async with further_broker(scene.url, blobs) as broker:
 
-            async def sweep() -> None:
-                await asyncio.to_thread(query, scene.url, statement, part.partId)
-                await sweeping.sweep(broker)
+        async def sweep() -> None:
+            query(scene.url, "UPDATE parts SET replaced_at = 0 WHERE part_id = ?", part.partId)
+            await sweeping.sweep(broker)
 
-            blobs.between = sweep
-        try:
-            return await chunks.segments(broker, scene.call(), SegmentsQuery(first=0, count=1))
-        finally:
-            await database.close()
-
-    assert len(asyncio.run(read(False))) > 65_536
-    with pytest.raises(PartGoneError):
-        asyncio.run(read(True))
+        found: Any = await chunks.segments(broker, scene.call(), asked)
+        assert len(found) > 65_536
+        blobs.between = sweep
+        with pytest.raises(PartGoneError):
+            await chunks.segments(broker, scene.call(), asked)
 
 
 @pytest.mark.only_on(*ENGINES)  # it looks into the folder

@@ -78,42 +78,37 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
+async def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
     database_url: str, tmp_path: Path, synced: list[str]
 ) -> None:
     root = tmp_path / "objects"
 
-    async def work() -> None:
-        database = _Watched(open_database(database_url), synced)
-        try:
-            await bring_up(database)
-            broker = Broker(Settings(), database, Folder(root), bytes(32), frozenset())
-            path = {
-                "containerId": random_bytes(16), "partId": random_bytes(16), "index": 0
-            }  # fmt: skip
-            user = SessionUser(
-                UserId(random_bytes(16)), Fingerprint(random_bytes(32)), 2, random_bytes(32)
-            )
-            row = {
-                "id": user.id, "fingerprint": user.fingerprint, "chain_length": 2,
-                "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
-                "first_event": 1, "deleted": False,
-            }  # fmt: skip
-            await database.write(lambda connection: connection.execute(sql.ADD_USER, row))
-            synced.clear()
-            await chunks.receive(broker, Call("test", "", path, user), memoryview(bytes(1000)))
-        finally:
-            await database.close()
-
-    asyncio.run(work())
+    database = _Watched(open_database(database_url), synced)
+    try:
+        await bring_up(database)
+        broker = Broker(Settings(), database, Folder(root), bytes(32), frozenset())
+        path = {
+            "containerId": random_bytes(16), "partId": random_bytes(16), "index": 0
+        }  # fmt: skip
+        user = SessionUser(
+            UserId(random_bytes(16)), Fingerprint(random_bytes(32)), 2, random_bytes(32)
+        )
+        row = {
+            "id": user.id, "fingerprint": user.fingerprint, "chain_length": 2,
+            "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
+            "first_event": 1, "deleted": False,
+        }  # fmt: skip
+        await database.write(lambda connection: connection.execute(sql.ADD_USER, row))
+        synced.clear()
+        await chunks.receive(broker, Call("test", "", path, user), memoryview(bytes(1000)))
+    finally:
+        await database.close()
     [file] = [path for path in root.rglob("*") if path.is_file()]
     assert file.read_bytes() == bytes(1000)
     assert synced == ["commit", str(file), str(file.parent), "commit"]
 
 
-def test_the_folders_of_a_new_store_are_synced_into_their_parents(
-    tmp_path: Path, synced: list[str]
-) -> None:
+def test_a_new_stores_folders_are_synced_into_parents(tmp_path: Path, synced: list[str]) -> None:
     Folder(tmp_path / "objects")
     assert {str(tmp_path / "objects"), str(tmp_path / "objects" / "parts")} <= set(synced)
 
@@ -129,10 +124,6 @@ def test_a_disk_that_does_not_sync_a_chunk_has_not_taken_it(
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OverloadedError):
         asyncio.run(folder.put(new_blob_name(random_bytes(16)), b"x"))
-
-
-def _stores(tmp_path: Path) -> list[Blobs]:
-    return [Folder(tmp_path / "objects"), open_blobs("memory:///")]
 
 
 def test_a_store_gives_ranges_of_what_was_put_until_it_is_removed(tmp_path: Path) -> None:
@@ -156,22 +147,19 @@ def test_a_store_gives_ranges_of_what_was_put_until_it_is_removed(tmp_path: Path
             await store.get(name, 0, 1)
         assert bytes(await store.get(other, 0, 5)) == b"other"
 
-    for store in _stores(tmp_path):
+    for store in (Folder(tmp_path / "objects"), open_blobs("memory:///")):
         asyncio.run(work(store))
 
 
-def test_an_object_that_cannot_be_removed_keeps_no_other(tmp_path: Path) -> None:
-    async def work() -> None:
-        store = Folder(tmp_path / "objects")
-        first, stuck, missing, last = sorted(new_blob_name(random_bytes(16)) for _ in range(4))
-        for name in (first, last):
-            await store.put(name, b"x")
-        (tmp_path / "objects" / stuck / "folder").mkdir(parents=True)
-        tried = await store.remove([first, stuck, missing, last])
-        assert tried == {first: True, stuck: False, missing: True, last: True}
-        assert [await store.size(name) for name in (first, last)] == [None, None]
-
-    asyncio.run(work())
+async def test_an_object_that_cannot_be_removed_keeps_no_other(tmp_path: Path) -> None:
+    store = Folder(tmp_path / "objects")
+    first, stuck, missing, last = sorted(new_blob_name(random_bytes(16)) for _ in range(4))
+    for name in (first, last):
+        await store.put(name, b"x")
+    (tmp_path / "objects" / stuck / "folder").mkdir(parents=True)
+    tried = await store.remove([first, stuck, missing, last])
+    assert tried == {first: True, stuck: False, missing: True, last: True}
+    assert [await store.size(name) for name in (first, last)] == [None, None]
 
 
 @pytest.fixture
@@ -199,53 +187,47 @@ def _after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr("scbroker.server.storage.blobs.time.monotonic", lambda: moment)
 
 
-def test_a_store_that_is_asked_whether_it_is_there_writes_once_a_minute_and_reads_once_a_second(
+async def test_a_store_that_is_asked_whether_it_is_there_writes_once_a_minute_and_reads_once_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
 ) -> None:
-    async def work() -> None:
-        store = Folder(tmp_path / "objects")
-        monkeypatch.setattr(
-            "scbroker.server.storage.blobs.time", SimpleNamespace(monotonic=time.monotonic)
-        )
-        _after(monkeypatch, 0)
-        await asyncio.gather(*(store.check() for _ in range(5)))
-        assert asked == [WROTE, READ]
-        for seconds in (2, 30, 58):
-            _after(monkeypatch, seconds)
-            await store.check()
-            await store.check()
-        assert asked == [WROTE, READ, READ, READ, READ]
-        _after(monkeypatch, 62)
+    store = Folder(tmp_path / "objects")
+    monkeypatch.setattr(
+        "scbroker.server.storage.blobs.time", SimpleNamespace(monotonic=time.monotonic)
+    )
+    _after(monkeypatch, 0)
+    await asyncio.gather(*(store.check() for _ in range(5)))
+    assert asked == [WROTE, READ]
+    for seconds in (2, 30, 58):
+        _after(monkeypatch, seconds)
         await store.check()
-        assert asked[5:] == [WROTE, READ]
+        await store.check()
+    assert asked == [WROTE, READ, READ, READ, READ]
+    _after(monkeypatch, 62)
+    await store.check()
+    assert asked[5:] == [WROTE, READ]
 
-    asyncio.run(work())
 
-
-def test_after_something_was_not_stored_the_next_look_writes_again(
+async def test_after_something_was_not_stored_the_next_look_writes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
 ) -> None:
-    async def work() -> None:
-        store = Folder(tmp_path / "objects")
-        monkeypatch.setattr(
-            "scbroker.server.storage.blobs.time", SimpleNamespace(monotonic=time.monotonic)
-        )
-        _after(monkeypatch, 0)
-        await store.check()
-        (tmp_path / "objects" / "parts" / "01" / "file").write_bytes(b"")
-        with pytest.raises(OverloadedError):
-            await store.put("parts/01/file/x", b"x")
-        asked.clear()
-        _after(monkeypatch, 2)
-        await store.check()
-        assert asked == [WROTE, READ]
-        (tmp_path / "objects" / "parts" / "00" / "check").unlink()
-        asked.clear()
-        _after(monkeypatch, 4)
-        await store.check()
-        assert asked == [READ, WROTE]
-
-    asyncio.run(work())
+    store = Folder(tmp_path / "objects")
+    monkeypatch.setattr(
+        "scbroker.server.storage.blobs.time", SimpleNamespace(monotonic=time.monotonic)
+    )
+    _after(monkeypatch, 0)
+    await store.check()
+    (tmp_path / "objects" / "parts" / "01" / "file").write_bytes(b"")
+    with pytest.raises(OverloadedError):
+        await store.put("parts/01/file/x", b"x")
+    asked.clear()
+    _after(monkeypatch, 2)
+    await store.check()
+    assert asked == [WROTE, READ]
+    (tmp_path / "objects" / "parts" / "00" / "check").unlink()
+    asked.clear()
+    _after(monkeypatch, 4)
+    await store.check()
+    assert asked == [READ, WROTE]
 
 
 def test_names_are_never_used_twice() -> None:
@@ -257,26 +239,19 @@ class _Broken:
     """Stands in for a store that cannot be reached: every use of it fails."""
 
 
-def test_a_store_that_cannot_be_reached_is_overloaded_whatever_is_asked_of_it() -> None:
+async def test_a_store_that_cannot_be_reached_is_overloaded_whatever_is_asked_of_it() -> None:
     store = Blobs(_Broken())  # type: ignore[arg-type]
 
-    async def work() -> None:
-        for action in (
-            store.put("parts/00/x", b"x"),
-            store.get("parts/00/x", 0, 1),
-            store.check(),
-            store.size("parts/00/x"),
-            store.whole("parts/00/x"),
-            anext(aiter(store.pages())),
-        ):
-            with pytest.raises(OverloadedError):
-                await action
-        assert await store.remove(["parts/00/x"]) == {"parts/00/x": False}
-
-    asyncio.run(work())
+    for action in (
+        store.put("parts/00/x", b"x"), store.get("parts/00/x", 0, 1), store.check(),
+        store.size("parts/00/x"), store.whole("parts/00/x"), anext(aiter(store.pages())),
+    ):  # fmt: skip
+        with pytest.raises(OverloadedError):
+            await action
+    assert await store.remove(["parts/00/x"]) == {"parts/00/x": False}
 
 
-def test_an_s3_that_is_not_there_is_overloaded_after_bounded_tries(
+async def test_an_s3_that_is_not_there_is_overloaded_after_bounded_tries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -291,21 +266,18 @@ def test_an_s3_that_is_not_there_is_overloaded_after_bounded_tries(
         monkeypatch.setenv(name, value)
     store = open_blobs("s3://bucket/prefix")
 
-    async def work() -> None:
-        for action in (
-            store.put("parts/00/x", b"x"),
-            store.get("parts/00/x", 0, 1),
-            store.size("parts/00/x"),
-            store.check(),
-        ):
-            with pytest.raises(OverloadedError):
-                await action
-        assert not any((await store.remove(["parts/00/x", "parts/00/y"])).values())
-        [url] = await store.presigned_urls("GET", ["parts/00/x"], 60)
-        assert url.startswith(f"http://127.0.0.1:{port}/bucket/prefix/parts/00/x?")
-        assert "X-Amz-Expires=60" in url
-
-    asyncio.run(work())
+    for action in (
+        store.put("parts/00/x", b"x"),
+        store.get("parts/00/x", 0, 1),
+        store.size("parts/00/x"),
+        store.check(),
+    ):
+        with pytest.raises(OverloadedError):
+            await action
+    assert not any((await store.remove(["parts/00/x", "parts/00/y"])).values())
+    [url] = await store.presigned_urls("GET", ["parts/00/x"], 60)
+    assert url.startswith(f"http://127.0.0.1:{port}/bucket/prefix/parts/00/x?")
+    assert "X-Amz-Expires=60" in url
 
 
 def test_a_name_says_for_which_part_it_is_and_how_long_others_may_write_there() -> None:

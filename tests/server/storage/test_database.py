@@ -49,36 +49,30 @@ def _ids(connection: Connection) -> list[int]:
     return list(connection.execute(text("SELECT id FROM things ORDER BY id")).scalars())
 
 
-def test_a_write_gives_its_result_and_is_there_for_the_next_process(database_url: str) -> None:
-    async def work() -> None:
-        async with _opened(database_url) as database:
+async def test_a_write_gives_its_result_and_the_next_process_reads_it(database_url: str) -> None:
+    async with _opened(database_url) as database:
 
-            def add(connection: Connection) -> str:
-                _add(connection, 1)
-                return "result"
+        def add(connection: Connection) -> str:
+            _add(connection, 1)
+            return "result"
 
-            assert await database.write(add) == "result"
-            found = await asyncio.to_thread(query, database_url, "SELECT id FROM things")
-            assert found == [(1,)]
-
-    asyncio.run(work())
+        assert await database.write(add) == "result"
+        found = await asyncio.to_thread(query, database_url, "SELECT id FROM things")
+        assert found == [(1,)]
 
 
-def test_a_write_that_fails_leaves_nothing_and_raises_what_it_raised(database_url: str) -> None:
+async def test_a_write_that_fails_leaves_nothing_and_raises_its_error(database_url: str) -> None:
     def half(connection: Connection) -> None:
         _add(connection, 1)
         raise ConflictError("the word of the one who wrote")
 
-    async def work() -> None:
-        async with _opened(database_url) as database:
-            with pytest.raises(ConflictError, match="the word of the one who wrote"):
-                await database.write(half)
-            assert await database.read(_ids) == []
-
-    asyncio.run(work())
+    async with _opened(database_url) as database:
+        with pytest.raises(ConflictError, match="the word of the one who wrote"):
+            await database.write(half)
+        assert await database.read(_ids) == []
 
 
-def test_of_many_writers_one_fails_and_all_others_commit(database_url: str) -> None:
+async def test_of_many_writers_one_fails_and_all_others_commit(database_url: str) -> None:
     def add(connection: Connection, number: int) -> None:
         _add(connection, number)
         if number == 13:
@@ -86,60 +80,51 @@ def test_of_many_writers_one_fails_and_all_others_commit(database_url: str) -> N
         if number == 31:
             raise ConflictError()
 
-    async def work() -> None:
-        async with _opened(database_url) as database:
-            writes = [database.write(partial(add, number=n)) for n in range(50)]
-            outcomes = await asyncio.gather(*writes, return_exceptions=True)
-            failed = {n: error for n, error in enumerate(outcomes) if error is not None}
-            assert failed.keys() == {13, 31}
-            assert not isinstance(failed[13], OverloadedError)
-            assert isinstance(failed[31], ConflictError)
-            assert await database.read(_ids) == [n for n in range(50) if n not in failed]
-
-    asyncio.run(work())
+    async with _opened(database_url) as database:
+        writes = [database.write(partial(add, number=n)) for n in range(50)]
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+        failed = {n: error for n, error in enumerate(outcomes) if error is not None}
+        assert failed.keys() == {13, 31}
+        assert not isinstance(failed[13], OverloadedError)
+        assert isinstance(failed[31], ConflictError)
+        assert await database.read(_ids) == [n for n in range(50) if n not in failed]
 
 
-def test_what_has_queued_up_on_sqlite_is_one_commit(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with _opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
-            release = threading.Event()
-            first = asyncio.ensure_future(database.write(lambda _: release.wait(10)))
-            others = [
-                asyncio.ensure_future(database.write(partial(_add, number=n))) for n in range(100)
-            ]
-            await asyncio.sleep(0.05)
-            counted: list[object] = []
+async def test_what_has_queued_up_on_sqlite_is_one_commit(tmp_path: Path) -> None:
+    async with _opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
+        release = threading.Event()
+        first = asyncio.ensure_future(database.write(lambda _: release.wait(10)))
+        others = [
+            asyncio.ensure_future(database.write(partial(_add, number=n))) for n in range(100)
+        ]
+        await asyncio.sleep(0.05)
+        counted: list[object] = []
 
-            def count(_: Connection) -> None:
-                counted.append(None)
+        def count(_: Connection) -> None:
+            counted.append(None)
 
-            sqlalchemy.event.listen(Engine, "commit", count)
-            try:
-                release.set()
-                await asyncio.gather(first, *others)
-            finally:
-                sqlalchemy.event.remove(Engine, "commit", count)
-            assert 1 <= len(counted) <= 2, "the one under way, and all that queued up"
-            assert len(await database.read(_ids)) == 100
-
-    asyncio.run(work())
+        sqlalchemy.event.listen(Engine, "commit", count)
+        try:
+            release.set()
+            await asyncio.gather(first, *others)
+        finally:
+            sqlalchemy.event.remove(Engine, "commit", count)
+        assert 1 <= len(counted) <= 2, "the one under way, and all that queued up"
+        assert len(await database.read(_ids)) == 100
 
 
-def test_sqlite_is_durable_at_each_commit(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with _opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
+async def test_sqlite_is_durable_at_each_commit(tmp_path: Path) -> None:
+    async with _opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
 
-            def pragma(connection: Connection) -> tuple[object, object]:
-                found = [connection.execute(text(f"PRAGMA {name}")).scalar_one()
-                         for name in ("journal_mode", "synchronous")]  # fmt: skip
-                return found[0], found[1]
+        def pragma(connection: Connection) -> tuple[object, object]:
+            found = [connection.execute(text(f"PRAGMA {name}")).scalar_one()
+                     for name in ("journal_mode", "synchronous")]  # fmt: skip
+            return found[0], found[1]
 
-            assert await database.write(pragma) == ("wal", 2)
-
-    asyncio.run(work())
+        assert await database.write(pragma) == ("wal", 2)
 
 
-def test_out_of_space_what_fits_commits_and_the_rest_is_to_be_retried_with_nothing_half(
+async def test_out_of_space_what_fits_commits_and_the_rest_is_to_be_retried_with_nothing_half(
     tmp_path: Path,
 ) -> None:
     """Out of space SQLite rolls the whole transaction back, savepoints and all."""
@@ -150,37 +135,30 @@ def test_out_of_space_what_fits_commits_and_the_rest_is_to_be_retried_with_nothi
         _add(connection, 2 * number + 1)
         return number
 
-    async def work() -> None:
-        async with _opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
-            await database.write(lambda c: c.execute(text("PRAGMA max_page_count = 1000")))
-            release = threading.Event()
-            blocker = asyncio.ensure_future(database.write(lambda _: release.wait(10)))
-            writes = [
-                asyncio.ensure_future(database.write(partial(add, number=n))) for n in range(60)
-            ]
-            await asyncio.sleep(0.05)
-            release.set()
-            await blocker
-            outcomes = await asyncio.gather(*writes, return_exceptions=True)
-            failed = [error for error in outcomes if isinstance(error, BaseException)]
-            done = [n for n in outcomes if isinstance(n, int)]
-            assert len(failed) > 5
-            assert len(done) > 20
-            assert {type(error) for error in failed} == {OverloadedError}
-            assert all(error.retryable for error in failed if isinstance(error, OverloadedError))
-            expected = sorted(row for n in done for row in (2 * n, 2 * n + 1))
-            assert await database.read(_ids) == expected
-            # With room again everything goes on.
-            await database.write(lambda c: c.execute(text("PRAGMA max_page_count = 100000")))
-            assert await database.write(lambda c: add(c, 1000)) == 1000
-
-    asyncio.run(work())
+    async with _opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
+        await database.write(lambda c: c.execute(text("PRAGMA max_page_count = 1000")))
+        release = threading.Event()
+        blocker = asyncio.ensure_future(database.write(lambda _: release.wait(10)))
+        writes = [asyncio.ensure_future(database.write(partial(add, number=n))) for n in range(60)]
+        await asyncio.sleep(0.05)
+        release.set()
+        await blocker
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+        failed = [error for error in outcomes if isinstance(error, BaseException)]
+        done = [n for n in outcomes if isinstance(n, int)]
+        assert len(failed) > 5
+        assert len(done) > 20
+        assert {type(error) for error in failed} == {OverloadedError}
+        assert all(error.retryable for error in failed if isinstance(error, OverloadedError))
+        expected = sorted(row for n in done for row in (2 * n, 2 * n + 1))
+        assert await database.read(_ids) == expected
+        # With room again everything goes on.
+        await database.write(lambda c: c.execute(text("PRAGMA max_page_count = 100000")))
+        assert await database.write(lambda c: add(c, 1000)) == 1000
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_a_read_sees_one_moment_whatever_is_written_meanwhile(
-    database_url: str, large: bool
-) -> None:
+async def test_a_read_sees_one_moment_despite_writes(database_url: str, large: bool) -> None:
     def twice(connection: Connection) -> tuple[list[int], list[int]]:
         before = _ids(connection)
         with ThreadPoolExecutor(1) as pool:  # another connection altogether
@@ -188,26 +166,20 @@ def test_a_read_sees_one_moment_whatever_is_written_meanwhile(
             pool.submit(query, database_url, statement).result(10)
         return before, _ids(connection)
 
-    async def work() -> None:
-        async with _opened(database_url) as database:
-            await database.write(lambda c: _add(c, 1))
-            assert await database.read(twice, large=large) == ([1], [1])
-            assert await database.read(_ids, large=large) == [1, 2]
-
-    asyncio.run(work())
+    async with _opened(database_url) as database:
+        await database.write(lambda c: _add(c, 1))
+        assert await database.read(twice, large=large) == ([1], [1])
+        assert await database.read(_ids, large=large) == [1, 2]
 
 
-def test_a_read_cannot_write_on_postgresql(postgres_url: str) -> None:
-    async def work() -> None:
-        async with _opened(postgres_url) as database:
-            with pytest.raises(sqlalchemy.exc.DBAPIError, match="read-only"):
-                await database.read(lambda c: _add(c, 1))
-
-    asyncio.run(work())
+async def test_a_read_cannot_write_on_postgresql(postgres_url: str) -> None:
+    async with _opened(postgres_url) as database:
+        with pytest.raises(sqlalchemy.exc.DBAPIError, match="read-only"):
+            await database.read(lambda c: _add(c, 1))
 
 
 @pytest.mark.parametrize("state", ["40001", "40P01"])
-def test_a_serialisation_failure_is_tried_again_and_nothing_of_the_first_try_stays(
+async def test_a_serialisation_failure_is_tried_again_and_nothing_of_the_first_try_stays(
     postgres_url: str, state: str
 ) -> None:
     tries = 0
@@ -220,19 +192,16 @@ def test_a_serialisation_failure_is_tried_again_and_nothing_of_the_first_try_sta
             _raise(connection, state)
         return tries
 
-    async def work() -> None:
-        async with _opened(postgres_url) as database:
-            assert await database.write(add) == 4
-            assert await database.read(_ids) == [4]
-
-    asyncio.run(work())
+    async with _opened(postgres_url) as database:
+        assert await database.write(add) == 4
+        assert await database.read(_ids) == [4]
 
 
 def _raise(connection: Connection, state: str) -> None:
     connection.execute(text(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{state}'; END $$"))
 
 
-def test_what_never_passes_is_tried_eight_times_and_is_the_callers_to_retry_then(
+async def test_what_never_passes_is_tried_eight_times_and_is_the_callers_to_retry_then(
     postgres_url: str,
 ) -> None:
     tries = 0
@@ -242,13 +211,10 @@ def test_what_never_passes_is_tried_eight_times_and_is_the_callers_to_retry_then
         tries += 1
         _raise(connection, "40001")
 
-    async def work() -> None:
-        async with _opened(postgres_url) as database:
-            with pytest.raises(OverloadedError):
-                await database.write(fail)
-            assert tries == 8
-
-    asyncio.run(work())
+    async with _opened(postgres_url) as database:
+        with pytest.raises(OverloadedError):
+            await database.write(fail)
+        assert tries == 8
 
 
 @pytest.mark.parametrize(
@@ -256,20 +222,16 @@ def test_what_never_passes_is_tried_eight_times_and_is_the_callers_to_retry_then
     [("53100", OverloadedError), ("57014", OverloadedError), ("08006", OverloadedError),
      ("42P01", ProgrammingError)],
 )  # fmt: skip
-def test_a_failure_that_may_pass_is_to_be_retried_and_any_other_is_a_fault(
+async def test_a_failure_that_may_pass_is_to_be_retried_and_any_other_is_a_fault(
     postgres_url: str, state: str, expected: type[Exception]
 ) -> None:
-    async def work() -> None:
-        async with _opened(postgres_url) as database:
-            for action in (database.read, database.write):
-                with pytest.raises(expected):
-                    await action(lambda c: _raise(c, state))
-
-    asyncio.run(work())
+    async with _opened(postgres_url) as database:
+        for action in (database.read, database.write):
+            with pytest.raises(expected):
+                await action(lambda c: _raise(c, state))
 
 
-def test_of_two_that_deadlock_both_succeed(postgres_url: str) -> None:
-    """A real deadlock: each locks a row and then wants the other's."""
+async def test_of_two_that_deadlock_both_succeed(postgres_url: str) -> None:
     both = threading.Barrier(2)
     tries: Counter[int] = Counter()
 
@@ -285,21 +247,16 @@ def test_of_two_that_deadlock_both_succeed(postgres_url: str) -> None:
         async with _opened(postgres_url, create=False) as database:
             await database.write(lambda c: swap(c, first))
 
-    async def begin() -> None:
-        async with _opened(postgres_url) as database:
-            await database.write(lambda c: _add(c, 1))
-            await database.write(lambda c: _add(c, 2))
-
-    asyncio.run(begin())
+    async with _opened(postgres_url) as database:
+        await database.write(lambda c: _add(c, 1))
+        await database.write(lambda c: _add(c, 2))
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda first: asyncio.run(alone(first)), (1, 2)))
     assert sum(tries.values()) > 2, "who was tried again may have met the other once more"
     assert query(postgres_url, "SELECT half FROM things") == [(2,), (2,)]
 
 
-def test_of_two_that_found_a_row_absent_the_second_finds_it_when_tried_again(
-    postgres_url: str,
-) -> None:
+def test_of_two_that_found_a_row_absent_the_retried_one_finds_it(postgres_url: str) -> None:
     both = threading.Barrier(2)
     tries: Counter[str] = Counter()
 
@@ -322,48 +279,39 @@ def test_of_two_that_found_a_row_absent_the_second_finds_it_when_tried_again(
     assert sorted(outcomes) == [False, True]
 
 
-def test_after_an_insert_of_a_row_that_exists_the_other_function_runs(database_url: str) -> None:
+async def test_after_an_insert_of_a_stored_row_the_other_function_runs(database_url: str) -> None:
     def insert_first(connection: Connection) -> str:
         _add(connection, 2)
         _add(connection, 1)
         return "inserted"
 
-    async def work() -> None:
-        async with _opened(database_url) as database:
-            assert await database.write(insert_first, otherwise=lambda _: "read") == "inserted"
-            await database.write(lambda c: c.execute(text("DELETE FROM things WHERE id = 2")))
-            assert await database.write(insert_first, otherwise=lambda _: "read") == "read"
-            assert await database.read(_ids) == [1], "nothing of the first function stays"
-
-    asyncio.run(work())
+    async with _opened(database_url) as database:
+        assert await database.write(insert_first, otherwise=lambda _: "read") == "inserted"
+        await database.write(lambda c: c.execute(text("DELETE FROM things WHERE id = 2")))
+        assert await database.write(insert_first, otherwise=lambda _: "read") == "read"
+        assert await database.read(_ids) == [1], "nothing of the first function stays"
 
 
-def test_a_row_that_can_never_be_added_is_a_fault(database_url: str) -> None:
-    async def work() -> None:
-        async with _opened(database_url) as database:
+async def test_a_row_that_can_never_be_added_is_a_fault(database_url: str) -> None:
+    async with _opened(database_url) as database:
+        await database.write(lambda c: _add(c, 1))
+        with pytest.raises(IntegrityError):
             await database.write(lambda c: _add(c, 1))
-            with pytest.raises(IntegrityError):
-                await database.write(lambda c: _add(c, 1))
-
-    asyncio.run(work())
 
 
-def test_a_full_pool_is_overloaded_and_not_a_fault(postgres_url: str) -> None:
-    async def work() -> None:
-        database = open_database(postgres_url, pool_size=1, wait=0.2)
-        sleep = text("SELECT pg_sleep(1)")
-        slow = asyncio.ensure_future(database.read(lambda c: c.execute(sleep).all()))
-        await asyncio.sleep(0.1)
-        for action in (database.read, database.write):
-            with pytest.raises(OverloadedError):
-                await action(lambda c: c.execute(text("SELECT 1")).all())
-        await slow
-        await database.close()
-
-    asyncio.run(work())
+async def test_a_full_pool_is_overloaded_and_not_a_fault(postgres_url: str) -> None:
+    database = open_database(postgres_url, pool_size=1, wait=0.2)
+    sleep = text("SELECT pg_sleep(1)")
+    slow = asyncio.ensure_future(database.read(lambda c: c.execute(sleep).all()))
+    await asyncio.sleep(0.1)
+    for action in (database.read, database.write):
+        with pytest.raises(OverloadedError):
+            await action(lambda c: c.execute(text("SELECT 1")).all())
+    await slow
+    await database.close()
 
 
-def test_a_migration_may_take_longer_than_any_statement(
+async def test_a_migration_may_take_longer_than_any_statement(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage, "_STATEMENT_SECONDS", 0.2)
@@ -373,16 +321,13 @@ def test_a_migration_may_take_longer_than_any_statement(
         with connection.begin():
             connection.execute(long)
 
-    async def work() -> None:
-        database = open_database(postgres_url)
-        try:
-            with pytest.raises(OverloadedError):
-                await database.write(lambda c: c.execute(long))
-            await database.migrate(change)
-        finally:
-            await database.close()
-
-    asyncio.run(work())
+    database = open_database(postgres_url)
+    try:
+        with pytest.raises(OverloadedError):
+            await database.write(lambda c: c.execute(long))
+        await database.migrate(change)
+    finally:
+        await database.close()
     assert query(postgres_url, "SELECT count(*) FROM made") == [(1,)]
 
 
@@ -465,8 +410,6 @@ def test_every_acknowledged_create_is_there_after_the_broker_was_killed_under_lo
 
 
 def test_a_database_of_which_no_member_leads_is_overloaded(postgres_url: str) -> None:
-    """What a fail-over looks like to a connection, here from the other side: no standby is there."""
-
     async def connect() -> None:
         engine = create_async_engine(postgres_url, connect_args={"target_session_attrs": "standby"})
         with storage._translating():
@@ -478,20 +421,15 @@ def test_a_database_of_which_no_member_leads_is_overloaded(postgres_url: str) ->
     assert caught.value.retryable
 
 
-def test_a_primary_that_takes_no_writes_for_now_is_to_be_retried(postgres_url: str) -> None:
-    """What a writer hears of one that has become a standby under its connection."""
-
-    async def work() -> None:
-        async with _opened(postgres_url) as database:
-            name = postgres_url.rpartition("/")[2]
-            statement = f"ALTER DATABASE {name} SET default_transaction_read_only = on"
-            await database.write(lambda c: c.execute(text(statement)))
-        async with _opened(postgres_url, create=False) as database:
-            for write in (database.write, database.migrate):
-                with pytest.raises(OverloadedError):
-                    await write(lambda c: _add(c, 1))
-
-    asyncio.run(work())
+async def test_a_primary_that_takes_no_writes_for_now_is_to_be_retried(postgres_url: str) -> None:
+    async with _opened(postgres_url) as database:
+        name = postgres_url.rpartition("/")[2]
+        statement = f"ALTER DATABASE {name} SET default_transaction_read_only = on"
+        await database.write(lambda c: c.execute(text(statement)))
+    async with _opened(postgres_url, create=False) as database:
+        for write in (database.write, database.migrate):
+            with pytest.raises(OverloadedError):
+                await write(lambda c: _add(c, 1))
 
 
 def test_nothing_is_read_written_or_migrated_on_a_standby() -> None:

@@ -34,45 +34,41 @@ def count(connection: Connection) -> int:
     return int(connection.execute(text("SELECT count(*) FROM things")).scalar_one())
 
 
-def test_a_write_that_waited_too_long_for_its_turn_is_refused_and_not_done(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(f"sqlite:///{tmp_path / 'x.sqlite'}", wait=0.5) as database:
-            release = threading.Event()
-            blocker = asyncio.ensure_future(database.write(lambda _: release.wait(PATIENCE)))
-            late = [asyncio.ensure_future(database.write(add)) for _ in range(10)]
-            await asyncio.sleep(0.6)
-            release.set()
-            assert await blocker
-            for refused in await asyncio.gather(*late, return_exceptions=True):
-                assert isinstance(refused, OverloadedError)
-                assert refused.retryAfter
-            assert await database.read(count) == 0
-            await database.write(add)  # at once well again
-            assert await database.read(count) == 1
-
-    asyncio.run(work())
+async def test_a_write_that_waited_too_long_for_its_turn_is_refused_and_not_done(
+    tmp_path: Path,
+) -> None:
+    async with opened(f"sqlite:///{tmp_path / 'x.sqlite'}", wait=0.5) as database:
+        release = threading.Event()
+        blocker = asyncio.ensure_future(database.write(lambda _: release.wait(PATIENCE)))
+        late = [asyncio.ensure_future(database.write(add)) for _ in range(10)]
+        await asyncio.sleep(0.6)
+        release.set()
+        assert await blocker
+        for refused in await asyncio.gather(*late, return_exceptions=True):
+            assert isinstance(refused, OverloadedError)
+            assert refused.retryAfter
+        assert await database.read(count) == 0
+        await database.write(add)  # at once well again
+        assert await database.read(count) == 1
 
 
 @pytest.mark.parametrize(
     "limit, statement",
     [("statement_timeout", "SELECT pg_sleep(60)"), ("lock_timeout", "LOCK TABLE things")],
 )
-def test_the_server_ends_what_takes_too_long_or_waits_too_long_for_a_lock(
+async def test_the_server_ends_what_takes_too_long_or_waits_too_long_for_a_lock(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, limit: str, statement: str
 ) -> None:
     monkeypatch.setitem(storage._SERVER_SETTINGS, limit, "200ms")
 
-    async def work() -> None:
-        async with opened(postgres_url) as database:
-            locked, release = asyncio.Event(), asyncio.Event()
-            holder = asyncio.ensure_future(hold(postgres_url, locked, release))
-            await locked.wait()
-            with pytest.raises(OverloadedError):
-                await database.write(lambda c: c.execute(text(statement)))
-            release.set()
-            await holder
-
-    asyncio.run(work())
+    async with opened(postgres_url) as database:
+        locked, release = asyncio.Event(), asyncio.Event()
+        holder = asyncio.ensure_future(hold(postgres_url, locked, release))
+        await locked.wait()
+        with pytest.raises(OverloadedError):
+            await database.write(lambda c: c.execute(text(statement)))
+        release.set()
+        await holder
 
 
 async def hold(url: str, locked: asyncio.Event, release: asyncio.Event) -> None:
@@ -87,14 +83,11 @@ async def hold(url: str, locked: asyncio.Event, release: asyncio.Event) -> None:
     await engine.dispose()
 
 
-def test_the_limits_of_the_server_side_are_set_for_each_connection(postgres_url: str) -> None:
+async def test_the_limits_of_the_server_side_are_set_for_each_connection(postgres_url: str) -> None:
     def shown(connection: Connection) -> list[str]:
         names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
         return [str(connection.execute(text(f"SHOW {name}")).scalar_one()) for name in names]
 
-    async def work() -> None:
-        async with opened(postgres_url) as database:
-            for action in (database.read, database.query, database.write):
-                assert await action(shown) == ["25s", "10s", "1min"]
-
-    asyncio.run(work())
+    async with opened(postgres_url) as database:
+        for action in (database.read, database.query, database.write):
+            assert await action(shown) == ["25s", "10s", "1min"]

@@ -4,6 +4,7 @@ Spec: docs/spec/protocol.md, section 5. `test_key_files` tests wrong orders.
 """
 
 import asyncio
+import itertools
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -20,22 +21,20 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import Part, Role, record_hash
 from scbroker.records.key_record import RETIRED, KeyChain
-from scbroker.server.broker import Broker
-from scbroker.server.settings import Settings
-from scbroker.server.storage.blobs import open_blobs
-from scbroker.server.storage.database import open_database
 from scbroker.server.storage.tables import metadata
 from scbroker.server.users.deletion import finish
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire import users as u
 from scbroker.wire.codec import decode, encode
 from scbroker.wire.containers import ContainerView, RecordRequest
-from scbroker.wire.users import Authorization, UserDeletion
+from scbroker.wire.users import Authorization
+from tests.kit.beside import further_broker
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.objects import objects
 from tests.kit.operators import admin
-from tests.kit.tables import added, dump, gone, query
+from tests.kit.tables import added, count_rows, dump, gone, query
+from tests.kit.waiting import wait_until
 from tests.kit.writers import (
     OWNER,
     READER,
@@ -54,7 +53,7 @@ from tests.kit.writers import (
     store,
     storing,
 )
-from tests.server.conftest import NewUser, Unchanged
+from tests.server.conftest import NewUser, Unchanged, at_once
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
@@ -249,16 +248,9 @@ def world(broker: BrokerProcess, new_user: NewUser) -> World:
         box.upload(bob, bytes(LARGE + 3))
     for reader, box in ((alice, joined), (bob, began)):
         reader.view(box, "header=1")
-    _wait_for(lambda: ("accesses", "user_id", joined.id) in _traces(broker.database_url, alice))
+    wait_until(lambda: ("accesses", "user_id", joined.id) in _traces(broker.database_url, alice))
     sleep(max(0, (ends - clock()) / 1e6) + 0.01)
     return World(broker, alice, bob, carol, {**own, "never begun": new}, others, unfinished)
-
-
-def _wait_for(holds: Callable[[], bool]) -> None:
-    deadline = monotonic() + 30
-    while not holds():
-        assert monotonic() < deadline
-        sleep(0.02)
 
 
 def test_after_a_users_deletion_only_rows_that_others_need_are_left(world: World) -> None:
@@ -376,7 +368,6 @@ def test_a_container_deleted_with_its_user_is_unknown_and_its_id_stays_taken(
 
 
 def test_an_unrecorded_expiry_is_recorded_when_the_container_is_deleted(world: World) -> None:
-    """Bob's access had run out, he had not looked, and then the container went with Alice."""
     delete_user(world.alice).expect(204)
     told = {event.containerId: event for event in world.bob.events(eventType="Deleted")}
     for name in (
@@ -476,19 +467,14 @@ def test_a_user_who_shared_nothing_leaves_their_id_and_nothing_else(
     bob.wire.call("POST", path, {"auth": bytes(32)}).expect(401, "credentials")
     ring = alice.ring
     traces = {
-        "id": alice.ring.userId.bytes,
-        "id as text": alice.id.encode(),
-        "fingerprint": alice.name,
-        "reminder": b"the cat",
-        "type": b"secret",
-        "KeyFile": message.keyFile,
-        "auth": message.auth,
+        "id": alice.ring.userId.bytes, "id as text": alice.id.encode(), "fingerprint": alice.name,
+        "reminder": b"the cat", "type": b"secret", "KeyFile": message.keyFile, "auth": message.auth,
         **{f"signing key {n}": key.public for n, key in enumerate(ring.signing)},
         **{f"encryption key {n}": key.public for n, key in enumerate(ring.encryption)},
         **{f"container {n}": story.id for n, story in enumerate(stories)},
         **{f"part {part.hex()}": part for story in stories for part in story.parts},
         **{f"part's object {part.hex()}": part.hex().encode() for s in stories for part in s.parts},
-    }
+    }  # fmt: skip
 
     def found() -> set[str]:
         kept = _everything_kept(broker).values()
@@ -510,7 +496,7 @@ def test_a_user_who_shared_nothing_leaves_their_id_and_nothing_else(
     assert [name for name in new if name not in brief] == sorted(
         [*(name for name in old if name not in brief), "users"]
     )
-    assert query(broker.database_url, "SELECT count(*) FROM guesses") == [(3,)]
+    assert count_rows(broker.database_url, "guesses") == 3
     admin(broker, "check", "--quick").expect(0)
 
 
@@ -550,36 +536,16 @@ def test_the_key_records_of_a_deleted_user_go_with_the_last_container_that_needs
     for user in (alice, bob, carol):
         assert key_records_of(user, dave).keyRecords == []
         _assert_forgotten(url, user, set())
-    assert query(url, "SELECT count(*) FROM authors") == [(0,)]
-    assert query(url, "SELECT count(*) FROM containers") == [(0,)]
+    assert count_rows(url, "authors") == count_rows(url, "containers") == 0
     admin(broker, "check", "--quick").expect(0)
-
-
-def test_a_container_that_nobody_can_read_goes_with_the_last_of_its_authors(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: OWNER})
-    delete_user(alice).expect(204)
-    story.tell(bob, story.follow(bob, grants={alice: Grant(OWNER, wrapped=False)}))
-    delete_user(bob).expect(204)
-    _wait_for(lambda: purge_all(broker.database_url) == 0)
-    for user in (alice, bob):
-        _assert_forgotten(broker.database_url, user, set())
-    statement = "SELECT count(*) FROM containers WHERE id = ?"
-    assert query(broker.database_url, statement, story.id) == [(0,)]
 
 
 def purge_all(url: str) -> int:
     """Has another broker finish all deletions; returns how many users were pending."""
 
     async def run() -> int:
-        database = open_database(url)
-        try:
-            beside = Broker(Settings(), database, open_blobs("memory:///"), bytes(32), frozenset())
+        async with further_broker(url) as beside:
             return await finish(beside)
-        finally:
-            await database.close()
 
     return asyncio.run(run())
 
@@ -610,9 +576,7 @@ def test_a_closing_record_is_taken_as_the_spec_says_and_else_nothing_is_changed(
     delete_user(alice, deletion(alice, good)).expect(204)
 
 
-def test_a_chain_is_closed_with_its_users_deletion_alone(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
+def test_only_a_users_deletion_closes_their_chain(new_user: NewUser, unchanged: Unchanged) -> None:
     alice = new_user()
     message = storing(alice, keyRecords=[closing(alice).signed])
     with unchanged():
@@ -623,9 +587,7 @@ def test_a_chain_is_closed_with_its_users_deletion_alone(
     assert chain.extend([ring.closing_record(chain, clock())], clock()).closed
 
 
-def test_the_id_of_a_deleted_user_is_never_registered_again(
-    wire: Wire, unchanged: Unchanged
-) -> None:
+def test_a_deleted_users_id_is_never_registered_again(wire: Wire, unchanged: Unchanged) -> None:
     ring = KeyRing.generate()
     time, auth = clock(), random_bytes(32)
     wire.register(ring, auth=auth, key_file=b"file", time=time).expect(201)
@@ -692,11 +654,8 @@ def test_one_deletion_sent_by_many_at_once_happens_once(
     messages = [deletion(alice) for _ in senders]
     messages[1] = messages[0]
 
-    def send(user: User, message: UserDeletion) -> Answer:
-        return delete_user(User(alice.ring, user.wire), message)
-
-    with ThreadPoolExecutor(len(senders)) as pool:
-        answers = list(pool.map(send, senders, messages))
+    hers = [User(alice.ring, sender.wire) for sender in senders]
+    answers = at_once(delete_user, hers, messages)
     assert {answer.status for answer in answers} == {204}
     _assert_forgotten(broker.database_url, alice, set())
 
@@ -714,29 +673,21 @@ def test_later_changes_by_others_write_no_row_for_a_deleted_user(
 
     def check() -> None:
         _assert_forgotten(broker.database_url, alice, {story.id})
-        rows = query(
-            broker.database_url,
-            "SELECT count(*) FROM members WHERE container_id = ? AND user_id = ?",
-            story.id, alice.ring.userId.bytes,
-        )  # fmt: skip
-        assert rows == [(0,)]
+        hers = (story.id, alice.ring.userId.bytes)
+        where = "container_id = ? AND user_id = ?"
+        assert count_rows(broker.database_url, "members", where, *hers) == 0
 
     kept: Grants = {alice: Grant(access, wrapped=False), bob: access}
     wrapped: Grants = {alice: Grant(access), bob: access}
     for changes in (
-        {"content": b"2"},
-        {"type": "b"},
-        {"grants": kept, "content": b"3"},
-        {"grants": {**kept, carol: access}},
-        {"grants": {**wrapped, carol: access}},
-        {"header": b'{"a":1}'},
-        {"grants": {bob: access, carol: access}},
-        {"content": b"4"},
-    ):
+        {"content": b"2"}, {"type": "b"}, {"grants": kept, "content": b"3"},
+        {"grants": {**kept, carol: access}}, {"grants": {**wrapped, carol: access}},
+        {"header": b'{"a":1}'}, {"grants": {bob: access, carol: access}}, {"content": b"4"},
+    ):  # fmt: skip
         story.tell(bob, story.follow(bob, **changes))
         check()
     carol.view(story, "header=1&content=1")
-    _wait_for(lambda: len(bob.events(eventType="Accessed")) == 1)
+    wait_until(lambda: len(bob.events(eventType="Accessed")) == 1)
     again: Grants = {alice: OWNER, bob: OWNER}
     story.send(bob, story.follow(bob, grants=again)).expect(404, "not-found")
     story.tell(bob, story.follow(bob, tombstone=True))
@@ -747,31 +698,34 @@ def test_later_changes_by_others_write_no_row_for_a_deleted_user(
     assert kinds == ["Added", *["Updated"] * 8, "Deleted"]
 
 
-def test_a_container_that_is_left_to_a_deleted_user_alone_is_nobodys(
+def test_a_container_left_to_a_deleted_user_is_nobodys_and_goes_with_the_last_of_its_authors(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
     alice, bob = new_user(), new_user()
     story = Story(alice).created({alice: OWNER, bob: OWNER})
     delete_user(alice).expect(204)
     story.tell(bob, story.follow(bob, grants={alice: Grant(OWNER, wrapped=False)}))
-    statement = "SELECT count(*) FROM members WHERE container_id = ?"
-    assert query(broker.database_url, statement, story.id) == [(0,)]
+    assert count_rows(broker.database_url, "members", "container_id = ?", story.id) == 0
     _assert_forgotten(broker.database_url, alice, {story.id})
     assert [event.eventType for event in bob.events()] == ["Added", "Deleted"]
     bob.wire.call("GET", story.path).expect(404, "not-found")
+    delete_user(bob).expect(204)
+    wait_until(lambda: purge_all(broker.database_url) == 0)
+    for user in (alice, bob):
+        _assert_forgotten(broker.database_url, user, set())
+    assert count_rows(broker.database_url, "containers", "id = ?", story.id) == 0
 
 
 def test_a_fetch_before_the_deletion_of_a_user_is_recorded_for_the_others_only(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
-    """A fetch is written a little later: then neither a reader nor a listener who is gone is named."""
     access = OWNER | Level.ReceiveAccessEvents
     alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created(dict.fromkeys((alice, bob, carol), access), header=b"{}")
     alice.view(story, "header=1")
     bob.view(story, "header=1")
     delete_user(alice).expect(204)
-    _wait_for(lambda: len(carol.events(eventType="Accessed", limit=1)) == 1)
+    wait_until(lambda: len(carol.events(eventType="Accessed", limit=1)) == 1)
     sleep(0.7)  # the next time that fetches are written
     _assert_forgotten(broker.database_url, alice, {story.id})
     assert bob.id in {event.relatedUserId for event in carol.events(eventType="Accessed")}
@@ -788,18 +742,9 @@ def test_the_last_member_takes_a_container_of_a_deleted_user_along(
     purge_all(broker.database_url)
     for user in (alice, bob):
         _assert_forgotten(broker.database_url, user, set())
-    for box in (story, for_bob):
-        for table in (
-            "records",
-            "access_lists",
-            "members",
-            "parts",
-            "accesses",
-            "events",
-            "authors",
-        ):
-            statement = f"SELECT count(*) FROM {table} WHERE container_id = ?"
-            assert query(broker.database_url, statement, box.id) == [(0,)], table
+    tables = ("records", "access_lists", "members", "parts", "accesses", "events", "authors")
+    for table, box in itertools.product(tables, (story, for_bob)):
+        assert count_rows(broker.database_url, table, "container_id = ?", box.id) == 0, table
 
 
 def test_if_both_members_are_deleted_at_once_the_second_deletion_removes_the_containers(
@@ -808,8 +753,7 @@ def test_if_both_members_are_deleted_at_once_the_second_deletion_removes_the_con
     for _ in range(4):
         alice, bob = new_user(), new_user()
         stories = [Story(user).created({alice: OWNER, bob: OWNER}) for user in (alice, bob) * 2]
-        with ThreadPoolExecutor(2) as pool:
-            answers = list(pool.map(delete_user, (alice, bob)))
+        answers = at_once(delete_user, (alice, bob))
         assert [answer.status for answer in answers] == [204, 204]
         purge_all(broker.database_url)
         for user in (alice, bob):
@@ -883,7 +827,7 @@ class _Crowd:
 
         def wait_for_all() -> None:
             before = list(times)
-            _wait_for(lambda: all(now > was + 1 for now, was in zip(times, before, strict=True)))
+            wait_until(lambda: all(now > was + 1 for now, was in zip(times, before, strict=True)))
 
         with ThreadPoolExecutor(len(work)) as pool:
             running = [pool.submit(go_on, number) for number in range(len(work))]
@@ -934,7 +878,6 @@ def test_concurrent_requests_leave_nothing_of_a_deleted_user(
 def test_requests_that_wait_for_their_users_deletion_are_refused(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
-    """The deletion waits for transactions that locked the user before; later ones wait for the deletion."""
     alice, bob = new_user(), new_user()
     sessions = [new_user(alice.ring) for _ in range(5)]
     new, first, sent = Story(alice), Story(bob), Story(alice)
@@ -970,7 +913,6 @@ def test_requests_that_wait_for_their_users_deletion_are_refused(
 def test_a_user_who_looks_while_they_are_deleted_leaves_no_event_behind(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
-    """Looking writes of an expiry, the end of the user waits for that, removes it, and nothing is shown."""
     alice, bob = new_user(), new_user()
     looking = new_user(alice.ring)
     ends = clock() + SHORT
@@ -990,7 +932,6 @@ def test_a_user_who_looks_while_they_are_deleted_leaves_no_event_behind(
 def test_a_user_of_many_containers_is_deleted_in_one_go(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
-    """More than one statement takes, and more parts than one round of the sweeper."""
     alice, bob = new_user(), new_user()
     url, mine = broker.database_url, alice.ring.userId.bytes
     for number in range(40):
@@ -1016,7 +957,6 @@ def test_a_user_of_many_containers_is_deleted_in_one_go(
     delete_user(alice, message).expect(204)
     assert monotonic() - began < 30
     assert query(url, "SELECT count(*) FROM containers WHERE type = 'hers'") == [(0,)]
-    [shared] = query(
-        url, "SELECT container_id FROM members WHERE user_id = ?", bob.ring.userId.bytes
-    )
-    _assert_forgotten(url, alice, {bytes(shared[0])})
+    his = bob.ring.userId.bytes
+    [(shared,)] = query(url, "SELECT container_id FROM members WHERE user_id = ?", his)
+    _assert_forgotten(url, alice, {bytes(shared)})

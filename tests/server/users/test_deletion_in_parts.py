@@ -5,12 +5,12 @@ What goes and what stays is `test_deletion`'s matter. Spec: docs/spec/protocol.m
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from time import monotonic, sleep
-from typing import Any, Final, TypeVar
+from time import sleep
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import Connection, event
@@ -18,43 +18,23 @@ from sqlalchemy import Connection, event
 from scbroker.crypto.seal import random_bytes
 from scbroker.server import app
 from scbroker.server.broker import Broker
-from scbroker.server.settings import Settings
-from scbroker.server.storage.blobs import open_blobs
-from scbroker.server.storage.database import open_database
 from scbroker.server.users import deletion
 from scbroker.vocabulary import ContainerAccessLevel as Level
+from tests.kit.beside import beside
 from tests.kit.both_engines import both_engines, postgresql_when_long
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
-from tests.kit.objects import folder_of
 from tests.kit.operators import admin
-from tests.kit.tables import query
+from tests.kit.tables import count_rows, query
+from tests.kit.waiting import wait_until
 from tests.kit.writers import OWNER, READER, Grant, Story, User, closing, delete_user, session_of
 from tests.kit.writers import deletion as message_of
 from tests.server.conftest import NewUser
 from tests.server.users.test_deletion import _assert_forgotten
 
-T = TypeVar("T")
-
 MANY: Final = 8_000
 LARGE: Final = 70_000
 SHORT: Final = 900_000
-
-
-def beside(broker: BrokerProcess, work: Callable[[Broker], Awaitable[T]]) -> T:
-    """Run some work as a further process of this broker."""
-
-    folder = folder_of(broker).as_uri()
-
-    async def run() -> T:
-        database = open_database(broker.database_url)
-        objects = open_blobs(folder)
-        try:
-            return await work(Broker(Settings(), database, objects, bytes(32), frozenset()))
-        finally:
-            await database.close()
-
-    return asyncio.run(run())
 
 
 def end(broker: BrokerProcess, user: User) -> None:
@@ -90,9 +70,8 @@ def plant(broker: BrokerProcess, user: User) -> None:
 
 def left(broker: BrokerProcess, user: User) -> int:
     """How many containers still name the user as who began them."""
-    statement = "SELECT count(*) FROM containers WHERE creator_id = ?"
-    [(count,)] = query(broker.database_url, statement, user.ring.userId.bytes)
-    return int(count)
+    mine = user.ring.userId.bytes
+    return count_rows(broker.database_url, "containers", "creator_id = ?", mine)
 
 
 @contextmanager
@@ -101,10 +80,7 @@ def deleting(broker: BrokerProcess, user: User) -> Iterator[Callable[[], Any]]:
     message = message_of(user)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(delete_user, user, message)
-        deadline = monotonic() + 60
-        while left(broker, user) >= MANY:
-            assert monotonic() < deadline, "nothing goes"
-            sleep(0.005)
+        wait_until(lambda: left(broker, user) < MANY, pause=0.005)
         assert left(broker, user) > 0
         yield answer.result
 
@@ -137,10 +113,7 @@ def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished
     alice.view(shared, "header=1")
     alice.events()
     shared.tell(bob, shared.follow(bob, content=b"2"))  # of which her log has no number yet
-    deadline = monotonic() + 30
-    while not query(broker.database_url, "SELECT * FROM accesses"):
-        assert monotonic() < deadline
-        sleep(0.02)
+    wait_until(lambda: query(broker.database_url, "SELECT * FROM accesses"))
     sleep(max(0, ends - clock()) / 1e6)
     readers = ((bob, f"{shared.path}?header=1"), (carol, f"{given.path}?header=1"))
     end(broker, alice)
@@ -176,7 +149,6 @@ def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished
 def test_a_user_is_deleted_for_everybody_after_the_first_transaction(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
-    """The broker is killed in the middle of it, and started again."""
     broker = start_broker()
     alice, bob = new_user(at=broker), new_user(at=broker)
     shared = Story(alice).created({alice: OWNER, bob: OWNER})
@@ -221,10 +193,10 @@ def test_the_same_order_sent_again_continues_an_interrupted_deletion(
     own = Story(alice).created()
     message = message_of(alice)
     end(broker, alice)
-    statement = "SELECT count(*) FROM records WHERE container_id = ?"
-    assert query(broker.database_url, statement, own.id) == [(1,)]
+    kept = partial(count_rows, broker.database_url, "records", "container_id = ?", own.id)
+    assert kept() == 1
     delete_user(alice, message).expect(204)
-    assert query(broker.database_url, statement, own.id) == [(0,)]
+    assert kept() == 0
     _assert_forgotten(broker.database_url, alice, set())
 
 
@@ -247,10 +219,7 @@ def test_a_running_broker_continues_a_deletion_that_another_started(
 
         found = app.create_app(opened)
         async with found.router.lifespan_context(found):
-            deadline = monotonic() + 60
-            while await asyncio.to_thread(rows):
-                assert monotonic() < deadline
-                await asyncio.sleep(0.02)
+            await asyncio.to_thread(wait_until, lambda: not rows())
 
     try:
         beside(broker, run)

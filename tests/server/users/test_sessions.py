@@ -1,7 +1,6 @@
 """Log-in by challenge, and what a session's token is worth (protocol.md, 3)."""
 
 import base64
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,9 +11,9 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire import users as u
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
-from tests.kit.tables import query
-from tests.kit.writers import User, rotate
-from tests.server.conftest import NewUser, Unchanged
+from tests.kit.tables import count_rows, query
+from tests.kit.writers import User, authorized, rotate, store, storing
+from tests.server.conftest import NewUser, Unchanged, at_once
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
@@ -58,8 +57,7 @@ def test_a_nonce_is_good_for_one_log_in_also_when_used_by_many_at_once(
         with Wire(broker) as other:
             return other.call("POST", "/v1/sessions", request).status
 
-    with ThreadPoolExecutor(8) as pool:
-        assert sorted(pool.map(log_in, range(8))) == [201] + [401] * 7
+    assert sorted(at_once(log_in, range(8))) == [201] + [401] * 7
 
 
 def test_a_nonce_outlives_a_restart_and_is_still_good_once(fresh_broker: BrokerProcess) -> None:
@@ -118,12 +116,15 @@ def test_a_log_in_made_for_another_broker_is_refused(
             wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
 
 
-def test_a_broker_takes_log_ins_for_each_of_its_configured_origins_and_no_other(
+def test_a_broker_takes_log_ins_and_orders_for_each_of_its_configured_origins_and_no_other(
     start_broker: StartBroker,
 ) -> None:
     broker = start_broker(origins="https://a.example,https://b.example:8443")
     ring = broker.new_user()
     with Wire(broker) as wire:
+        request = wire.log_in_request(ring, origin="https://a.example:443")
+        answer = wire.call("POST", "/v1/sessions", request).expect(201)
+        wire.token, alice = answer.message(u.Session).token, User(ring, wire)
         for origin, status in (
             ("https://a.example:443", 201),
             ("https://b.example:8443", 201),
@@ -132,6 +133,8 @@ def test_a_broker_takes_log_ins_for_each_of_its_configured_origins_and_no_other(
         ):
             request = wire.log_in_request(ring, origin=origin)
             assert wire.call("POST", "/v1/sessions", request).status == status, origin
+            message = authorized(alice, storing(alice), origin=origin)
+            assert store(alice, message).status == {201: 204}.get(status, status), origin
 
 
 def test_unknown_users_refused_signatures_and_broken_statements_are_one_answer(
@@ -174,15 +177,12 @@ def test_a_log_out_ends_this_session_and_no_other(new_user: NewUser) -> None:
     assert _is_in_session(again.wire)
 
 
-def test_the_stored_hash_of_a_token_is_not_a_token(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
+def test_the_stored_hash_of_a_token_is_no_token(broker: BrokerProcess, new_user: NewUser) -> None:
     alice = new_user()
     token = alice.wire.token
     assert token is not None
     stored = sha256(token.encode())
-    statement = "SELECT count(*) FROM sessions WHERE token_hash = ?"
-    assert query(broker.database_url, statement, stored) == [(1,)]
+    assert count_rows(broker.database_url, "sessions", "token_hash = ?", stored) == 1
     for forged in (
         base64.urlsafe_b64encode(stored).rstrip(b"=").decode(),
         stored.hex()[:43],
@@ -210,9 +210,7 @@ def test_a_token_is_its_users_and_nobody_elses(new_user: NewUser) -> None:
     assert both.events() == alice.events()
 
 
-def test_only_expired_rows_are_deleted_a_minute_later(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
+def test_only_expired_rows_go_a_minute_later(broker: BrokerProcess, new_user: NewUser) -> None:
     """Without waiting for the minute: the same statements in a process of the test's own."""
     import sqlalchemy
 

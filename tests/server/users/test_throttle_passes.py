@@ -7,7 +7,6 @@ import hashlib
 import hmac
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import dump, query
 from tests.kit.writers import User, authorized, store, storing
+from tests.server.conftest import at_once
 
 # Each limit is another number, so that a count shows which one was reached.
 LIMITS: Final = {"guesses": 3, "guesses_user": 5, "guesses_address": 7}
@@ -93,7 +93,6 @@ def test_guesses_with_a_pass_are_counted_against_it_and_touch_no_counter_of_stra
 
 
 def test_guesses_with_all_passes_of_a_user_together_are_bounded(scene: Scene) -> None:
-    """Somebody who had sessions once may have collected passes; strangers still have their own limit."""
     passes = [scene.another_pass() for _ in range(8)]
     assert [scene.guess(each).status for each in passes] == [401] * 5 + [429] * 3
     scene.guess(scene.device_pass, right=True).expect(429, "throttled")
@@ -115,15 +114,13 @@ def test_the_count_of_a_pass_begins_anew_when_its_window_ends(scene: Scene) -> N
 
 
 def test_concurrent_guesses_with_one_pass_are_counted_exactly(scene: Scene) -> None:
-    """The first ones make the counter; a right one among them changes nothing of the others."""
     device_pass = scene.device_pass
 
     def guess(_: int) -> int:
         with Wire(scene.broker) as wire:
             return wire.open_key_file(scene.ring.userId, random_bytes(32), device_pass).status
 
-    with ThreadPoolExecutor(12) as pool:
-        assert Counter(pool.map(guess, range(24))) == {401: 3, 429: 21}
+    assert Counter(at_once(guess, range(24))) == {401: 3, 429: 21}
 
 
 def changed(at: int) -> Callable[[Scene], bytes]:
@@ -156,10 +153,7 @@ WORTHLESS: dict[str, Callable[[Scene], bytes]] = {
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("case", WORTHLESS)
-def test_a_pass_of_another_user_counts_as_no_pass_and_is_not_reported(
-    scene: Scene, case: str
-) -> None:
-    """The answers are those of a request without a pass, and its guesses count as a stranger's."""
+def test_another_users_pass_counts_as_no_pass_and_is_not_reported(scene: Scene, case: str) -> None:
     worthless = WORTHLESS[case](scene)
 
     def told(device_pass: bytes | None) -> list[tuple[int, dict[str, str], bytes]]:
