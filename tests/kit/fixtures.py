@@ -1,6 +1,7 @@
 """Fixtures that any test may ask for."""
 
 import functools
+import gc
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from hypothesis import Phase, settings
 
 from assurance.cluster.deployment import Addresses
@@ -33,12 +35,37 @@ settings.register_profile(
 want_it()
 
 
+def pytest_sessionstart() -> None:
+    """Collect no garbage until all tests are collected: none of that becomes garbage."""
+    gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Leave the collected tests out of garbage collections, which would scan them each time."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+@functools.cache
+def _stretch(secret: bytes, salt: bytes) -> bytes:
+    """Argon2id as in `seal.stretch`, with 32 KiB and one pass: a thousandth of its cost."""
+    return Argon2id(salt=salt, length=32, iterations=1, lanes=4, memory_cost=32).derive(secret)
+
+
 @pytest.fixture(autouse=True, scope="session")
-def _stretched_once() -> Iterator[None]:
-    """A secret is stretched once in a process: a third of a second for each log-in of the same user."""
+def _stretched_quickly() -> Iterator[None]:
+    """A KeyFile costs 0.3 s of processor time for each of its secrets: tests of the cost take `real_argon2id`."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(keys, "stretch", functools.cache(seal.stretch))
+        patched.setattr(keys, "stretch", _stretch)
         yield
+
+
+@pytest.fixture
+def real_argon2id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For KeyFiles that another process, or another implementation, opens or made."""
+    monkeypatch.setattr(keys, "stretch", seal.stretch)
 
 
 @pytest.fixture(scope="session")
