@@ -30,6 +30,8 @@ from tests.independent.orders import Order, Storing
 from tests.independent.sessions import Statement
 from tests.independent.story import NOW, Story, Told, key_ring
 
+pytestmark = pytest.mark.usefixtures("real_argon2id")
+
 BROKER = "https://broker.example:443"
 NONCE = bytes(range(48))
 each_count = pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 import functools
 import gc
 import itertools
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -50,22 +51,24 @@ def pytest_collection_finish() -> None:
 
 @functools.cache
 def _stretch(secret: bytes, salt: bytes) -> bytes:
-    """Argon2id as in `seal.stretch`, with 32 KiB and one pass: a thousandth of its cost."""
-    return Argon2id(salt=salt, length=32, iterations=1, lanes=4, memory_cost=32).derive(secret)
+    """Argon2id as in `seal.stretch`, with 8 KiB, one pass and one lane: no cost to speak of."""
+    return Argon2id(salt=salt, length=32, iterations=1, lanes=1, memory_cost=8).derive(secret)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _stretched_quickly() -> Iterator[None]:
-    """A KeyFile costs 0.3 s of processor time for each of its secrets: tests of the cost take `real_argon2id`."""
+    """A secret of a KeyFile costs 0.3 s of processor time: a test of the cost sets the real one."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(keys, "stretch", _stretch)
         yield
 
 
-@pytest.fixture
-def real_argon2id(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For KeyFiles that another process, or another implementation, opens or made."""
-    monkeypatch.setattr(keys, "stretch", seal.stretch)
+@pytest.fixture(scope="module")
+def real_argon2id() -> Iterator[None]:
+    """For modules whose KeyFiles another implementation opens or makes."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keys, "stretch", functools.cache(seal.stretch))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -141,10 +144,18 @@ def database_url(stores: Stores) -> str:
 
 
 @pytest.fixture(scope="session")
-def _shared_brokers(
+def shared_brokers(
     new_stores: NewStores, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], BrokerProcess]]:
     """One broker for each engine, started when a test first asks for it."""
+    with brokers_by_engine(new_stores, tmp_path_factory) as broker_on:
+        yield broker_on
+
+
+@contextmanager
+def brokers_by_engine(
+    new_stores: NewStores, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], BrokerProcess]]:
     running: dict[str, BrokerProcess] = {}
     with ExitStack() as stack:
 
@@ -160,12 +171,12 @@ def _shared_brokers(
 
 
 @pytest.fixture
-def broker(engine: str, _shared_brokers: Callable[[str], BrokerProcess]) -> BrokerProcess:
+def broker(engine: str, shared_brokers: Callable[[str], BrokerProcess]) -> BrokerProcess:
     """A running broker on each engine in turn, shared by the tests of this process.
 
     A test leaves its users and containers behind, and disturbs nobody else's.
     """
-    return _shared_brokers(engine)
+    return shared_brokers(engine)
 
 
 class StartBroker(Protocol):
@@ -243,7 +254,7 @@ def new_provider(broker: BrokerProcess) -> Iterator[NewProvider]:
 
 @pytest.fixture
 def user_pool(
-    broker: BrokerProcess, _pools: dict[int, list[KeyRing]]
+    broker: BrokerProcess, _pools: dict[uuid.UUID, list[KeyRing]]
 ) -> Callable[[int], list[KeyRing]]:
     """`user_pool(n)`: n registered users of `broker` that other tests use as well.
 
@@ -251,7 +262,7 @@ def user_pool(
     """
 
     def take(count: int) -> list[KeyRing]:
-        pool = _pools.setdefault(broker.port, [])
+        pool = _pools.setdefault(broker.api_key, [])
         while len(pool) < count:
             pool.append(broker.new_user())
         return pool[:count]
@@ -260,5 +271,5 @@ def user_pool(
 
 
 @pytest.fixture(scope="session")
-def _pools() -> dict[int, list[KeyRing]]:
+def _pools() -> dict[uuid.UUID, list[KeyRing]]:
     return {}

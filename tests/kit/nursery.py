@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import json
 import os
@@ -154,17 +155,18 @@ def run(options: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple
 
 
 def _import_everything() -> None:
-    import typer._adapters
+    # Beside the commands, what typer and uvicorn import when they are used.
+    import typer._adapters  # noqa: F401
     import uvicorn.lifespan.on
     import uvicorn.loops.auto
-    import uvicorn.protocols.http.auto  # noqa: F401 - what uvicorn and typer import when they are used
+    import uvicorn.protocols.http.auto  # noqa: F401
 
     import scbroker.cli.commands
-    import scbroker.server.commands
+    import scbroker.server.commands  # noqa: F401
     from scbroker.server import app
 
-    made = app.document(app.OPERATIONS)
-    app.document = lambda operations: made  # a third of a start, and always the same
+    app.document = functools.cache(app.document)  # a third of a start, and always the same
+    app.document(app.OPERATIONS)
     gc.collect()
     gc.freeze()  # the first collection in a fork would copy every page
 

@@ -241,7 +241,7 @@ def plant(broker: BrokerProcess, story: Story, user: User) -> None:
     )  # fmt: skip
 
 
-@both_engines
+@postgresql_when_long
 def test_numbering_reading_and_retention_beside_a_purge_leave_logs_unchanged(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
