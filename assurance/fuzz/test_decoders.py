@@ -15,7 +15,7 @@ from assurance.fuzz.target import ACCEPTED, Target, run_one
 from assurance.fuzz.targets import CORPUS, TARGETS, stored
 
 EXAMPLES: Final = 150
-BOMBS: Final = {"some": 8, "many": 50}
+BOMBS: Final = {"some": 4, "many": 50}
 MOST_CORPUS: Final = 300_000
 each_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 

@@ -163,10 +163,12 @@ def _import_everything() -> None:
 
     import scbroker.cli.commands
     import scbroker.server.commands  # noqa: F401
-    from scbroker.server import app
+    from scbroker.server import app, openapi
+    from scbroker.server.operations import OPERATIONS
 
-    app.document = functools.cache(app.document)  # a third of a start, and always the same
-    app.document(app.OPERATIONS)
+    document = functools.cache(openapi.document)  # a third of a start, and always the same
+    document(OPERATIONS)
+    vars(app)["document"] = document
     gc.collect()
     gc.freeze()  # the first collection in a fork would copy every page
 
