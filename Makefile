@@ -31,6 +31,10 @@ SCALE ?=
 # Arguments for the resolver: make lock LOCK=--upgrade
 LOCK ?=
 
+# Python keeps what it compiled, whatever the caller says: pytest would rewrite every test's assertions
+# again in each process, and each broker that starts would compile the source.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-cluster fuzz check format docs lock clean conformance attacks flips audit bench crash scale
 
@@ -59,7 +63,7 @@ test-assurance: $(INSTALLED) ## Run the rest of assurance/ that is quick: the br
 	$(PYTEST) $(TESTS) assurance $(addprefix --ignore ,$(EVERYDAY))
 
 # The second run ends engines and brokers, and starts its own: one process, one cluster.
-test-long: $(INSTALLED) ## Run the tests that take long: kills, faults, histories, backups under load (5 min)
+test-long: $(INSTALLED) ## Run the tests that take long: kills, faults, memory, mutants, the built site (8 min)
 	$(PYTEST) --long -m long $(TESTS)
 
 coverage: ## Run all tests, and fail under 95 % of branches, or 100 % of crypto and wire (10 min)

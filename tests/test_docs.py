@@ -224,6 +224,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_the_reference_has_every_operation_and_every_public_name(site: Path) -> None:
     ids = set[str]().union(*(Elements(page).ids for page in (site / "reference").glob("*.html")))
     names = {each.rpartition(".")[2] for each in ids if each.startswith("scbroker.")}
@@ -231,6 +232,7 @@ def test_the_reference_has_every_operation_and_every_public_name(site: Path) -> 
     assert {f"scbroker.{home.__name__}.{name}" for name, home in HOMES.items()} <= ids
 
 
+@pytest.mark.long
 def test_the_built_site_takes_nothing_from_another_host(site: Path) -> None:
     """Neither its pages nor its styles.
 
@@ -249,5 +251,6 @@ def test_the_built_site_takes_nothing_from_another_host(site: Path) -> None:
         )
 
 
+@pytest.mark.long
 def test_the_built_site_keeps_its_hooks_to_itself(site: Path) -> None:
     assert list(site.rglob("*.py*")) == []

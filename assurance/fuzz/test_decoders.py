@@ -15,7 +15,7 @@ from assurance.fuzz.target import ACCEPTED, Target, run_one
 from assurance.fuzz.targets import CORPUS, TARGETS, stored
 
 EXAMPLES: Final = 150
-BOMBS: Final = 50
+BOMBS: Final = {"some": 4, "many": 50}
 MOST_CORPUS: Final = 300_000
 each_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 
@@ -61,10 +61,14 @@ def test_a_valid_input_with_faults_gives_a_value_that_keeps_its_promise_or_a_doc
     search(target)
 
 
+@pytest.mark.parametrize("count", ["some", pytest.param("many", marks=pytest.mark.long)])
 @each_target
-def test_an_input_that_promises_much_takes_little_memory_and_time(target: Target) -> None:
+def test_an_input_that_promises_much_takes_little_memory_and_time(
+    target: Target, count: str
+) -> None:
     bombs = list(target.bombs())
-    outcomes(target, itertools.islice(bombs, 0, None, 1 + len(bombs) // BOMBS), measured=True)
+    step = 1 + len(bombs) // BOMBS[count]
+    outcomes(target, itertools.islice(bombs, 0, None, step), measured=True)
 
 
 def test_the_corpus_is_small_and_every_target_has_its_own() -> None:

@@ -31,6 +31,7 @@ def test_each_mutant_has_a_name_of_its_own_and_the_lists_name_mutants() -> None:
     assert not EVERYDAY & EQUIVALENT.keys()
 
 
+@pytest.mark.long
 def test_the_tests_of_a_row_notice_the_mutants_that_they_once_missed() -> None:
     command = [sys.executable, "-m", "assurance.mutations.conformance.run", "--everyday"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)

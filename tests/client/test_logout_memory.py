@@ -390,13 +390,9 @@ def _regions(maps: str) -> Iterator[tuple[int, int]]:
 
 
 # These begin a process each, in which all memory is searched.
-_EVERYDAY: Final = ("logout", "deleteUser", "a failed logIn whose promise is kept")
-each_end = pytest.mark.parametrize(
-    "end", [pytest.param(end, marks=() if end in _EVERYDAY else pytest.mark.long) for end in ENDS]
+@pytest.mark.parametrize(
+    "end", ["logout", *(pytest.param(end, marks=pytest.mark.long) for end in [*ENDS][1:])]
 )
-
-
-@each_end
 def test_after_its_end_a_session_leaves_no_secret_within_reach_and_no_seed_in_memory(
     end: str, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -421,12 +417,19 @@ def test_after_its_end_a_session_leaves_no_secret_within_reach_and_no_seed_in_me
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of another process")
-@pytest.mark.parametrize("end", ["logout", "deleteUser"])
+@pytest.mark.parametrize(
+    "end, runs",
+    [
+        pytest.param("deleteUser", 1, id="deleteUser, once"),
+        pytest.param("logout", 3, id="logout", marks=pytest.mark.long),
+        pytest.param("deleteUser", 3, id="deleteUser", marks=pytest.mark.long),
+    ],
+)
 def test_when_a_session_has_ended_no_seed_is_left_in_memory_that_was_freed(
-    end: str, broker: BrokerProcess, tmp_path: Path
+    end: str, runs: int, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     """At once, since keys overwrite their seeds when they are freed, whatever the process does next."""
-    for run in range(3):
+    for run in range(runs):
         with told(end, broker, tmp_path / str(run), tell_until_the_end) as process:
             seeds = seeds_of(next_of(process))
             assert set(seeds) == SEEDS

@@ -4,6 +4,8 @@ import ast
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.conformance import typed
 from tests.conformance.interface import INTERFACE, ROOT
 
@@ -14,6 +16,7 @@ def test_mypy_says_of_each_call_what_the_interface_says(tmp_path: Path) -> None:
     assert typed.misjudged(tmp_path) == []
 
 
+@pytest.mark.long
 def test_a_wrong_declared_result_is_noticed_for_every_operation_in_both_styles(
     tmp_path: Path,
 ) -> None:

@@ -56,6 +56,10 @@ from tests.independent.encodings import RefusedError
 SEED, KEM_SEED = bytes(range(32)), bytes(range(64))
 KEY, INFO = bytes(range(32)), b"what a wrap is bound to"
 Fields = dict[str, str]
+each_step = pytest.mark.parametrize(
+    "step", [20, pytest.param(1, marks=pytest.mark.long)], ids=["every twentieth", "all"]
+)
+"""For files of so many vectors that all of them take seconds."""
 
 
 def text(path: str) -> str:
@@ -133,12 +137,13 @@ def _cobblestone(vector: dict[str, Any]) -> None:
 # KEMs and HPKE
 
 
-def test_ml_kem() -> None:
+@each_step
+def test_ml_kem(step: int) -> None:
     """1,000 keys from their seeds; the wrap of each encapsulation opens, and of each rejected one too."""
     vectors = listed("asymmetric/MLKEM/kat_MLKEM_768.rsp", "count")
     other = X25519PrivateKey.generate()
     ct_x = other.public_key().public_bytes_raw()
-    for vector in vectors:
+    for vector in vectors[::step]:
         key = DecryptionKey(octets(vector["d"]) + octets(vector["z"]), SEED)
         assert key.public[:1184] == octets(vector["pk"])
         ss_x = other.exchange(X25519PrivateKey.from_private_bytes(SEED).public_key())
@@ -244,11 +249,12 @@ def _opens(suite: Suite, private: Any, vector: dict[str, Any]) -> None:
 # Signatures
 
 
-def test_ed25519() -> None:
+@each_step
+def test_ed25519(step: int) -> None:
     """1,024 keys and signatures, which are the same bytes, and hold for no other message."""
     lines = text("asymmetric/Ed25519/sign.input").splitlines()
     own = SigningKey(SEED, SEED).public[32:]
-    for line in lines:
+    for line in lines[::step]:
         secret, public, message, signed, _ = line.split(":")
         key = SigningKey(octets(secret[:64]), SEED)
         assert key.public[:32] == octets(public)
@@ -261,10 +267,11 @@ def test_ed25519() -> None:
     assert len(lines) == 1024
 
 
-def test_ml_dsa() -> None:
+@each_step
+def test_ml_dsa(step: int) -> None:
     """100 keys from their seeds, and signatures that hold under the vectors' context alone."""
     vectors = listed("asymmetric/MLDSA/kat_MLDSA_65_det_pure.rsp", "count")
-    for vector in vectors:
+    for vector in vectors[::step]:
         key = SigningKey(SEED, octets(vector["xi"]))
         assert key.public[32:] == octets(vector["pk"])
         half = VerifyingKey(key.public)._mldsa

@@ -29,9 +29,13 @@ from tests.independent.orders import Order, Storing
 from tests.independent.sessions import Statement
 from tests.independent.story import NOW, Story, Told, key_ring
 
+pytestmark = pytest.mark.usefixtures("real_argon2id")
+
 BROKER = "https://broker.example:443"
 NONCE = bytes(range(48))
-DRAWS = 3000
+each_count = pytest.mark.parametrize(
+    "draws", [600, pytest.param(3000, marks=pytest.mark.long)], ids=["some", "many"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -205,24 +209,26 @@ def _text(role: Role, count: int) -> bytes:
     return b"once upon a time " * 61_000 if count > 1 else b""
 
 
-def test_both_judge_changes_alike() -> None:
+@each_count
+def test_both_judge_changes_alike(draws: int) -> None:
     """Rules 2 to 5 give one verdict here and there, on lists wholly and partly seen."""
     valid = 0
-    for number in range(DRAWS):
+    for number in range(draws):
         change = Draw(number).change()
         assert _scbroker_takes(change) == change.is_valid(), (number, change)
         valid += change.is_valid()
-    assert 0.3 < valid / DRAWS < 0.8, "draws that say little"
+    assert 0.3 < valid / draws < 0.8, "draws that say little"
 
 
-def test_both_judge_beginnings_alike() -> None:
+@each_count
+def test_both_judge_beginnings_alike(draws: int) -> None:
     """Rule 1 gives one verdict here and there."""
     valid = 0
-    for number in range(DRAWS // 4):
+    for number in range(draws // 4):
         beginning = Draw(number).beginning()
         assert _scbroker_begins(beginning) == beginning.is_valid(), (number, beginning)
         valid += beginning.is_valid()
-    assert 0.3 < valid / (DRAWS // 4) < 0.8, "draws that say little"
+    assert 0.3 < valid / (draws // 4) < 0.8, "draws that say little"
 
 
 def _scbroker_begins(beginning: Beginning) -> bool:

@@ -44,6 +44,9 @@ LARGE = b"once upon a time " * 61_000
 WRITER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
 
 
+pytestmark = pytest.mark.usefixtures("real_argon2id")
+
+
 @pytest.fixture(scope="module")
 def layer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileBroker]:
     """An honest one, that notes what clients send."""

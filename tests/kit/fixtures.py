@@ -2,15 +2,18 @@
 
 import asyncio
 import functools
+import gc
 import inspect
 import itertools
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from hypothesis import Phase, settings
 
 from assurance.cluster.deployment import Addresses
@@ -45,9 +48,36 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+def pytest_sessionstart() -> None:
+    """Collect no garbage until all tests are collected: none of that becomes garbage."""
+    gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Leave the collected tests out of garbage collections, which would scan them each time."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+@functools.cache
+def _stretch(secret: bytes, salt: bytes) -> bytes:
+    """Argon2id as in `seal.stretch`, with 8 KiB, one pass and one lane: no cost to speak of."""
+    return Argon2id(salt=salt, length=32, iterations=1, lanes=1, memory_cost=8).derive(secret)
+
+
 @pytest.fixture(autouse=True, scope="session")
-def _stretched_once() -> Iterator[None]:
-    """A secret is stretched once in a process: a third of a second for each log-in of the same user."""
+def _stretched_quickly() -> Iterator[None]:
+    """A secret of a KeyFile costs 0.3 s of processor time: a test of the cost sets the real one."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keys, "stretch", _stretch)
+        yield
+
+
+@pytest.fixture(scope="module")
+def real_argon2id() -> Iterator[None]:
+    """For modules whose KeyFiles another implementation opens or makes."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(keys, "stretch", functools.cache(seal.stretch))
         yield
@@ -126,10 +156,18 @@ def database_url(stores: Stores) -> str:
 
 
 @pytest.fixture(scope="session")
-def _shared_brokers(
+def shared_brokers(
     new_stores: NewStores, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], BrokerProcess]]:
     """One broker for each engine, started when a test first asks for it."""
+    with brokers_by_engine(new_stores, tmp_path_factory) as broker_on:
+        yield broker_on
+
+
+@contextmanager
+def brokers_by_engine(
+    new_stores: NewStores, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], BrokerProcess]]:
     running: dict[str, BrokerProcess] = {}
     with ExitStack() as stack:
 
@@ -145,12 +183,12 @@ def _shared_brokers(
 
 
 @pytest.fixture
-def broker(engine: str, _shared_brokers: Callable[[str], BrokerProcess]) -> BrokerProcess:
+def broker(engine: str, shared_brokers: Callable[[str], BrokerProcess]) -> BrokerProcess:
     """A running broker on each engine in turn, shared by the tests of this process.
 
     A test leaves its users and containers behind, and disturbs nobody else's.
     """
-    return _shared_brokers(engine)
+    return shared_brokers(engine)
 
 
 class StartBroker(Protocol):
@@ -228,7 +266,7 @@ def new_provider(broker: BrokerProcess) -> Iterator[NewProvider]:
 
 @pytest.fixture
 def user_pool(
-    broker: BrokerProcess, _pools: dict[int, list[KeyRing]]
+    broker: BrokerProcess, _pools: dict[uuid.UUID, list[KeyRing]]
 ) -> Callable[[int], list[KeyRing]]:
     """`user_pool(n)`: n registered users of `broker` that other tests use as well.
 
@@ -236,7 +274,7 @@ def user_pool(
     """
 
     def take(count: int) -> list[KeyRing]:
-        pool = _pools.setdefault(broker.port, [])
+        pool = _pools.setdefault(broker.api_key, [])
         while len(pool) < count:
             pool.append(broker.new_user())
         return pool[:count]
@@ -245,5 +283,5 @@ def user_pool(
 
 
 @pytest.fixture(scope="session")
-def _pools() -> dict[int, list[KeyRing]]:
+def _pools() -> dict[uuid.UUID, list[KeyRing]]:
     return {}

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
+import gc
 import json
 import os
 import select
@@ -153,12 +155,22 @@ def run(options: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple
 
 
 def _import_everything() -> None:
+    # Beside the commands, what typer and uvicorn import when they are used.
+    import typer._adapters  # noqa: F401
     import uvicorn.lifespan.on
     import uvicorn.loops.auto
-    import uvicorn.protocols.http.auto  # noqa: F401 - what uvicorn imports when it begins to serve
+    import uvicorn.protocols.http.auto  # noqa: F401
 
     import scbroker.cli.commands
     import scbroker.server.commands  # noqa: F401
+    from scbroker.server import app, openapi
+    from scbroker.server.operations import OPERATIONS
+
+    document = functools.cache(openapi.document)  # a third of a start, and always the same
+    document(OPERATIONS)
+    vars(app)["document"] = document
+    gc.collect()
+    gc.freeze()  # the first collection in a fork would copy every page
 
 
 def _become_scbroker(

@@ -9,6 +9,7 @@ import pytest
 
 from scbroker.keys import KeyRing
 from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.fixtures import NewStores, brokers_by_engine
 from tests.kit.tables import added, dump, gone
 from tests.kit.writers import User
 
@@ -28,6 +29,15 @@ class NewUser(Protocol):
     def __call__(
         self, ring: KeyRing | None = None, *, at: BrokerProcess | None = None, name: str = "tests"
     ) -> User: ...
+
+
+@pytest.fixture(scope="module")
+def shared_brokers(
+    new_stores: NewStores, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], BrokerProcess]]:
+    """One broker for each module: many tests here read all of its tables."""
+    with brokers_by_engine(new_stores, tmp_path_factory) as broker_on:
+        yield broker_on
 
 
 @pytest.fixture

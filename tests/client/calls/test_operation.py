@@ -798,12 +798,15 @@ def test_a_provider_is_used_by_many_threads_and_two_event_loops_at_once(
 
 
 def test_log_ins_at_once_in_one_process_all_succeed(
-    account: Account, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
+    new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keys, "stretch", seal.stretch)
+    first = new_provider()
+    key_file = first.register(PASSWORD, PASSPHRASE).result(PATIENCE)
+    user = first.getUserId().result(PATIENCE)
     providers = [new_provider() for _ in range(3)]
-    begun = [provider.logIn(account.ring.userId, passphrase=PASSPHRASE) for provider in providers]
-    assert [promise.result(PATIENCE) for promise in begun] == [account.key_file] * 3
+    begun = [provider.logIn(user, passphrase=PASSPHRASE) for provider in providers]
+    assert [promise.result(PATIENCE) for promise in begun] == [key_file] * 3
 
 
 def test_a_log_out_does_not_wait_for_what_was_cancelled(alice: ServerProvider) -> None:

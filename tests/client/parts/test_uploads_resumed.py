@@ -11,8 +11,9 @@ from typing import Final
 import psutil
 import pytest
 
-from scbroker import AccessLevel, BrokerError, FileTrustStore, KeyRing, ServerProvider
+from scbroker import AccessLevel, BrokerError, FileTrustStore, KeyRing, ServerProvider, keys
 from scbroker.client.parts import uploads
+from scbroker.crypto import seal
 from scbroker.records.container_record import SEGMENT
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.codec import decode, encode
@@ -115,8 +116,13 @@ def test_chunks_that_arrived_before_a_cut_are_not_sent_again(
 
 
 def test_a_client_that_was_killed_goes_on_in_another_process(
-    broker: BrokerProcess, new_provider: NewProvider, file: Path, tmp_path: Path
+    broker: BrokerProcess,
+    new_provider: NewProvider,
+    file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(keys, "stretch", seal.stretch)  # as the other process does
     script = """
         import os, signal, sys
         from pathlib import Path

@@ -108,7 +108,7 @@ def secrets_of(story: Story) -> dict[str, bytes]:
     return found
 
 
-@both_engines
+@postgresql_when_long
 def test_a_purge_that_stops_after_any_part_does_no_harm_and_is_continued_by_any_broker(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,7 +227,7 @@ def plant(broker: BrokerProcess, story: Story, user: User) -> None:
     )  # fmt: skip
 
 
-@both_engines
+@postgresql_when_long
 def test_numbering_reading_and_retention_beside_a_purge_leave_logs_unchanged(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
