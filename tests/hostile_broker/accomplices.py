@@ -261,6 +261,12 @@ class Mallory(HostileBroker):
                     user_id=user_id_of(part.author).bytes, touched_at=clock(), committed=True,
                     received=len(sealed), inline=sealed, hashes=sha256(sealed),
                 )  # fmt: skip
+        in_force = [part.partId if part else b"" for part in (record.header, record.content)]
+        self.query(
+            "UPDATE parts SET replaced_at = CASE WHEN part_id IN (?, ?) THEN NULL ELSE ? END"
+            " WHERE container_id = ?",
+            *in_force, clock(), story.id,
+        )  # fmt: skip
         return record
 
     def take_back(self, story: Story) -> None:

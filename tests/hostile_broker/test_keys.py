@@ -15,7 +15,7 @@ from scbroker import BrokerError, FileTrustStore, KeyRing, MemoryTrustStore
 from scbroker.client.users import directory
 from scbroker.crypto.seal import DecryptionKey, wrap_key
 from scbroker.crypto.verify import labelled_hash
-from scbroker.records import key_record
+from scbroker.records import canonical
 from scbroker.records.canonical import encode_object, user_id_of
 from scbroker.records.container_record import wrap_info
 from scbroker.records.key_record import ACTIVE, KeyRecord, Signed, parse_key_record
@@ -310,7 +310,7 @@ def test_even_two_keys_of_one_user_id_are_told_apart_by_the_pin_and_the_mark(
     with mallory.device_of(alice, bob, store=FileTrustStore(tmp_path)):
         pass
     again = KeyRing(1, bob.ring.signing, (DecryptionKey.generate(),))
-    for module in (directory, key_record):
+    for module in (directory, canonical):
         decreed = {eve.name: bob.ring.userId}
         monkeypatch.setattr(
             module, "user_id_of", lambda name, d=decreed: d.get(name) or user_id_of(name)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import gc
 import json
 import os
@@ -163,12 +162,7 @@ def _import_everything() -> None:
 
     import scbroker.cli.commands
     import scbroker.server.commands  # noqa: F401
-    from scbroker.server import app, openapi
-    from scbroker.server.operations import OPERATIONS
 
-    document = functools.cache(openapi.document)  # a third of a start, and always the same
-    document(OPERATIONS)
-    vars(app)["document"] = document
     gc.collect()
     gc.freeze()  # the first collection in a fork would copy every page
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
@@ -40,11 +41,6 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     """Return the ASGI application of a broker, which is opened when the application starts."""
     # Starlette tries routes one after the other: the most frequent requests come first.
     ordered = sorted(OPERATIONS, key=lambda operation: operation.path not in _FIRST_ROUTES)
-    schema = msgspec.json.encode(document(OPERATIONS))
-
-    async def openapi(request: Request) -> Response:
-        del request
-        return answer(schema, 200, "application/json")
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Gate]]:
@@ -59,7 +55,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     app = Starlette(
         routes=[
             *(requests.route(operation) for operation in ordered),
-            Route("/openapi.json", openapi, methods=["GET"]),
+            Route("/openapi.json", _openapi, methods=["GET"]),
             Route("/metrics", _metrics, methods=["GET"]),
             Route("/health/live", _live, methods=["GET"]),
             Route("/health/ready", _ready, methods=["GET"]),
@@ -114,6 +110,16 @@ async def _sweep(broker: Broker) -> None:
     await broker.database.write(sessions.delete_expired)
     while await sweeping.sweep(broker):
         pass
+
+
+async def _openapi(request: Request) -> Response:
+    del request
+    return answer(_schema(), 200, "application/json")
+
+
+@functools.cache  # made when it is first asked for: it would take a third of a start
+def _schema() -> bytes:
+    return msgspec.json.encode(document(OPERATIONS))
 
 
 async def _live(request: Request) -> Response:
