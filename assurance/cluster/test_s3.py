@@ -286,7 +286,7 @@ def test_an_object_that_was_never_reported_is_swept_an_hour_after_its_url_expire
     assert orphans
     scene.sweep()
     assert orphans <= set(scene.objects()), "swept although their URLs are still valid"
-    query(scene.broker.behind.database_url, "UPDATE doomed_blobs SET since = since - ?", 2 * HOUR)
+    query(scene.broker.behind.database_url, "UPDATE pending_blobs SET since = since - ?", 2 * HOUR)
     scene.sweep()
     assert orphans.isdisjoint(scene.objects())
 
@@ -307,7 +307,7 @@ def test_an_object_stored_again_after_a_deletion_is_swept_too(scene: Scene, file
     obstore.put(scene.bucket, min(names), b"again, by a URL that is still valid")
     scene.sweep()
     assert min(names) in scene.objects()
-    later = "UPDATE doomed_blobs SET since = since - ?"
+    later = "UPDATE pending_blobs SET since = since - ?"
     query(scene.broker.behind.database_url, later, 2 * HOUR)
     scene.sweep()
     assert min(names) not in scene.objects()

@@ -230,7 +230,7 @@ def test_an_object_name_that_is_claimed_or_pending_deletion_again_is_refused(
     part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
     [transfer] = transfers_of(alice, story, part, 0)
     assert put(transfer.url, sealed) == 200
-    statement = "UPDATE doomed_blobs SET since = CASE WHEN ? > 0 THEN since + 1 ELSE ? END"
+    statement = "UPDATE pending_blobs SET since = CASE WHEN ? > 0 THEN since + 1 ELSE ? END"
     query(scene.broker.database_url, statement, since, since)
     told = (0, transfer.name, hashes_of(sealed))
     report(alice, story, part, told).expect(422, "incomplete")

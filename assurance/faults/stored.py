@@ -140,7 +140,7 @@ async def _on_postgresql(url: str, work: Callable[[Connection], T]) -> T:
 
 def make_old(url: str) -> None:
     """Set the dates of everything that waits for a sweep to 0, so that the next sweep takes it."""
-    query(url, "UPDATE doomed_blobs SET since = 0")
+    query(url, "UPDATE pending_blobs SET since = 0")
     query(url, "UPDATE parts SET touched_at = 0 WHERE NOT committed")
     query(url, "UPDATE parts SET replaced_at = 0 WHERE replaced_at IS NOT NULL")
 

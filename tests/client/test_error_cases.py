@@ -161,7 +161,7 @@ def another_brokers_api_key(scene: Scene) -> Iterator[Attempt]:
         yield lambda **style: stranger.getReminder(scene.account.ring.userId, **style)
 
 
-@case(e.ChallengeError, "challenge", "another broker's address")
+@case(e.ChallengeError, "challenge", "no origin of this broker")
 def a_broker_that_is_not_configured_for_this_address(scene: Scene) -> Iterator[Attempt]:
     nobody = scene.new_provider(at=scene.broker("elsewhere"))
     yield lambda **style: nobody.register(PASSWORD, PASSPHRASE, **style)

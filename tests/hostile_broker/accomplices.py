@@ -252,7 +252,7 @@ class Mallory(HostileBroker):
             entry = parse_entry(item.entry)
             self._insert(
                 "members", container_id=story.id, user_id=user_id_of(entry.fingerprint).bytes,
-                permissions=entry.permissions, wrap=item.wrap, expiry_told=False,
+                permissions=entry.permissions, wrap=item.wrap, expiry_recorded=False,
             )  # fmt: skip
         for part, sealed in ((record.header, request.header), (record.content, request.content)):
             if part is not None and sealed is not None:
@@ -287,7 +287,7 @@ class Mallory(HostileBroker):
         """Serves this user, and with this wrap, whatever list and clock say."""
         self._insert(
             "members", container_id=container.bytes, user_id=user.ring.userId.bytes,
-            permissions=int(permissions), wrap=wrap, expiry_told=False,
+            permissions=int(permissions), wrap=wrap, expiry_recorded=False,
         )  # fmt: skip
 
     def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:

@@ -296,16 +296,16 @@ def test_two_writers_with_batches_of_the_same_containers_lose_nothing(new_user: 
 @on_sqlite
 def test_large_contents_and_tombstones_come_in_batches_too(new_user: NewUser) -> None:
     alice = new_user()
-    story, doomed = Story(alice), Story(alice).created()
+    story, deleted = Story(alice), Story(alice).created()
     part = story.upload(alice, b"x" * 70_000)
     missing, _ = Story(alice).seal(Role.Content, alice, bytes(SEGMENT + 1), bytes(32))
     batch = [
         story.begin(content=part),
         Story(alice).begin(content=missing),
-        doomed.follow(alice, tombstone=True),
+        deleted.follow(alice, tombstone=True),
     ]
     assert codes(append(alice, batch)) == [None, "incomplete", None]
-    assert alice.view(doomed).wrap is None
+    assert alice.view(deleted).wrap is None
     assert [event.eventType for event in alice.events()][-1] == "Deleted"
 
 

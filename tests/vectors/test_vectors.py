@@ -161,6 +161,7 @@ def test_key_files(vector: Vector) -> None:
     check(vector, _key_files)
 
 
+pytestmark = pytest.mark.usefixtures("real_argon2id")
 _PASSPHRASES: dict[tuple[str, str], PassphraseKeys] = {}
 
 

@@ -44,7 +44,7 @@ _PRESENT: Final = prometheus.Gauge(
     "scbroker_requests_present", "Requests admitted and not ended.", registry=_REGISTRY
 )
 _WAITING: Final = prometheus.Gauge(
-    "scbroker_requests_aside", "Requests waiting on client I/O.", registry=_REGISTRY
+    "scbroker_requests_waiting", "Requests waiting on client I/O.", registry=_REGISTRY
 )
 prometheus.Info("scbroker_build", "Versions of scbroker and Python.", registry=_REGISTRY).info(
     {"version": importlib.metadata.version("scbroker"), "python": platform.python_version()}

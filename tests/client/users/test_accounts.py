@@ -118,7 +118,7 @@ def test_a_key_ring_of_somebody_else_or_of_nobody_is_refused(
     account: Account, new_provider: NewProvider
 ) -> None:
     provider: Any = new_provider()
-    with pytest.raises(BrokerError.invalidArgumentError, match="KeyRing of the user"):
+    with pytest.raises(BrokerError.invalidArgumentError, match="keyRing belongs to user"):
         provider.logIn(keyRing=account.ring, userId=uuid.uuid4())
     with pytest.raises(
         BrokerError.invalidArgumentError, match="keyRing must be a KeyRing, not str"

@@ -544,7 +544,7 @@ def test_after_a_change_that_the_broker_swallowed_the_returned_bytes_restore_eve
     user = owner.user_id
     with pytest.raises(BrokerError.credentialsError):
         owner.provider.logIn(user, passphrase=NEW_PASSPHRASE).result(PATIENCE)
-    with pytest.raises(BrokerError.rollbackError, match="restored from a backup, or"):
+    with pytest.raises(BrokerError.rollbackError, match="whether a backup was restored"):
         owner.provider.needToSyncAccount(user, key_file).result(PATIENCE)
     ring = KeyRing.open(key_file, user, password=NEW_PASSWORD)
     fresh = new_provider(ring)

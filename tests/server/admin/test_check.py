@@ -227,7 +227,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
          SMALL, "member of its access list is missing", True),
     "a member who is in no list": (
         _sql("INSERT INTO members SELECT container_id, ?, permissions, expires_at, wrap,"
-             " expiry_told FROM members WHERE container_id = ? AND user_id = ?", b"x" * 16, SMALL, BOB),
+             " expiry_recorded FROM members WHERE container_id = ? AND user_id = ?", b"x" * 16, SMALL, BOB),
         SMALL, "members whom its access list does not name", True,
     ),
     "a member's rights": (
@@ -281,41 +281,41 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
          _sql("UPDATE users SET deleted = true, fingerprint = NULL WHERE id = ?", CAROL),
          CAROL, "which are missing", True),
     "a user who is to go and was not deleted":
-        (_sql("INSERT INTO doomed_users VALUES (?)", BOB), BOB, "not deleted", True),
+        (_sql("INSERT INTO pending_users VALUES (?)", BOB), BOB, "not deleted", True),
     "a pending deletion of a user who does not exist":
-        (_sql("INSERT INTO doomed_users VALUES (?)", b"x" * 16), "doomed_users ", "does not exist", True),
+        (_sql("INSERT INTO pending_users VALUES (?)", b"x" * 16), "pending_users ", "does not exist", True),
     "a deleted container has its type still":
         (_sql("UPDATE containers SET type = 'x' WHERE id = ?", DELETED), DELETED, "type", True),
     "a deleted container has its type's salt still":
         (_sql("UPDATE containers SET type_salt = id WHERE id = ?", DELETED), DELETED, "type", True),
-    "a record outlived the deletion": (
+    "a record was not deleted with the container": (
         _sql("INSERT INTO records SELECT container_id, 2, false, body, signature FROM records"
              " WHERE container_id = ? AND version = 3", DELETED),
-        DELETED, "Version 2 outlived", True,
+        DELETED, "Version 2 was not deleted", True,
     ),
-    "the parts of a record outlived the deletion": (
+    "the parts of a record were not deleted with the container": (
         lambda k: k.run("UPDATE records SET body = ? WHERE container_id = ? AND version = 1",
              k.deleted.requests[0].record.body, k.deleted.id),
-        DELETED, "version 1: Its parts outlived", True,
+        DELETED, "version 1: Its parts were not deleted", True,
     ),
     "a governing record before the tombstone is gone": (
          _sql("DELETE FROM records WHERE container_id = ? AND version = 3", DELETED),
          DELETED, "does not link", True),
-    "a part outlived the deletion": (
+    "a part was not deleted with the container": (
          _sql("UPDATE parts SET container_id = ? WHERE part_id = ?", DELETED, "small content"),
          DELETED, "parts that its record does not name", True),
-    "a member's rights outlived the deletion": (
+    "a member's rights were not deleted with the container": (
          _sql("UPDATE members SET permissions = 1 WHERE container_id = ?", DELETED),
          DELETED, "members' rights", True),
-    "entries outlived the deletion": (
+    "entries were not deleted with the container": (
         lambda k: k.run("UPDATE access_lists SET entries = ? WHERE container_id = ?"
              " AND access_version = 1", stored_list(k.deleted.requests[0].accessList or ()), k.deleted.id),
         DELETED, "entries of its access lists", True,
     ),
-    "a note of a fetch outlived the deletion": (
-         _sql("INSERT INTO accesses (container_id, user_id, told_at) VALUES (?, ?, 1)", DELETED, BOB),
+    "a note of a fetch was not deleted with the container": (
+         _sql("INSERT INTO accesses (container_id, user_id, recorded_at) VALUES (?, ?, 1)", DELETED, BOB),
          DELETED, "records of its fetches", True),
-    "an event outlived the deletion": (
+    "an event was not deleted with the container": (
          _sql("UPDATE events SET version = 1 WHERE container_id = ?", DELETED),
          DELETED, "details in its events", True),
 }  # fmt: skip
@@ -373,6 +373,6 @@ def test_a_missing_database_or_one_of_another_version_is_refused_and_nothing_is_
             in admin(copied.broker, command, at=nowhere).expect(1).error
         )
     assert not nowhere.exists()
-    copied.run("UPDATE alembic_version SET version_num = '0001'")
+    copied.run("UPDATE alembic_version SET version_num = '0000'")
     for command in ("check", "sweep"):
-        assert "revision 0001" in admin(copied.broker, command).expect(1).error
+        assert "revision 0000" in admin(copied.broker, command).expect(1).error

@@ -48,17 +48,17 @@ def pending(author: User) -> Story:
     return story
 
 
-def planted(broker: BrokerProcess, hours: float, *, doomed: float | None = None) -> str:
-    """An object of this age that no row names, and that is doomed since so many hours."""
+def planted(broker: BrokerProcess, hours: float, *, pending: float | None = None) -> str:
+    """An object of this age that no row names, and that is pending since so many hours."""
     part = uuid.uuid4().hex
     name = f"parts/{part[:2]}/{part}-{uuid.uuid4().hex}"
     path = stored.folder_of(broker) / name
     path.write_bytes(b"left over")
     then = time.time() - hours * 3600
     os.utime(path, (then, then))
-    if doomed is not None:
-        since = clock() - int(doomed * HOUR)
-        query(broker.database_url, "INSERT INTO doomed_blobs VALUES (?, ?)", name, since)
+    if pending is not None:
+        since = clock() - int(pending * HOUR)
+        query(broker.database_url, "INSERT INTO pending_blobs VALUES (?, ?)", name, since)
     return name
 
 
@@ -79,10 +79,10 @@ def test_a_sweep_deletes_exactly_what_is_due_and_says_how_much(start_broker: Sta
         query(url, "UPDATE parts SET touched_at = 1 WHERE container_id = ?", given_up.id)
         kept = {name for story in (needed, lately, sending) for name in names(broker, story)}
         young = planted(broker, 0.5)
-        arriving = planted(broker, 2, doomed=0.5)
+        arriving = planted(broker, 2, pending=0.5)
         for hours in (1.5, 30):
             planted(broker, hours)
-        planted(broker, 2, doomed=2)
+        planted(broker, 2, pending=2)
         other = stored.folder_of(broker) / "parts" / "00" / "check"
         other.write_bytes(b"not a chunk")
         os.utime(other, (1, 1))
@@ -97,7 +97,7 @@ def test_a_sweep_deletes_exactly_what_is_due_and_says_how_much(start_broker: Sta
         assert other.exists()
         after = dump(url)
         changed = {name for name in before if before[name] != after[name]}
-        assert changed == {"parts", "chunks", "doomed_blobs"}
+        assert changed == {"parts", "chunks", "pending_blobs"}
         assert len(before["parts"] - after["parts"]) == len(before["chunks"] - after["chunks"]) == 2
         again = admin(broker, "sweep").expect(0)
         assert again.last.startswith("Deleted 0 replaced")
@@ -129,11 +129,11 @@ def test_a_sweep_of_an_s3_deletes_the_same_and_keeps_young_objects(
         query(url, "UPDATE parts SET touched_at = 1 WHERE container_id = ?", given_up.id)
         kept = {name for story in (needed, sending) for name in names(broker, story)}
         part = uuid.uuid4().hex
-        young, doomed = (f"parts/{part[:2]}/{part}-{uuid.uuid4().hex}" for _ in range(2))
-        for name in (young, doomed):
+        young, marked = (f"parts/{part[:2]}/{part}-{uuid.uuid4().hex}" for _ in range(2))
+        for name in (young, marked):
             obstore.put(store, name, b"left over")
         since = clock() - 2 * HOUR
-        query(url, "INSERT INTO doomed_blobs VALUES (?, ?)", doomed, since)
+        query(url, "INSERT INTO pending_blobs VALUES (?, ?)", marked, since)
 
         done = admin(broker, "sweep").expect(0)
         assert done.lines == [

@@ -286,7 +286,7 @@ def test_a_fetch_is_recorded_for_members_with_receive_access_events_and_once_an_
     assert (event.relatedUserId, event.containerType) == (carol.id, None)
     assert carol.events(eventType="Accessed") == []
     # An hour later it is told again.
-    statement = "UPDATE accesses SET told_at = told_at - ? WHERE container_id = ?"
+    statement = "UPDATE accesses SET recorded_at = recorded_at - ? WHERE container_id = ?"
     query(broker.database_url, statement, 3_600_000_001, story.id)
     bob.view(story, "content=1")
     assert len(_wait_for(lambda: alice.events(eventType="Accessed"), 3)) == 3

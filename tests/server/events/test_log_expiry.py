@@ -222,7 +222,7 @@ def test_thousands_of_expiries_are_recorded_once_each_and_in_order(
     # In no order that an id has.
     query(
         url,
-        "INSERT INTO members (container_id, user_id, permissions, expires_at, wrap, expiry_told) "
+        "INSERT INTO members (container_id, user_id, permissions, expires_at, wrap, expiry_recorded) "
         "SELECT c.id, ?, 1, 1000 + row_number() OVER (ORDER BY c.id DESC), NULL, c.deleted "
         "FROM containers c WHERE c.type = 'many' AND c.creator_id = ?",
         alice.ring.userId.bytes, bob.ring.userId.bytes,

@@ -95,16 +95,16 @@ class Scene:
         """What rows of chunks name."""
         return [name for (name,) in query(self.url, "SELECT blob FROM chunks ORDER BY blob")]
 
-    def doomed(self) -> dict[str, int]:
+    def pending(self) -> dict[str, int]:
         return {
-            str(name): int(since) for name, since in query(self.url, "SELECT * FROM doomed_blobs")
+            str(name): int(since) for name, since in query(self.url, "SELECT * FROM pending_blobs")
         }
 
     def there(self, name: str) -> bool:
         return (self.root / name).is_file()
 
     def doom(self, since: int, *, good_until: int | None = None, stuck: bool = False) -> str:
-        """An object among the doomed; a stuck one is a folder, which nobody removes as a file."""
+        """An object pending deletion; a stuck one is a folder, which nobody removes as a file."""
         name = new_blob_name(self.part, good_until)
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ class Scene:
             (path / "folder").mkdir(parents=True)
         else:
             path.write_bytes(bytes(1000))
-        query(self.url, "INSERT INTO doomed_blobs VALUES (?, ?)", name, since)
+        query(self.url, "INSERT INTO pending_blobs VALUES (?, ?)", name, since)
         return name
 
 
@@ -139,7 +139,7 @@ async def test_a_chunk_that_a_clock_ahead_swept_on_its_way_is_refused_and_can_be
         await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
     [name] = scene.named()
     assert scene.there(name)
-    assert scene.doomed() == {}
+    assert scene.pending() == {}
 
 
 async def test_a_chunk_whose_name_is_claimed_is_refused_before_its_object_goes_and_after(
@@ -156,19 +156,19 @@ async def test_a_chunk_whose_name_is_claimed_is_refused_before_its_object_goes_a
         blobs.between = cut_off
         with pytest.raises(OverloadedError):
             await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
-        [claimed] = scene.doomed()
+        [claimed] = scene.pending()
         assert scene.there(claimed)
         monkeypatch.undo()
         await sweeping.sweep(broker)
         assert not scene.there(claimed)
-    assert (scene.named(), scene.doomed()) == ([], {})
+    assert (scene.named(), scene.pending()) == ([], {})
 
 
 @pytest.mark.parametrize("dropped", [False, True])
 async def test_a_presigned_chunk_that_is_swept_between_check_and_write_gets_no_row(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, dropped: bool
 ) -> None:
-    """One whose name had a row already is not looked for: its address is good, and it is doomed once more."""
+    """The store is not asked for an object that had a row: its mark as pending deletion is kept."""
     until = clock() + HOUR // 4
 
     async with scene.open() as (broker, blobs):
@@ -216,7 +216,7 @@ async def test_a_sweep_removes_a_bounded_number_of_chunks_and_a_part_with_its_la
                 break
         assert left == [(24, 2), (14, 0), (4, 0), (0, 2)]
     assert query(scene.url, "SELECT part_id FROM parts") == []
-    assert scene.doomed() == {}
+    assert scene.pending() == {}
 
 
 async def test_objects_that_cannot_be_deleted_hold_up_no_others_and_are_tried_again(
@@ -234,7 +234,7 @@ async def test_objects_that_cannot_be_deleted_hold_up_no_others_and_are_tried_ag
         assert (await sweeping.sweep_some(broker)).objects == 1
         assert not any(map(scene.there, others))
         assert not await sweeping.sweep(broker)
-        assert scene.doomed().keys() == set(stuck)
+        assert scene.pending().keys() == set(stuck)
         (scene.root / stuck[0] / "folder").rmdir()
         (scene.root / stuck[0]).rmdir()
         _ahead(monkeypatch, 2 * HOUR)
@@ -243,7 +243,7 @@ async def test_objects_that_cannot_be_deleted_hold_up_no_others_and_are_tried_ag
                 await sweeping.sweep(broker)
             except OverloadedError:
                 continue
-        assert scene.doomed().keys() == set(stuck[1:])
+        assert scene.pending().keys() == set(stuck[1:])
 
 
 @pytest.mark.only_on(*ENGINES)  # it looks into the folder

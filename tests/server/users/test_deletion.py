@@ -277,15 +277,17 @@ def test_after_a_users_deletion_only_rows_that_others_need_are_left(world: World
     ]
     theirs = world.bob.ring.userId.bytes
     assert states == [(True, None, None, theirs)], "ids that only Bob can use stay in use"
-    # Every object left is a chunk of a container of others, and none is doomed.
+    # Every object left is a chunk of a container of others, and none is pending.
     kept = {row["part_id"] for name, row in found if name == "parts"} & parts
     assert kept & world.unfinished == set()
     left = _objects(world.broker, *world.stories)
     assert left == {row["part_id"] for name, row in found if name == "chunks"} & parts
     assert left == kept & before
     assert left
-    doomed = {row["name"].rpartition("/")[2][:32] for name, row in found if name == "doomed_blobs"}
-    assert doomed & {part.hex() for part in parts} == set()
+    pending = {
+        row["name"].rpartition("/")[2][:32] for name, row in found if name == "pending_blobs"
+    }
+    assert pending & {part.hex() for part in parts} == set()
     # Bob's log goes on as it was, but for what it says of containers that went.
     purged = {str(uuid.UUID(bytes=container)) for container in world.purged}
     now = world.bob.events()[: len(log)]
@@ -947,7 +949,7 @@ def test_a_user_of_many_containers_is_deleted_in_one_go(
     )
     query(
         url,
-        "INSERT INTO members (container_id, user_id, permissions, expires_at, wrap, expiry_told) "
+        "INSERT INTO members (container_id, user_id, permissions, expires_at, wrap, expiry_recorded) "
         "SELECT c.id, c.creator_id, 1, NULL, NULL, c.deleted FROM containers c "
         "WHERE c.creator_id = ? AND c.type = 'hers'",
         mine,

@@ -49,8 +49,8 @@ def purge_some(broker: BrokerProcess, user: User) -> bool:
     return beside(broker, lambda b: b.database.write(lambda c: deletion.purge_some(c, mine)))
 
 
-def doomed(broker: BrokerProcess) -> set[bytes]:
-    return {bytes(each) for (each,) in query(broker.database_url, "SELECT * FROM doomed_users")}
+def pending(broker: BrokerProcess) -> set[bytes]:
+    return {bytes(each) for (each,) in query(broker.database_url, "SELECT * FROM pending_users")}
 
 
 def plant(broker: BrokerProcess, user: User) -> None:
@@ -120,14 +120,14 @@ def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished
     views = [user.wire.call("GET", path).expect(200).body for user, path in readers]
     steps, more = 0, True
     while more:
-        assert doomed(broker) == {alice.ring.userId.bytes}
+        assert pending(broker) == {alice.ring.userId.bytes}
         check(broker)
         found = [user.wire.call("GET", path).expect(200).body for user, path in readers]
         assert found == views
         more = purge_some(broker, alice)
         steps += 1
     assert steps > len(gone) + 3
-    assert doomed(broker) == set()
+    assert pending(broker) == set()
     check(broker)
     admin(broker, "sweep").expect(0)
     _assert_forgotten(broker.database_url, alice, {shared.id, given.id})
@@ -164,7 +164,7 @@ def test_a_user_is_deleted_for_everybody_after_the_first_transaction(
     for user in (alice, bob):
         user.wire.close()
     assert 0 < left(broker, alice) < MANY
-    assert doomed(broker) == {alice.ring.userId.bytes}
+    assert pending(broker) == {alice.ring.userId.bytes}
 
     new, joint = Story(alice), Story(bob)
     new.send(alice, new.begin()).expect(401, "session")
@@ -181,7 +181,7 @@ def test_a_user_is_deleted_for_everybody_after_the_first_transaction(
     done = admin(broker, "sweep").expect(0)
     assert ", and the remaining data of 1 deleted users" in done.last
     assert ", and the remaining data of" not in admin(broker, "sweep").expect(0).last
-    assert doomed(broker) == set()
+    assert pending(broker) == set()
     _assert_forgotten(broker.database_url, alice, {shared.id})
 
 
@@ -211,7 +211,7 @@ def test_a_running_broker_continues_a_deletion_that_another_started(
         end(broker, user)
 
     def rows() -> object:
-        return doomed(broker) or query(broker.database_url, "SELECT part_id FROM parts")
+        return pending(broker) or query(broker.database_url, "SELECT part_id FROM parts")
 
     async def run(beside: Broker) -> None:
         async def opened() -> Broker:

@@ -97,6 +97,10 @@ class Connections:
         """Failed requests so far. The connection of one may still be sending from its buffer."""
         io_thread.bound(self)
 
+    def count_failure(self) -> None:
+        """Count a failed request."""
+        self.failures += 1
+
     def after_fork(self) -> None:
         """Leave the parent's connections to the parent: the child's next request opens its own."""
         if self._http is not None:
@@ -194,7 +198,7 @@ class ObjectStore(Connections):
             raise StoreError(type(error).__name__) from None
         finally:
             if not has_succeeded:  # also if it was cancelled
-                self.failures += 1
+                self.count_failure()
 
 
 class Transport(Connections):
@@ -291,7 +295,7 @@ class Transport(Connections):
                     else:
                         self._budget = min(self._budget + _EARNED, _RETRY_BUDGET)
                         return answer
-                    self.failures += 1
+                    self.count_failure()
                     await sleep(pause)
         if failure is not None:
             raise failure.fresh()

@@ -176,7 +176,7 @@ class Session:
         self._lock = threading.Lock()
         self._operations = 0
         self._idle = asyncio.Event()
-        self.changing_keys = asyncio.Lock()
+        self.changing_keys: asyncio.Lock = asyncio.Lock()
         """The lock of whatever replaces the KeyFile."""
         self.token.renewal = None
 

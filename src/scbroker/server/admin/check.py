@@ -406,7 +406,7 @@ class _ContainerCheck:
         known = parse(row.body)
         record = known.record
         if self._row.deleted and not self._is_purging and row.body != bare_body(row.body):
-            raise IntegrityError("Its parts was not deleted with the container.")
+            raise IntegrityError("Its parts were not deleted with the container.")
         if (record.containerId, record.version) != (self._row.id, row.version):
             raise IntegrityError("It is another container's, or another version.")
         if (record.governing is not None) != row.governing:

@@ -381,7 +381,7 @@ def _store_access(tx: Transaction, incoming: Incoming, users: members.Users, new
             "permissions": entry.permissions,
             "expires_at": entry.expiresAt,
             "wrap": item.wrap,
-            "expiry_told": entry.is_expired(tx.moment),
+            "expiry_recorded": entry.is_expired(tx.moment),
         }
         for (fingerprint, entry), item in zip(access.entries.items(), sent, strict=True)
         if not users[fingerprint].deleted

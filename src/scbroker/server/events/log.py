@@ -253,10 +253,10 @@ def _is_due(
     values = {"container": container_id, "user": reader_id}
     found = sql.one(connection, sql.FIND_ACCESS, **values)
     if found is None:
-        row = {"container_id": container_id, "user_id": reader_id, "told_at": moment}
+        row = {"container_id": container_id, "user_id": reader_id, "recorded_at": moment}
         connection.execute(sql.ADD_ACCESS, row)
         return True
-    if found.told_at > moment - _ACCESS_INTERVAL:
+    if found.recorded_at > moment - _ACCESS_INTERVAL:
         return False
-    connection.execute(sql.SET_ACCESS, {**values, "told_at": moment})
+    connection.execute(sql.SET_ACCESS, {**values, "recorded_at": moment})
     return True

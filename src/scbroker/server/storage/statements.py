@@ -206,7 +206,9 @@ SET_LIST: Final = update(access_lists).where(
 )
 ADD_MEMBERS: Final = insert(members)
 _UNEXPIRED: Final = members.c.expires_at.is_(None) | (members.c.expires_at > b("now"))
-_EXPIRED: Final = (members.c.expires_at <= b("now")) & ~members.c.expiry_told  # not in the log yet
+_EXPIRED: Final = (
+    members.c.expires_at <= b("now")
+) & ~members.c.expiry_recorded  # not in the log yet
 FIND_MEMBER: Final = select(members).where(_container(members), _user(members))
 # A container, its head record, and a member's row.
 _WITH_MEMBER: Final = (
@@ -277,7 +279,7 @@ CONTAINERS_AND_MEMBER: Final = _WITH_MEMBER.where(_among(containers.c.id))
 MEMBERS: Final = select(members).where(_container(members))
 DROP_MEMBERS: Final = delete(members).where(_container(members))
 CLAIM_EXPIRED: Final = _set(
-    members, _among(members.c.container_id), _EXPIRED, expiry_told=True
+    members, _among(members.c.container_id), _EXPIRED, expiry_recorded=True
 ).returning(members.c.container_id, members.c.user_id, members.c.permissions, members.c.expires_at)
 EXPIRED_OF_USER: Final = _page(
     select(members.c.container_id).where(_user(members), _EXPIRED), members.c.expires_at

@@ -76,7 +76,7 @@ users: Final = _table(
 )
 
 # Deleted users whose rows may not all be removed yet.
-pending_users: Final = _table("doomed_users", _id("user_id", primary_key=True))
+pending_users: Final = _table("pending_users", _id("user_id", primary_key=True))
 
 key_records: Final = _table(
     "key_records",
@@ -183,12 +183,12 @@ members: Final = _table(
     Column("permissions", SmallInteger, nullable=False),
     _number("expires_at", nullable=True),
     _bytes("wrap", nullable=True),
-    Column("expiry_told", Boolean, nullable=False),
+    Column("expiry_recorded", Boolean, nullable=False),
     Index("members_of_user", "user_id"),
 )
 _partial(
     "members_expiring",
-    members.c.expires_at.is_not(None) & ~members.c.expiry_told,
+    members.c.expires_at.is_not(None) & ~members.c.expiry_recorded,
     members.c.user_id,
     members.c.expires_at,
 )
@@ -228,10 +228,10 @@ chunks: Final = _table(
 
 # Object names that no row references: deleted once `since`, the time of the mark, is long enough ago.
 pending_blobs: Final = _table(
-    "doomed_blobs",
+    "pending_blobs",
     Column("name", String(128), primary_key=True),
     _number("since"),
-    Index("doomed_blobs_by_age", "since"),
+    Index("pending_blobs_by_age", "since"),
 )
 
 checks: Final = _table("checks", Column("name", String(32), primary_key=True), _hash("value"))
@@ -276,6 +276,6 @@ accesses: Final = _table(
     "accesses",
     _id("container_id", primary_key=True),
     _id("user_id", primary_key=True),
-    _number("told_at"),
+    _number("recorded_at"),
     Index("accesses_of_user", "user_id"),
 )

@@ -7,7 +7,7 @@ CREATE TABLE access_lists (
 CREATE TABLE accesses (
   container_id BYTEA NOT NULL,
   user_id BYTEA NOT NULL,
-  told_at BIGINT NOT NULL,
+  recorded_at BIGINT NOT NULL,
   PRIMARY KEY (container_id, user_id)
 );
 CREATE INDEX accesses_of_user ON accesses (user_id);
@@ -57,13 +57,13 @@ CREATE TABLE containers_to_purge (
   past_user BYTEA NOT NULL,
   PRIMARY KEY (container_id)
 );
-CREATE TABLE doomed_blobs (
+CREATE TABLE pending_blobs (
   name VARCHAR(128) NOT NULL,
   since BIGINT NOT NULL,
   PRIMARY KEY (name)
 );
-CREATE INDEX doomed_blobs_by_age ON doomed_blobs (since);
-CREATE TABLE doomed_users (
+CREATE INDEX pending_blobs_by_age ON pending_blobs (since);
+CREATE TABLE pending_users (
   user_id BYTEA NOT NULL,
   PRIMARY KEY (user_id)
 );
@@ -119,11 +119,11 @@ CREATE TABLE members (
   permissions SMALLINT NOT NULL,
   expires_at BIGINT,
   wrap BYTEA,
-  expiry_told BOOLEAN NOT NULL,
+  expiry_recorded BOOLEAN NOT NULL,
   PRIMARY KEY (container_id, user_id)
 );
 CREATE INDEX members_of_user ON members (user_id);
-CREATE INDEX members_expiring ON members (user_id, expires_at) WHERE expires_at IS NOT NULL AND NOT expiry_told;
+CREATE INDEX members_expiring ON members (user_id, expires_at) WHERE expires_at IS NOT NULL AND NOT expiry_recorded;
 CREATE TABLE nonces (
   nonce_hash BYTEA NOT NULL,
   expires_at BIGINT NOT NULL,
@@ -180,4 +180,4 @@ CREATE TABLE users (
 CREATE TABLE alembic_version (
   version_num VARCHAR(32) NOT NULL PRIMARY KEY
 );
-INSERT INTO alembic_version VALUES ('0009');
+INSERT INTO alembic_version VALUES ('0001');

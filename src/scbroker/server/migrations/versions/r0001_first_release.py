@@ -1,6 +1,6 @@
 """The schema of the first release: `upgrade` creates it from `tables.py`, and there is nothing to change."""
 
-revision = "0009"  # 0001 to 0008 were never released
+revision = "0001"
 down_revision = None
 
 
