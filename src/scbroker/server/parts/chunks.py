@@ -172,12 +172,15 @@ def keep(connection: Connection, upload: Upload, chunk: Chunk, counted: int) -> 
         raise errors.OverloadedError("The part was deleted meanwhile: upload it again.", 1)
     place, chunk_hash = {"part": upload.part_id, "number": chunk.number}, sha256(chunk.hashes)
     found = sql.one(connection, sql.FIND_CHUNK, **place)
+    pending = {"blob": chunk.blob, "marked": chunk.pending_since}
     if found is not None and found.chunk_hash == chunk_hash:
         touch(connection, upload, 0)
+        # A chunk that was sent twice at once has two objects: the second is due now, not in an hour.
+        if found.blob != chunk.blob and connection.execute(sql.KEEP_BLOB, pending).rowcount:
+            connection.execute(sql.ADD_PENDING_BLOBS, {"name": chunk.blob, "since": 0})
         return True
     if part.committed:
         raise errors.AlreadyExistsError(COMMITTED)
-    pending = {"blob": chunk.blob, "marked": chunk.pending_since}
     if connection.execute(sql.KEEP_BLOB, pending).rowcount != 1:
         return False
     if found is not None:
