@@ -15,6 +15,7 @@ from itertools import takewhile
 from typing import Any, Final, get_args
 
 import sqlalchemy as sa
+from sqlalchemy import bindparam as b
 
 from scbroker.records.canonical import UserId, parse_uuid
 from scbroker.server.broker import SECOND, Broker, Call, check_not_deleted, now
@@ -24,7 +25,6 @@ from scbroker.server.storage.tables import events
 from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.events import NO_EVENTS, Event, EventQuery, Events, EventType, digest_with
 
-b = sa.bindparam
 _KINDS: Final = sorted(get_args(EventType))
 # The conditions of the partial indexes. With `id IS NOT NULL` beside a type and a kind, PostgreSQL's generic
 # plan would read all events of the kind: it does not know how rare the type is.
