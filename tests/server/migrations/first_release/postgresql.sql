@@ -180,4 +180,4 @@ CREATE TABLE users (
 CREATE TABLE alembic_version (
   version_num VARCHAR(32) NOT NULL PRIMARY KEY
 );
-INSERT INTO alembic_version VALUES ('0001');
+INSERT INTO alembic_version VALUES ('0010');

@@ -7,8 +7,8 @@ build leaves an invalid index behind. PostgreSQL builds no index of a partitione
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0011"
+down_revision = "0010"
 _IS_PARTITIONED = sa.text("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass('events')")
 
 
