@@ -172,6 +172,17 @@ def test_a_device_that_guesses_wrong_too_often_waits_itself_and_delays_nobody_el
     log_in(scene.provider(), user)
 
 
+def test_a_new_device_that_guesses_wrong_too_often_is_told_how_long_to_wait(scene: Scene) -> None:
+    stranger = scene.provider()
+    for _ in range(GUESSES):
+        with pytest.raises(BrokerError.credentialsError):
+            log_in(stranger, scene.user, WRONG)
+    with pytest.raises(BrokerError.throttledError) as caught:
+        log_in(stranger, scene.user)
+    assert caught.value.retryable
+    assert (caught.value.retryAfter or 0) > 0
+
+
 def test_a_pass_goes_to_the_broker_with_the_request_for_its_users_key_file_and_nowhere_else(
     scene: Scene,
 ) -> None:

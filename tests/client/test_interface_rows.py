@@ -23,6 +23,7 @@ from scbroker import (
     Header,
     KeyRing,
     KeyType,
+    MemoryTrustStore,
     NewContainer,
     Promise,
     PublicKey,
@@ -33,6 +34,7 @@ from scbroker.records.container_record import parse_record
 from scbroker.types import Metadata
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop, id_of
 from tests.client.test_containers import container_key, opened
+from tests.kit.both_engines import postgresql_when_long
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.owners import (
@@ -164,6 +166,7 @@ def test_both_forms_of_creation_take_all_parameters_by_position(
 def test_a_container_lacks_all_that_its_creation_leaves_out(alice: ServerProvider) -> None:
     made = given(alice.createContainer(None))
     assert state(alice, made.id) == (None, None, None, {id_of(alice): OWNER})
+    assert made.length is None
 
 
 def check_update(
@@ -332,6 +335,8 @@ def test_the_content_of_a_container_is_the_bytes_or_none_and_empty_is_not_none(
         assert updated.length == length
         for reader in (alice, bob):
             assert given(reader.getContainerContent(shared.id)) == content
+        made = given(alice.createContainer(content))
+        assert (made.length, given(alice.getContainerContent(made.id))) == (length, content)
 
 
 def test_a_secured_container_is_what_the_creation_gave_and_opens_with_the_readers_key_alone(
@@ -348,12 +353,15 @@ def test_a_secured_container_is_what_the_creation_gave_and_opens_with_the_reader
     assert opened(found, container_key(alice, shared.id)) == b"old"
 
 
+@postgresql_when_long
 def test_a_deleted_container_is_neither_read_nor_changed_by_anybody(
-    alice: ServerProvider, bob: ServerProvider, shared: SecuredContainer
+    alice: ServerProvider, bob: ServerProvider, shared: SecuredContainer, new_provider: NewProvider
 ) -> None:
-    other = given(alice.createContainer(b"another"))
+    """Bob reads it on one of his two devices before."""
+    other, seasoned = given(alice.createContainer(b"another")), new_provider(ring_of(bob))
+    assert given(seasoned.getContainerContent(shared.id)) == b"old"
     assert given(alice.deleteContainer(shared.id)) is None
-    for provider in (alice, bob) * 2:
+    for provider in (alice, bob, seasoned) * 2:
         for operation in (
             provider.getContainer, provider.getContainerHeader, provider.getContainerContent,
             provider.getContainerMetadata, provider.getSecuredContainer,
@@ -383,15 +391,16 @@ def test_access_levels_that_are_given_are_taken_exactly_whoever_gives_them(
 ) -> None:
     """The caller is in none of the lists: with a creation, an update of access and one of everything."""
     only_bob = [AccessLevel(id_of(bob), OWNER)]
-    by_creation = given(alice.createContainer(b"", accessLevels=only_bob))
-    by_access, by_update = (given(alice.createContainer(b"")) for _ in range(2))
+    by_creation = given(alice.createContainer(b"his", accessLevels=only_bob))
+    assert by_creation.access is None, "she does not see a list that she is not in"
+    by_access, by_update = (given(alice.createContainer(b"his")) for _ in range(2))
     given(alice.updateContainerAccessLevels(by_access.id, only_bob))
     update = alice.updateContainer(
-        by_update.id, content=b"", customHeaderObject=None, accessLevels=only_bob, type=None
+        by_update.id, content=b"his", customHeaderObject=None, accessLevels=only_bob, type=None
     )
     given(update)
     for made in (by_creation, by_access, by_update):
-        assert state(bob, made.id)[-1] == {id_of(bob): OWNER}
+        assert state(bob, made.id) == (b"his", None, None, {id_of(bob): OWNER})
         with pytest.raises(BrokerError.notFoundError):
             given(alice.getContainer(made.id))
 
@@ -411,6 +420,7 @@ BOTH = {"password": PASSWORD, "passphrase": PASSPHRASE}
 NEW = {"password": NEW_PASSWORD, "passphrase": NEW_PASSPHRASE}
 
 
+@postgresql_when_long
 def test_a_registration_creates_a_user_who_logs_in_with_both_secrets_and_has_the_reminder(
     new_provider: NewProvider,
 ) -> None:
@@ -432,6 +442,7 @@ def test_a_registration_without_a_reminder_has_none(new_provider: NewProvider) -
     assert given(provider.getReminder()) == ""
 
 
+@postgresql_when_long
 def test_a_log_in_needs_the_passphrase_and_checks_the_password_where_it_is_given(
     account: Account, new_provider: NewProvider
 ) -> None:
@@ -450,6 +461,7 @@ def test_a_log_in_needs_the_passphrase_and_checks_the_password_where_it_is_given
     assert ring_of(provider).rawFingerprint == account.ring.rawFingerprint
 
 
+@postgresql_when_long
 def test_a_log_in_with_a_key_ring_takes_that_users_alone_and_gives_nothing(
     account: Account, new_provider: NewProvider
 ) -> None:
@@ -539,6 +551,7 @@ def test_the_key_ring_and_the_user_id_are_those_of_the_session(
 # KeyFile and reminder
 
 
+@postgresql_when_long
 def test_a_reminder_is_that_of_the_user_who_is_named_or_of_the_sessions(
     owner: Owner, account: Account, new_provider: NewProvider
 ) -> None:
@@ -626,6 +639,7 @@ def shown(key: PublicKey) -> tuple[Any, ...]:
     return (key.userId, key.keyType, key.index, key.key, key.active, key.fingerprint)
 
 
+@postgresql_when_long
 def test_all_public_keys_that_match_are_given_in_order_with_every_field(
     rotated: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -645,12 +659,15 @@ def test_all_public_keys_that_match_are_given_in_order_with_every_field(
                 assert before - key.createdAt < dt.timedelta(minutes=5)
 
 
-@pytest.mark.parametrize("kind", KeyType)
+@pytest.mark.parametrize(
+    "asked, kind", [((), KeyType.Signing), *(((kind,), kind) for kind in KeyType)]
+)
 def test_the_latest_active_key_is_the_one_of_the_highest_index_that_is_not_retired(
-    rotated: ServerProvider, bob: ServerProvider, kind: KeyType
+    rotated: ServerProvider, bob: ServerProvider, asked: tuple[KeyType, ...], kind: KeyType
 ) -> None:
+    """A signing key, unless another kind is asked for."""
     ring = ring_of(rotated)
-    found = given(bob.getLatestActiveSigningKey(ring.userId, kind))
+    found = given(bob.getLatestActiveSigningKey(ring.userId, *asked))
     assert shown(found) == next(
         key for key in expected_keys(ring) if key[1:3] == (kind, 1) and key[4]
     )
@@ -760,14 +777,17 @@ def test_each_criterion_gives_exactly_the_events_that_match_it(log: Log) -> None
 
 
 def test_a_provider_is_known_to_the_broker_by_its_api_key_and_the_log_names_its_program(
-    new_provider: NewProvider,
+    account: Account, new_provider: NewProvider
 ) -> None:
     provider = new_provider(True, applicationName="one program")
     given(provider.createContainer(b""))
     assert [event.applicationName for event in given(provider.getEvents())] == ["one program"]
-    stranger = ServerProvider(uuid.uuid4(), provider.serverUrl, "one program")
-    with stranger, pytest.raises(BrokerError.apiKeyError):
-        given(stranger.register(PASSWORD, PASSPHRASE))
+    key, url, store = uuid.uuid4(), provider.serverUrl, MemoryTrustStore()
+    with ServerProvider(key, url, "one program", trustStore=store) as stranger:
+        with pytest.raises(BrokerError.apiKeyError):
+            given(stranger.register(PASSWORD, PASSPHRASE))
+        with pytest.raises(BrokerError.apiKeyError):
+            given(stranger.logIn(account.ring.userId, passphrase=PASSPHRASE))
 
 
 @pytest.mark.parametrize("kind", [uuid.UUID, str])

@@ -135,14 +135,27 @@ def test_a_reader_gets_exactly_what_their_permissions_show(
 
 @pytest.mark.parametrize("download", [NOTHING, Level.Download], ids=["", "Download"])
 @pytest.mark.parametrize("decrypt", [NOTHING, Level.Decrypt], ids=["", "Decrypt"])
+@pytest.mark.parametrize("view", [Level.ViewAccess, Level.ViewType], ids=named)
 def test_a_large_content_is_shown_as_a_small_one_is(
-    alice: ServerProvider, bob: ServerProvider, levels: Levels, download: Level, decrypt: Level
+    alice: ServerProvider,
+    bob: ServerProvider,
+    levels: Levels,
+    download: Level,
+    decrypt: Level,
+    view: Level,
 ) -> None:
-    level = Level.ViewAccess | download | decrypt
-    made = alice.createContainer(LARGE, accessLevels=levels(level)).result(PATIENCE)
+    level = view | download | decrypt
+    creation = alice.createContainer(LARGE, HEADER, accessLevels=levels(level), type="t")
+    made = creation.result(PATIENCE)
     expected = LARGE if SHOWN["content"] in level else None
     assert bob.getContainerContent(made.id).result(PATIENCE) == expected
-    assert bob.getContainer(made.id).result(PATIENCE).content == expected
+    whole = bob.getContainer(made.id).result(PATIENCE)
+    assert bob.getContainer(made.id).result(PATIENCE) == whole
+    assert whole.content == expected
+    secured = bob.getSecuredContainer(made.id).result(PATIENCE)
+    for found, fields in (whole, "header length type access"), (secured, "wrap sealedHeader"):
+        for field in fields.split():
+            assert (getattr(found, field) is not None) is (SHOWN[field] in level), field
 
 
 @each_group

@@ -201,6 +201,7 @@ def test_each_trigger_leads_from_each_state_to_the_next_and_a_failure_changes_no
             assert provider._current is None
         case "new":
             assert provider._current not in (None, before)
+            assert (ring_of(provider).userId == stage.user) is (trigger.name != "register")
     if provider._current is None:
         check_unauthenticated(provider)
     else:
@@ -237,6 +238,7 @@ def test_who_registered_is_known_by_id_and_key_ring_and_their_key_file_is_on_the
     elsewhere = new_provider()
     assert elsewhere.logIn(user, PASSWORD, PASSPHRASE).result(PATIENCE) == key_file
     assert ring_of(elsewhere).signing[0].seeds == ring.signing[0].seeds
+    assert ring_of(elsewhere).generation == 1
 
 
 def test_a_session_that_was_replaced_serves_what_it_had_begun(

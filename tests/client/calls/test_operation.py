@@ -793,6 +793,7 @@ def test_a_provider_is_used_by_many_threads_and_two_event_loops_at_once(
         done += [work.result(PATIENCE) for work in single]
     expected = [[3, b"%d" % number * 40_000, Header({"n": -number})] for number in range(16)]
     assert done == expected
+    assert len(alice.getEvents().result(PATIENCE)) == 4 * 16
     handlers.wait()
     assert handlers.completed == [(alice.getUserId().result(PATIENCE),)] * 20
 
