@@ -20,8 +20,10 @@ Real = Callable[..., Any]
 
 
 def key_error(real: Real, *given: Any) -> Any:
-    entry = real(*given)
-    return dict.fromkeys(range(511), entry)[entry.permissions]
+    found = real(*given)
+    if not isinstance(found, container_record.Entry):
+        return found
+    return dict.fromkeys(range(511), found)[found.permissions]
 
 
 def undocumented_refusal(real: Real, *given: Any) -> Any:
