@@ -150,6 +150,7 @@ def test_without_an_allowed_origin_everything_goes_through_the_broker(
     assert names.count(PUT) == names.count(SEGMENTS) == CHUNKS
 
 
+@pytest.mark.usefixtures("real_argon2id")  # the KeyFile is made in another process
 def test_an_upload_of_a_killed_client_is_resumed_by_another_process(
     scene: Scene, file: Path, tmp_path: Path
 ) -> None:
