@@ -43,8 +43,6 @@ _HEAD: Final = """\
 
 This page shows that the tests of each row notice when the row is broken.
 
-This page shows that the tests of each row notice when the row is broken.
-
 A mutant is one way to break one row of the [conformance page](conformance.md): an operation that
 
 - ignores a parameter,
