@@ -14,7 +14,7 @@ from scbroker import Container, ContainerEvent, ContainerEventType, SecuredConta
 from scbroker.crypto.seal import SigningKey
 from scbroker.crypto.verify import ED25519_SIGNATURE_SIZE, SIGNATURE_SIZE
 from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import LABEL, parse_record
+from scbroker.records.container_record import LABEL, bare_body, parse_record
 from scbroker.types import Metadata
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.codec import SignedObject
@@ -215,7 +215,8 @@ def test_no_container_is_shown_as_a_users_own_that_they_did_not_sign_for(
     """All else is right, down to the wrap: with Alice's own signature it is hers."""
     story = Story(alice)
     request = story.begin(content=b"planted")
-    signature = SIGNATURES[sign](alice, request.record.body, request.record.signature)
+    message = bare_body(request.record.body)
+    signature = SIGNATURES[sign](alice, message, request.record.signature)
     mallory.plant(story, replace(request, record=replace(request.record, signature=signature)))
     device = mallory.device_of(alice)
     mallory.check_refused(device, story, INTEGRITY, *READS, *WRITES)
