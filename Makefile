@@ -12,7 +12,7 @@ TESTS ?=
 # each test names. What cannot run on them is left out, and the last line says how much that is.
 ENGINES ?=
 # The parts of assurance/ that run every day: nothing else proves their claims (assurance/README.md).
-EVERYDAY := assurance/fuzz/test_decoders.py assurance/mutations assurance/flips
+EVERYDAY := assurance/fuzz/test_decoders.py assurance/mutations assurance/flips assurance/exhaustive
 # For make test-cluster: engines to do without, as WITHOUT="ceph", and which tests run on the others
 # beside those in assurance/cluster.
 WITHOUT ?=
@@ -36,7 +36,7 @@ LOCK ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-cluster fuzz check format docs lock clean conformance attacks flips audit bench crash scale
+.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-cluster fuzz check format docs lock clean conformance attacks exhaustive flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -99,6 +99,9 @@ conformance: $(INSTALLED) ## Break each operation in turn, expect its row's test
 
 attacks: $(INSTALLED) ## Take out each defence, expect its test to fail, write docs/attacks.md (10 min)
 	$(BIN)/python -m assurance.mutations.attacks.run --jobs 2
+
+exhaustive: $(INSTALLED) ## Try every small history on the rules of validity, print how many there were (1 h)
+	$(BIN)/python -m assurance.exhaustive
 
 flips: $(INSTALLED) ## Flip every byte that a broker keeps, read everything after each (1 h)
 	$(BIN)/python -m assurance.flips.population --part 1/2 & \

@@ -1,0 +1,46 @@
+"""Try every small history, and print how many there were: `python -m assurance.exhaustive`."""
+
+import argparse
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Final
+
+from assurance.exhaustive import acts, chains, keychains, keyfiles, views
+from assurance.exhaustive.chains import Count
+
+_HEAD: Final = "| search | records, or steps | states | acts | accepted | lies | time |"
+_RULE: Final = "|---|--:|--:|--:|--:|--:|--:|"
+
+
+def _access(length: int) -> Count:
+    return chains.search(acts.KEPT["access"], length)
+
+
+def _type_and_deletion(length: int) -> Count:
+    return chains.search(acts.KEPT["type-and-deletion"], length)
+
+
+SEARCHES: Final[dict[str, tuple[Callable[[int], Count], int]]] = {
+    "records: access and expiry": (_access, 5),
+    "records: type and deletion": (_type_and_deletion, 5),
+    "views and marks": (views.search, 4),
+    "key chains": (keychains.search, 7),
+    "KeyFiles of two devices": (keyfiles.search, 5),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m assurance.exhaustive", description=__doc__)
+    parser.add_argument("--only", nargs="*", choices=SEARCHES, default=list(SEARCHES))
+    parser.add_argument("--jobs", type=int, default=2)
+    chosen = parser.parse_args()
+    print(_HEAD, _RULE, sep="\n", flush=True)
+    some = [(name, SEARCHES[name]) for name in chosen.only]
+    with ProcessPoolExecutor(chosen.jobs) as pool:
+        running = [(name, length, pool.submit(search, length)) for name, (search, length) in some]
+        for name, length, found in running:
+            print(found.result().row(name, length), flush=True)
+
+
+if __name__ == "__main__":
+    main()
