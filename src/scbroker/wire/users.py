@@ -219,6 +219,14 @@ def canonical_origin(url: str) -> str:
     return f"{parts.scheme}://{host}:{_PORTS[parts.scheme] if port is None else port}"
 
 
+def is_this_machine(host: str) -> bool:
+    """Return whether a host is a name or an address of this machine, to which http is allowed."""
+    try:
+        return _canonical_host(host) == _LOOPBACK
+    except ValueError:
+        return False
+
+
 def _canonical_host(host: str) -> str:
     """Return the host in its canonical spelling; raise `ValueError` for an invalid one."""
     if host and ":" not in host:
