@@ -50,6 +50,8 @@ class Registration(Message, frozen=True, kw_only=True):
     keyFile: KeyFileBytes
     auth: Hash
     reminder: Reminder | None = None
+    origin: Origin | None = None
+    """For which the client will sign log-ins."""
 
 
 class Registered(Message, frozen=True, kw_only=True):

@@ -48,7 +48,11 @@ async def register(
     records = ring.first_records(now())
     signed = [SignedObject.of(record) for record in records]
     message = wire.Registration(
-        keyRecords=signed, keyFile=key_file, auth=keys.auth, reminder=reminder
+        keyRecords=signed,
+        keyFile=key_file,
+        auth=keys.auth,
+        reminder=reminder,
+        origin=transport.endpoint.origin,
     )
     answer = await transport.call("POST", "/v1/users", wire.Registered, message=message)
     if answer.userId != str(ring.userId):
@@ -92,11 +96,8 @@ async def _log_in(session: Session, store: TrustStore) -> None:
     """Get a token and the published keys, which must be those of the session."""
     try:
         chain = await session.directory.latest_own()
-    except errors.ChallengeError:
-        raise errors.CredentialsError(
-            "The broker refused the log-in: it does not know this user's keys, or serverUrl is not "
-            "an address that it is configured for."
-        ) from None
+    except errors.ChallengeError as error:
+        raise errors.CredentialsError(f"The broker refused the log-in. {error}") from None
     session.keys.ring.check_chain(chain)
     _keep_pass(store, session)
 
