@@ -145,6 +145,15 @@ def test_a_weak_or_impossible_secret_is_refused_without_being_quoted(
     assert not weak or weak not in str(caught.value)
 
 
+@pytest.mark.parametrize("passphrase", ["Pa\u00dfword \ufb01 1", "Pa\u00dfword fi 1"])
+def test_a_passphrase_that_is_the_password_is_refused_in_every_unicode_spelling(
+    new_provider: NewProvider, passphrase: str
+) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match="must differ") as caught:
+        drop(new_provider().register("Pa\u00dfword fi 1", passphrase))
+    assert passphrase not in str(caught.value)
+
+
 @pytest.mark.parametrize("secret", ["abcdefG1", "abcdef 1", "ABCDEF 1", "äöüß ÄÖ1", "Pass wort"])
 def test_eight_characters_of_three_kinds_are_enough(secret: str) -> None:
     assert validate_secret(secret) is None

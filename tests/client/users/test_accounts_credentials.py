@@ -480,6 +480,7 @@ WEAK: dict[str, dict[str, Any]] = {
     "a passphrase that is no text": {"passphrase": b"battery Staple 8"},
     "a weak password": {"password": "alllowercase"},
     "a weak passphrase": {"passphrase": "Sh0rt!"},
+    "one secret for both": {"password": PASSWORD, "passphrase": PASSWORD},
     "the password in the reminder": {"reminder": f"it is {PASSWORD.upper()}"},
     "the passphrase in the reminder": {"reminder": f"<{PASSPHRASE}>"},
     "a reminder that is too long": {"reminder": "ä" * 513},

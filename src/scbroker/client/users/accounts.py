@@ -13,7 +13,13 @@ from typing import Final
 import msgspec
 
 from scbroker import errors
-from scbroker.client.arguments import Validator, check_kept_reminder, check_new, now
+from scbroker.client.arguments import (
+    Validator,
+    check_different,
+    check_kept_reminder,
+    check_new,
+    now,
+)
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.transport import Transport
 from scbroker.client.users.session import Session, log_in_again
@@ -158,6 +164,7 @@ async def create_or_update(
     ring, has_passphrase = await _open(session, key_file, password, keys)
     if not has_passphrase:
         check_new("passphrase", passphrase, validator)
+        check_different(password, passphrase)
     async with session.changing_keys:
         chain, state = await _published(session)
         _check_not_older(session, chain, state, ring, sha256(key_file))
