@@ -210,7 +210,7 @@ class WithoutEquality:
 
 class Named(NamedTuple):
     name: str
-    count: int
+    number: int
 
 
 WHEN = dt.datetime(2026, 5, 4, 12, tzinfo=dt.UTC)
