@@ -65,6 +65,7 @@ def _trust_store(data: bytes) -> None:
     """A file that opens has the marks of one of its stages, takes a new mark, and loses none."""
     _path().unlink(missing_ok=True)
     _path().write_bytes(data)
+    _path().chmod(0o600)
     try:
         marks = _open()
     except TrustStoreError:

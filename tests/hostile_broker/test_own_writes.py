@@ -5,11 +5,12 @@ Attack 21 of `catalogue`, and of 12 and 19 what a member or the broker can do to
 
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
 
-from scbroker import BrokerError, Header, ServerProvider
+from scbroker import BrokerError, Header, Promise, SecuredContainer, ServerProvider
 from scbroker.client.containers import fetching
 from scbroker.client.core import sealing
 from scbroker.crypto.seal import random_bytes
@@ -202,3 +203,29 @@ def test_ones_own_keys_are_not_forgotten_where_the_marks_could_not_be_looked_up(
         with pytest.raises(BrokerError.trustStoreError):
             device.getPublicKeys().result(PATIENCE)
     assert device.createContainer(b"x").result(PATIENCE).version == 1
+
+
+CHANGES: dict[str, Callable[[ServerProvider, uuid.UUID], Promise[SecuredContainer]]] = {
+    "header": lambda device, it: device.updateContainerHeader(it),
+    "content": lambda device, it: device.updateContainerContent(it),
+}
+
+
+@attack(54, "another wrap after a write")
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_result_of_a_write_has_no_wrap_but_the_one_that_was_signed(
+    mallory: Mallory, change: str, alice: User
+) -> None:
+    """To remove a part a writer needs no key, so that a wrap that does not open stops nobody."""
+    device = mallory.device_of(alice)
+    made = device.createContainer(b"one", {"h": 1}).result(PATIENCE)
+    assert made.wrap is not None
+    other = device.createContainer(b"two").result(PATIENCE).wrap
+    for forged in (other, made.wrap[:-1] + bytes([made.wrap[-1] ^ 1]), random_bytes(1168)):
+        with mallory.editing(VIEW, partial(dict.update, wrap=forged)):
+            result = CHANGES[change](device, made.id).result(PATIENCE)
+        assert result.wrap in (None, made.wrap)
+    result = CHANGES[change](device, made.id).result(PATIENCE)
+    stored = device.getSecuredContainer(made.id).result(PATIENCE)
+    assert (result.wrap, result.length) == (stored.wrap, stored.length)
+    assert (result.wrap, result.length) == (made.wrap, 3 if change == "header" else None)

@@ -15,6 +15,7 @@ import pytest
 
 import scbroker
 from scbroker.errors import InvalidArgumentError
+from scbroker.server import commands
 from scbroker.server.settings import Settings, load_settings
 from tests.kit.brokers import BrokerProcess, Wire, environment
 from tests.kit.engines import PostgresServer
@@ -315,3 +316,19 @@ def test_contents_outlive_a_restart_without_being_sent_again(
     fresh_broker.restart()
     alice.wire.close()
     story.tell(alice, story.begin(content=part))
+
+
+@pytest.mark.parametrize(
+    "address, origins, shown",
+    [
+        ("http://127.0.0.1:8400", [], "http://127.0.0.1:8400"),
+        ("http://127.0.0.1:8400", ["https://a.example"], "https://a.example"),
+        ("http://0.0.0.0:8400", ["https://a.example", "https://b.example"], "https://a.example"),
+        ("http://127.0.0.1:8400", ["https://a.example", "http://localhost:8400"], "http://127.0.0.1:8400"),
+    ],
+)  # fmt: skip
+def test_the_first_start_prints_an_address_at_which_log_ins_are_accepted(
+    capsys: pytest.CaptureFixture[str], address: str, origins: list[str], shown: str
+) -> None:
+    commands._greet(address, Settings(origins=origins), uuid.UUID(int=1))
+    assert f"  export SCBROKER_SERVER_URL={shown}\n" in capsys.readouterr().out

@@ -207,6 +207,7 @@ def check_credentials(
     """Raise `InvalidArgumentError` that names the wrong one of new secrets and their reminder."""
     check_new("password", password, validator)
     check_new("passphrase", passphrase, validator)
+    check_different(password, passphrase)
     check_reminder(reminder, (password, passphrase))
 
 
@@ -218,6 +219,14 @@ def check_new(name: str, secret: str, validator: Validator) -> None:
     checked_secret(secret, name)
     if (fault := validator(secret)) is not None:
         raise errors.InvalidArgumentError(f"The {name} is too weak: {fault}.")
+
+
+def check_different(password: str, passphrase: str) -> None:
+    """Raise `InvalidArgumentError` for new secrets that are the same text, in any Unicode spelling."""
+    if checked_secret(password, "password") == checked_secret(passphrase, "passphrase"):
+        raise errors.InvalidArgumentError(
+            "passphrase must differ from password: whoever learns one would have both. Choose another."
+        )
 
 
 def check_reminder(reminder: str | None, secrets: tuple[str, str]) -> None:

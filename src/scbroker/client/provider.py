@@ -74,7 +74,8 @@ class BrokerProvider(Protocol):
         password. With the passphrase the user can log in from any device; nobody can reset it. Takes about
         0.4 s (Argon2id).
 
-        Raises `invalidArgumentError` for a missing or weak secret, and for a reminder that contains one.
+        Raises `invalidArgumentError` for a missing or weak secret, for a passphrase that is the password, for
+        a reminder that contains one of them, and if the broker takes no log-ins at serverUrl.
         The broker learns the public keys, the encrypted KeyFile, a proof of the passphrase, and the reminder
         in clear text."""
 
@@ -181,10 +182,10 @@ class BrokerProvider(Protocol):
         passphrase. It does not rescue a KeyRing that leaked, because the user id is derived from signing key
         0: register a new user and share the containers with it.
 
-        Raises `invalidArgumentError` for a weak secret or a reminder that contains one; `conflictError` if
-        the credentials were changed on another device meanwhile. After an `unreachableError` either the old
-        or the new secrets are valid: try the new ones first. The broker learns what it learns at `register`,
-        and the new public keys."""
+        Raises `invalidArgumentError` for a weak secret, a passphrase that is the password, or a reminder that
+        contains one of them; `conflictError` if the credentials were changed on another device meanwhile.
+        After an `unreachableError` either the old or the new secrets are valid: try the new ones first.
+        The broker learns what it learns at `register`, and the new public keys."""
 
     @overload
     def getKeyRing(self) -> Promise[KeyRing]: ...

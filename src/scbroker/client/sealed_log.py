@@ -26,7 +26,8 @@ class SealedLog:
         self._secret, self._label = secret, label
         self.magic: bytes = magic
         """The first bytes of the file."""
-        self._mac = self._keyed("start", magic)
+        self.mac: bytes = self._keyed("start", magic)
+        """The MAC of everything up to this position."""
         self.size: int = 0
         """Bytes of the file up to this position."""
         self.count: int = 0
@@ -44,7 +45,7 @@ class SealedLog:
             self.size = position = len(self.magic)
         while (end := self._frame_end(data, position)) is not None:
             entry, mac = data[position + HEAD : end - _MAC], data[end - _MAC : end]
-            if not equal(self._keyed("entry", self._mac, entry), mac):
+            if not equal(self._keyed("entry", self.mac, entry), mac):
                 raise DamagedLogError
             self._advance(mac, end - position)
             position = end
@@ -53,8 +54,8 @@ class SealedLog:
     def append(self, entry: bytes) -> bytes:
         """Return the frame of a further entry, and move behind it: the caller writes it at `size`."""
         length = len(entry).to_bytes(_LENGTH, "big")
-        mac = self._keyed("entry", self._mac, entry)
-        frame = length + self._keyed("length", self._mac, length) + entry + mac
+        mac = self._keyed("entry", self.mac, entry)
+        frame = length + self._keyed("length", self.mac, length) + entry + mac
         self._advance(mac, len(frame))
         return frame
 
@@ -63,8 +64,13 @@ class SealedLog:
         self.size = len(self.magic)
         return self.magic
 
+    @property
+    def last_bytes(self) -> bytes:
+        """Return the last bytes of the file up to this position, by which another file is noticed."""
+        return self.mac if self.count else self.magic[: self.size]
+
     def _advance(self, mac: bytes, size: int) -> None:
-        self._mac = mac
+        self.mac = mac
         self.size += size
         self.count += 1
 
@@ -77,7 +83,7 @@ class SealedLog:
             return None
         length = data[position : position + _LENGTH]
         mac = data[position + _LENGTH : position + HEAD]
-        if not equal(self._keyed("length", self._mac, length), mac):
+        if not equal(self._keyed("length", self.mac, length), mac):
             if not any(data[position:]):
                 return None
             raise DamagedLogError

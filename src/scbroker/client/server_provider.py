@@ -50,8 +50,9 @@ class ServerProvider(BaseProvider):
     `secretValidator` returns what is wrong with a password or passphrase, or None. `timeout` is the number of
     seconds that one request may take, with its retries (default: 120; a broker that has answered before
     is retried for up to a minute of them, one that never did for about a second). `ssl` and `proxy` apply to
-    all connections. Large contents go straight to and from the broker's object store if its origin is one of
-    `objectStoreOrigins`, as `https://s3.example` (default: none, all goes through the broker).
+    all connections; a proxy for http must be on this machine. Large contents go straight to and from the
+    broker's object store if its origin is one of `objectStoreOrigins`, as `https://s3.example` (default:
+    none, all goes through the broker).
     """
 
     def __init__(

@@ -234,12 +234,23 @@ def _configure_logs() -> None:
     )
 
 
+def _address_for_programs(address: str, settings: Settings) -> str:
+    """Return an address at which log-ins are accepted: the bound one if it is among the origins."""
+    origins = settings.origins or [address]
+    with contextlib.suppress(InvalidArgumentError):  # http, and not on this machine
+        if canonical_origin(address) in map(canonical_origin, origins):
+            return address
+    return origins[0]
+
+
 def _greet(address: str, settings: Settings, key: uuid.UUID | None) -> None:
     print(f"scbroker serves {address}")
+    if settings.origins:
+        print(f"  for    {', '.join(settings.origins)}")
     print(f"  data   {settings.directory.resolve()}")
     print(f"  wire   {address}/openapi.json")
     if key is not None:
         print("An API key for programs was created. It is printed only this once:")
-        print(f"  export SCBROKER_SERVER_URL={address}")
+        print(f"  export SCBROKER_SERVER_URL={_address_for_programs(address, settings)}")
         print(f"  export SCBROKER_API_KEY={key}")
     sys.stdout.flush()

@@ -50,6 +50,8 @@ class Registration(Message, frozen=True, kw_only=True):
     keyFile: KeyFileBytes
     auth: Hash
     reminder: Reminder | None = None
+    origin: Origin | None = None
+    """For which the client will sign log-ins."""
 
 
 class Registered(Message, frozen=True, kw_only=True):
@@ -217,6 +219,14 @@ def canonical_origin(url: str) -> str:
             "The broker's address must be https: http is allowed on this machine only."
         )
     return f"{parts.scheme}://{host}:{_PORTS[parts.scheme] if port is None else port}"
+
+
+def is_this_machine(host: str) -> bool:
+    """Return whether a host is a name or an address of this machine, to which http is allowed."""
+    try:
+        return _canonical_host(host) == _LOOPBACK
+    except ValueError:
+        return False
 
 
 def _canonical_host(host: str) -> str:

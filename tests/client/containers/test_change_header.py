@@ -2,16 +2,19 @@
 
 import dataclasses
 import datetime as dt
+import decimal
 import enum
 import json
 import math
 import uuid
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import attrs
 import msgspec
 import pydantic
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scbroker import AccessLevel, BrokerError
 from scbroker.client.containers.change import decode_header, encode_header
@@ -182,3 +185,98 @@ def test_access_levels_in_the_headers_place_are_refused(kind: Any) -> None:
     with pytest.raises(BrokerError.invalidArgumentError, match="accessLevels="):
         encode_header(kind([AccessLevel(uuid.uuid4())]))
     assert encode_header(["any", "other", "list"]) == b'["any","other","list"]'
+
+
+class Points(msgspec.Struct):
+    anything: Any = None
+    number: float | None = None
+    pair: tuple[int, int] = (1, 2)
+    key: bytes = b""
+    names: dict[int, str] = {}
+    when: dt.datetime | None = None
+
+
+class Private(pydantic.BaseModel):
+    title: str
+    number: float | None = None
+    cached: str = pydantic.Field(default="", exclude=True)
+    _opened: int = pydantic.PrivateAttr(default=0)
+
+
+@dataclasses.dataclass(eq=False)
+class WithoutEquality:
+    title: str
+
+
+class Named(NamedTuple):
+    name: str
+    number: int
+
+
+WHEN = dt.datetime(2026, 5, 4, 12, tzinfo=dt.UTC)
+NAN, INFINITY = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    "header, why",
+    [
+        (b"x", "bytes would come back as str"), ({CANARY: [b"x"]}, "bytes would come back as str"),
+        ((1, 2), "tuple would come back as list"), ([{"a": (1, 2)}], "tuple would come back as list"),
+        ({1, 2}, "set would come back as list"), ({1: 2}, "key of type int"), ({0: 1}, "key of type int"),
+        ({"a": {1.5: 2}}, "key of type float"), ({1: "a", "1": "a"}, "stands twice"),
+        (NAN, "nan and infinity"), ([INFINITY], "nan and infinity"), ({"a": -INFINITY}, "nan and inf"),
+        ({"when": WHEN}, "datetime would come back as str"), ({"id": uuid.UUID(int=1)}, "UUID would"),
+        ({"price": decimal.Decimal("1.5")}, "Decimal would come back as str"),
+        ({"of": DataClass(CANARY, 1)}, "DataClass would come back as dict"),
+        ({"of": Colour.Red}, "Colour would come back as str"),
+        (Points(anything=(1, 2)), "tuple would come back as list"),
+        (Points(anything=b"x"), "bytes would come back as str"),
+        (Points(anything={1: CANARY}), "key of type int"), (Points(anything=WHEN), "datetime would"),
+        (Points(number=NAN), "nan and infinity"), (Points(pair=(1, CANARY)), r"header\.pair"),  # type: ignore[arg-type]
+        (Private(title=CANARY, number=NAN), "nan and infinity"),
+        (DataClass(name=CANARY, count=NAN), r"header\.count must be int, not NoneType"),  # type: ignore[arg-type]
+    ],
+    ids=range(25),
+)  # fmt: skip
+def test_a_header_that_would_not_come_back_equal_is_refused_and_not_quoted(
+    header: object, why: str
+) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match=why) as caught:
+        encode_header(header)
+    assert "CANARY" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        Points("any", 1.5, (3, 4), b"bytes", {1: "one"}, WHEN), Points([1, {"a": None}]), Named("n", 1),
+        Private(title="t", cached="not written"), WHEN, uuid.UUID(int=1), Colour.Red,
+    ],
+    ids=range(7),
+)  # fmt: skip
+def test_an_object_of_a_class_is_read_back_by_that_class(header: Any) -> None:
+    data = encode_header(header)
+    assert data is not None
+    found = decode_header(data, type(header))
+    assert found == header or found.title == header.title
+
+
+def test_what_an_object_does_not_write_keeps_no_header_from_being_written() -> None:
+    model = Private(title="t")
+    model._opened = 7
+    assert encode_header(model) == b'{"title":"t","number":null}'
+    assert encode_header(WithoutEquality("t")) == b'{"title":"t"}'
+
+
+@given(st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False,
+    allow_infinity=False) | st.text(st.characters(codec="utf-8"), max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(
+    st.characters(codec="utf-8"), max_size=3), inner, max_size=3), max_leaves=8,
+))  # fmt: skip
+def test_every_plain_header_that_is_accepted_comes_back_equal(header: Any) -> None:
+    data = encode_header(header)
+    if header is None:
+        assert data is None
+    else:
+        assert decode_header(data or b"", Any) == header

@@ -1,5 +1,6 @@
 """Registration and the three log-ins over a real broker: what opens, what is refused, what is kept."""
 
+import re
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,8 +15,9 @@ from scbroker.client.users.accounts import keep_mark
 from scbroker.keys import PassphraseKeys, seal_key_file
 from tests.client.conftest import PASSPHRASE, PASSWORD, Account, drop
 from tests.kit.both_engines import postgresql_when_long
-from tests.kit.fixtures import NewProvider
+from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.network import Network
+from tests.kit.tables import query
 
 PATIENCE = 30.0
 WRONG = "wrong Horse 7"
@@ -125,7 +127,7 @@ def test_a_key_ring_of_somebody_else_or_of_nobody_is_refused(
     ):
         provider.logIn(keyRing="ring", userId=account.ring.userId)
     stranger = KeyRing.generate()
-    with pytest.raises(BrokerError.credentialsError, match="does not know this user's keys"):
+    with pytest.raises(BrokerError.credentialsError, match="the user is unknown, or the key"):
         provider.logIn(keyRing=stranger, userId=stranger.userId).result(PATIENCE)
     assert logged_in(provider) is None
 
@@ -141,6 +143,15 @@ def test_a_weak_or_impossible_secret_is_refused_without_being_quoted(
     with pytest.raises(BrokerError.invalidArgumentError, match=name) as caught:
         drop(new_provider().register(**secrets))
     assert not weak or weak not in str(caught.value)
+
+
+@pytest.mark.parametrize("passphrase", ["Pa\u00dfword \ufb01 1", "Pa\u00dfword fi 1"])
+def test_a_passphrase_that_is_the_password_is_refused_in_every_unicode_spelling(
+    new_provider: NewProvider, passphrase: str
+) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match="must differ") as caught:
+        drop(new_provider().register("Pa\u00dfword fi 1", passphrase))
+    assert passphrase not in str(caught.value)
 
 
 @pytest.mark.parametrize("secret", ["abcdefG1", "abcdef 1", "ABCDEF 1", "äöüß ÄÖ1", "Pass wort"])
@@ -263,3 +274,21 @@ def test_a_key_type_is_taken_as_member_value_or_name_and_an_unknown_user_has_no_
     assert kind in (key.keyType, key.keyType.value, key.keyType.name)
     assert alice.getLatestActiveSigningKey(user, kind).result(PATIENCE) == key
     assert alice.getLatestActiveSigningKey(uuid.uuid4(), kind).result(PATIENCE) is None
+
+
+def test_an_address_that_the_broker_accepts_no_log_ins_for_is_named_before_a_user_is_made(
+    start_broker: StartBroker,
+) -> None:
+    """Both errors name the address that was used and those that the broker accepts."""
+    broker = start_broker(origins="https://a.example,https://b.example:8443")
+    users = "SELECT count(*) FROM users"
+    names = f"{re.escape(broker.origin)}.*https://a.example:443, https://b.example:8443"
+    options: Any = {"trustStore": MemoryTrustStore()}
+    with ServerProvider(broker.api_key, broker.url, "tests", **options) as provider:
+        for _ in range(2):
+            with pytest.raises(BrokerError.invalidArgumentError, match=names):
+                provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)
+        assert query(broker.database_url, users) == [(0,)]
+        ring = broker.new_user()
+        with pytest.raises(BrokerError.credentialsError, match=names):
+            provider.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)

@@ -480,6 +480,7 @@ WEAK: dict[str, dict[str, Any]] = {
     "a passphrase that is no text": {"passphrase": b"battery Staple 8"},
     "a weak password": {"password": "alllowercase"},
     "a weak passphrase": {"passphrase": "Sh0rt!"},
+    "one secret for both": {"password": PASSWORD, "passphrase": PASSWORD},
     "the password in the reminder": {"reminder": f"it is {PASSWORD.upper()}"},
     "the passphrase in the reminder": {"reminder": f"<{PASSPHRASE}>"},
     "a reminder that is too long": {"reminder": "ä" * 513},
@@ -563,7 +564,7 @@ def test_after_a_rotation_that_the_broker_swallowed_nothing_is_lost(
     ring = KeyRing.open(key_file, owner.user_id, password=NEW_PASSWORD)
     assert [key.seeds for key in ring.signing][:1] == [owner.ring.signing[0].seeds]
     assert len(ring.signing) == 2
-    with pytest.raises(BrokerError.credentialsError, match="does not know this user's keys"):
+    with pytest.raises(BrokerError.credentialsError, match="the user is unknown, or the key"):
         new_provider(ring)
     fresh = new_provider()
     fresh.logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)

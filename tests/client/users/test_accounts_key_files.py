@@ -154,6 +154,8 @@ def test_another_passphrase_is_chosen_as_carefully_as_a_first_one(
     with Network() as network:
         storing = provider.createOrUpdateKeyFile(account.key_file, PASSWORD, "short")
         refusal(storing, BrokerError.invalidArgumentError, "too weak")
+        storing = provider.createOrUpdateKeyFile(account.key_file, PASSWORD, PASSWORD)
+        refusal(storing, BrokerError.invalidArgumentError, "must differ")
     assert network.sent == []
 
 

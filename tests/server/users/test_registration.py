@@ -52,6 +52,21 @@ def test_another_registration_of_the_same_user_finds_the_id_taken(
             wire.call("POST", "/v1/users", other).expect(409, "exists")
 
 
+def test_a_registration_for_another_origin_is_refused_before_anything_is_stored(
+    wire: Wire, unchanged: Unchanged
+) -> None:
+    ring, origin = KeyRing.generate(), wire.broker.origin
+    with unchanged():
+        for other in ("https://broker.example:443", f"{origin}/", "\x1b[2J\u202e", "x" * 512):
+            message = _registration(ring, origin=other)
+            answer = wire.call("POST", "/v1/users", message).expect(400, "invalid")
+            assert origin in answer.problem["detail"]
+            assert answer.problem["detail"].isprintable()
+    message = _registration(ring, origin=origin)
+    for _ in range(2):
+        wire.call("POST", "/v1/users", message).expect(201)
+
+
 def test_one_registration_sent_by_many_at_once_makes_one_user(broker: BrokerProcess) -> None:
     message = _registration(KeyRing.generate())
 

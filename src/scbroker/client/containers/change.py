@@ -10,10 +10,12 @@ the record's time is then recent when it is sent, and a second attempt uploads n
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import decimal
 import itertools
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, get_type_hints
 
@@ -33,6 +35,10 @@ from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
 from scbroker.wire.containers import MAX_INLINE
 
+_PLAIN: Final = (dict, list, set, frozenset, str, int, float, bytes, bytearray, memoryview)
+_KEPT_TYPES: Final = (
+    bytes, bytearray, dt.date, dt.time, dt.datetime, dt.timedelta, decimal.Decimal, uuid.UUID,
+)  # fmt: skip
 Keep = msgspec.UnsetType
 KEEP: Final = msgspec.UNSET
 """In place of a field's new value: leave the field as it is."""
@@ -212,7 +218,11 @@ async def _seal_content(
 
 
 def encode_header(header: object) -> bytes | None:
-    """Return the header's JSON; None for None. Raises `InvalidArgumentError` for what JSON cannot hold."""
+    """Return the header's JSON; None for None.
+
+    Raises `InvalidArgumentError` for a header that would not come back equal: dicts, lists, text, numbers,
+    booleans and None are read as JSON, anything else as an object of its own type.
+    """
     if header is None:
         return None
     levels = header if isinstance(header, (list, tuple)) else [header]
@@ -226,6 +236,7 @@ def encode_header(header: object) -> bytes | None:
         else:
             data = msgspec.json.encode(header)
         _check_strict(data)
+        _check_comes_back(header, data)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"The header cannot be written as JSON: {error}") from None
     if len(data) > MAX_HEADER:
@@ -244,14 +255,69 @@ def decode_header(data: bytes, header_type: Any) -> Any:
         why = f"it is not strict JSON ({type(error).__name__})"
     else:
         try:
-            if hasattr(header_type, "model_validate_json"):
-                return header_type.model_validate_json(data)
-            return msgspec.json.decode(data, type=header_type)
+            return _opened(data, header_type)
         except msgspec.ValidationError:
             why = _misfit(msgspec.json.decode(data), header_type, "header")
         except (TypeError, ValueError, RecursionError) as error:
             why = type(error).__name__
     raise InvalidArgumentError(f"The header is not a {_name(header_type)}: {why}")
+
+
+def _opened(data: bytes, header_type: Any) -> Any:
+    if hasattr(header_type, "model_validate_json"):
+        return header_type.model_validate_json(data)
+    return msgspec.json.decode(data, type=header_type)
+
+
+def _check_comes_back(header: object, data: bytes) -> None:
+    """Raise `ValueError` if the header's JSON does not give an equal header.
+
+    An object of a class may have attributes that are not written, as pydantic's private ones, so only its
+    fields have to be equal. The message names types, never the header's own text.
+    """
+    is_plain = isinstance(header, _PLAIN) or type(header) is tuple
+    kind = Any if is_plain else type(header)
+    try:
+        found = _opened(data, kind)
+    except (TypeError, ValueError, RecursionError, NameError):
+        raise ValueError(
+            f"it would not come back: {_misfit(msgspec.json.decode(data), kind, 'header')}"
+        ) from None
+    if found == header:
+        return
+    lost = _lost(header, found) if is_plain else _lost(_fields(header), _fields(found))
+    if lost is not None:
+        raise ValueError(lost)
+
+
+def _fields(header: Any) -> object:
+    """Return the fields of an object as they are written, but with types that JSON does not have."""
+    if hasattr(header, "model_dump"):
+        return header.model_dump()
+    return msgspec.to_builtins(header, builtin_types=_KEPT_TYPES)
+
+
+def _lost(value: object, found: object) -> str | None:
+    """Say which type of value comes back as another; None if everything comes back equal."""
+    pairs: Iterable[tuple[object, object]]
+    if isinstance(value, dict) and isinstance(found, dict):
+        if lost := [key for key in value if key not in found]:
+            return (
+                f"a key of type {type(lost[0]).__name__} would come back as text: use text as keys"
+            )
+        pairs = ((item, found[key]) for key, item in value.items())
+    elif isinstance(value, list) and isinstance(found, list):
+        pairs = zip(value, found, strict=True)
+    elif value == found:
+        return None
+    elif isinstance(value, float):
+        return "nan and infinity are not numbers of JSON: use None, or text"
+    else:
+        return (
+            f"a value of type {type(value).__name__} would come back as {type(found).__name__}: use text, "
+            "numbers, booleans, None, lists and dicts, or a dataclass with a field of this type"
+        )
+    return next((why for pair in pairs if (why := _lost(*pair)) is not None), None)
 
 
 def _check_strict(data: bytes) -> None:

@@ -23,7 +23,7 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import BrokerError
 from scbroker.records.canonical import container_id_of, encode_object
-from scbroker.records.container_record import LABEL, AccessList, Part, Role, bare_body
+from scbroker.records.container_record import LABEL, AccessList, Part, Role, bare_body, wrap_hash
 from scbroker.records.judge import Known, judge_first, judge_next
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.types import SecuredContainer
@@ -101,6 +101,8 @@ class Writing:
         may_decrypt = entry is not None and entry.wrapHash is not None
         key = self.draft.container_key if may_decrypt else None
         wrap = self.fetched.view.wrap if self.fetched is not None else None
+        if wrap is not None and (entry is None or wrap_hash(wrap) != entry.wrapHash):
+            wrap = None  # the broker's: a change that seals nothing goes without the container key
         if self.request.accessList is not None:
             entries = zip(self.state.governing.access.entries, self.request.accessList, strict=True)
             wrap = next((item.wrap for name, item in entries if name == session.fingerprint), None)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from scbroker.errors import InvalidArgumentError
 from scbroker.vocabulary import instance_of
 from scbroker.wire import codec
-from scbroker.wire.users import canonical_origin
+from scbroker.wire.users import canonical_origin, is_this_machine
 
 if TYPE_CHECKING:
     from yarl import URL
@@ -73,7 +73,25 @@ def checked_endpoint(
         raise InvalidArgumentError(
             f"timeout must be a number of seconds above 0, not {timeout!r:.40}"
         )
-    return Endpoint(url, key, quoted, ssl_context, proxy, float(timeout), checked_origins(stores))
+    origins = checked_origins(stores)
+    _check_proxy(proxy, [url, *origins])
+    return Endpoint(url, key, quoted, ssl_context, proxy, float(timeout), origins)
+
+
+def _check_proxy(proxy: str | None, addresses: Iterable[str]) -> None:
+    """Refuse a proxy on another machine if requests to one of the addresses are not encrypted."""
+    plain = [address for address in addresses if address.lower().startswith("http:")]
+    if proxy is None or not plain:
+        return
+    try:
+        if is_this_machine(urllib.parse.urlsplit(proxy).hostname or ""):
+            return
+    except (TypeError, ValueError, AttributeError):
+        pass
+    raise InvalidArgumentError(
+        f"proxy must be on this machine: {plain[0]} is http, so it would read every request. Leave out "
+        "proxy, or use https."
+    )
 
 
 def _checked_key(apiKey: object) -> uuid.UUID:

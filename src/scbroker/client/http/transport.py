@@ -18,6 +18,7 @@ import contextlib
 import functools
 import itertools
 import secrets
+import socket
 import urllib.parse
 from asyncio import sleep
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -31,9 +32,11 @@ from scbroker.crypto.seal import Octets
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
 from scbroker.wire.problems import MAX_PROBLEM, error_of
+from scbroker.wire.users import is_this_machine
 
 if TYPE_CHECKING:
     import aiohttp
+    from aiohttp.abc import AbstractResolver
     from yarl import URL
 
 M = TypeVar("M", bound=Message)
@@ -51,6 +54,7 @@ _RETRY_BUDGET: Final = 128.0
 _EARNED: Final = 1 / 8
 """Retries that an answer earns: refusals make an eighth more requests, not many times as many."""
 _MISSING: Final = (404, 416)
+_LOOPBACK: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
 class Options(TypedDict, total=False):
@@ -133,7 +137,9 @@ class Connections:
 
             io_thread.close_at_exit(self)
             self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self.most, ssl=self.endpoint.ssl or True),
+                connector=aiohttp.TCPConnector(
+                    limit=self.most, ssl=self.endpoint.ssl or True, resolver=_resolver()
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60),
@@ -141,6 +147,31 @@ class Connections:
                 read_bufsize=PIECE,
             )
         return self._http
+
+
+def _resolver() -> AbstractResolver:
+    """Return a resolver that asks nobody for the names of this machine (RFC 6761, section 6.3).
+
+    Http is allowed to `localhost` and the names under it, and DNS may answer with any address.
+    """
+    import aiohttp
+    from aiohttp.abc import ResolveResult
+
+    class Resolver(aiohttp.ThreadedResolver):
+        async def resolve(
+            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+        ) -> list[ResolveResult]:
+            if not is_this_machine(host):
+                return await super().resolve(host, port, family)
+            return [
+                ResolveResult(
+                    hostname=host, host=address, port=port, family=kind, proto=0,
+                    flags=socket.AI_NUMERICHOST,
+                )
+                for kind, address in _LOOPBACK
+            ]  # fmt: skip
+
+    return Resolver()
 
 
 class StoreError(Exception):

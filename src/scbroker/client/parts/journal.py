@@ -5,10 +5,8 @@ they hold keys. Whatever follows a frame that was cut off or changed counts as n
 only an aid: without it a transfer starts again.
 """
 
-import errno
 import logging
 import os
-import stat
 import time
 import uuid
 from contextlib import suppress
@@ -18,6 +16,7 @@ from typing import BinaryIO, Final, Self, TypeVar
 import filelock
 import msgspec
 
+from scbroker.client.own_files import open_own
 from scbroker.client.sealed_log import DamagedLogError, SealedLog
 from scbroker.crypto.seal import seal, unseal
 from scbroker.crypto.verify import keyed_hash, label
@@ -30,14 +29,6 @@ _CONTEXT: Final = label("journal")  # the log's MACs bind each entry to its plac
 _LENGTH: Final = 4
 _MAX: Final = 67_108_864  # bytes: enough for a content of the largest size
 _KEPT_SECONDS: Final = 7 * 86_400
-# Do not follow a link, and do not wait at a pipe.
-_OPEN_FLAGS: Final = (
-    os.O_RDWR
-    | os.O_CREAT
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_BINARY", 0)
-)
 _log: Final = logging.getLogger("scbroker")
 
 
@@ -59,7 +50,7 @@ class Journal:
         self.entries: list[bytes] = []
         """The entries that the file had when it was opened."""
         if path is not None:
-            self._file = os.fdopen(open_own(path), "r+b", buffering=0)
+            self._file = os.fdopen(open_own(path, os.O_CREAT), "r+b", buffering=0)
             self._replay(self._file)
 
     @classmethod
@@ -172,27 +163,6 @@ class Journal:
             self.restart()
         file.truncate(self._frames.size)
         file.seek(self._frames.size)
-
-
-def open_own(path: Path, flags: int = 0) -> int:
-    """Open or create a file that only this user can read; return its descriptor.
-
-    Raises `OSError` for a link, for anything but a regular file with a single name, and for a file that
-    belongs to another user or that others can access.
-    """
-    descriptor = os.open(path, _OPEN_FLAGS | flags, 0o600)
-    if not _is_own(os.fstat(descriptor)):
-        os.close(descriptor)
-        raise OSError(errno.EPERM, "It is not a file of this user alone", str(path))
-    return descriptor
-
-
-def _is_own(state: os.stat_result) -> bool:
-    if not stat.S_ISREG(state.st_mode) or state.st_nlink != 1:
-        return False
-    if not hasattr(os, "geteuid"):  # Windows: the folder's access rules decide
-        return True
-    return state.st_uid == os.geteuid() and not state.st_mode & 0o077
 
 
 def _remove_old(folder: Path) -> None:

@@ -13,9 +13,10 @@ import msgspec
 
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.core.sealing import OpenPart
+from scbroker.client.own_files import open_own
 from scbroker.client.parts.content import Progress
 from scbroker.client.parts.downloads import RUN, Download
-from scbroker.client.parts.journal import Journal, open_own
+from scbroker.client.parts.journal import Journal
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, checksum, random_bytes
 from scbroker.crypto.verify import equal, sha256
@@ -112,7 +113,7 @@ class _Partial:
         with suppress(OSError):
             return os.fdopen(open_own(self._path), "r+b", buffering=0)
         self._path.unlink(missing_ok=True)
-        return os.fdopen(open_own(self._path, os.O_EXCL), "r+b", buffering=0)
+        return os.fdopen(open_own(self._path, os.O_CREAT | os.O_EXCL), "r+b", buffering=0)
 
     def resume(self, opened: OpenPart) -> set[int]:
         """Return the runs of this content that an earlier save wrote and that have not changed since."""

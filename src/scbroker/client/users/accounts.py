@@ -13,7 +13,13 @@ from typing import Final
 import msgspec
 
 from scbroker import errors
-from scbroker.client.arguments import Validator, check_kept_reminder, check_new, now
+from scbroker.client.arguments import (
+    Validator,
+    check_different,
+    check_kept_reminder,
+    check_new,
+    now,
+)
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.transport import Transport
 from scbroker.client.users.session import Session, log_in_again
@@ -48,7 +54,11 @@ async def register(
     records = ring.first_records(now())
     signed = [SignedObject.of(record) for record in records]
     message = wire.Registration(
-        keyRecords=signed, keyFile=key_file, auth=keys.auth, reminder=reminder
+        keyRecords=signed,
+        keyFile=key_file,
+        auth=keys.auth,
+        reminder=reminder,
+        origin=transport.endpoint.origin,
     )
     answer = await transport.call("POST", "/v1/users", wire.Registered, message=message)
     if answer.userId != str(ring.userId):
@@ -92,11 +102,8 @@ async def _log_in(session: Session, store: TrustStore) -> None:
     """Get a token and the published keys, which must be those of the session."""
     try:
         chain = await session.directory.latest_own()
-    except errors.ChallengeError:
-        raise errors.CredentialsError(
-            "The broker refused the log-in: it does not know this user's keys, or serverUrl is not "
-            "an address that it is configured for."
-        ) from None
+    except errors.ChallengeError as error:
+        raise errors.CredentialsError(f"The broker refused the log-in. {error}") from None
     session.keys.ring.check_chain(chain)
     _keep_pass(store, session)
 
@@ -157,6 +164,7 @@ async def create_or_update(
     ring, has_passphrase = await _open(session, key_file, password, keys)
     if not has_passphrase:
         check_new("passphrase", passphrase, validator)
+        check_different(password, passphrase)
     async with session.changing_keys:
         chain, state = await _published(session)
         _check_not_older(session, chain, state, ring, sha256(key_file))

@@ -2,16 +2,21 @@
 
 A store has small values, the marks, by kind and key: fingerprints and the newest known versions. By default
 they are in one file for each user: a log whose entries are each authenticated together with all before them,
-under a key derived from the user's signing key 0. Any change is noticed, but not that the file was deleted or
-that a whole older copy was put back (docs/security.md).
+under a key derived from the user's signing key 0. Any change is noticed, and a running process also notices
+that the file was deleted or that an older copy was put in its place. A process that starts later does not
+(docs/security.md).
 
 The store also has each user's device pass, by which a broker counts this device's guesses apart from those of
 strangers. It is not encrypted: the client needs it before a log-in, when it has no key of the user.
 """
 
+import copy
+import errno
 import os
 import threading
+import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,12 +25,22 @@ from typing import Final, Protocol
 import filelock
 import msgspec
 
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.own_files import make_own_folder, open_own, temporary_file
 from scbroker.client.sealed_log import DamagedLogError, SealedLog
 from scbroker.errors import TrustStoreError
 
 _MAGIC: Final = b"scbroker.trust\x01"
 _COMPACT_AT: Final = 4096
 _LOCK_SECONDS: Final = 10.0
+_FIRST_PAUSE: Final = 0.0005
+"""Seconds. A lock is mostly held for less than this."""
+_LONGEST_PAUSE: Final = 0.05
+_ENDS: Final = ""
+"""The kind of the entry in which a compacted file names the ends of the files before it."""
+_KEPT_ENDS: Final = 256
+Position = tuple[int, bytes]
+"""A place in the history of a store: the number of entries since it was created, and the MAC of them all."""
 
 
 class Marks(Protocol):
@@ -92,8 +107,13 @@ class MemoryTrustStore:
 
 class _MemoryMarks:
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._values: dict[tuple[str, bytes], bytes] = {}
+        self.after_fork()
+        io_thread.bound(self)
+
+    def after_fork(self) -> None:
+        """Replace the lock: a thread that may hold it exists in the parent alone."""
+        self._lock = threading.Lock()
 
     def get(self, kind: str, key: bytes) -> bytes | None:
         return self._values.get((kind, key))
@@ -114,28 +134,32 @@ class FileTrustStore:
 
     def open(self, userId: uuid.UUID, secret: bytes) -> Marks:
         with _usable(self.directory):
-            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return _FileMarks(self.directory / f"{userId}.trust", secret)
+            make_own_folder(self.directory)
+        return _FileMarks(self.directory / f"{userId}.trust", secret)
 
     def read_pass(self, user_id: uuid.UUID) -> bytes | None:
         with _usable(self.directory), suppress(FileNotFoundError):
-            return (self.directory / f"{user_id}.pass").read_bytes()
+            self.directory.stat()
+            make_own_folder(self.directory)
+            with os.fdopen(open_own(self._pass(user_id)), "rb") as file:
+                return file.read()
         return None
 
     def keep_pass(self, user_id: uuid.UUID, device_pass: bytes) -> None:
         with _usable(self.directory):
-            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _replace(self.directory / f"{user_id}.pass", device_pass)
+            make_own_folder(self.directory)
+            path = self._pass(user_id)
+            with temporary_file(path, device_pass) as temporary:
+                temporary.replace(path)
+
+    def _pass(self, user_id: uuid.UUID) -> Path:
+        return self.directory / f"{user_id}.pass"
 
 
 @contextmanager
 def _usable(path: Path) -> Iterator[None]:
     try:
         yield
-    except filelock.Timeout:
-        raise TrustStoreError(
-            f"Another process keeps {path} locked: end it, or try again."
-        ) from None
     except OSError as error:
         raise TrustStoreError(
             f"The trust store {path} cannot be used ({error.strerror}): "
@@ -143,18 +167,13 @@ def _usable(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Replace a file atomically, readable by its owner alone: a crash leaves the old file, or none."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _lock(descriptor: int, path: Path, deadline: float) -> None:
+    pause = _FIRST_PAUSE
+    while not filelock.lock_descriptor(descriptor, blocking=False):
+        if time.monotonic() > deadline:
+            raise TrustStoreError(f"Another process keeps {path} locked: end it, or try again.")
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 class _Entry(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -163,115 +182,224 @@ class _Entry(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
     value: bytes
 
 
+class _Log:
+    """An open file of marks: its lock, how far it was read, and the values up to there.
+
+    As long as it is open, no other file can have its inode. `log` is replaced after `values` were changed, by
+    one assignment: a child that another thread forks in between reads an entry twice, and misses none.
+    """
+
+    def __init__(self, path: Path, secret: bytes, found_at: Path | None = None) -> None:
+        self._path = path
+        self.values: dict[tuple[str, bytes], bytes] = {}
+        self._start = self.log = SealedLog(secret, "trust-store", _MAGIC)
+        self._ends: list[Position] = []
+        """Where the files ended that were compacted into this one, the latest last."""
+        self._keep(open_own(found_at or path))
+
+    def _keep(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._inode = _inode(os.fstat(descriptor))
+        self._is_inherited = False
+        self.close = weakref.finalize(self, os.close, descriptor)
+
+    def after_fork(self) -> None:
+        """Open the file anew: parent and child would share one lock, and release it for each other.
+
+        If another file has the path by now, this one is only read once more, and needs no lock.
+        """
+        self._is_inherited = True
+        with suppress(OSError):
+            own = open_own(self._path)
+            if _inode(os.fstat(own)) == self._inode:
+                self.close()
+                self._keep(own)
+            else:
+                os.close(own)
+
+    @property
+    def position(self) -> Position:
+        return self._position_of(self.log)
+
+    def _position_of(self, log: SealedLog) -> Position:
+        return (self._ends[-1][0] if self._ends else 0) + log.count, log.mac
+
+    def lock(self, deadline: float) -> None:
+        if not self._is_inherited:
+            _lock(self._descriptor, self._path, deadline)
+
+    def unlock(self) -> None:
+        if not self._is_inherited:
+            filelock.unlock_descriptor(self._descriptor)
+
+    def is_at(self, state: os.stat_result) -> bool:
+        """Return whether this file is the one with the state that was found at the path."""
+        return _inode(state) == self._inode and not self._is_inherited
+
+    def is_read(self, state: os.stat_result) -> bool:
+        """Return whether this file is the one at the path, was read, and ends there."""
+        return self.is_at(state) and 0 < self.log.size == state.st_size and self._is_same()
+
+    def _is_same(self) -> bool:
+        last = self.log.last_bytes
+        return os.pread(self._descriptor, len(last), self.log.size - len(last)) == last
+
+    def read(self, through: Position | None = None) -> None:
+        """Read the entries that were appended; the log must lead through a position, if one is given."""
+        if not self._is_same():
+            raise self._replaced()
+        log, passed = copy.copy(self.log), [self.position]
+        rest = os.fstat(self._descriptor).st_size - log.size
+        try:
+            for body in log.replay(os.pread(self._descriptor, rest, log.size)):
+                entry = msgspec.msgpack.decode(body, type=_Entry)
+                if entry.kind == _ENDS:
+                    self._ends = msgspec.msgpack.decode(entry.value, type=list[Position])
+                    passed += self._ends
+                else:
+                    self.values[(entry.kind, entry.key)] = entry.value
+                passed.append(self._position_of(log))
+        except DamagedLogError:
+            raise TrustStoreError(
+                f"The trust store {self._path} is damaged or another user's: restore it from a copy, or "
+                "remove it to start again as on a fresh device, which forgets what this one has seen."
+            ) from None
+        if through is not None and through not in passed:
+            raise self._replaced()
+        self.log = log
+
+    def append(self, entry: _Entry) -> None:
+        log = copy.copy(self.log)
+        frame = log.append(msgspec.msgpack.encode(entry))
+        if os.fstat(self._descriptor).st_size > self.log.size:  # a frame that a crash cut off
+            os.ftruncate(self._descriptor, self.log.size)
+        if os.pwrite(self._descriptor, frame, self.log.size) < len(frame):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.values[(entry.kind, entry.key)] = entry.value
+        self.log = log
+
+    @property
+    def is_mostly_outdated(self) -> bool:
+        return self.log.count > _COMPACT_AT and self.log.count > 2 * len(self.values)
+
+    def compacted(self) -> bytes:
+        """Return a file with only the latest values.
+
+        It begins with where the files before it ended. A process that knows one of these ends, or any later
+        place, can tell that this file continues what it has read.
+        """
+        log = copy.copy(self._start)
+        ends = msgspec.msgpack.encode([*self._ends, self.position][-_KEPT_ENDS:])
+        values = (_Entry(kind, key, value) for (kind, key), value in self.values.items())
+        entries = map(msgspec.msgpack.encode, (_Entry(_ENDS, b"", ends), *values))
+        return b"".join([log.start(), *map(log.append, entries)])
+
+    def _replaced(self) -> TrustStoreError:
+        return TrustStoreError(
+            f"The trust store {self._path} was replaced by an older or another copy while it was in use: put "
+            "the newer file back, or restart the program, which then forgets what the copy does not have."
+        )
+
+
+def _inode(state: os.stat_result) -> tuple[int, int]:
+    return state.st_dev, state.st_ino
+
+
 class _FileMarks:
     """Marks in a `SealedLog`, to which other processes append as well.
 
     Each process reads what others have appended before it gets or sets a mark. A frame that a crash cut off
-    was never acknowledged: the next writer overwrites it.
+    was never acknowledged: the next writer overwrites it. If another file has the path, it is the log that
+    another process compacted, or it is refused.
     """
 
     def __init__(self, path: Path, secret: bytes) -> None:
         self._path, self._secret = path, secret
-        self._thread_lock = threading.Lock()
-        self._file_lock = filelock.FileLock(f"{path}.lock", timeout=_LOCK_SECONDS)
-        self._reset()
-        with _usable(path), self._file_lock:
-            self._catch_up()
+        self._lock = threading.Lock()
+        with _usable(path):
+            try:
+                self._log = _Log(path, secret)
+            except FileNotFoundError:
+                self._create()
+                self._log = _Log(path, secret)
+            with self._up_to_date():
+                pass
+        io_thread.bound(self)
+
+    def after_fork(self) -> None:
+        """Replace the locks: a thread that may hold them exists in the parent alone."""
+        self._lock = threading.Lock()
+        self._log.after_fork()
 
     def get(self, kind: str, key: bytes) -> bytes | None:
-        with self._thread_lock, _usable(self._path):
-            if self._state() != (self._inode, self._log.size):
-                with self._file_lock:
-                    self._catch_up()
-            return self._values.get((kind, key))
+        with self._lock, _usable(self._path):
+            if not self._log.is_read(self._state()):
+                with self._up_to_date():
+                    pass
+            return self._log.values.get((kind, key))
 
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
-        with self._thread_lock, _usable(self._path), self._file_lock:
-            self._catch_up()
-            if self._values.get((kind, key)) != expected:
+        with self._lock, _usable(self._path), self._up_to_date():
+            if self._log.values.get((kind, key)) != expected:
                 return False
-            if self._log.count > _COMPACT_AT and self._log.count > 2 * len(self._values):
+            if self._log.is_mostly_outdated:
                 self._compact()
-            self._append(_Entry(kind, key, value))
+            self._log.append(_Entry(kind, key, value))
             return True
 
-    def _reset(self) -> None:
-        self._values: dict[tuple[str, bytes], bytes] = {}
-        self._log = self._new_log()
-        self._inode = 0
-
-    def _new_log(self) -> SealedLog:
-        return SealedLog(self._secret, "trust-store", _MAGIC)
-
-    def _state(self) -> tuple[int, int]:
-        """Return the file's inode and size; zeros if it does not exist."""
+    def _create(self) -> None:
+        """Create the file whole. The lock keeps two processes from replacing each other's file."""
+        descriptor = open_own(self._path.with_suffix(".lock"), os.O_CREAT)
         try:
-            state = self._path.stat()
-        except FileNotFoundError:
-            return 0, 0
-        return state.st_ino, state.st_size
+            _lock(descriptor, self._path, time.monotonic() + _LOCK_SECONDS)
+            if not self._path.exists():
+                with temporary_file(self._path, _MAGIC) as temporary:
+                    temporary.replace(self._path)
+        finally:
+            os.close(descriptor)
 
-    def _catch_up(self) -> None:
-        """Read the frames that other processes appended; the whole file if it was replaced."""
-        if self._state() == (0, 0):
-            if self._log.size or self._values:
-                raise TrustStoreError(
-                    f"The trust store {self._path} was deleted while it was in use: restore it, or restart "
-                    "the program, which then forgets what this device has seen."
-                )
-            _replace(self._path, _MAGIC)
-        inode, size = self._state()
-        if (inode, size) == (self._inode, self._log.size):
-            return
-        if inode == self._inode and size > self._log.size:
-            # If this fails, the file may be another one with the same inode, after two replacements.
-            with suppress(TrustStoreError):
-                self._read()
-                return
-        self._read_again(inode)
-
-    def _read_again(self, inode: int) -> None:
-        seen = self._values
-        self._reset()
+    @contextmanager
+    def _up_to_date(self) -> Iterator[None]:
+        """Lock the file at the path, once everything was read that other processes wrote."""
+        deadline = time.monotonic() + _LOCK_SECONDS
+        self._log.lock(deadline)
         try:
-            self._read()
-            if any(key not in self._values for key in seen):
-                raise self._damaged()
-        except TrustStoreError:
-            self._reset()
-            self._values = seen  # so that the next read fails in the same way
+            while not self._log.is_at(state := self._state()):
+                before = self._log
+                before.read()
+                self._log = self._following(self._path, before.position, deadline)
+                before.close()
+            if not self._log.is_read(state):
+                self._log.read()
+            yield
+        finally:
+            self._log.unlock()
+
+    def _following(self, path: Path, position: Position, deadline: float) -> _Log:
+        """Return the log in another file, locked and read, if it continues this one."""
+        log = _Log(self._path, self._secret, path)
+        try:
+            log.lock(deadline)
+            log.read(position)
+        except BaseException:
+            log.close()
             raise
-        self._inode = inode
-
-    def _read(self) -> None:
-        with self._path.open("rb") as file:
-            file.seek(self._log.size)
-            data = file.read()
-        try:
-            for body in self._log.replay(data):
-                entry = msgspec.msgpack.decode(body, type=_Entry)
-                self._values[(entry.kind, entry.key)] = entry.value
-        except DamagedLogError:
-            raise self._damaged() from None
-
-    def _append(self, entry: _Entry) -> None:
-        """Append an entry. If that fails, the log is ahead of the file, which is then read again."""
-        with self._path.open("r+b") as file:
-            file.truncate(self._log.size)
-            file.seek(self._log.size)
-            file.write(self._log.append(msgspec.msgpack.encode(entry)))
-        self._values[(entry.kind, entry.key)] = entry.value
+        return log
 
     def _compact(self) -> None:
-        """Replace the file by a new one with only the latest values."""
-        log = self._new_log()
-        entries = [_Entry(kind, key, value) for (kind, key), value in self._values.items()]
-        frames = [log.start(), *(log.append(msgspec.msgpack.encode(entry)) for entry in entries)]
-        _replace(self._path, b"".join(frames))
-        self._catch_up()
+        """Replace the file by one with only the latest values; it is locked before others can find it."""
+        before = self._log
+        with temporary_file(self._path, before.compacted()) as temporary:
+            log = self._following(temporary, before.position, time.monotonic())
+            temporary.replace(self._path)
+        self._log = log
+        before.close()
 
-    def _damaged(self) -> TrustStoreError:
-        return TrustStoreError(
-            f"The trust store {self._path} is damaged or another user's: restore it from a copy, or "
-            "remove it to start again as on a fresh device, which forgets what this one has seen."
-        )
+    def _state(self) -> os.stat_result:
+        try:
+            return self._path.lstat()
+        except FileNotFoundError:
+            raise TrustStoreError(
+                f"The trust store {self._path} was deleted while it was in use: restore it, or restart "
+                "the program, which then forgets what this device has seen."
+            ) from None

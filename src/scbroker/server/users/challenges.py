@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import equal, sha256
-from scbroker.errors import ChallengeError
+from scbroker.errors import BrokerError, ChallengeError
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.broker import Broker, Call, refusing
 from scbroker.server.storage import statements as sql
@@ -19,8 +19,8 @@ from scbroker.wire import users as wire
 
 _NONCE_LIFE: Final = 120_000_000
 REFUSED: Final = (
-    "The signature was refused: the challenge expired, serverUrl is no origin of this broker, or the key "
-    "is not the active one."
+    "The signature was refused: the challenge expired, the user is unknown, or the key is not the active "
+    "one: log in again."
 )
 
 
@@ -37,9 +37,18 @@ def check_fresh(broker: Broker, claim: wire.Statement | wire.Order, moment: int)
     if (
         not equal(broker.keyed("nonce", fresh)[:24], tag)
         or int.from_bytes(fresh[16:], "big") <= moment
-        or claim.origin not in broker.origins
     ):
         raise ChallengeError(REFUSED)
+    check_origin(broker, claim.origin, ChallengeError)
+
+
+def check_origin(broker: Broker, origin: str, error: type[BrokerError]) -> None:
+    """Raise an error that names the origins of this broker, which are not secret, unless this is one."""
+    if origin not in broker.origins:
+        raise error(
+            f"{origin!r:.120} is not an origin of this broker: set serverUrl to one of these, or "
+            f"SCBROKER_ORIGINS at the broker: {', '.join(sorted(broker.origins))}"
+        )
 
 
 def check_signed(

@@ -11,14 +11,19 @@ from scbroker.records.canonical import UserId, parse_uuid
 from scbroker.records.key_record import Signed
 from scbroker.server.broker import Broker, Call
 from scbroker.server.storage import statements as sql
-from scbroker.server.users import key_files, throttle
+from scbroker.server.users import challenges, key_files, throttle
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery, SignedObject
 
 
 async def register(broker: Broker, call: Call, message: wire.Registration) -> wire.Registered:
-    """Store a new user: key records, KeyFile, verifier and reminder, all or nothing."""
+    """Store a new user: key records, KeyFile, verifier and reminder, all or nothing.
+
+    A user whose log-ins would be refused is not stored: the client says for which origin it will sign them.
+    """
+    if message.origin is not None:
+        challenges.check_origin(broker, message.origin, errors.InvalidArgumentError)
     limit = broker.settings.registrations_address
     await throttle.count_address(broker, call, "registration-address", limit)
     records = [item.signed for item in message.keyRecords]

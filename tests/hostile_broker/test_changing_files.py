@@ -1,0 +1,124 @@
+"""Attacks on an upload by a program that changes the file meanwhile.
+
+Attack 61 of `catalogue`. Each byte is read once: what is signed is what was sealed.
+"""
+
+import mmap
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from scbroker import BrokerError
+from scbroker.client.parts import uploads
+from scbroker.client.parts.downloads import RUN
+from scbroker.records.container_record import SEGMENT
+from tests.hostile_broker.accomplices import Mallory
+from tests.hostile_broker.broker import PATIENCE, CutError, Exchange
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.protocol import CHUNK, RECORD
+from tests.kit.impatience import be_impatient
+from tests.kit.writers import User
+
+OLD, NEW = b"o" * SEGMENT, b"n" * SEGMENT
+COMPARED = 100_000
+SEGMENTS = 2 * RUN // SEGMENT + 3
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of three chunks, of which the last is read after the first was sent."""
+    monkeypatch.setattr(uploads, "AT_ONCE", 1)
+    path = tmp_path / "file"
+    path.write_bytes(OLD * SEGMENTS)
+    return path
+
+
+def once(change: Callable[[], object]) -> Callable[[Exchange], None]:
+    done: list[object] = []
+
+    def before(_: Exchange) -> None:
+        if not done:
+            done.append(change())
+
+    return before
+
+
+def by_writing(file: Path) -> None:
+    with file.open("r+b") as changed:
+        changed.seek(-SEGMENT, 2)
+        changed.write(NEW)
+
+
+def by_replacing(file: Path) -> None:
+    other = file.with_suffix(".other")
+    other.write_bytes(NEW * SEGMENTS)
+    other.replace(file)
+
+
+@attack(61, "file changed during its upload")
+@pytest.mark.parametrize("change", [by_writing, by_replacing], ids=lambda way: way.__name__)
+def test_no_record_is_signed_for_a_file_that_changed_between_its_first_and_last_chunk(
+    mallory: Mallory, alice: User, file: Path, change: Callable[[Path], None]
+) -> None:
+    device, count = mallory.device_of(alice), len(mallory.heard)
+    with (
+        mallory.meddling(CHUNK, before=once(lambda: change(file))),
+        pytest.raises(BrokerError.invalidArgumentError, match="changed while it was read"),
+    ):
+        device.createContainer(file).result(PATIENCE)
+    assert CHUNK in mallory.since(count)
+    assert RECORD not in mallory.since(count)
+
+
+@attack(61, "file changed during its upload")
+def test_a_change_through_a_memory_map_is_the_limit_and_readers_get_what_was_sealed(
+    mallory: Mallory, alice: User, file: Path
+) -> None:
+    """The system does not date each write to a page that is mapped and changed already."""
+    device = mallory.device_of(alice)
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as mapped:
+        mapped[:] = OLD * SEGMENTS
+
+        def change() -> None:
+            mapped[:] = NEW * SEGMENTS
+
+        made = None
+        with (
+            mallory.meddling(CHUNK, before=once(change)),
+            suppress(BrokerError.invalidArgumentError),
+        ):
+            made = device.createContainer(file).result(PATIENCE)
+    if made is not None:
+        found = mallory.device_of(alice).getContainerContent(made.id).result(PATIENCE)
+        assert found is not None
+        assert len(found) == len(OLD) * SEGMENTS
+        assert found[:SEGMENT] == OLD
+        assert found[-SEGMENT:] == NEW
+        assert not found.strip(b"on")
+
+
+@attack(61, "file changed during its upload")
+def test_a_chunk_that_is_sealed_again_after_an_unnoticed_change_shares_no_key_stream(
+    mallory: Mallory, alice: User, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second answer is lost, so that the resumed upload seals that chunk again under the same key."""
+    be_impatient(monkeypatch)
+    device, sent = mallory.device_of(alice, store=mallory.new_store()), list[bytes]()
+
+    def lose(exchange: Exchange) -> None:
+        if exchange.path.endswith("/1"):
+            sent.append(exchange.body)
+            raise CutError
+
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as mapped:
+        mapped[:] = OLD * SEGMENTS
+        with mallory.meddling(CHUNK, before=lose), suppress(BrokerError):
+            device.createContainer(file).result(PATIENCE)
+        mapped[:] = NEW * SEGMENTS
+        with mallory.meddling(CHUNK, before=lose), suppress(BrokerError):
+            device.createContainer(file).result(PATIENCE)
+    pairs = list(zip(sent[0][:COMPARED], sent[-1][:COMPARED], strict=True))
+    for difference in (0, ord("o") ^ ord("n")):
+        assert sum(a ^ b == difference for a, b in pairs) < COMPARED / 100

@@ -1,0 +1,298 @@
+"""Attacks on the files in which a device keeps its marks, and on processes that share them.
+
+Attacks 45, 56 and 60 of `catalogue`. The broker serves an old state as soon as a process has lost the mark of
+the new one. Other users of the machine plant links and files.
+"""
+
+import os
+import shutil
+import stat
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from scbroker import BrokerError, FileTrustStore, ServerProvider
+from scbroker.client.users import trust_store
+from scbroker.client.users.trust_store import Marks
+from tests.hostile_broker.accomplices import Mallory
+from tests.hostile_broker.broker import PATIENCE
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.protocol import ROLLBACK
+from tests.kit.scripts import run_script
+from tests.kit.writers import Story, User
+
+ENTRY_FRAME = 4 + 32 + 32
+
+
+def marks_of(device: ServerProvider) -> Marks:
+    return device._session().marks
+
+
+def file_of(device: ServerProvider) -> Path:
+    store, user = device._trust_store, device._session().userId
+    assert isinstance(store, FileTrustStore)
+    return store.directory / f"{user}.trust"
+
+
+def state_of(path: Path) -> tuple[int, int]:
+    state = path.stat()
+    return state.st_ino, state.st_size
+
+
+def set_filler(marks: Marks, value: bytes) -> None:
+    assert marks.swap("filler", b"", marks.get("filler", b""), value)
+
+
+def make_another_file_of_the_same_size(path: Path, marks: Marks, known: tuple[int, int]) -> None:
+    """Compact twice, after which a file system may give the same inode, and fill the file up."""
+    for _ in range(2):
+        before = path.stat().st_ino
+        while path.stat().st_ino == before:
+            set_filler(marks, b"")
+    missing = known[1] - path.stat().st_size
+    sizes = (
+        (ENTRY_FRAME + len(msgspec.msgpack.encode(["filler", b"", bytes(length)])), length)
+        for length in range(missing)
+    )
+    set_filler(marks, bytes(dict(sizes)[missing]))
+
+
+@attack(45, "trust store under a running process")
+def test_a_process_that_was_idle_while_the_store_was_compacted_takes_no_older_state(
+    mallory: Mallory, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has the size, and where file systems reuse inodes the inode, that the idle one knows."""
+    monkeypatch.setattr(trust_store, "_COMPACT_AT", 8)
+    folder = mallory.new_store().directory
+    story = Story(alice).created(content=b"1")
+    idle, busy = (mallory.device(alice.ring, FileTrustStore(folder)) for _ in range(2))
+    set_filler(marks_of(busy), bytes(5000))
+    assert idle.getContainerContent(story.uuid).result(PATIENCE) == b"1"
+    known = state_of(file_of(idle))
+    story.tell(alice, story.follow(alice, content=b"2"))
+    assert busy.getContainerContent(story.uuid).result(PATIENCE) == b"2"
+    make_another_file_of_the_same_size(file_of(busy), marks_of(busy), known)
+    assert state_of(file_of(idle))[1] == known[1]
+    mallory.rewind(story, 1)
+    for device in (idle, busy, mallory.device(alice.ring, FileTrustStore(folder))):
+        mallory.check_refused(device, story, ROLLBACK)
+    mallory.rewind(story, 2)
+    for device in (idle, busy):
+        assert device.getContainerContent(story.uuid).result(PATIENCE) == b"2"
+        device.createContainer(b"its mark destroys no other's").result(PATIENCE)
+    FileTrustStore(folder).open(alice.ring.userId, alice.ring.signing[0].derive("trust-store"))
+
+
+def put_by_rename(old: Path, path: Path) -> None:
+    shutil.copy2(old, old.with_suffix(".copy"))
+    old.with_suffix(".copy").replace(path)
+
+
+def put_in_place(old: Path, path: Path) -> None:
+    os.truncate(path, 0)
+    with path.open("r+b") as file:
+        file.write(old.read_bytes())
+
+
+def put_in_place_and_fill_up(old: Path, path: Path) -> None:
+    size = path.stat().st_size
+    put_in_place(old, path)
+    with path.open("ab") as file:
+        file.write(bytes(size - file.tell()))
+
+
+def put_and_go_on(old: Path, path: Path) -> None:
+    """Another process starts with the older file, and writes so much that it has more entries."""
+    put_by_rename(old, path)
+    script = """
+        import sys, uuid
+        from scbroker import FileTrustStore
+        marks = FileTrustStore(sys.argv[1]).open(uuid.UUID(sys.argv[2]), bytes.fromhex(sys.argv[3]))
+        for number in range(20):
+            marks.swap("other", bytes([number]), None, b"")
+    """
+    done = run_script(script, str(path.parent), path.stem, old.with_suffix(".secret").read_text())
+    assert done.returncode == 0, done.stderr
+
+
+WAYS: list[Callable[[Path, Path], None]] = [
+    put_by_rename, put_in_place, put_in_place_and_fill_up, put_and_go_on,
+]  # fmt: skip
+
+
+@attack(45, "trust store under a running process")
+@pytest.mark.parametrize("put", WAYS, ids=lambda way: way.__name__)
+def test_an_older_file_put_under_a_running_process_is_refused_and_the_newer_one_taken_again(
+    mallory: Mallory, alice: User, tmp_path: Path, put: Callable[[Path, Path], None]
+) -> None:
+    story, old, new = Story(alice).created(content=b"1"), tmp_path / "old", tmp_path / "new"
+    secret = alice.ring.signing[0].derive("trust-store")
+    old.with_suffix(".secret").write_text(secret.hex())
+    device = mallory.device_of(alice, store=mallory.new_store())
+    device.getContainer(story.uuid).result(PATIENCE)
+    shutil.copy2(file_of(device), old)
+    story.tell(alice, story.follow(alice, content=b"2"))
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"2"
+    new.hardlink_to(file_of(device))
+    whole = new.read_bytes()
+    new.unlink()
+    put(old, file_of(device))
+    mallory.rewind(story, 1)
+    mallory.check_refused(device, story, BrokerError.trustStoreError)
+    mallory.check_refused(device, story, BrokerError.trustStoreError)
+    mallory.rewind(story, 2)
+    if put in (put_in_place, put_in_place_and_fill_up):
+        with file_of(device).open("r+b") as file:
+            file.write(whole)
+        assert device.getContainerContent(story.uuid).result(PATIENCE) == b"2"
+
+
+PLANTED = ("{user}.trust", "{user}.trust.lock", "{user}.lock", "{user}.pass")
+
+
+@attack(56, "planted trust files")
+@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe"])
+def test_no_planted_file_is_followed_or_changed(
+    mallory: Mallory, alice: User, tmp_path: Path, name: str, kind: str
+) -> None:
+    """Another file of the user stays as it is, and none of its bytes go to the broker as a pass."""
+    store, victim = FileTrustStore(tmp_path / "shared"), tmp_path / "victim"
+    victim.write_bytes(b"v" * 48)
+    victim.chmod(0o600)
+    store.directory.mkdir(mode=0o700)
+    planted = store.directory / name.format(user=alice.ring.userId)
+    if kind == "link":
+        planted.symlink_to(victim)
+    elif kind == "hard link":
+        planted.hardlink_to(victim)
+    else:
+        os.mkfifo(planted)
+    if name.endswith(".pass"):
+        with pytest.raises(BrokerError.trustStoreError, match=r"this user alone|symbolic links"):
+            store.read_pass(alice.ring.userId)
+    with suppress(BrokerError.trustStoreError):  # a new pass replaces what was planted
+        mallory.device_of(alice, store=store)
+    assert victim.read_bytes() == b"v" * 48
+
+
+@attack(56, "planted trust files")
+def test_no_temporary_file_has_a_name_that_can_be_planted(tmp_path: Path) -> None:
+    """A name of the process and the thread would let another user choose which file is truncated."""
+    store, user, victim = FileTrustStore(tmp_path), uuid.uuid4(), tmp_path / "victim"
+    victim.write_bytes(b"untouched")
+    planted = tmp_path / f"{user}.pass.{os.getpid()}-{threading.get_ident()}"
+    planted.symlink_to(victim)
+    store.keep_pass(user, bytes(48))
+    assert victim.read_bytes() == b"untouched"
+
+
+@attack(56, "planted trust files")
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777], ids=oct)
+def test_a_folder_that_others_can_write_is_refused_before_anything_is_sent(
+    mallory: Mallory, alice: User, tmp_path: Path, mode: int
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(mode)
+    count = len(mallory.heard)
+    with pytest.raises(BrokerError.trustStoreError, match="chmod go-w"):
+        mallory.device_of(alice, store=FileTrustStore(folder))
+    assert mallory.since(count) == []
+    assert list(folder.iterdir()) == []
+    folder.chmod(0o755)
+    device = mallory.device_of(alice, store=FileTrustStore(folder))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.glob("*.*")} == {0o600}
+    device.close()
+
+
+@attack(56, "planted trust files")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("what", ["folder", "link"])
+def test_a_folder_of_another_user_or_behind_another_users_link_is_refused(
+    alice: User, tmp_path: Path, what: str
+) -> None:
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir(mode=0o700)
+    link.symlink_to(folder)
+    FileTrustStore(link).keep_pass(alice.ring.userId, bytes(48))
+    os.chown(link if what == "link" else folder, 1, 1, follow_symlinks=False)
+    with pytest.raises(BrokerError.trustStoreError, match="belongs to another user"):
+        FileTrustStore(link).keep_pass(alice.ring.userId, b"x" * 48)
+    with pytest.raises(BrokerError.trustStoreError, match="belongs to another user"):
+        FileTrustStore(link).read_pass(alice.ring.userId)
+
+
+FORK = """
+    import os, signal, sys, threading, uuid, warnings
+    from scbroker import FileTrustStore
+    from scbroker.client.sealed_log import SealedLog
+    from scbroker.client.users import trust_store
+    from scbroker.errors import TrustStoreError
+
+    warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later, of forking with threads
+    user, secret, ending = uuid.uuid4(), b"s" * 32, sys.argv[2]
+    marks = FileTrustStore(sys.argv[1]).open(user, secret)
+    assert marks.swap("k", b"", None, b"1")
+    append, started, go = SealedLog.append, threading.Event(), threading.Event()
+
+    def slow(self, entry):
+        started.set()
+        assert go.wait(30)
+        return append(self, entry)
+
+    SealedLog.append = slow
+    thread = threading.Thread(target=marks.swap, args=("k", b"", b"1", b"2"), daemon=True)
+    thread.start()
+    assert started.wait(30)
+    told, tell = os.pipe()
+    if (child := os.fork()) == 0:
+        signal.alarm(30)
+        SealedLog.append = append
+        print("read", marks.get("k", b""), flush=True)
+        trust_store._LOCK_SECONDS = 0.1
+        try:
+            marks.swap("child", b"", None, b"beside the parent")
+        except TrustStoreError:
+            print("waits", flush=True)
+        trust_store._LOCK_SECONDS = 10.0
+        os.write(tell, b".")
+        while (seen := marks.get("k", b"")) == b"1" and ending == "goes on":
+            pass
+        for number in range(50):
+            assert marks.swap("child", bytes([number]), None, b"c")
+        fresh = FileTrustStore(sys.argv[1]).open(user, secret)
+        print("wrote", fresh.get("child", b"1"), fresh.get("k", b""), flush=True)
+        os._exit(0)
+    os.close(tell)
+    os.read(told, 1)
+    if ending == "is killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    go.set()
+    thread.join()
+    for number in range(50):
+        assert marks.swap("parent", bytes([number]), None, b"p")
+    _, status = os.waitpid(child, 0)
+    fresh = FileTrustStore(sys.argv[1]).open(user, secret)
+    for number in range(50):
+        assert fresh.get("parent", bytes([number])) == b"p"
+        assert fresh.get("child", bytes([number])) == b"c"
+    print("child", status, flush=True)
+"""
+
+
+@attack(60, "fork during a mark")
+@pytest.mark.parametrize("parent", ["goes on", "is killed"])
+def test_a_child_forked_while_a_mark_is_written_has_marks_and_locks_of_its_own(
+    tmp_path: Path, parent: str
+) -> None:
+    """The parent's thread holds both locks at that moment. Nothing of either process is lost."""
+    done = run_script(FORK, str(tmp_path), parent)
+    wrote = "wrote b'c' b'2'" if parent == "goes on" else "wrote b'c' b'1'"
+    lines = ["read b'1'", "waits", wrote, *(["child 0"] if parent == "goes on" else [])]
+    assert (done.stdout.splitlines(), done.stderr) == (lines, "")
