@@ -122,13 +122,13 @@ async def _scrub(broker: Broker) -> None:
     """Remove replaced and deleted KeyFiles from the database's log; a failure is tried again."""
     if broker.is_scrubbed:
         return
-    broker.is_scrubbed = True  # unless a KeyFile is replaced from here on
+    broker.is_scrubbed, done = True, False  # a KeyFile may be replaced from here on
     try:
         done = await broker.database.scrub()
-    except BaseException:
-        broker.is_scrubbed = False
-        raise
-    broker.is_scrubbed &= done
+    except errors.OverloadedError:
+        await asyncio.sleep(_SWEEP)  # the disk failed, which the sweep logs
+    finally:
+        broker.is_scrubbed &= done
 
 
 @functools.cache  # made when it is first asked for: it would take a third of a start
