@@ -274,7 +274,7 @@ def test_a_presigned_url_is_valid_no_longer_than_the_access(scene: Scene) -> Non
 
 
 def test_a_presigned_url_counts_as_a_whole_chunk_in_the_quota(scene: Scene) -> None:
-    scene.begin(max_pending_bytes=3 * MAX_CHUNK, max_pending_parts=1)
+    scene.begin(max_pending_bytes=4 * MAX_CHUNK, max_pending_parts=1)
     alice = scene.user()
     story = Story(alice).created()
     part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)

@@ -4,11 +4,12 @@ import pytest
 
 from assurance.mutations.attacks import MUTATIONS, run
 from assurance.mutations.attacks.edits import Edit, Mutation, never, replace, skip
-from tests.hostile_broker.catalogue import ATTACKS, EXPLANATIONS, shown_by
+from tests.hostile_broker.catalogue import _ROWS, ATTACKS, EXPLANATIONS, shown_by
 
 
-def test_the_catalogue_is_numbered_without_a_gap() -> None:
-    assert sorted(ATTACKS) == list(range(1, 44))
+def test_the_catalogue_is_numbered_in_order_and_no_number_or_name_is_used_twice() -> None:
+    assert list(ATTACKS) == sorted(ATTACKS)
+    assert len(ATTACKS) == len(_ROWS)
     assert len(set(ATTACKS.values())) == len(ATTACKS)
 
 

@@ -143,7 +143,7 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Starts the broker; after `stop` or `kill` on the same port and the same data."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         options = ["--port", str(self.port), "--data-dir", str(self.directory)]
         options += ["--workers", str(self._workers)]
         with self._log_path.open("ab") as log:

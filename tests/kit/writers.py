@@ -385,13 +385,15 @@ def rotate(url: str, user: User, *retired: tuple[KeyType, int], **fresh: int) ->
     steps += [Step(kind, index, RETIRED) for kind, index in retired]
     stored = "SELECT body, signature FROM key_records WHERE user_id = ? ORDER BY sequence"
     chain = KeyChain.verify([Signed(*row) for row in query(url, stored, mine)], clock())
-    for sequence, signed in enumerate(key_records(new, chain, *steps), len(chain.records)):
+    made = key_records(new, chain, *steps)
+    for sequence, signed in enumerate(made, len(chain.records)):
         row = "INSERT INTO key_records (user_id, sequence, body, signature) VALUES (?, ?, ?, ?)"
         query(url, row, mine, sequence, *signed)
+    grown = chain.extend(made, clock())
     query(
         url,
-        "UPDATE users SET chain_length = ?, encryption_index = ? WHERE id = ?",
-        len(chain.records) + len(steps), len(encryption) - 1, mine,
+        "UPDATE users SET chain_length = ?, encryption_index = ?, signing_sequence = ? WHERE id = ?",
+        len(grown.records), len(encryption) - 1, grown.signing_sequence, mine,
     )  # fmt: skip
     return User(new, user.wire)
 

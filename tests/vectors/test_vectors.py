@@ -39,10 +39,17 @@ from scbroker.records.container_record import (
     wrap_info,
 )
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.server.users.challenges import check_ordered, parse_authorization
+from scbroker.server.users.challenges import (
+    Signer,
+    check_purpose,
+    check_signed,
+    parse_authorization,
+)
+from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject, decode, encode
 from scbroker.wire.users import (
     NO_DIGEST,
+    ORDER_LABEL,
     Authorization,
     KeyFileStoring,
     UserDeletion,
@@ -304,11 +311,13 @@ def _orders(vector: Vector) -> None:
     """As a broker judges them, once it knows the nonce."""
     chain = chains()[vector["user"]]
     user: Any = SimpleNamespace(fingerprint=chain.fingerprint)
+    signer = Signer(user, chain.latest(KeyType.Signing))
     sent = Authorization(order=raw(vector, "order"), signature=signature_of(vector))
     given = decode(Authorization, encode(sent))
     digest = _digest(vector)
     order, signed = parse_authorization(given)
-    check_ordered(user, chain, order, signed, vector["action"], digest)
+    check_purpose(order, vector["action"], digest)
+    check_signed(signer, order, ORDER_LABEL, signed)
     assert (order.origin, order.keyIndex) == (vector["origin"], vector["keyIndex"])
     assert order.fingerprint == raw(vector, "fingerprint")
     assert order.nonce == raw(vector, "nonce")

@@ -61,7 +61,7 @@ def serve(
     """
     from scbroker.server import commands
 
-    commands.serve(commands.load_settings(data_dir=data_dir), host, port, workers)
+    commands.serve(commands.begin(data_dir), host, port, workers)
 
 
 @admin.command("create-api-key")
@@ -72,7 +72,7 @@ def create_api_key(
     """Create an API key and print it once; the broker stores only its hash."""
     from scbroker.server import commands
 
-    settings = commands.load_settings(data_dir=data_dir)
+    settings = commands.begin(data_dir)
     print(asyncio.run(commands.create_api_key(settings, name)))
 
 
@@ -81,7 +81,7 @@ def sweep(data_dir: DataDir = None) -> None:
     """Delete abandoned uploads, replaced contents and unreferenced objects now."""
     from scbroker.server import commands
 
-    settings = commands.load_settings(data_dir=data_dir)
+    settings = commands.begin(data_dir)
     asyncio.run(commands.sweep(settings, print))
 
 
@@ -98,7 +98,7 @@ def check(
     """
     from scbroker.server import commands
 
-    settings = commands.load_settings(data_dir=data_dir)
+    settings = commands.begin(data_dir)
     with _reporting() as (tell, progress):
         right = asyncio.run(commands.check(settings, tell, progress, quick=quick))
     sys.exit(not right)
@@ -119,7 +119,7 @@ def backup(
     """
     from scbroker.server import commands
 
-    settings = commands.load_settings(data_dir=data_dir)
+    settings = commands.begin(data_dir)
     with _reporting() as (tell, progress):
         right = asyncio.run(
             commands.backup(settings, target, tell, progress, link=link, with_key=with_key)
@@ -138,7 +138,7 @@ def restore(
     """Verify a backup and put it into an empty data folder."""
     from scbroker.server import commands
 
-    settings = commands.load_settings(data_dir=data_dir)
+    settings = commands.begin(data_dir)
     with _reporting() as (tell, progress):
         commands.restore(settings, source, tell, progress, damaged=damaged)
 

@@ -183,6 +183,15 @@ class KeyChain:
             raise IntegrityError("This user was deleted and has no active key.")
         return self.of_type(kind)[-1]
 
+    @property
+    def signing_sequence(self) -> int:
+        """Return the sequence of the record that introduced the newest signing key."""
+        for sequence in range(self.sequence, 0, -1):
+            record = parse_key_record(self.records[sequence])
+            if (record.keyType, record.state) == (KeyType.Signing, ACTIVE):
+                return sequence
+        return 0
+
     def signing_key(self, index: int, time: int) -> VerifyingKey:
         """Return the signing key of this index; raise `IntegrityError` unless it was in force then."""
         key = self.keys.get((KeyType.Signing, index))

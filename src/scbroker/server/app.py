@@ -74,6 +74,7 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
         asyncio.create_task(_repeat(_ACCESS_FLUSH, lambda: log.record_accesses(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: _sweep(broker))),
         asyncio.create_task(_repeat(_CHECK, broker.gate.check)),
+        asyncio.create_task(_repeat(_CHECK, lambda: _scrub(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: pages.drop_old(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: deletion.finish(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: tombstones.finish(broker))),
@@ -115,6 +116,19 @@ async def _sweep(broker: Broker) -> None:
 async def _openapi(request: Request) -> Response:
     del request
     return answer(_schema(), 200, "application/json")
+
+
+async def _scrub(broker: Broker) -> None:
+    """Remove replaced and deleted KeyFiles from the database's log; a failure is tried again."""
+    if broker.is_scrubbed:
+        return
+    broker.is_scrubbed, done = True, False  # a KeyFile may be replaced from here on
+    try:
+        done = await broker.database.scrub()
+    except errors.OverloadedError:
+        await asyncio.sleep(_SWEEP)  # the disk failed, which the sweep logs
+    finally:
+        broker.is_scrubbed &= done
 
 
 @functools.cache  # made when it is first asked for: it would take a third of a start

@@ -10,11 +10,12 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Final, cast
+from typing import Any, Final, TypeGuard, cast
 
 from sqlalchemy import Connection, Row
 
 from scbroker import errors
+from scbroker.crypto.at_rest import open_stored, seal_stored
 from scbroker.crypto.verify import keyed_hash
 from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
@@ -28,6 +29,9 @@ from scbroker.wire.parts import MAX_CHUNK
 SECOND: Final = 1_000_000
 _CACHED_RECORDS: Final = 10_000  # about 8.5 kB each
 _CACHED_SESSIONS: Final = 10_000  # about 1.3 kB each
+_REFUSED_NONCES: Final = 10_000  # about 0.2 kB each
+KEY_FILE: Final = "stored-key-file"
+"""The label of the keys under which KeyFiles are stored."""
 Access = tuple[ContainerId, UserId]
 """A container, and the user who fetched its header or content."""
 
@@ -42,9 +46,14 @@ def not_found(what: str = "container") -> errors.NotFoundError:
     return errors.NotFoundError(f"No {what} with this id exists, or you have no access to it.")
 
 
+def is_unexpired(member: Row[Any] | None, moment: int) -> TypeGuard[Row[Any]]:
+    """Return whether there is a row of a member, whose access has not expired."""
+    return member is not None and (member.expires_at is None or member.expires_at > moment)
+
+
 def check_unexpired(member: Row[Any] | None, moment: int, what: str = "container") -> Row[Any]:
     """Return the row of a member; raise `NotFoundError` without one, or if its access has expired."""
-    if member is None or (member.expires_at is not None and member.expires_at <= moment):
+    if not is_unexpired(member, moment):
         raise not_found(what)
     return member
 
@@ -141,7 +150,7 @@ class Call:
 
 
 class ChainCache:
-    """Verified key chains by user; the least recently added are dropped beyond a number of records in all."""
+    """Verified key chains by user; the least recently used are dropped beyond a number of records in all."""
 
     def __init__(self) -> None:
         self._chains: OrderedDict[UserId, KeyChain] = OrderedDict()
@@ -150,7 +159,7 @@ class ChainCache:
 
     def cached(self, user_id: UserId, length: int) -> KeyChain | None:
         """Return the chain of this length if it is cached; to verify one takes milliseconds."""
-        known = self._chains.get(user_id)
+        known = self._use(user_id)
         return known if known is not None and len(known.records) == length else None
 
     def get(self, connection: Connection, user_id: UserId, length: int) -> KeyChain:
@@ -169,7 +178,7 @@ class ChainCache:
 
     def read(self, connection: Connection, user_id: UserId, length: int) -> KeyChain:
         """Return the chain of this length; records that are not cached are read and verified."""
-        known = self._chains.get(user_id)
+        known = self._use(user_id)
         have = 0 if known is None else len(known.records)
         # More than asked for: the session was looked up before the last key record.
         if known is None or have > length:
@@ -177,6 +186,34 @@ class ChainCache:
         if have == length:
             return known
         return known.extend(sql.key_chain(connection, user_id, have, length - have), now())
+
+    def _use(self, user_id: UserId) -> KeyChain | None:
+        """Return the user's chain, which is now the most recently used one."""
+        with self._lock:
+            known = self._chains.get(user_id)
+            if known is not None:
+                self._chains.move_to_end(user_id)
+            return known
+
+
+class RefusedNonces:
+    """Nonces of claims that this process refused: it refuses them again without verifying a signature.
+
+    They are kept in memory, so that a stranger cannot make the broker write. Beyond a number the oldest are
+    dropped: each costs whoever sent it a request, and expires within two minutes anyway.
+    """
+
+    def __init__(self) -> None:
+        self._nonces: dict[bytes, None] = {}
+
+    def __contains__(self, nonce: bytes) -> bool:
+        return nonce in self._nonces
+
+    def add(self, nonce: bytes) -> None:
+        self._nonces[nonce] = None
+        if len(self._nonces) > _REFUSED_NONCES:
+            with contextlib.suppress(KeyError):  # another thread dropped it
+                del self._nonces[next(iter(self._nonces))]
 
 
 class SessionCache:
@@ -212,6 +249,7 @@ class Broker:
     origins: frozenset[str]
     chains: ChainCache = field(default_factory=ChainCache)
     sessions: SessionCache = field(default_factory=SessionCache)
+    refused_nonces: RefusedNonces = field(default_factory=RefusedNonces)
     buffers: Buffers = field(default_factory=lambda: Buffers(MAX_CHUNK))
     gate: Gate = field(init=False)
     large_bodies: LargeBodies = field(init=False)
@@ -223,6 +261,8 @@ class Broker:
     """Whether another request asked for a sweep since the present one started."""
     accesses: dict[Access, str] = field(default_factory=dict)
     """Fetches that are not yet in the event log, with the reader's application."""
+    is_scrubbed: bool = False
+    """Whether no KeyFile was replaced or deleted since the database last cleared its write-ahead log."""
 
     def __post_init__(self) -> None:
         self.gate = Gate(self.settings.max_requests, self.settings.max_connections)
@@ -231,3 +271,11 @@ class Broker:
     def keyed(self, name: str, *parts: bytes) -> bytes:
         """Return a hash under the broker's key, which is kept outside the database."""
         return keyed_hash(self.key, name, *parts)
+
+    def seal_key_file(self, user_id: UserId, key_file: bytes) -> bytes:
+        """Return a KeyFile as the database stores it: a plain one would let its thief test guesses."""
+        return seal_stored(self.key, KEY_FILE, user_id, key_file)
+
+    def open_key_file(self, user_id: UserId, stored: bytes) -> bytes:
+        """Return the KeyFile as the user sent it; raise `IntegrityError` if it is damaged."""
+        return open_stored(self.key, KEY_FILE, user_id, stored)

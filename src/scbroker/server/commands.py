@@ -32,8 +32,7 @@ from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
 from scbroker.server.broker import Broker, now
 from scbroker.server.migrations.upgrade import bring_up
-from scbroker.server.settings import Settings
-from scbroker.server.settings import load_settings as load_settings
+from scbroker.server.settings import Settings, load_settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import Database, open_database
 from scbroker.wire.users import canonical_origin
@@ -61,6 +60,12 @@ _WAITING: Final = tenacity.AsyncRetrying(
 )
 
 
+def begin(data_dir: str | None) -> Settings:
+    """Load the settings of a command. Files that it makes from here on are for its own user alone."""
+    os.umask(0o077)
+    return load_settings(data_dir=data_dir)
+
+
 def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
     """Serve until a signal stops the process. More than one worker needs PostgreSQL."""
     if workers > 1 and stores.database_url(settings).startswith("sqlite"):
@@ -74,6 +79,17 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
     address = f"http://{shown}:{port}"
     origins = frozenset(canonical_origin(origin) for origin in settings.origins or [address])
     prepare(settings)
+    with stores.only_broker(settings):
+        _serve(settings, address, origins, listeners, workers)
+
+
+def _serve(
+    settings: Settings,
+    address: str,
+    origins: frozenset[str],
+    listeners: list[socket.socket],
+    workers: int,
+) -> None:
     key = uuid.uuid4()
     is_first: bool = asyncio.run(_WAITING.copy()(_provision, settings, key))
     _greet(address, settings, key if is_first else None)
@@ -141,6 +157,7 @@ def prepare(settings: Settings) -> None:
         raise InvalidArgumentError(
             f"A restore was cut off in {settings.directory}: empty the folder and restore again."
         )
+    stores.make_private(settings.directory)
     if not os.access(settings.directory, os.W_OK | os.X_OK):
         raise InvalidArgumentError(f"The data folder {settings.directory} cannot be written.")
 

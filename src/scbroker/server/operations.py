@@ -84,6 +84,7 @@ OPERATIONS: Final = (
               None, c.Bodies, c.BodiesQuery),
     Operation("PUT", _PART + "/chunks/{index}", chunks.receive, "Send a chunk of a content",
               bytes, status=204, limit=p.MAX_CHUNK),
+    Operation("DELETE", _PART, chunks.drop, "Drop an unfinished upload", status=204),
     Operation("GET", _PART + "/chunks", chunks.list_chunks, "List the chunks that have arrived",
               None, p.Chunks, p.ChunksQuery),
     Operation("POST", _PART + "/transfers", presigned.to_send, "Get presigned URLs to put chunks to",

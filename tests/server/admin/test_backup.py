@@ -305,7 +305,7 @@ def test_a_key_that_was_put_there_first_stays(
     served: BrokerProcess, backed_up: Path, tmp_path: Path
 ) -> None:
     there = tmp_path / "there"
-    there.mkdir()
+    there.mkdir(mode=0o700)
     shutil.copy(served.directory / "broker.key", there)
     admin(served, "restore", backed_up, at=there).expect(0)
     with BrokerProcess(there) as other:

@@ -258,6 +258,8 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     "a key record is gone": (_sql("DELETE FROM key_records WHERE user_id = ? AND sequence = 1", BOB),
          BOB, "1 of 2 key records", True),
     "a KeyFile": (_byte("key_files", "key_file", "user_id = ?", BOB), BOB, "KeyFile", True),
+    "the latest signing key": (_sql("UPDATE users SET signing_sequence = 1 WHERE id = ?", BOB),
+         BOB, "another signing key", True),
     "a user's row is gone":
         (_sql("DELETE FROM users WHERE id = ?", BOB), "key_records ", "does not exist", True),
     "a gap in the event log":

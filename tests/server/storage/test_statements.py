@@ -98,7 +98,7 @@ def test_so_it_is_where_postgresql_plans_for_any_parameters(
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_missing_index_is_noticed(engine: str, found: Found, urls: dict[str, str]) -> None:
     name = "DROP_CONTAINER_PARTS"
-    assert found[engine][name].indexes == ["parts_of_container"]
+    assert "parts_of_container" in found[engine][name].indexes
     assert plans_without(urls[engine], "parts_of_container")[name].scans == ["parts"]
 
 

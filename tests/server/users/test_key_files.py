@@ -1173,6 +1173,22 @@ def test_chains_that_are_read_by_two_at_once_leave_room_for_others(
         assert chains.get(key_table, mine, 2) is chains.get(key_table, mine, 2)
 
 
+def test_a_chain_that_is_used_stays_cached_however_many_others_come(
+    key_table: sqlalchemy.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a few accounts with long chains make a broker verify everybody's chain for each request."""
+    monkeypatch.setattr("scbroker.server.broker._CACHED_RECORDS", 4)
+    rings, chains = [KeyRing.generate() for _ in range(4)], ChainCache()
+    for ring in rings:
+        _publish(key_table, ring)
+    mine, *others = (UserId(ring.userId.bytes) for ring in rings)
+    used = chains.get(key_table, mine, 2)
+    for other in others:
+        chains.get(key_table, other, 2)
+        assert chains.cached(mine, 2) is used
+    assert [chains.cached(other, 2) is not None for other in others] == [False, False, True]
+
+
 def test_a_chain_read_in_a_write_is_not_cached_because_the_write_may_fail(
     key_table: sqlalchemy.Connection,
 ) -> None:

@@ -45,6 +45,8 @@ def test_another_registration_of_the_same_user_finds_the_id_taken(
     wire.call("POST", "/v1/users", message).expect(201)
     others = [
         replace(message, keyFile=b"another"),
+        replace(message, auth=random_bytes(32)),
+        replace(message, reminder="another"),
         replace(message, keyRecords=_registration(ring).keyRecords),
     ]
     with unchanged():

@@ -151,7 +151,7 @@ def test_unknown_users_refused_signatures_and_broken_statements_are_one_answer(
     ]
     answers = [wire.call("POST", "/v1/sessions", r).expect(401, "challenge") for r in requests]
     assert len({answer.body for answer in answers}) == 1
-    wire.call("POST", "/v1/sessions", good).expect(201)
+    wire.call("POST", "/v1/sessions", other).expect(201)
 
 
 def test_only_the_latest_active_signing_key_logs_in(

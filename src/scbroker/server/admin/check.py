@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Column, Connection, Row, Select, Table, bindparam, func, select, text, tuple_
 
+from scbroker.crypto.at_rest import open_stored
 from scbroker.crypto.verify import sha256
-from scbroker.errors import BrokerError, IntegrityError
+from scbroker.errors import BrokerError, IntegrityError, InvalidArgumentError
 from scbroker.records import judge
 from scbroker.records.canonical import stored_user_id
 from scbroker.records.container_record import (
@@ -27,8 +28,8 @@ from scbroker.records.container_record import (
     wrap_hash,
 )
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.server.admin.stores import open_stores
-from scbroker.server.broker import ChainCache, now
+from scbroker.server.admin.stores import find_key, open_stores
+from scbroker.server.broker import KEY_FILE, ChainCache, now
 from scbroker.server.containers.members import StoredList
 from scbroker.server.containers.storing import check_sealed
 from scbroker.server.parts.chunks import hashes_of
@@ -121,7 +122,7 @@ async def check(settings: Settings, tell: Tell, progress: Progress, *, quick: bo
     """
     async with open_stores(settings) as (database, objects):
         found = _Check(database, objects, tell, progress, quick)
-        await found.run()
+        await found.run(settings)
     checked = ", ".join(f"{count} {what}" for what, count in sorted(found.seen.items()))
     verdict = f"{found.wrong} wrong" if found.wrong else "nothing is wrong"
     tell(f"Checked {checked or 'nothing'}: {verdict}.")
@@ -173,6 +174,7 @@ class _Check:
         self._database, self._objects, self._quick = database, objects, quick
         self._tell, self._progress = tell, progress
         self.chains = ChainCache()
+        self._key: bytes | None = None
         self.wrong = 0
         self.seen: Counter[str] = Counter()
 
@@ -190,7 +192,11 @@ class _Check:
         except (msgspec.MsgspecError, ValueError, TypeError, IndexError):
             self._add(f"{name}: it cannot be read.")
 
-    async def run(self) -> None:
+    async def run(self, settings: Settings) -> None:
+        try:
+            self._key = await self._database.read(lambda c: find_key(c, settings))
+        except InvalidArgumentError as error:
+            self._add(f"{error} No KeyFile was checked.")
         totals = await self._database.read(
             lambda c: {name: c.execute(each).scalar_one() for name, each in COUNTS.items()},
             large=True,
@@ -270,8 +276,8 @@ class _Check:
                 raise IntegrityError("Their data is pending deletion, but they were not deleted.")
             if key_file is not None and user.deleted:
                 raise IntegrityError("They were deleted, but their KeyFile was not.")
-            if key_file is not None and sha256(key_file.key_file) != key_file.key_file_hash:
-                raise IntegrityError("Their KeyFile is not the one that was stored.")
+            if key_file is not None and self._key is not None:
+                _check_key_file(self._key, key_file)
 
     def _check_container(self, connection: Connection, row: Row[Any]) -> None:
         _ContainerCheck(connection, row, self).run()
@@ -302,6 +308,17 @@ def _check_keys(connection: Connection, user: Row[Any]) -> None:
         raise IntegrityError("Their key records say that they were deleted, but they were not.")
     if chain.of_type(KeyType.Encryption)[-1].index != user.encryption_index:
         raise IntegrityError("Their row names another encryption key than their latest.")
+    if chain.signing_sequence != user.signing_sequence:
+        raise IntegrityError("Their row names another signing key than their latest.")
+
+
+def _check_key_file(key: bytes, row: Row[Any]) -> None:
+    try:
+        open_stored(key, KEY_FILE, row.user_id, row.key_file)
+    except IntegrityError:
+        raise IntegrityError(
+            "Their KeyFile does not open under the broker's key: it is damaged."
+        ) from None
 
 
 def _check_kept_keys(connection: Connection, user: Row[Any], pending: bool) -> None:

@@ -3,15 +3,16 @@
 The objects of a database lie below a prefix with the database's id. A database that is configured with
 another broker's store therefore lists none of that broker's objects, and can remove none of them.
 
-The key keys verifiers, nonces and throttles. It is kept outside the database, which stores a hash of it. So a
-broker with a lost or wrong key does not start: no passphrase would match, and verifiers stored with the wrong
-key would fail once the right one is back.
+The key keys verifiers, nonces and throttles, and seals KeyFiles. It is kept outside the database, which
+stores a hash of it. So a broker with a lost or wrong key does not start: no passphrase would match, no
+KeyFile would open, and those stored with the wrong key would fail once the right one is back.
 """
 
 import asyncio
 import contextlib
+import fcntl
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -60,6 +61,54 @@ def embedded_paths(settings: Settings) -> tuple[Path, Path]:
             "docs/guide/backup.md."
         )
     return Path(database.removeprefix(_SQLITE)), path_of(objects)
+
+
+@contextlib.contextmanager
+def only_broker(settings: Settings) -> Iterator[None]:
+    """Keep other processes from serving this SQLite database; raise if another one serves it.
+
+    Only `serve` takes this lock, on the folder of the database: commands run beside a broker. The system
+    releases it when the process ends, however it ends. Several brokers may serve one PostgreSQL.
+    """
+    url = database_url(settings)
+    if not url.startswith(_SQLITE):
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        folder = Path(url.removeprefix(_SQLITE)).parent
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidArgumentError(
+                f"Another broker serves the database in {folder}: stop it first. SQLite allows one broker "
+                "process; for more, set SCBROKER_DATABASE_URL to a PostgreSQL."
+            ) from None
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"{folder} cannot be locked ({error.strerror}): SQLite needs a folder on a local disk."
+            ) from None
+        yield
+
+
+def make_private(folder: Path) -> None:
+    """Keep other users of the machine out of the data folder, or raise and say how.
+
+    A new folder or volume mostly lets them in. The broker changes that itself if it finds none but its own
+    files there: in a folder like /srv it would keep other programs out.
+    """
+    mode = folder.stat().st_mode
+    if not mode & 0o077:
+        return
+    if all(path.name.startswith((DATABASE, KEY, OBJECTS)) for path in folder.iterdir()):
+        with contextlib.suppress(OSError):  # it is another user's
+            folder.chmod(mode & 0o700)
+    if folder.stat().st_mode & 0o077:
+        raise InvalidArgumentError(
+            f"Other users of this machine can open the data folder {folder}: run chmod 700 {folder}, or "
+            "name a new folder in it with --data-dir, which the broker creates."
+        )
 
 
 def object_prefix(connection: Connection) -> str:
@@ -126,7 +175,7 @@ def find_key(connection: Connection, settings: Settings) -> bytes:
     if key is None:
         raise InvalidArgumentError(
             f"The broker's key is missing: restore {settings.directory / KEY}, or set SCBROKER_BROKER_KEY as "
-            "on this broker's other machines. Without it no passphrase can be checked."
+            "on this broker's other machines. Without it no passphrase can be checked and no KeyFile opens."
         )
     stored = sql.the(connection, sql.FIND_CHECK, check=_KEY_CHECK).value
     if not equal(keyed_hash(key, "key-check"), stored):

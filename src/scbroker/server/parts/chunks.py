@@ -16,7 +16,15 @@ from sqlalchemy import Connection, Row
 from scbroker import errors
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.records.container_record import MAX_SEGMENTS, SEALED_SEGMENT, SEGMENT, sealed_size
-from scbroker.server.broker import Broker, Call, check_not_deleted, check_unexpired, not_found, now
+from scbroker.server.broker import (
+    Broker,
+    Call,
+    check_not_deleted,
+    check_unexpired,
+    is_unexpired,
+    not_found,
+    now,
+)
 from scbroker.server.events import log
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import new_blob_name
@@ -27,6 +35,8 @@ from scbroker.wire.parts import CHUNK_SEGMENTS
 
 # Each chunk counts for at least so many bytes of the quota, or tiny chunks would circumvent it.
 _LEAST_COUNTED: Final = 65_536
+# One session's share of the quota, in quarters: a thief of its token leaves some to the user.
+_SHARE: Final = 3
 COMMITTED: Final = "A record names this part already."
 
 
@@ -37,10 +47,16 @@ class Upload:
     container_id: bytes
     part_id: bytes
     user_id: bytes
+    session: bytes
+    """The hash of its token."""
 
     @classmethod
     def of(cls, call: Call) -> Upload:
-        return cls(call.container_id, call.part_id, call.session.id)
+        return cls(call.container_id, call.part_id, call.session.id, call.session.token_hash)
+
+    def has(self, part: Row[Any]) -> bool:
+        """Return whether this row is of the same user and container."""
+        return (part.user_id, part.container_id) == (self.user_id, self.container_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +91,7 @@ async def receive(broker: Broker, call: Call, message: memoryview) -> None:
     def reserve(connection: Connection) -> bool:
         """Return whether this chunk is stored; if not, check the quota and record its object's name."""
         part = find_upload(connection, upload)
-        if is_stored(connection, upload, chunk.number, hashes):
+        if is_stored(connection, upload, part, chunk.number, hashes):
             return True
         check_quota(connection, broker, upload, part, size)
         pending = {"name": chunk.blob, "since": chunk.pending_since}
@@ -104,19 +120,21 @@ def check_number(broker: Broker, number: int) -> None:
 
 
 def find_upload(connection: Connection, upload: Upload) -> Row[Any] | None:
-    """Return the part's row, if any; raise if the user may not upload it."""
+    """Return the part's row, if any; raise if the user may not upload it.
+
+    A user without access gets the same answers as for an id that no container has: only the record that
+    names the part is refused.
+    """
     _lock_user(connection, upload)
     names = {"container": upload.container_id, "user": upload.user_id}
-    container = sql.one(connection, sql.FIND_CONTAINER, id=upload.container_id)
-    if container is not None:
-        member = check_unexpired(sql.one(connection, sql.FIND_MEMBER, **names), now())
-        if container.deleted:
+    member = sql.one(connection, sql.FIND_MEMBER, **names)
+    if is_unexpired(member, now()):
+        if sql.the(connection, sql.FIND_CONTAINER, id=upload.container_id).deleted:
             raise errors.DeletedError()
         if not member.permissions & ContainerAccessLevel.Upload:
             raise errors.PermissionDeniedError("Your access to this container lacks Upload.")
     part = sql.one(connection, sql.FIND_PART, part=upload.part_id)
-    owners = (upload.user_id, upload.container_id)
-    if part is not None and (part.user_id, part.container_id) != owners:
+    if part is not None and not upload.has(part):
         raise errors.AlreadyExistsError("This part id belongs to another upload.")
     return part
 
@@ -126,8 +144,12 @@ def _lock_user(connection: Connection, upload: Upload) -> None:
     check_not_deleted(sql.the(connection, sql.SHARE_USERS, ids=[upload.user_id]))
 
 
-def is_stored(connection: Connection, upload: Upload, number: int, hashes: bytes) -> bool:
+def is_stored(
+    connection: Connection, upload: Upload, part: Row[Any] | None, number: int, hashes: bytes
+) -> bool:
     """Return whether a chunk has a row with these hashes, and if so extend the life of its part."""
+    if part is None or part.dropped:
+        return False
     found = sql.one(connection, sql.FIND_CHUNK, part=upload.part_id, number=number)
     if found is None or found.chunk_hash != sha256(hashes):
         return False
@@ -138,25 +160,84 @@ def is_stored(connection: Connection, upload: Upload, number: int, hashes: bytes
 def check_quota(
     connection: Connection, broker: Broker, upload: Upload, part: Row[Any] | None, size: int
 ) -> None:
-    """Raise if the user may not upload `size` more bytes of the part; add its row if it has none."""
+    """Raise if the session may not upload `size` more bytes of the part, which counts for it from now on."""
     if part is not None and part.committed:
         raise errors.AlreadyExistsError(COMMITTED)
-    settings = broker.settings
-    pending = sql.the(connection, sql.UNCOMMITTED_PARTS, user=upload.user_id)
-    if part is None and pending.parts >= settings.max_pending_parts:
-        raise errors.TooLargeError("Too many uploads are unfinished: finish one first.")
-    if pending.received + size > settings.max_pending_bytes:
-        raise errors.TooLargeError("Unfinished uploads have too many bytes: finish one first.")
+    moment, settings = now(), broker.settings
     if part is None:
         row = {
             "part_id": upload.part_id,
             "container_id": upload.container_id,
             "user_id": upload.user_id,
-            "touched_at": now(),
+            "touched_at": moment,
             "committed": False,
             "received": 0,
+            "session": upload.session,
         }
         connection.execute(sql.ADD_PART, row)
+    elif part.dropped or part.session != upload.session:
+        claim = {"part": upload.part_id, "session": upload.session, "now": moment}
+        connection.execute(sql.CLAIM_PART, claim)
+    asked = {"user": upload.user_id, "session": upload.session}
+    found = sql.the(connection, sql.UNFINISHED_PARTS, **asked)
+    parts, received = settings.max_pending_parts, settings.max_pending_bytes
+    if found.own_parts > _share(parts):
+        raise _too_many()
+    if found.own_received + size > _share(received):
+        raise _too_long()
+    if found.parts > parts or found.received + size > received:
+        _make_room(
+            connection, upload, found.parts - parts, found.received + size - received, moment
+        )
+
+
+def _share(limit: int) -> int:
+    return -(-limit * _SHARE // 4)
+
+
+def _make_room(
+    connection: Connection, upload: Upload, parts: int, received: int, moment: int
+) -> None:
+    """Drop uploads of the user's ended sessions, the oldest first, until so many parts and bytes are gone.
+
+    Uploads of ended sessions are kept until then, so that another session can resume them.
+    """
+    asked, gone = {"user": upload.user_id, "now": moment}, []
+    for row in connection.execute(sql.UNFINISHED_OF_ENDED_SESSIONS, asked):
+        if parts <= 0 and received <= 0:
+            break
+        parts, received = parts - 1, received - row.received
+        gone.append(row.part_id)
+    if parts > 0:
+        raise _too_many()
+    if received > 0:
+        raise _too_long()
+    connection.execute(sql.DROP_UNFINISHED, {"gone": gone})
+
+
+def _too_many() -> errors.TooLargeError:
+    return errors.TooLargeError("Too many uploads are unfinished: finish or drop one first.")
+
+
+def _too_long() -> errors.TooLargeError:
+    return errors.TooLargeError("Unfinished uploads have too many bytes: finish or drop one first.")
+
+
+async def drop(broker: Broker, call: Call, query: NoQuery) -> None:
+    """Drop an unfinished upload of the session's user; without one, nothing changes."""
+    del query
+    upload = Upload.of(call)
+
+    def write(connection: Connection) -> None:
+        _lock_user(connection, upload)
+        part = sql.one(connection, sql.LOCK_PART, part=upload.part_id)
+        if part is None or not upload.has(part):
+            return
+        if part.committed:
+            raise errors.AlreadyExistsError(COMMITTED)
+        connection.execute(sql.DROP_UNFINISHED, {"gone": [upload.part_id]})
+
+    await broker.database.write(write)
 
 
 def keep(connection: Connection, upload: Upload, chunk: Chunk, counted: int) -> bool:
@@ -168,7 +249,7 @@ def keep(connection: Connection, upload: Upload, chunk: Chunk, counted: int) -> 
     """
     _lock_user(connection, upload)
     part = sql.one(connection, sql.LOCK_PART, part=upload.part_id)
-    if part is None:
+    if part is None or part.dropped:
         raise errors.OverloadedError("The part was deleted meanwhile: upload it again.", 1)
     place, chunk_hash = {"part": upload.part_id, "number": chunk.number}, sha256(chunk.hashes)
     found = sql.one(connection, sql.FIND_CHUNK, **place)
@@ -209,7 +290,7 @@ async def list_chunks(broker: Broker, call: Call, query: wire.ChunksQuery) -> wi
 
     def read(connection: Connection) -> list[Row[Any]]:
         part = sql.one(connection, sql.FIND_PART, part=call.part_id)
-        if part is None or part.user_id != call.session.id or part.committed:
+        if part is None or part.user_id != call.session.id or part.committed or part.dropped:
             return []
         some = {"first": query.first, "end": query.first + wire.MAX_LISTED}
         return list(connection.execute(sql.CHUNK_HASHES, {"part": call.part_id, **some}))

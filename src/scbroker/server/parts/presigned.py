@@ -65,7 +65,7 @@ async def sent(broker: Broker, call: Call, message: wire.SentChunks) -> None:
         missing = [
             chunk
             for chunk in message.chunks
-            if not chunks.is_stored(connection, upload, chunk.index, chunk.hashes)
+            if not chunks.is_stored(connection, upload, part, chunk.index, chunk.hashes)
         ]
         if missing and part is not None and part.committed:
             raise errors.AlreadyExistsError(chunks.COMMITTED)

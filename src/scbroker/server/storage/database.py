@@ -76,6 +76,12 @@ class Database(Protocol):
     def version(self) -> int | None:
         """Return SQLite's `PRAGMA data_version`, which every commit changes; None on PostgreSQL."""
 
+    async def scrub(self) -> bool:
+        """Remove replaced and deleted rows from SQLite's write-ahead log; return whether that was possible.
+
+        It is not while another process reads for long. PostgreSQL does this by itself, in its own time.
+        """
+
     async def close(self) -> None: ...
 
 
@@ -166,6 +172,8 @@ def _on_connection(engine: Engine, work: Work[T]) -> T:
 
 _BATCH: Final = 256
 _READERS: Final = 4
+# How long a scrub waits for readers. The writer waits as long.
+_SCRUB_MILLISECONDS: Final = 100
 
 
 @dataclass(slots=True)
@@ -284,6 +292,17 @@ class SqliteDatabase:
         except sqlite3.Error:  # the next read raises it
             return None
 
+    async def scrub(self) -> bool:
+        def truncate(connection: Connection) -> bool:
+            driver = _driver(connection)
+            driver.execute(f"PRAGMA busy_timeout={_SCRUB_MILLISECONDS}")
+            [is_busy, *_] = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return not is_busy
+
+        engine = _sqlite_engine(self._path, poolclass=NullPool)
+        with _translating():
+            return await asyncio.to_thread(_on_connection, engine, truncate)
+
     async def close(self) -> None:
         self._jobs.put(None)
         await self._loop.run_in_executor(None, self._writer.join)
@@ -353,6 +372,8 @@ def _sqlite_engine(path: Path, **pool: Any) -> Engine:
     def _configure(driver: sqlite3.Connection, _: object) -> None:
         driver.execute("PRAGMA journal_mode=WAL")
         driver.execute("PRAGMA synchronous=FULL")
+        # Overwrite deleted rows with zeros. Distributions build SQLite with different defaults.
+        driver.execute("PRAGMA secure_delete=ON")
 
     return engine
 
@@ -414,6 +435,9 @@ class PostgresDatabase:
 
     def version(self) -> int | None:
         return None
+
+    async def scrub(self) -> bool:
+        return True
 
     async def close(self) -> None:
         await self._engine.dispose()

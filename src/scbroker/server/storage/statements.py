@@ -295,6 +295,8 @@ FIND_PART: Final = select(
     parts.c.container_id,
     parts.c.user_id,
     parts.c.committed,
+    parts.c.session,
+    (~parts.c.committed & (parts.c.touched_at == 0)).label("dropped"),
     func.length(parts.c.hashes).label("hashes_size"),
     parts.c.inline.is_not(None).label("is_inline"),
 ).where(_part(parts))
@@ -302,14 +304,45 @@ LOCK_PART: Final = FIND_PART.with_for_update()
 PARTS_TAKEN: Final = select(parts.c.part_id).where(_among(parts.c.part_id))
 PARTS_INLINE: Final = select(parts.c.part_id, parts.c.inline).where(_among(parts.c.part_id))
 PART_HASHES: Final = select(parts.c.hashes).where(_part(parts))
-UNCOMMITTED_PARTS: Final = select(
-    func.count().label("parts"), func.coalesce(func.sum(parts.c.received), 0).label("received")
-).where(_user(parts), ~parts.c.committed)
+_UNFINISHED: Final = _user(parts) & ~parts.c.committed & (parts.c.touched_at > 0)
+_IS_OWN: Final = parts.c.session == b("session")
+
+
+def _sum(number: Any) -> Any:
+    return func.coalesce(func.sum(number), 0)
+
+
+# A user's unfinished uploads, and those of one session among them.
+UNFINISHED_PARTS: Final = select(
+    func.count().label("parts"),
+    _sum(parts.c.received).label("received"),
+    _sum(case((_IS_OWN, 1), else_=0)).label("own_parts"),
+    _sum(case((_IS_OWN, parts.c.received), else_=0)).label("own_received"),
+).where(_UNFINISHED)
+UNFINISHED_OF_ENDED_SESSIONS: Final = (
+    select(parts.c.part_id, parts.c.received)
+    .where(
+        _UNFINISHED,
+        ~exists().where(sessions.c.token_hash == parts.c.session, sessions.c.expires_at > b("now")),
+    )
+    .order_by(parts.c.touched_at)
+)
+CLAIM_PART: Final = _set(parts, _part(parts), session=b("session"), touched_at=b("now"))
+# The sweeper deletes parts that were dropped; until then a new chunk takes one up again.
+DROP_UNFINISHED: Final = _set(
+    parts, _among(parts.c.part_id, "gone"), ~parts.c.committed, touched_at=0
+)
 TOUCH_PART: Final = _set(
     parts, _part(parts), touched_at=b("now"), received=parts.c.received + b("more")
 )
 COMMIT_PART: Final = _set(parts, _part(parts), committed=True, hashes=b("all_hashes"))
-DROP_CONTAINER_PARTS: Final = _set(parts, _container(parts), replaced_at=0)
+# Uploads of strangers stay until they are abandoned: otherwise they would notice the deletion.
+DROP_CONTAINER_PARTS: Final = _set(
+    parts,
+    _container(parts),
+    parts.c.committed | parts.c.user_id.in_(select(members.c.user_id).where(_container(members))),
+    replaced_at=0,
+)
 REPLACE_PARTS: Final = _set(parts, _among(parts.c.part_id, "replaced"), replaced_at=b("now"))
 COUNT_CHUNKS: Final = select(
     func.count().label("arrived"), func.max(chunks.c.chunk).label("last")
@@ -463,7 +496,6 @@ PURGE_CONTAINERS: Final = (
         for table in (records, access_lists, members, accesses, authors)
     ),
     _set(parts, _among(parts.c.container_id), parts.c.committed, replaced_at=0),
-    _set(parts, _among(parts.c.container_id), ~parts.c.committed, touched_at=0),
     _set(containers, _among(containers.c.id), deleted=True, type=None, type_salt=None),
 )
 DROP_CONTAINERS: Final = delete(containers).where(_among(containers.c.id))

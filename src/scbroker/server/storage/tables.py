@@ -1,6 +1,7 @@
 """The database schema. UUIDs are 16 bytes, times are microseconds since 1970 in UTC.
 
 docs/spec/container.md says what a container's rows contain; no column holds a plaintext or a private key.
+No column lets somebody without the broker's key test a guess at a passphrase (docs/spec/keyfile.md, 3).
 A change of a table needs a revision in `migrations/`: a test compares both.
 """
 
@@ -67,6 +68,7 @@ users: Final = _table(
     Column("fingerprint", LargeBinary(32)),  # None once no container needs a deleted user's keys
     _number("chain_length"),
     _number("encryption_index"),
+    _number("signing_sequence"),  # of the key record that introduced the latest signing key
     _number("registered_at"),
     Column("deleted", Boolean, nullable=False),
     _number("last_event"),
@@ -89,8 +91,7 @@ key_records: Final = _table(
 key_files: Final = _table(
     "key_files",
     _id("user_id", primary_key=True),
-    _bytes("key_file"),
-    _hash("key_file_hash"),
+    _bytes("key_file"),  # sealed under the broker's key: crypto.at_rest
     _hash("verifier"),
     Column("reminder", String(1024), nullable=False),
 )
@@ -202,6 +203,7 @@ parts: Final = _table(
     Column("committed", Boolean, nullable=False),
     _number("replaced_at", nullable=True),
     _number("received"),
+    _hash("session", nullable=True),  # the last one that sent to this part in chunks
     _bytes("inline", nullable=True),
     _bytes("hashes", nullable=True),
     Index("parts_of_container", "container_id"),

@@ -14,18 +14,26 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
+from scbroker.crypto.verify import labelled_hash
 from scbroker.errors import BrokerError, ChallengeError, RejectedError
 from scbroker.records.canonical import ContainerId, UserId, stored_user_id
-from scbroker.records.key_record import KeyChain, Signed, closing_fingerprint
+from scbroker.records.key_record import (
+    LABEL,
+    KeyChain,
+    Signed,
+    closing_fingerprint,
+    parse_key_record,
+)
 from scbroker.server.broker import Broker, Call, now, refusing
 from scbroker.server.containers import members, tombstones
 from scbroker.server.events import log
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
-from scbroker.server.users.key_files import add_key_records, grown_chain
+from scbroker.server.users.challenges import Signer, check_signed
+from scbroker.server.users.key_files import add_key_records, check_dates, grown_chain
 from scbroker.wire.users import ORDER_LABEL, Order, UserDeletion
 
 # Rows in one transaction. Records: of all its containers together, unless one container alone has more.
@@ -45,7 +53,12 @@ _NOTHING: Final = {
     "dropped_digest": None,
     "key_file_generation": 0,
 }
-_NO_KEYS: Final = {"fingerprint": None, "chain_length": 0, "encryption_index": 0}
+_NO_KEYS: Final = {
+    "fingerprint": None,
+    "chain_length": 0,
+    "encryption_index": 0,
+    "signing_sequence": 0,
+}
 
 
 async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None:
@@ -57,27 +70,24 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
     closing = message.keyRecord.signed
     user_id = call.user_id
 
-    def find(connection: Connection) -> tuple[Row[Any], KeyChain | None]:
-        """Return the user, and their keys unless they are deleted: then the keys may be deleted too."""
+    def find(connection: Connection) -> tuple[bool, Signer | None]:
+        """Return whether the user was deleted, and the signer of orders if not."""
         user = sql.one(connection, sql.FIND_USER, id=user_id)
-        if user is None:
-            raise ChallengeError(challenges.REFUSED)
-        if user.deleted:
-            return user, None
-        challenges.check_fresh(broker, order, call.now)
-        return user, broker.chains.get(connection, user_id, user.chain_length)
+        return user is not None and user.deleted, Signer.of(connection, user)
 
     # A stranger can send this: it is verified before it may occupy the writer.
     _check_own(user_id, order, message)
-    user, chain = await broker.database.read(find, large=True)
-    if chain is not None:
-        challenges.check_signed(user, chain, order, ORDER_LABEL, signed)
-        if not grown_chain(chain, [closing], call.now).closed:
-            raise RejectedError("The key record does not close the chain (K8).")
+    deleted, signer = await broker.database.read(find)
+    if not deleted:
+        challenges.check_fresh(broker, order, call.now)
+        with challenges.using_up(broker, order.nonce):
+            length = check_signed(signer, order, ORDER_LABEL, signed).user.chain_length
+        await _check_closes(broker, user_id, length, closing, call.now)
         buckets = throttle.buckets_of(broker, user_id)
         await broker.database.write(
-            lambda c: end(c, user_id, user.chain_length, closing, order.nonce, buckets)
+            lambda c: end(c, user_id, length, closing, order.nonce, buckets)
         )
+        broker.is_scrubbed = False
     with contextlib.suppress(BrokerError):  # the background repeats what fails here
         deadline = time.monotonic() + _SECONDS
         more = True
@@ -87,6 +97,27 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
                 or await tombstones.purge_next(broker)
                 or await sweep_at_once(broker)
             )
+
+
+async def _check_closes(
+    broker: Broker, user_id: UserId, length: int, closing: Signed, moment: int
+) -> None:
+    """Raise unless the record closes the user's chain of this length.
+
+    Date and predecessor are compared first: a record that does not follow must not cost the time of verifying
+    a long chain, as often as its sender likes.
+    """
+    check_dates([closing], moment)
+
+    def read(connection: Connection) -> KeyChain:
+        [last] = sql.key_chain(connection, user_id, length - 1, 1)
+        if parse_key_record(closing).previous != labelled_hash(LABEL, last.body):
+            raise RejectedError("The key record does not follow the stored one (K2): log in again.")
+        return broker.chains.get(connection, user_id, length)
+
+    chain = await broker.database.read(read, large=True)
+    if not grown_chain(chain, [closing], moment).closed:
+        raise RejectedError("The key record does not close the chain (K8).")
 
 
 def _check_own(user_id: UserId, order: Order, message: UserDeletion) -> None:

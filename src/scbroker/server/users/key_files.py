@@ -1,10 +1,14 @@
 """Store, open and delete KeyFiles. Spec: docs/spec/protocol.md, section 5; keyfile.md, 3 and 4; ids.md, 4.
 
 A KeyFile is opened by a proof of the passphrase; it is replaced and deleted by signed orders. Storing one may
-append key records: both are stored, or neither.
+append key records: both are stored, or neither. The database has it sealed under the broker's key, and
+nothing that is computed from it without that key: either would let a thief of the database test guesses.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
@@ -38,7 +42,7 @@ async def open_key_file(
     if not equal(verifier, stored) or row is None:
         raise errors.CredentialsError(_WRONG)
     await throttle.forgive_guess(broker, limits)
-    return wire.KeyFileAnswer(keyFile=row.key_file)
+    return wire.KeyFileAnswer(keyFile=_opened(broker, user_id, row.key_file))
 
 
 async def state(broker: Broker, call: Call, query: NoQuery) -> wire.KeyFileState:
@@ -48,8 +52,8 @@ async def state(broker: Broker, call: Call, query: NoQuery) -> wire.KeyFileState
 
     def read(connection: Connection) -> wire.KeyFileState:
         user = sql.the(connection, sql.FIND_USER, id=user_id)
-        stored = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
-        key_file_hash = None if stored is None else stored.key_file_hash
+        stored = Stored.find(connection, broker, user_id)
+        key_file_hash = None if stored is None else sha256(stored.key_file)
         return wire.KeyFileState(hash=key_file_hash, generation=user.key_file_generation)
 
     return await broker.database.read(read)
@@ -63,67 +67,77 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
     check_reminder(message.reminder)
     records = tuple(item.signed for item in message.keyRecords)
     user_id = call.session.id
+    verifier = verifier_of(broker, user_id, message.auth)
     await _cache_chain(broker, call)
 
     def write(connection: Connection) -> None:
         user = check_not_deleted(sql.the(connection, sql.LOCK_USER, id=user_id))
-        stored = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
+        stored = Stored.find(connection, broker, user_id)
         kept = "" if stored is None else stored.reminder
-        reminder = kept if message.reminder is None else message.reminder
-        row = key_file_row(broker, user_id, message.keyFile, message.auth, reminder)
+        new = Stored(
+            message.keyFile, verifier, kept if message.reminder is None else message.reminder
+        )
         chain = broker.chains.read(connection, user_id, user.chain_length)
         # This very request may have been stored before, and is repeated because its answer was lost.
         if (
             stored is not None
             and user.key_file_generation == message.generation
-            and (stored.key_file, stored.reminder) == (row["key_file"], reminder)
-            and equal(stored.verifier, row["verifier"])
+            and stored.is_same(new)
             and chain.records[len(chain.records) - len(records) :] == records
         ):
             return
-        order, signed = challenges.parse_authorization(message.authorization)
-        challenges.check_fresh(broker, order, call.now)
-        challenges.check_ordered(user, chain, order, signed, "store-key-file", message.digest)
-        _check_next(user, stored, message, row)
+        _check_order(connection, broker, call, user, message, "store-key-file", message.digest)
+        _check_next(user, stored, message)
         grown = grown_chain(chain, records, call.now)
         if grown.closed:
             raise errors.RejectedError(
                 "Only the user's deletion closes a chain: this key record would (K8)."
             )
-        challenges.use_nonce(connection, order.nonce)
         add_key_records(connection, user_id, records, len(chain.records))
-        state = {
-            "chain_length": len(grown.records),
-            "encryption_index": grown.latest(KeyType.Encryption).index,
-            "key_file_generation": message.generation,
-        }
+        state = {**key_columns(grown), "key_file_generation": message.generation}
         connection.execute(sql.SET_USER, {"user": user_id, **state})
         connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
-        connection.execute(sql.ADD_KEY_FILE, row)
+        connection.execute(sql.ADD_KEY_FILE, new.row(broker, user_id))
         if message.endOtherSessions:
             others = {"user": user_id, "kept": call.session.token_hash}
             connection.execute(sql.END_OTHER_SESSIONS, others)
 
     await broker.database.write(write)
+    broker.is_scrubbed = False
 
 
 async def delete(broker: Broker, call: Call, message: wire.KeyFileDeletion) -> None:
     """Delete KeyFile, verifier and reminder. The generation stays: a later KeyFile has a higher one."""
     user_id = call.session.id
-    await _cache_chain(broker, call)
 
     def write(connection: Connection) -> None:
         user = check_not_deleted(sql.the(connection, sql.LOCK_USER, id=user_id))
         if sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id) is None:
             return
-        chain = broker.chains.read(connection, user_id, user.chain_length)
-        order, signed = challenges.parse_authorization(message.authorization)
-        challenges.check_fresh(broker, order, call.now)
-        challenges.check_ordered(user, chain, order, signed, "delete-key-file", wire.NO_DIGEST)
-        challenges.use_nonce(connection, order.nonce)
+        _check_order(connection, broker, call, user, message, "delete-key-file", wire.NO_DIGEST)
         connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
 
     await broker.database.write(write)
+    broker.is_scrubbed = False
+
+
+def _check_order(
+    connection: Connection,
+    broker: Broker,
+    call: Call,
+    user: Row[Any],
+    message: wire.KeyFileStoring | wire.KeyFileDeletion,
+    action: wire.Action,
+    digest: bytes,
+) -> None:
+    """Raise `ChallengeError` unless the user ordered this now; the order's nonce is used up."""
+    order, signed = challenges.parse_authorization(message.authorization)
+    challenges.check_fresh(broker, order, call.now)
+    challenges.check_purpose(order, action, digest)
+    with challenges.using_up(broker, order.nonce):
+        signer = challenges.Signer.of(connection, user)
+        challenges.check_signed(signer, order, wire.ORDER_LABEL, signed)
+    challenges.use_nonce(connection, order.nonce)
 
 
 async def _cache_chain(broker: Broker, call: Call) -> None:
@@ -146,16 +160,49 @@ def verifier_of(broker: Broker, user_id: UserId, auth: bytes) -> bytes:
     return broker.keyed("verifier", user_id, auth)
 
 
-def key_file_row(
-    broker: Broker, user_id: UserId, key_file: bytes, auth: bytes, reminder: str
-) -> dict[str, Any]:
-    """Return the row of a KeyFile; `auth` proves its passphrase."""
+def _opened(broker: Broker, user_id: UserId, stored: bytes) -> bytes:
+    try:
+        return broker.open_key_file(user_id, stored)
+    except errors.IntegrityError as error:
+        raise errors.BrokerFaultError("The stored KeyFile is damaged: ask the operator.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a user's row of KeyFiles says."""
+
+    key_file: bytes
+    verifier: bytes
+    reminder: str
+
+    @classmethod
+    def find(cls, connection: Connection, broker: Broker, user_id: UserId) -> Stored | None:
+        row = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
+        if row is None:
+            return None
+        return cls(_opened(broker, user_id, row.key_file), row.verifier, row.reminder)
+
+    def row(self, broker: Broker, user_id: UserId) -> dict[str, Any]:
+        return {
+            "user_id": user_id,
+            "key_file": broker.seal_key_file(user_id, self.key_file),
+            "verifier": self.verifier,
+            "reminder": self.reminder,
+        }
+
+    def is_same(self, other: Stored) -> bool:
+        """Compare all fields, the verifiers in constant time."""
+        same_verifier = equal(self.verifier, other.verifier)
+        same = (self.key_file, self.reminder) == (other.key_file, other.reminder)
+        return same_verifier and same
+
+
+def key_columns(chain: KeyChain) -> dict[str, int]:
+    """Return the columns of a user's row that follow from the key chain."""
     return {
-        "user_id": user_id,
-        "key_file": key_file,
-        "key_file_hash": sha256(key_file),
-        "verifier": verifier_of(broker, user_id, auth),
-        "reminder": reminder,
+        "chain_length": len(chain.records),
+        "encryption_index": chain.latest(KeyType.Encryption).index,
+        "signing_sequence": chain.signing_sequence,
     }
 
 
@@ -171,13 +218,11 @@ def add_key_records(
         connection.execute(sql.ADD_KEY_RECORDS, rows)
 
 
-def _check_next(
-    user: Row[Any], stored: Row[Any] | None, message: wire.KeyFileStoring, row: dict[str, Any]
-) -> None:
+def _check_next(user: Row[Any], stored: Stored | None, message: wire.KeyFileStoring) -> None:
     """Raise `ConflictError` unless the message replaces the stored KeyFile by one of a later generation."""
-    if (None if stored is None else stored.key_file_hash) != message.replaces:
+    if (None if stored is None else sha256(stored.key_file)) != message.replaces:
         raise errors.ConflictError(_CHANGED)
-    same = stored is None or stored.key_file_hash == row["key_file_hash"]
+    same = stored is None or stored.key_file == message.keyFile
     if message.generation < user.key_file_generation + (not same):
         raise errors.ConflictError(
             f"The KeyFile has generation {message.generation}, but a later one was stored before."
@@ -191,6 +236,12 @@ def grown_chain(chain: KeyChain | None, records: Sequence[Signed], moment: int) 
     """
     with refusing():
         grown = chain.extend(records, moment) if chain else KeyChain.verify(records, moment)
+    check_dates(records, moment)
+    return grown
+
+
+def check_dates(records: Sequence[Signed], moment: int) -> None:
+    """Raise `ClockError` unless each record has the date that ids.md, 4 requires."""
     for record in map(parse_key_record, records):
         expected, tolerance = moment, key_record.CLOCK_TOLERANCE
         if record.state != key_record.ACTIVE:
@@ -201,4 +252,3 @@ def grown_chain(chain: KeyChain | None, records: Sequence[Signed], moment: int) 
             raise errors.ClockError(
                 f"The key records are more than {minutes:g} minutes off: set the clock right."
             )
-    return grown

@@ -1,7 +1,7 @@
 """Register users; serve reminders and key records. Spec: docs/spec/protocol.md, section 5; ids.md, 4.
 
-The broker learns a user's public keys, the sealed KeyFile, a verifier of the passphrase under a key that is
-not in the database, and the reminder.
+The broker learns a user's public keys, the KeyFile, a proof of the passphrase, and the reminder. KeyFile and
+proof are stored under a key that is not in the database.
 """
 
 from sqlalchemy import Connection
@@ -12,7 +12,7 @@ from scbroker.records.key_record import Signed
 from scbroker.server.broker import Broker, Call
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, key_files, throttle
-from scbroker.vocabulary import KeyType
+from scbroker.server.users.key_files import Stored
 from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery, SignedObject
 
@@ -30,19 +30,21 @@ async def register(broker: Broker, call: Call, message: wire.Registration) -> wi
     key_files.check_reminder(message.reminder)
     chain = key_files.grown_chain(None, records, call.now)
     user_id = UserId(chain.userId.bytes)
-    key_file = key_files.key_file_row(
-        broker, user_id, message.keyFile, message.auth, message.reminder or ""
-    )
+    verifier = key_files.verifier_of(broker, user_id, message.auth)
+    key_file = Stored(message.keyFile, verifier, message.reminder or "")
 
     def store(connection: Connection) -> None:
         if sql.one(connection, sql.FIND_USER, id=user_id) is not None:
-            _check_same(connection, user_id, records, message.keyFile)
+            # The same request may be repeated because its answer was lost.
+            found = Stored.find(connection, broker, user_id)
+            is_same = found is not None and found.is_same(key_file)
+            if not is_same or sql.key_chain(connection, user_id) != records:
+                raise errors.AlreadyExistsError("This user is registered already: log in.")
             return
         user = {
             "id": user_id,
             "fingerprint": chain.fingerprint,
-            "chain_length": len(records),
-            "encryption_index": chain.latest(KeyType.Encryption).index,
+            **key_files.key_columns(chain),
             "registered_at": call.now,
             "deleted": False,
             "last_event": 0,
@@ -51,7 +53,7 @@ async def register(broker: Broker, call: Call, message: wire.Registration) -> wi
         }
         connection.execute(sql.ADD_USER, user)
         key_files.add_key_records(connection, user_id, records, 0)
-        connection.execute(sql.ADD_KEY_FILE, key_file)
+        connection.execute(sql.ADD_KEY_FILE, key_file.row(broker, user_id))
 
     await broker.database.write(store)
     return wire.Registered(userId=str(chain.userId))
@@ -109,12 +111,3 @@ async def read_key_records(
     if not users:  # mostly no user has new records
         users = await broker.database.read(lambda c: read(c, new_too=True), large=True)
     return wire.KeyRecords(users=users)
-
-
-def _check_same(
-    connection: Connection, user_id: UserId, records: list[Signed], key_file: bytes
-) -> None:
-    """Accept the same registration sent again; raise `AlreadyExistsError` for any other."""
-    found = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
-    if found is None or found.key_file != key_file or sql.key_chain(connection, user_id) != records:
-        raise errors.AlreadyExistsError("This user is registered already: log in.")

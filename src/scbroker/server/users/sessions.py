@@ -2,17 +2,18 @@
 
 import base64
 import os
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import ChallengeError
 from scbroker.records.canonical import stored_user_id
-from scbroker.records.key_record import KeyChain, Signed
+from scbroker.records.key_record import Signed
 from scbroker.server.broker import SECOND, Broker, Call, now, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
+from scbroker.server.users.challenges import Signer
 from scbroker.wire.codec import NoQuery
 from scbroker.wire.users import SESSION_LABEL, Session, SessionRequest, parse_statement
 
@@ -29,15 +30,13 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
     expires_at = call.now + broker.settings.session_seconds * SECOND
     user_id = stored_user_id(statement.fingerprint)
 
-    def find(connection: Connection) -> tuple[Row[Any], KeyChain]:
-        user = sql.one(connection, sql.FIND_USER, id=user_id)
-        if user is None or user.deleted:
-            raise ChallengeError(challenges.REFUSED)
-        return user, broker.chains.get(connection, user_id, user.chain_length)
+    def find(connection: Connection) -> Signer | None:
+        return Signer.of(connection, sql.one(connection, sql.FIND_USER, id=user_id))
 
     # A stranger can send this: it is verified before it may occupy the writer.
-    user, chain = await broker.database.read(find, large=True)
-    challenges.check_signed(user, chain, statement, SESSION_LABEL, signed)
+    found = await broker.database.read(find)
+    with challenges.using_up(broker, statement.nonce):
+        user = challenges.check_signed(found, statement, SESSION_LABEL, signed).user
 
     def store(connection: Connection) -> None:
         locked = sql.the(connection, sql.SHARE_USERS, ids=[user_id])

@@ -101,7 +101,6 @@ CREATE INDEX guesses_by_end ON guesses (ends_at);
 CREATE TABLE key_files (
   user_id BYTEA NOT NULL,
   key_file BYTEA NOT NULL,
-  key_file_hash BYTEA NOT NULL,
   verifier BYTEA NOT NULL,
   reminder VARCHAR(1024) NOT NULL,
   PRIMARY KEY (user_id)
@@ -138,6 +137,7 @@ CREATE TABLE parts (
   committed BOOLEAN NOT NULL,
   replaced_at BIGINT,
   received BIGINT NOT NULL,
+  session BYTEA,
   inline BYTEA,
   hashes BYTEA,
   PRIMARY KEY (part_id)
@@ -169,6 +169,7 @@ CREATE TABLE users (
   fingerprint BYTEA,
   chain_length BIGINT NOT NULL,
   encryption_index BIGINT NOT NULL,
+  signing_sequence BIGINT NOT NULL,
   registered_at BIGINT NOT NULL,
   deleted BOOLEAN NOT NULL,
   last_event BIGINT NOT NULL,

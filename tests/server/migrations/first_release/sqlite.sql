@@ -100,7 +100,6 @@ CREATE INDEX guesses_by_end ON guesses (ends_at);
 CREATE TABLE key_files (
   user_id BLOB NOT NULL,
   key_file BLOB NOT NULL,
-  key_file_hash BLOB NOT NULL,
   verifier BLOB NOT NULL,
   reminder VARCHAR(1024) NOT NULL,
   PRIMARY KEY (user_id)
@@ -137,6 +136,7 @@ CREATE TABLE parts (
   committed BOOLEAN NOT NULL,
   replaced_at BIGINT,
   received BIGINT NOT NULL,
+  session BLOB,
   inline BLOB,
   hashes BLOB,
   PRIMARY KEY (part_id)
@@ -168,6 +168,7 @@ CREATE TABLE users (
   fingerprint BLOB,
   chain_length BIGINT NOT NULL,
   encryption_index BIGINT NOT NULL,
+  signing_sequence BIGINT NOT NULL,
   registered_at BIGINT NOT NULL,
   deleted BOOLEAN NOT NULL,
   last_event BIGINT NOT NULL,

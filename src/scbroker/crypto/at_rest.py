@@ -1,0 +1,41 @@
+"""Seal what a broker stores, under its own key: all that a broker can decrypt.
+
+The server must not import `crypto.seal`, which opens what users seal. This module opens nothing of theirs:
+each of its keys is derived from the broker's key, for one kind of data of one user. It keeps a thief who has
+a copy of the database, and not the broker's key, from using what is stored there.
+Spec: docs/spec/keyfile.md, section 3.
+"""
+
+import os
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from scbroker.crypto.verify import HASH_SIZE, label
+from scbroker.errors import IntegrityError
+
+_NONCE: Final = 12
+
+
+def seal_stored(broker_key: bytes, name: str, user_id: bytes, data: bytes) -> bytes:
+    """Return data sealed with AES-256-GCM: a random nonce of 12 bytes, then the ciphertext with its tag."""
+    nonce = os.urandom(_NONCE)
+    return nonce + _cipher(broker_key, name, user_id).encrypt(nonce, data, user_id)
+
+
+def open_stored(broker_key: bytes, name: str, user_id: bytes, sealed: bytes) -> bytes:
+    """Return what was sealed; raise `IntegrityError` for damaged data, another key, name or user."""
+    try:
+        return _cipher(broker_key, name, user_id).decrypt(sealed[:_NONCE], sealed[_NONCE:], user_id)
+    except (InvalidTag, ValueError):  # the latter for a nonce that was cut off
+        raise IntegrityError(
+            "Stored data does not open under the broker's key: it is damaged."
+        ) from None
+
+
+def _cipher(broker_key: bytes, name: str, user_id: bytes) -> AESGCM:
+    info = label(name) + user_id
+    return AESGCM(HKDF(hashes.SHA256(), HASH_SIZE, salt=None, info=info).derive(broker_key))

@@ -1,0 +1,194 @@
+"""Attacks on what a broker stores: by a thief of the database, and by other users of the machine.
+
+Numbers and names are those of `catalogue`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from scbroker.crypto.at_rest import open_stored
+from scbroker.crypto.seal import random_bytes, stretch
+from scbroker.crypto.verify import sha256
+from scbroker.errors import IntegrityError
+from scbroker.keys import PassphraseKeys, seal_key_file
+from scbroker.server.broker import KEY_FILE
+from scbroker.wire.users import KeyFileAnswer
+from tests.hostile_broker.accomplices import Mallory
+from tests.hostile_broker.accounts import PASSPHRASE, PASSWORD, of_passphrase, row_of
+from tests.hostile_broker.catalogue import attack
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.fixtures import StartBroker
+from tests.kit.operators import admin
+from tests.kit.tables import dump, query
+from tests.kit.waiting import wait_until
+from tests.kit.writers import Story, User, authorized, delete_key_file, ordered, store, storing
+
+_WINDOW: Final = 16
+STORED: Final = "SELECT key_file FROM key_files WHERE user_id = ?"
+
+pytestmark = pytest.mark.usefixtures("derivations")
+
+
+def windows(data: bytes) -> set[bytes]:
+    """Return every run of 16 bytes."""
+    return {data[at : at + _WINDOW] for at in range(len(data) - _WINDOW + 1)}
+
+
+def stolen(broker: BrokerProcess) -> list[bytes]:
+    """Return what a thief of the database has: the files of SQLite, or the rows of PostgreSQL."""
+    if broker.engine == "sqlite":
+        file = Path(broker.database_url.removeprefix("sqlite:///"))
+        return [path.read_bytes() for path in file.parent.glob(f"{file.name}*")]
+    rows = [row for table in dump(broker.database_url).values() for row in table]
+    return [value for row in rows for value in row if isinstance(value, bytes)]
+
+
+def parts_in(data: list[bytes], whole: bytes) -> set[bytes]:
+    """Return the runs of 16 bytes of `whole` that the data contains."""
+    return {run for run in windows(whole) if any(run in each for each in data)}
+
+
+@attack(44, "passphrases guessed from the database")
+def test_no_byte_of_a_database_without_the_brokers_key_tests_a_guess_at_a_passphrase(
+    start_broker: StartBroker,
+) -> None:
+    """The thief is given even the right passphrase: nothing that it leads to is in the database."""
+    broker = start_broker()
+    with Wire(broker) as wire:
+        ring = broker.new_user()
+        user = User(ring, wire.log_in(ring))
+        keys = PassphraseKeys.derive(PASSPHRASE, ring.userId)
+        files = [seal_key_file(ring, PASSWORD, keys) for _ in range(2)]
+        for key_file in files:
+            message = storing(user, keyFile=key_file, auth=keys.auth)
+            store(user, authorized(user, message)).expect(204)
+        data = stolen(broker)
+        broker_key = (broker.directory / "broker.key").read_bytes()
+        [(stored,)] = query(broker.database_url, STORED, ring.userId.bytes)
+        answer = wire.open_key_file(ring.userId, keys.auth).expect(200)
+    assert ring.rawFingerprint[:_WINDOW] in parts_in(data, ring.rawFingerprint)  # it is searched
+    for key_file in files:
+        public = b"\xc4\x20" + ring.rawFingerprint  # as key records have it too
+        found = parts_in(data, key_file) - windows(public)
+        assert found == set()
+        derived = {
+            "auth": keys.auth,
+            "wrap": keys.wrap,
+            "root": stretch(PASSPHRASE.encode(), of_passphrase(ring.userId).salt),
+            "the KeyFile's hash": sha256(key_file),
+            **{f"the hash of element {n}": sha256(each) for n, each in enumerate(row_of(key_file))},
+        }
+        hashed = {f"the hash of {name}": sha256(value) for name, value in derived.items()}
+        for name, value in (derived | hashed).items():
+            assert not any(value in each for each in data), name
+    assert answer.message(KeyFileAnswer).keyFile == files[1]
+    assert open_stored(broker_key, KEY_FILE, ring.userId.bytes, stored) == files[1]
+
+
+@attack(44, "passphrases guessed from the database")
+def test_a_stored_key_file_opens_only_under_this_brokers_key_and_for_its_user(
+    mallory: Mallory,
+) -> None:
+    broker, auth, key_file = mallory.behind, random_bytes(32), random_bytes(500)
+    ring, other = (broker.new_user(auth, key_file) for _ in range(2))
+    key = (broker.directory / "broker.key").read_bytes()
+    user_id = ring.userId.bytes
+    [(stored,)] = query(broker.database_url, STORED, user_id)
+    [(another,)] = query(broker.database_url, STORED, other.userId.bytes)
+    assert open_stored(key, KEY_FILE, user_id, stored) == key_file
+    for wrong in (
+        (random_bytes(32), KEY_FILE, user_id, stored),
+        (key, "verifier", user_id, stored),
+        (key, KEY_FILE, other.userId.bytes, stored),
+        (key, KEY_FILE, user_id, another),
+        (key, KEY_FILE, user_id, stored[:-1]),
+        (key, KEY_FILE, user_id, stored[:5]),
+        (key, KEY_FILE, user_id, b""),
+    ):
+        with pytest.raises(IntegrityError):
+            open_stored(*wrong)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker on SQLite whose files no other test changes."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        yield broker
+
+
+@attack(59, "old KeyFiles in the database's files")
+@pytest.mark.parametrize("end", ["replaced", "deleted"])
+def test_a_key_file_that_was_replaced_or_deleted_is_soon_in_no_file_of_sqlite(
+    alone: BrokerProcess, end: str
+) -> None:
+    """Also for a thief of the broker's key, to whom an old KeyFile shows its time's secrets."""
+    ring = alone.new_user(key_file=random_bytes(20_000))
+    [(old,)] = query(alone.database_url, STORED, ring.userId.bytes)
+    with Wire(alone) as wire:
+        user = User(ring, wire.log_in(ring))
+        assert parts_in(stolen(alone), old)
+        if end == "replaced":
+            store(user, authorized(user, storing(user))).expect(204)
+        else:
+            delete_key_file(user, ordered(user, "delete-key-file")).expect(204)
+        wait_until(lambda: not parts_in(stolen(alone), old))
+
+
+@attack(59, "old KeyFiles in the database's files")
+def test_an_auth_that_was_heard_opens_the_key_file_until_the_passphrase_is_changed_and_is_the_limit(
+    alone: BrokerProcess,
+) -> None:
+    """Unlike a token it does not expire, and it tests guesses for one Argon2id each."""
+    ring = alone.new_user()
+    keys = PassphraseKeys.derive(PASSPHRASE, ring.userId)
+    with Wire(alone) as wire:
+        user = User(ring, wire.log_in(ring))
+        store(user, authorized(user, storing(user, auth=keys.auth))).expect(204)
+        wire.open_key_file(ring.userId, keys.auth).expect(200)
+        store(user, authorized(user, storing(user))).expect(204)
+        wire.open_key_file(ring.userId, keys.auth).expect(401, "credentials")
+
+
+def open_to_others(*paths: Path) -> list[Path]:
+    """Return those that other users of the machine can open."""
+    return [path for path in paths if path.stat().st_mode & 0o077]
+
+
+@attack(55, "files readable by other users of the machine")
+def test_a_data_folder_that_is_open_to_all_is_closed_and_so_is_every_file_that_a_broker_makes(
+    tmp_path: Path,
+) -> None:
+    """A new Docker volume, or a folder that an administrator made in /srv, is open to all users."""
+    folder, database = tmp_path / "data", tmp_path / "database"
+    for path in (folder, database):
+        path.mkdir()
+        path.chmod(0o755)
+    broker = BrokerProcess(folder, f"sqlite:///{database / 'it.sqlite'}")
+    admin(broker, "create-api-key", "first").expect(0)
+    with broker, Wire(broker) as wire:
+        ring = broker.new_user()
+        user = User(ring, wire.log_in(ring))
+        Story(user).upload(user, bytes(70_000))
+        made = [path for path in (*database.iterdir(), *folder.rglob("*")) if path.name != "stderr"]
+        assert {"it.sqlite", "it.sqlite-wal", "broker.key"} < {path.name for path in made}
+        assert any("parts" in path.parts and path.is_file() for path in made)
+        assert open_to_others(folder, *made) == []
+
+
+@attack(55, "files readable by other users of the machine")
+def test_a_folder_with_others_files_is_not_closed_but_refused_with_the_command_that_closes_it(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "srv"
+    folder.mkdir()
+    (folder / "another program's").touch()
+    folder.chmod(0o755)
+    with pytest.raises(RuntimeError, match=f"chmod 700 {folder}"):
+        BrokerProcess(folder).start()
+    assert folder.stat().st_mode & 0o777 == 0o755
+    assert not (folder / "broker.key").exists()
+    with BrokerProcess(folder / "new"):
+        assert (folder / "new").stat().st_mode & 0o777 == 0o700
