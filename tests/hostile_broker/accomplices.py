@@ -64,6 +64,7 @@ OPERATIONS: Final[Mapping[str, Callable[[ServerProvider, uuid.UUID], Promise[Any
     "openContainerContent": lambda device, it: device.openContainerContent(it),
     "getContainerMetadata": lambda device, it: device.getContainerMetadata(it),
     "getSecuredContainer": lambda device, it: device.getSecuredContainer(it),
+    "getSentChanges": lambda device, it: device.getSentChanges(it),
     "updateContainer": lambda device, it: device.updateContainer(
         it, content=b"secret", customHeaderObject=None, accessLevels=None, type=None
     ),

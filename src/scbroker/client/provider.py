@@ -34,10 +34,13 @@ from scbroker.types import (
     Container,
     ContainerEvent,
     ContentSource,
+    Head,
     Header,
+    Heads,
     NewContainer,
     PublicKey,
     SecuredContainer,
+    SentChange,
 )
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
 
@@ -710,6 +713,68 @@ class BrokerProvider(Protocol):
 
         Raises `permissionDeniedError` without Delete, `notFoundError` without access, `deletedError` if it is
         deleted already. The broker learns who deletes the container, and when."""
+
+    @overload
+    def getSentChanges(self, containerId: uuid.UUID) -> Promise[Sequence[SentChange]]: ...
+    @overload
+    def getSentChanges(
+        self, containerId: uuid.UUID, **handlers: Unpack[Handlers[Sequence[SentChange]]]
+    ) -> Self: ...
+    @operation
+    def getSentChanges(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what became of this device's changes whose operation failed after the record was sent.
+
+        An error whose `outcome` is `Uncertain` leaves such a change. The client reads and verifies the
+        container. A change is `Stored` if the history contains it, `NotStored` if another record has its
+        version, and `Uncertain` as long as the history has not reached its version. Any update of the
+        container decides: it takes that version itself. The device remembers the last 32 changes of a
+        container; changes that were confirmed when they were sent are not among them.
+
+        Raises what `getContainer` raises, but for a container that does not exist or was deleted: those
+        changes are returned as far as they are known. The broker learns that the caller reads the
+        metadata."""
+
+    @overload
+    def resetContainerMark(
+        self, containerId: uuid.UUID, accept: Head | None = None
+    ) -> Promise[Heads]: ...
+    @overload
+    def resetContainerMark(
+        self,
+        containerId: uuid.UUID,
+        accept: Head | None = None,
+        **handlers: Unpack[Handlers[Heads]],
+    ) -> Self: ...
+    @operation
+    def resetContainerMark(self, *args: Any, **kwargs: Any) -> Any:
+        """Show the head that this device has verified last and the one served now; accept the latter.
+
+        For a container that raises a `rollbackError`, `forkError` or `tooLargeError` although you trust the
+        broker's present state, as after its operator has restored a backup. Without `accept` nothing changes:
+        compare both heads with another member. With `accept=heads.served` the device forgets the history that
+        it has verified, and follows the accepted one. Never do this because an error says so: it is what a
+        broker that hides changes wants.
+
+        Raises `conflictError` if the broker serves another head than `accept` by now; an `untrustedError` if
+        the served history is not valid by itself. The broker learns that the caller reads the metadata as a
+        new device does."""
+
+    @overload
+    def resetEventMark(self, accept: Head | None = None) -> Promise[Heads]: ...
+    @overload
+    def resetEventMark(
+        self, accept: Head | None = None, **handlers: Unpack[Handlers[Heads]]
+    ) -> Self: ...
+    @operation
+    def resetEventMark(self, *args: Any, **kwargs: Any) -> Any:
+        """Show up to which event this device has read, and where the log ends now; accept the latter.
+
+        For a log that raises a `rollbackError` or `forkError` although you trust the broker's present state.
+        Without `accept` nothing changes. With `accept=heads.served` the device forgets which events it has
+        read, and follows the accepted log. The whole log is read both times.
+
+        Raises `conflictError` if the log does not contain the accepted end; `integrityError` for a log with
+        gaps. The broker learns that the log is read."""
 
     @overload
     def getPublicKeys(
