@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
@@ -249,7 +251,7 @@ async def _collect(
         before = await io_thread.in_pool(judge) if len(views) > _MANY_VIEWS else judge()
         is_ahead = mark is None or last > mark.version
         if is_ahead and keep is not None and before.complete:
-            if not keep(container_id, before, dataclasses.replace(before.mark, partial=is_fresh)):
+            if not keep(container_id, before, replace(before.mark, partial=is_fresh)):
                 raise errors.ConflictError(_BUSY)
             before = dataclasses.replace(before, follower=None)
         if is_ahead and not is_fresh:
