@@ -7,8 +7,8 @@ from assurance.mutations.attacks.edits import Edit, Mutation, never, replace, sk
 from tests.hostile_broker.catalogue import ATTACKS, EXPLANATIONS, shown_by
 
 
-def test_the_catalogue_is_numbered_without_a_gap() -> None:
-    assert sorted(ATTACKS) == list(range(1, 44))
+def test_the_catalogue_is_in_the_order_of_its_numbers() -> None:
+    assert list(ATTACKS) == sorted(ATTACKS)
     assert len(set(ATTACKS.values())) == len(ATTACKS)
 
 

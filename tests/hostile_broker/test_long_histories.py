@@ -142,7 +142,7 @@ def test_no_further_page_is_asked_for_behind_one_that_no_member_signed(
 ) -> None:
     """The broker alone cannot make it go on without end."""
     story = relabelled(alice, bob, carol, 6)
-    forged = story.altered(eve, story.requests[2], author=eve.name)
+    forged = story.altered(eve, story.requests[2])
     device = mallory.device_of(alice, eve)
 
     def forge(page: GoverningPage) -> GoverningPage:
