@@ -4,7 +4,8 @@ Each operation has two overloads for each of its forms: promise style, then call
 keywords of `Handlers`. `@operation` makes one function of them: it checks the arguments by the declared
 types and runs the body, which a subclass gives as `_name`.
 
-Every operation raises `BrokerError`s. In promise style the call itself raises for a wrong argument or a
+Every operation raises `BrokerError`s. An error's `outcome` says whether the change that failed may have taken
+effect: once a signed record was sent, a refusal is only the broker's word. In promise style the call itself raises for a wrong argument or a
 missing session, and the promise carries every other error. In callback style `errorHandler` gets them all;
 the call raises only if `errorHandler` or `queue` is wrong. The parameters of the interface can be given by
 position, in its order; those that this project adds by name only.
@@ -362,6 +363,8 @@ class BrokerProvider(Protocol):
 
         Raises `invalidArgumentError` for an argument that cannot be stored; `notFoundError` for an unknown
         user in `accessLevels`; `keySubstitutionError` if the broker serves somebody else's keys for a user.
+        If the `outcome` of an error is `Uncertain`, the container may exist, and its members may have the
+        key; the error has its id.
 
         The broker learns the members and their permissions, the type, sizes and times; it learns nothing of
         content and header."""
@@ -385,8 +388,8 @@ class BrokerProvider(Protocol):
         off starts again at its beginning.
 
         Raises `invalidArgumentError` with the position of the wrong item, before anything is sent. If a
-        request gets no answer, as in an `unreachableError`, the operation fails as a whole, and any of the
-        containers may exist: `getEvents` tells which.
+        request gets no answer, its error is that of each container that is not stored, with an `outcome` and
+        an id of its own. The operation fails as a whole only if no record was sent.
 
         The broker learns of each what it learns at `createContainer`, and that they were made together."""
 
@@ -429,8 +432,9 @@ class BrokerProvider(Protocol):
 
         Raises `permissionDeniedError` without these permissions, before anything is sent;
         `invalidArgumentError` without access levels if the creator was deleted; `conflictError` if the
-        container is not at version `ifVersion` any more. The broker learns what it learns at
-        `createContainer`, and records the result as a fetch."""
+        container is not at version `ifVersion` any more. After an error whose `outcome` is `Uncertain` the
+        change may take effect at any time. The broker learns what it learns at `createContainer`, and records
+        the result as a fetch."""
 
     @overload
     def updateContainerHeader(
@@ -457,6 +461,7 @@ class BrokerProvider(Protocol):
         the update is made on top of that change.
 
         Raises `permissionDeniedError` without Upload, `conflictError` if the header was changed meanwhile.
+        After an error whose `outcome` is `Uncertain` the change may take effect at any time.
 
         The broker learns that the header changed, and its size. The result is that of `getSecuredContainer`,
         with a sealed content of up to 64 KiB: the broker records that as a fetch (`Accessed`)."""
@@ -488,6 +493,7 @@ class BrokerProvider(Protocol):
         is made on top of that change.
 
         Raises `permissionDeniedError` without Upload, `conflictError` if the content was changed meanwhile.
+        After an error whose `outcome` is `Uncertain` the change may take effect at any time.
 
         The broker learns that the content changed, and its size. The result is that of `getSecuredContainer`,
         with the sealed header: the broker records that as a fetch (`Accessed`)."""
@@ -521,8 +527,9 @@ class BrokerProvider(Protocol):
         have kept what they could read. Costs one key wrap for each member, whatever the content's size.
 
         Raises `permissionDeniedError`, before anything is sent, without a permission that this gives or
-        takes; `invalidArgumentError` without access levels if the creator was deleted. The broker learns the
-        new members and their permissions."""
+        takes; `invalidArgumentError` without access levels if the creator was deleted. After an error whose
+        `outcome` is `Uncertain` the new members may have the key, and the list may take effect at any time:
+        make any other change to void it. The broker learns the new members and their permissions."""
 
     @overload
     def updateContainerType(
@@ -544,8 +551,8 @@ class BrokerProvider(Protocol):
         Warning: without `type` the label is erased.
 
         Raises `permissionDeniedError` without these permissions, `conflictError` if the type was changed
-        meanwhile, `invalidArgumentError` for a label of more than 256 bytes. The broker learns the new
-        type."""
+        meanwhile, `invalidArgumentError` for a label of more than 256 bytes. After an error whose `outcome`
+        is `Uncertain` the change may take effect at any time. The broker learns the new type."""
 
     @overload
     def getContainer(
@@ -712,7 +719,8 @@ class BrokerProvider(Protocol):
         and hashes, the authors' entries of the access lists, and the members' user ids.
 
         Raises `permissionDeniedError` without Delete, `notFoundError` without access, `deletedError` if it is
-        deleted already. The broker learns who deletes the container, and when."""
+        deleted already. After an error whose `outcome` is `Uncertain` the deletion may take effect at any
+        time. The broker learns who deletes the container, and when."""
 
     @overload
     def getSentChanges(self, containerId: uuid.UUID) -> Promise[Sequence[SentChange]]: ...
