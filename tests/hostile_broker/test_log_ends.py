@@ -172,7 +172,8 @@ def test_a_log_is_no_shorter_than_what_was_read_of_it_and_no_longer_than_that(
     with mallory.lying(EVENTS, growing):
         assert len(reads(device)) == PAGE + 5
     assert reads(device, startId=PAGE + 5) == [PAGE + 5]
-    with mallory.lying(EVENTS, told(1, PAGE + 4)), mallory.refused(device, ROLLBACK) as attempt:
+    shorter = Events(events=[], firstId=1, lastId=PAGE + 4)
+    with mallory.answering(EVENTS, shorter), mallory.refused(device, ROLLBACK) as attempt:
         attempt(device.getEvents(startId=PAGE + 5))
 
 

@@ -329,7 +329,7 @@ def test_a_brokers_error_goes_to_the_error_handler_alone(
     assert error.__context__ is None
 
 
-DOWN = BrokerError.unreachableError("No broker answers.")
+DOWN = BrokerError.unreachableError("No broker answers.", sent=False)
 
 
 @each_that_a_broker_can_fail
