@@ -5,10 +5,10 @@ keywords of `Handlers`. `@operation` makes one function of them: it checks the a
 types and runs the body, which a subclass gives as `_name`.
 
 Every operation raises `BrokerError`s. An error's `outcome` says whether the change that failed may have taken
-effect: once a signed record was sent, a refusal is only the broker's word. In promise style the call itself raises for a wrong argument or a
-missing session, and the promise carries every other error. In callback style `errorHandler` gets them all;
-the call raises only if `errorHandler` or `queue` is wrong. The parameters of the interface can be given by
-position, in its order; those that this project adds by name only.
+effect: once a signed record was sent, a refusal is only the broker's word. In promise style the call itself
+raises for a wrong argument or a missing session, and the promise carries every other error. In callback style
+`errorHandler` gets them all; the call raises only if `errorHandler` or `queue` is wrong. The parameters of
+the interface can be given by position, in its order; those that this project adds by name only.
 """
 
 from __future__ import annotations
