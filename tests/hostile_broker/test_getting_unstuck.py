@@ -50,6 +50,7 @@ def test_no_end_of_the_log_that_a_broker_names_once_keeps_a_device_from_an_hones
         ({"containerType": "letter", "startId": 2}, ends),
         ({"startId": 1}, ends),
         ({"startId": 6}, ends),
+        ({"startId": far}, {"lastId": far - 1, "events": []}),
         ({}, {"lastId": far}),
         ({}, {"firstId": far, "lastId": far}),
     ]
@@ -129,6 +130,7 @@ def test_a_head_of_the_last_version_is_left_by_accepting_the_one_that_an_honest_
     assert marks(device) == before, "looking changes nothing"
     accepted = device.resetContainerMark(story.uuid, accept=heads.served).result(PATIENCE)
     assert accepted == heads
+    assert marks(device) != before
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
     assert device.updateContainerHeader(story.uuid, "h").result(PATIENCE).version == 2
 

@@ -142,12 +142,14 @@ def test_an_end_that_a_refusal_alone_named_is_not_kept(mallory: Mallory, tmp_pat
     """No number is signed. An honest broker's log is read afterwards, also by a restarted program."""
     alice, _ = log_of_five(mallory)
     device = mallory.device_of(alice, store=FileTrustStore(tmp_path))
+    before = marks(device)
     with (
         mallory.lying(EVENTS, told(900, 1000)),
         pytest.raises(BrokerError.eventsExpiredError) as expired,
     ):
         reads(device, startId=1)
     assert expired.value.firstId == 900
+    assert marks(device) == before
     assert reads(device) == [1, 2, 3, 4, 5]
     device.close()
     device = mallory.device(alice.ring, FileTrustStore(tmp_path))

@@ -4,7 +4,7 @@ Attack 48 of `catalogue`. A broker chooses where a page ends, so pages of one re
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import pytest
@@ -146,8 +146,7 @@ def test_no_further_page_is_asked_for_behind_one_that_no_member_signed(
     device = mallory.device_of(alice, eve)
 
     def forge(page: GoverningPage) -> GoverningPage:
-        shown = [replace(item, record=forged.record) for item in page.governing]
-        return replace(page, governing=shown)
+        return replace(page, governing=[replace(page.governing[0], record=forged.record)])
 
     def cut(view: ContainerView) -> ContainerView:
         return replace(view, governing=view.governing[:2])
@@ -169,4 +168,7 @@ def test_authors_with_many_keys_are_judged_a_few_at_a_time(
     device = mallory.device_of(alice)
     monkeypatch.setattr(directory, "_MOST", 6)  # each user has two key records
     monkeypatch.setattr(fetching, "_PIECE_AUTHORS", 3)
-    assert device.getContainer(story.uuid).result(PATIENCE).type == "4"
+    shown: list[str | None] = []
+    with suppress(BrokerError.tooLargeError):
+        shown.append(device.getContainer(story.uuid).result(PATIENCE).type)
+    assert shown == ["4"]
