@@ -29,7 +29,9 @@ PUBLIC = [
     "ContainerEventType",
     "ContentReader",
     "FileTrustStore",
+    "Head",
     "Header",
+    "Heads",
     "KeyFile",
     "KeyRing",
     "KeyType",
@@ -39,8 +41,10 @@ PUBLIC = [
     "Promise",
     "PublicKey",
     "SecuredContainer",
+    "SentChange",
     "ServerProvider",
     "TrustStore",
+    "WriteOutcome",
     "mainQueue",
 ]
 

@@ -20,14 +20,18 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.client.users.trust_store import MemoryTrustStore as MemoryTrustStore
     from scbroker.client.users.trust_store import TrustStore as TrustStore
     from scbroker.errors import BrokerError as BrokerError
+    from scbroker.errors import WriteOutcome as WriteOutcome
     from scbroker.keys import KeyFile as KeyFile
     from scbroker.keys import KeyRing as KeyRing
     from scbroker.types import Container as Container
     from scbroker.types import ContainerEvent as ContainerEvent
+    from scbroker.types import Head as Head
     from scbroker.types import Header as Header
+    from scbroker.types import Heads as Heads
     from scbroker.types import NewContainer as NewContainer
     from scbroker.types import PublicKey as PublicKey
     from scbroker.types import SecuredContainer as SecuredContainer
+    from scbroker.types import SentChange as SentChange
     from scbroker.vocabulary import AccessLevel as AccessLevel
     from scbroker.vocabulary import Availability as Availability
     from scbroker.vocabulary import ContainerAccessLevel as ContainerAccessLevel
@@ -46,7 +50,9 @@ _HOME = {
     "ContainerEventType": "vocabulary",
     "ContentReader": "client.containers.contents",
     "FileTrustStore": "client.users.trust_store",
+    "Head": "types",
     "Header": "types",
+    "Heads": "types",
     "KeyFile": "keys",
     "KeyRing": "keys",
     "KeyType": "vocabulary",
@@ -56,8 +62,10 @@ _HOME = {
     "Promise": "client.calls.operation",
     "PublicKey": "types",
     "SecuredContainer": "types",
+    "SentChange": "types",
     "ServerProvider": "client.server_provider",
     "TrustStore": "client.users.trust_store",
+    "WriteOutcome": "errors",
     "mainQueue": "client.calls.main_queue",
 }
 

@@ -5,7 +5,7 @@ client raises an error of the same class. No message contains a secret. The firs
 the default message.
 
     BrokerError
-    ├── InvalidArgumentError        (a ValueError and a TypeError) the call is wrong; nothing was changed
+    ├── InvalidArgumentError        (a ValueError and a TypeError) the call is wrong
     ├── NotAuthenticatedError       no session, or it ended
     ├── CredentialsError            wrong password or passphrase, or no such user
     ├── ApiKeyError                 the broker does not know the API key
@@ -38,12 +38,26 @@ the default message.
     └── OperationCancelledError     the promise was cancelled, or the process ended
 
 Each is an attribute of `BrokerError` in camelCase as well: `except BrokerError.notFoundError`. An error
-equals its class and the families above it: `error == BrokerError.notFoundError`.
+equals its class and the families above it: `error == BrokerError.notFoundError`. The `outcome` of an error
+says whether the change that failed may have taken effect (docs/guide/errors.md).
 """
 
 from __future__ import annotations
 
+import enum
+import uuid
 from typing import ClassVar
+
+
+class WriteOutcome(enum.Enum):
+    """Whether a signed change took effect at the broker."""
+
+    Stored = "Stored"
+    """The broker confirmed the change, or a verified history contains it."""
+    NotStored = "NotStored"
+    """The change surely has no effect: nothing signed was sent, or another record has its version."""
+    Uncertain = "Uncertain"
+    """The change was signed and sent. It may have taken effect, or do so later, whatever the answer was."""
 
 
 class BrokerError(Exception):
@@ -51,6 +65,10 @@ class BrokerError(Exception):
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
+    outcome: WriteOutcome = WriteOutcome.NotStored
+    """Whether the change that failed with this error took effect nevertheless."""
+    containerId: uuid.UUID | None = None
+    """The container of a change that was sent; None for every other error."""
 
     invalidArgumentError: ClassVar[type[InvalidArgumentError]]
     notAuthenticatedError: ClassVar[type[NotAuthenticatedError]]
@@ -117,7 +135,7 @@ class BrokerError(Exception):
 
 
 class InvalidArgumentError(BrokerError, ValueError, TypeError, code="invalid"):
-    """An argument is wrong: correct it. Nothing was changed."""
+    """An argument is wrong: correct it."""
 
 
 class NotAuthenticatedError(BrokerError, code="session"):
@@ -212,6 +230,15 @@ class BrokerUnavailableError(BrokerError, code="unavailable", retryable=True):
 class UnreachableError(BrokerUnavailableError, code="unreachable"):
     """The broker cannot be reached: check serverUrl and the network."""
 
+    sent: bool
+    """Whether the request may have left this device; False if no connection was made."""
+
+    def __init__(
+        self, message: str = "", retryAfter: float | None = None, *, sent: bool = True
+    ) -> None:
+        super().__init__(message, retryAfter)
+        self.sent = sent
+
 
 class ThrottledError(BrokerUnavailableError, code="throttled"):
     """Too many requests: wait for `retryAfter` seconds."""
@@ -251,3 +278,5 @@ class TrustStoreError(BrokerError, code="trust-store"):
 
 class OperationCancelledError(BrokerError, code="cancelled"):
     """The operation was cancelled."""
+
+    outcome: WriteOutcome = WriteOutcome.Uncertain

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Generic, TypeVar
 
+from scbroker.errors import WriteOutcome
 from scbroker.records.canonical import parse_fingerprint
 from scbroker.vocabulary import AccessLevel, Availability, ContainerEventType, KeyType
 
@@ -96,6 +97,34 @@ class NewContainer:
     customHeaderObject: object = field(default=None, repr=False)
     accessLevels: Iterable[AccessLevel] | None = None
     type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SentChange:
+    """A change of a container that this device sent and that was not confirmed at once."""
+
+    version: int
+    """The version that the container has if the change takes effect."""
+    outcome: WriteOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The end of a history: a container's newest record, or an event log's last event."""
+
+    version: int
+    """The record's version, or the event's id."""
+    hash: bytes
+    """The record's hash, or the digest of all events up to this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The head that this device has verified last, and the one that the broker serves now."""
+
+    stored: Head | None
+    """None if the device has no mark."""
+    served: Head
 
 
 @dataclass(frozen=True, slots=True)

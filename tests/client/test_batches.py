@@ -19,6 +19,7 @@ from scbroker import (
     NewContainer,
     SecuredContainer,
     ServerProvider,
+    WriteOutcome,
     mainQueue,
 )
 from scbroker.client.users.trust_store import MemoryTrustStore
@@ -247,8 +248,8 @@ def test_newer_keys_are_read_and_the_others_are_not_made_twice(
     sent = network.those("POST", RECORDS)
     assert len(sent) == 2
     assert [isinstance(each, SecuredContainer) for each in made[::2]] == [True, True]
-    # The first answer was a lie: the record had been stored, and its id is taken.
-    assert isinstance(made[1], BrokerError.alreadyExistsError)
+    # The first answer was a lie: the record had been stored. It is found and reported as the device's own.
+    assert isinstance(made[1], SecuredContainer)
     with lying(refusing(0, "stale-keys"), (RecordsAnswer,)):
         made = create(alice, notes(1, alice, bob))
     assert isinstance(made[0], BrokerError.staleKeysError)
@@ -258,7 +259,7 @@ def test_newer_keys_are_read_and_the_others_are_not_made_twice(
     assert len(network.those("POST", RECORDS)) == 2 + 4 + 1
 
 
-def test_a_device_whose_user_has_new_keys_meanwhile_says_so_of_the_whole(
+def test_a_device_whose_user_has_new_keys_meanwhile_says_so_of_each(
     new_provider: NewProvider,
 ) -> None:
     here = new_provider()
@@ -268,8 +269,7 @@ def test_a_device_whose_user_has_new_keys_meanwhile_says_so_of_the_whole(
     there.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
     made = ids(there, notes(1))
     here.changeCredentials(PASSWORD, PASSPHRASE, compromised=True).result(PATIENCE)
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        create(there, notes(3))
+    assert contents(create(there, notes(3))) == [BrokerError.notAuthenticatedError] * 3
     assert contents(get(here, made)) == [b"0"]
     assert contents(get(here, ids(here, notes(2)))) == [b"0", b"1"]
 
@@ -282,15 +282,31 @@ def test_a_lost_answer_makes_nothing_twice(alice: ServerProvider, network: Netwo
     assert len(alice.getEvents().result(PATIENCE)) == 3
 
 
-def test_without_an_answer_the_whole_fails(alice: ServerProvider, network: Network) -> None:
+def test_without_an_answer_each_container_has_an_error_of_its_own_once_records_were_sent(
+    alice: ServerProvider, network: Network
+) -> None:
     made = ids(alice, notes(2))
     down = BrokerError.unreachableError("No broker answers.")
     network.treat("POST", RECORDS, refused(down))
     network.treat("POST", VIEWS, refused(down))
-    with pytest.raises(BrokerError.unreachableError):
-        create(alice, notes(2))
+    failed = create(alice, [*notes(2), NewContainer(b"", accessLevels=[AccessLevel(NOBODY)])])
+    assert [type(each) for each in failed] == [type(down)] * 2 + [BrokerError.notFoundError]
+    assert [each.outcome for each in failed] == [
+        WriteOutcome.Uncertain, WriteOutcome.Uncertain, WriteOutcome.NotStored,
+    ]  # fmt: skip
+    assert len({each.containerId for each in failed}) == 3
     with pytest.raises(BrokerError.unreachableError):
         get(alice, made)
+
+
+def test_if_no_record_can_be_sent_the_whole_fails_and_nothing_is_stored(
+    alice: ServerProvider, network: Network
+) -> None:
+    down = BrokerError.unreachableError("No broker answers.", sent=False)
+    network.treat("POST", RECORDS, refused(down))
+    with pytest.raises(BrokerError.unreachableError) as caught:
+        create(alice, notes(2))
+    assert caught.value.outcome is WriteOutcome.NotStored
 
 
 DOWN = {

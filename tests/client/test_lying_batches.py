@@ -92,8 +92,8 @@ def test_more_or_fewer_receipts_than_records_are_a_fault(alice: ServerProvider, 
     def told(answer: Any) -> Any:
         return replace(answer, records=MISCOUNTED[lie](answer.records))
 
-    with lying(told, (RecordsAnswer,)), pytest.raises(BrokerError.brokerFaultError):
-        create(alice, notes(2))
+    with lying(told, (RecordsAnswer,)):
+        assert contents(create(alice, notes(2))) == [BrokerError.brokerFaultError] * 2
 
 
 def test_swapped_receipts_are_found_and_nothing_is_marked(alice: ServerProvider) -> None:

@@ -24,7 +24,8 @@ from typing import Any, Generic, TypeVar, assert_type
 
 from scbroker import (
     AccessLevel, BaseProvider, BrokerError, Container, ContainerEvent, ContainerEventType, ContentReader,
-    Header, KeyRing, KeyType, NewContainer, Promise, PublicKey, SecuredContainer, ServerProvider,
+    Head, Header, Heads, KeyRing, KeyType, NewContainer, Promise, PublicKey, SecuredContainer, SentChange,
+    ServerProvider,
 )
 
 T = TypeVar("T")

@@ -29,6 +29,7 @@ from scbroker import (
     Promise,
     ServerProvider,
 )
+from scbroker.client.containers import sent
 from scbroker.client.users.trust_store import TrustStore
 from scbroker.crypto.verify import sha256
 from scbroker.records.canonical import user_id_of
@@ -64,6 +65,7 @@ OPERATIONS: Final[Mapping[str, Callable[[ServerProvider, uuid.UUID], Promise[Any
     "openContainerContent": lambda device, it: device.openContainerContent(it),
     "getContainerMetadata": lambda device, it: device.getContainerMetadata(it),
     "getSecuredContainer": lambda device, it: device.getSecuredContainer(it),
+    "getSentChanges": lambda device, it: device.getSentChanges(it),
     "updateContainer": lambda device, it: device.updateContainer(
         it, content=b"secret", customHeaderObject=None, accessLevels=None, type=None
     ),
@@ -352,6 +354,11 @@ def marks(provider: ServerProvider) -> dict[tuple[str, bytes], bytes]:
         return {(path.name, b""): path.read_bytes() for path in files}
     assert isinstance(store, MemoryTrustStore)
     return {name: value for user in store._users.values() for name, value in user._values.items()}
+
+
+def verified_marks(provider: ServerProvider) -> dict[tuple[str, bytes], bytes]:
+    """Return what a device that keeps its marks in memory has verified, without what it only sent."""
+    return {name: value for name, value in marks(provider).items() if name[0] != sent.KIND}
 
 
 def level(

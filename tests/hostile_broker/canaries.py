@@ -248,6 +248,8 @@ class _Day:
                 self.evidence.show(together, *together.result(PATIENCE))
                 self.evidence.show(device.getSecuredContainer(container).result(PATIENCE))
                 self.evidence.show(device.getContainerMetadata(container).result(PATIENCE))
+                heads = device.resetContainerMark(container).result(PATIENCE)
+                self.evidence.show(heads, heads.served)
         self.evidence.show(*self.bob.getEvents().result(PATIENCE))
 
     def change(self, it: uuid.UUID) -> None:
@@ -305,6 +307,7 @@ class _Day:
             self.attempt(lambda: alice.getKeyFile(passphrase))
         with self.mallory.failing(RECORD, fault):
             self.attempt(lambda: alice.updateContainerContent(it, self.contents[2]))
+        self.evidence.show(*alice.getSentChanges(it).result(PATIENCE))
         self.break_the_database(it)
 
     def break_the_database(self, it: uuid.UUID) -> None:

@@ -16,7 +16,7 @@ from scbroker import BrokerError, ContainerEventType, FileTrustStore, ServerProv
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire import codec
 from scbroker.wire.events import NO_EVENTS, Event, Events, EventType, digest_with
-from tests.hostile_broker.accomplices import OPERATIONS, Mallory, marks
+from tests.hostile_broker.accomplices import OPERATIONS, Mallory, marks, verified_marks
 from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import (
@@ -446,11 +446,11 @@ def test_a_deletion_that_nobody_signed_is_no_deletion(mallory: Mallory) -> None:
         mallory.check_refused(device, story, INTEGRITY, *OPERATIONS)
     with mallory.failing(SEGMENTS, deleted):
         mallory.check_refused(device, large, INTEGRITY, "getContainer")
-    before = marks(device)
+    before = verified_marks(device)
     for name, content in ((RECORD, b"x"), (CHUNK, bytes(70_000))):
         with mallory.failing(name, deleted), pytest.raises(INTEGRITY):
             device.updateContainerContent(story.uuid, content).result(PATIENCE)
-    assert marks(device) == before
+    assert verified_marks(device) == before
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"gone"
 
 

@@ -22,7 +22,7 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView
 from scbroker.wire.problems import Problem
 from scbroker.wire.users import Authorization, SessionRequest
-from tests.hostile_broker.accomplices import Mallory, marks, records_of
+from tests.hostile_broker.accomplices import Mallory, marks, records_of, verified_marks
 from tests.hostile_broker.accounts import PASSPHRASE, PASSWORD, STATE, file_of, no_log_in, row_of
 from tests.hostile_broker.broker import PATIENCE, Exchange
 from tests.hostile_broker.catalogue import attack
@@ -253,12 +253,12 @@ def test_what_comes_with_a_receipt_or_a_key_file_starts_no_operation(mallory: Ma
         (RECORD, lambda: device.updateContainerContent(made.id, b"y")),
         (OPEN, lambda: device.getKeyFile(PASSPHRASE)),
     ):
-        before, count = marks(device), len(mallory.heard)
+        before, count = verified_marks(device), len(mallory.heard)
         with mallory.editing(name, with_more((), "recovery")), pytest.raises(FAULT):
             ask().result(PATIENCE)
         assert mallory.since(count).count(name) == 1
         assert mallory.since(count)[-1] == name
-        assert marks(device) == before
+        assert verified_marks(device) == before
 
 
 @attack(42, "recovery or policy injected")

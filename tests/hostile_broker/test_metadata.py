@@ -27,7 +27,7 @@ from tests.hostile_broker.accomplices import (
     Cast,
     Mallory,
     fresh_and_marked,
-    marks,
+    verified_marks,
 )
 from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
@@ -151,11 +151,11 @@ def test_what_a_write_gives_back_is_not_the_brokers_word(mallory: Mallory, alice
         lambda receipt: replace(receipt, hash=bytes(32)),
     ]
     for version, lie in enumerate(lies, 2):
-        before, count = marks(device), len(mallory.heard)
+        before, count = verified_marks(device), len(mallory.heard)
         with mallory.lying(RECORD, lie), pytest.raises(INTEGRITY):
             device.updateContainerHeader(made.id, 1).result(PATIENCE)
         assert mallory.since(count).count(RECORD) == 1
-        assert marks(device) == before
+        assert verified_marks(device) == before
         assert device.getContainerMetadata(made.id).result(PATIENCE).version == version
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from scbroker import BrokerError, Promise, ServerProvider
-from tests.hostile_broker.accomplices import Mallory, marks
+from tests.hostile_broker.accomplices import Mallory, verified_marks
 from tests.hostile_broker.broker import PATIENCE, Exchange
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import FAULT, INTEGRITY, OPEN, RECORD, SEGMENTS, VIEW
@@ -66,14 +66,14 @@ def test_no_redirect_is_followed_with_or_without_a_token(mallory: Mallory, spoke
             moved = {"location": WAYS[way](mallory.url, other.url)}
             if not spoken:
                 moved["scbroker-protocol"] = ""
-            before, count = marks(device), len(mallory.heard)
+            before, count = verified_marks(device), len(mallory.heard)
             with (
                 mallory.meddling(name, before=partial(redirect, status=status, headers=moved)),
                 pytest.raises(BrokerError) as caught,
             ):
                 act(name, device, alice, made.id).result(PATIENCE)
             assert type(caught.value) is error, caught.value
-            assert marks(device) == before
+            assert verified_marks(device) == before
             assert mallory.since(count)[-1] == name, "nothing came after it"
             assert mallory.since(count).count(name) == 1
         assert other.requests == []

@@ -18,13 +18,16 @@ from scbroker import (
     ContainerEvent,
     ContainerEventType,
     ContentReader,
+    Head,
     Header,
+    Heads,
     KeyRing,
     KeyType,
     NewContainer,
     Promise,
     PublicKey,
     SecuredContainer,
+    SentChange,
     ServerProvider,
 )
 
@@ -408,6 +411,33 @@ async def delete_container(provider: ServerProvider, container: uuid.UUID) -> No
     assert_type(provider.deleteContainer(container), Promise[None]).result()
     provider.deleteContainer(container, completionHandler=nothing, errorHandler=failed)
     provider.deleteContainer(container, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def get_sent_changes(provider: ServerProvider, container: uuid.UUID) -> None:
+    assert_type(await provider.getSentChanges(container), Sequence[SentChange])
+    assert_type(provider.getSentChanges(container).result(), Sequence[SentChange])
+    provider.getSentChanges(
+        container, completionHandler=Takes[Sequence[SentChange]](), errorHandler=failed
+    )
+    provider.getSentChanges(
+        container,
+        completionHandler=Takes[list[SentChange]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def reset_container_mark(provider: ServerProvider, container: uuid.UUID, head: Head) -> None:
+    assert_type(await provider.resetContainerMark(container), Heads)
+    assert_type(provider.resetContainerMark(container, accept=head).result(), Heads)
+    provider.resetContainerMark(container, completionHandler=Takes[Heads](), errorHandler=failed)
+    provider.resetContainerMark(container, completionHandler=Takes[Head](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def reset_event_mark(provider: ServerProvider, head: Head) -> None:
+    assert_type(await provider.resetEventMark(), Heads)
+    assert_type(provider.resetEventMark(head).result(), Heads)
+    provider.resetEventMark(completionHandler=Takes[Heads](), errorHandler=failed)
+    provider.resetEventMark(completionHandler=Takes[Head](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def get_public_keys(provider: ServerProvider, user: uuid.UUID) -> None:

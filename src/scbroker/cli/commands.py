@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 import scbroker
+from scbroker.cli import marks
 
 app: typer.Typer = typer.Typer(
     no_args_is_help=True,
@@ -18,6 +19,7 @@ app: typer.Typer = typer.Typer(
 )
 admin: typer.Typer = typer.Typer(no_args_is_help=True, help="Administer a broker.")
 app.add_typer(admin, name="admin")
+app.add_typer(marks.app, name="mark")
 
 Tell = Callable[[str], None]
 Progress = Callable[[str, int, int], None]

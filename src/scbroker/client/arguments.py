@@ -19,7 +19,7 @@ from scbroker import errors
 from scbroker.keys import KeyRing, checked_secret
 from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE
 from scbroker.records.judge import Grant
-from scbroker.types import NewContainer
+from scbroker.types import Head, NewContainer
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType, instance_of, member_of
 from scbroker.wire.users import MAX_REMINDER
 
@@ -99,6 +99,7 @@ _CHECKS: Final[dict[str, Check]] = {
     "bytes": _octets,
     "os.PathLike[str]": _instance("a pathlib.Path", os.PathLike),
     "KeyRing": _instance("a KeyRing", KeyRing),
+    "Head": _instance("a Head", Head),
     "KeyType | int | str": lambda name, value: member_of(KeyType, value, name),
     "ContainerEventType | str | Iterable[ContainerEventType | str]": _event_types,
     "Iterable[AccessLevel]": _list_of(AccessLevel),

@@ -4,6 +4,9 @@ The broker alone says what an event means. A device can notice missing, reordere
 no gaps, and its mark keeps the highest id together with a digest of all events that it read in one run from
 the first. A broker that drops old events serves the first id that it keeps and a digest of the dropped ones,
 so that a run that began with dropped events can still be checked.
+
+No number in an answer is signed. So the mark is raised by events that were served without a gap, and by
+nothing else: not by the ends that a page names, nor by an answer that was filtered or refused.
 Spec: docs/spec/protocol.md, section 5.
 """
 
@@ -14,12 +17,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from scbroker import errors
 from scbroker.client.arguments import moment
 from scbroker.client.users.session import Session
-from scbroker.client.users.trust_store import raise_to
-from scbroker.types import ContainerEvent
+from scbroker.types import ContainerEvent, Head, Heads
 from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.events import MAX_PAGE, NO_EVENTS, Event, Events, digest_with
 
@@ -29,21 +32,33 @@ _MAX_ID: Final = 2**53 - 1
 _MOST: Final = 1_000_000
 """Events that one call returns."""
 _ROUNDS: Final = 5
+_AT_ONCE: Final = 100_000
+"""Events in memory while a mark is reset."""
+_FARTHEST: Final = 2**32
+"""Ids that a log can gain between two readings of a device, at most."""
+_RESET: Final = " If you trust the log that it serves, resetEventMark accepts it."
 _FILTERS: Final = {"eventType", "containerId", "containerType"}
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """The log's highest id, the digest of its events 1 to `read`, and the lowest id that is kept."""
+    """The highest id that was read, the digest of the events 1 to `read`, and the lowest id that is kept."""
 
     last: int = 0
     read: int = 0
     digest: bytes = NO_EVENTS
     first: int = 1
 
+    def encode(self) -> bytes:
+        return msgspec.msgpack.encode(self)
+
+    @property
+    def head(self) -> Head:
+        return Head(self.read, self.digest)
+
 
 @dataclass(slots=True)
 class _Ends:
-    """The lowest and the highest id of the log, as far as any page or mark has named them."""
+    """The lowest and the highest id of the log, as far as the mark or a page of this reading named them."""
 
     first: int
     last: int
@@ -64,7 +79,7 @@ class _Log(msgspec.Struct, frozen=True):
     @property
     def before(self) -> Mark:
         """Return the mark of a device that has read exactly the dropped events."""
-        return Mark(read=self.kept - 1, digest=self.dropped)
+        return Mark(self.kept - 1, self.kept - 1, self.dropped, self.kept)
 
 
 def checked_criteria(
@@ -94,21 +109,44 @@ def checked_criteria(
 async def events(session: Session, criteria: Criteria) -> list[ContainerEvent]:
     """Return all matching events, up to the last one that the log had at the first page."""
     mark = _mark(session)[1]
-    ends = _Ends(mark.first, mark.last)
-    try:
-        log = await _fetch(session, criteria, ends)
-        if not _FILTERS & criteria.keys():
-            log = await _follow(session, criteria, ends, mark, log)
-    except (errors.EventsExpiredError, errors.TooLargeError):
-        _keep_ends(session, ends)
-        raise
-    _keep_ends(session, ends)
+    log = await _fetch(session, criteria, mark)
+    if not _FILTERS & criteria.keys():
+        log = await _follow(session, criteria, mark, log)
     return [_event(event) for event in log.events]
 
 
-async def _follow(
-    session: Session, criteria: Criteria, ends: _Ends, begun: Mark, log: _Log
-) -> _Log:
+async def reset_mark(session: Session, accept: Head | None) -> Heads:
+    """Return the end of the log that this device has read, and of the one that the broker serves.
+
+    If the latter is `accept`, it becomes the device's mark in place of the former.
+    """
+    stored, mark = _mark(session)
+    served = await _read_afresh(session, _MAX_ID if accept is None else accept.version)
+    heads = Heads(None if stored is None else mark.head, served.head)
+    if accept is not None and accept != heads.served:
+        raise errors.ConflictError(
+            f"The event log does not end at {accept.version} as accepted: look at both ends again."
+        )
+    if accept is not None and not session.marks.swap(_KIND, b"", stored, served.encode()):
+        raise errors.ConflictError("The event log was read meanwhile: look at both ends again.")
+    return heads
+
+
+async def _read_afresh(session: Session, last: int) -> Mark:
+    """Read the log up to an id, as a device without a mark does, in parts; return the mark of that."""
+    mark = (await _fetch(session, {"endId": "1"}, Mark())).before
+    while mark.read < last:
+        end = min(mark.read + _AT_ONCE, last)
+        criteria: Criteria = {"startId": str(mark.read + 1), "endId": str(end)}
+        log = await _fetch(session, criteria, mark)
+        _check_whole(log, mark, mark)
+        if not log.events:
+            break
+        mark = _advanced(mark, log)
+    return mark
+
+
+async def _follow(session: Session, criteria: Criteria, begun: Mark, log: _Log) -> _Log:
     """Check a log without gaps against the mark, and raise the mark to the log's end.
 
     Other operations and programs may share the mark and have read meanwhile: the log must agree with that. If
@@ -117,20 +155,20 @@ async def _follow(
     wanted = int(str(criteria.get("endId", _MAX_ID)))
     for _ in range(_ROUNDS):
         stored, mark = _mark(session)
-        ends.first, ends.last = max(ends.first, mark.first), max(ends.last, mark.last)
         if log.end < mark.read <= wanted:
-            log = await _fetch(session, criteria, ends)
+            log = await _fetch(session, criteria, mark)
         _check_whole(log, begun, mark)
-        new = _advanced(mark, log, ends)
-        if new == mark or session.marks.swap(_KIND, b"", stored, msgspec.msgpack.encode(new)):
+        new = _advanced(mark, log)
+        if new == mark or session.marks.swap(_KIND, b"", stored, new.encode()):
             return log
     raise errors.ConflictError(
         "Others read the event log faster than this call can check it: try again."
     )
 
 
-async def _fetch(session: Session, criteria: Criteria, ends: _Ends) -> _Log:
+async def _fetch(session: Session, criteria: Criteria, mark: Mark) -> _Log:
     """Fetch all pages. If the next event is dropped meanwhile, begin again with the first that is kept."""
+    ends = _Ends(mark.first, mark.last)
     found: list[Event] = []
     query = dict(criteria)
     first = expected = int(str(criteria.get("startId", 0))) or 1
@@ -183,13 +221,18 @@ def _check_ends(page: Events, ends: _Ends) -> None:
         raise errors.BrokerFaultError(
             "The broker serves a digest of dropped events and has dropped none: ask its operator."
         )
+    if page.lastId > ends.last + _FARTHEST:
+        raise errors.IntegrityError(
+            f"The broker's log ends at {page.lastId}, it says: no log grows that far."
+        )
     if page.lastId < ends.last:
         raise errors.RollbackError(
-            f"The broker's event log ends at {page.lastId}; this device has read to {ends.last}."
+            f"The broker's event log ends at {page.lastId}; this device has read to {ends.last}.{_RESET}"
         )
     if page.firstId < ends.first:
         raise errors.RollbackError(
-            f"The broker's event log begins at {page.firstId}; its events below {ends.first} were dropped."
+            f"The broker's event log begins at {page.firstId}; its events below {ends.first} were "
+            f"dropped.{_RESET}"
         )
     ends.first, ends.last = page.firstId, page.lastId
 
@@ -229,7 +272,9 @@ def _check_whole(log: _Log, begun: Mark, mark: Mark) -> None:
     for start in (log.before, begun):
         is_comparable = log.first - 1 <= start.read <= mark.read
         if is_comparable and _digest(start, log, mark.read) != mark.digest:
-            raise errors.ForkError("The broker's event log is another than this device has read.")
+            raise errors.ForkError(
+                f"The broker's event log is another than this device has read.{_RESET}"
+            )
 
 
 def _digest(start: Mark, log: _Log, end: int) -> bytes:
@@ -241,18 +286,20 @@ def _digest(start: Mark, log: _Log, end: int) -> bytes:
     return digest
 
 
-def _advanced(mark: Mark, log: _Log, ends: _Ends) -> Mark:
-    """Return the mark after this log was read."""
-    new = _with_ends(mark, ends)
+def _advanced(mark: Mark, log: _Log) -> Mark:
+    """Return the mark after this log was read without a gap."""
+    begins_with_kept = log.first == log.kept
+    if (
+        not log.events
+    ):  # the digest shows whether the events that were dropped are those read before
+        is_known = begins_with_kept and log.kept <= mark.read + 1
+        return replace(mark, first=log.kept) if is_known else mark
+    last, first = max(mark.last, log.end), log.kept if begins_with_kept else mark.first
     # If events were dropped before this device read them, its run begins again behind them.
     start = mark if mark.read >= log.kept - 1 else log.before
     if not log.first <= start.read + 1 <= log.end:
-        return new
-    return Mark(new.last, log.end, _digest(start, log, log.end), new.first)
-
-
-def _with_ends(mark: Mark, ends: _Ends) -> Mark:
-    return Mark(max(mark.last, ends.last), mark.read, mark.digest, max(mark.first, ends.first))
+        return Mark(last, mark.read, mark.digest, first)
+    return Mark(last, log.end, _digest(start, log, log.end), first)
 
 
 def _mark(session: Session) -> tuple[bytes | None, Mark]:
@@ -263,17 +310,6 @@ def _mark(session: Session) -> tuple[bytes | None, Mark]:
 
 def _decoded(stored: bytes | None) -> Mark:
     return Mark() if stored is None else msgspec.msgpack.decode(stored, type=Mark)
-
-
-def _keep_ends(session: Session, ends: _Ends) -> None:
-    """Raise the mark to the log's ends."""
-
-    def decide(stored: bytes | None) -> bytes | None:
-        mark = _decoded(stored)
-        new = _with_ends(mark, ends)
-        return stored if new == mark else msgspec.msgpack.encode(new)
-
-    raise_to(session.marks, _KIND, b"", decide)
 
 
 def _event(event: Event) -> ContainerEvent:

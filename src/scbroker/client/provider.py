@@ -4,10 +4,11 @@ Each operation has two overloads for each of its forms: promise style, then call
 keywords of `Handlers`. `@operation` makes one function of them: it checks the arguments by the declared
 types and runs the body, which a subclass gives as `_name`.
 
-Every operation raises `BrokerError`s. In promise style the call itself raises for a wrong argument or a
-missing session, and the promise carries every other error. In callback style `errorHandler` gets them all;
-the call raises only if `errorHandler` or `queue` is wrong. The parameters of the interface can be given by
-position, in its order; those that this project adds by name only.
+Every operation raises `BrokerError`s. An error's `outcome` says whether the change that failed may have taken
+effect: once a signed record was sent, a refusal is only the broker's word. In promise style the call itself
+raises for a wrong argument or a missing session, and the promise carries every other error. In callback style
+`errorHandler` gets them all; the call raises only if `errorHandler` or `queue` is wrong. The parameters of
+the interface can be given by position, in its order; those that this project adds by name only.
 """
 
 from __future__ import annotations
@@ -34,10 +35,13 @@ from scbroker.types import (
     Container,
     ContainerEvent,
     ContentSource,
+    Head,
     Header,
+    Heads,
     NewContainer,
     PublicKey,
     SecuredContainer,
+    SentChange,
 )
 from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
 
@@ -360,6 +364,8 @@ class BrokerProvider(Protocol):
 
         Raises `invalidArgumentError` for an argument that cannot be stored; `notFoundError` for an unknown
         user in `accessLevels`; `keySubstitutionError` if the broker serves somebody else's keys for a user.
+        If the `outcome` of an error is `Uncertain`, the container may exist, and its members may have the
+        key; the error has its id.
 
         The broker learns the members and their permissions, the type, sizes and times; it learns nothing of
         content and header."""
@@ -383,8 +389,8 @@ class BrokerProvider(Protocol):
         off starts again at its beginning.
 
         Raises `invalidArgumentError` with the position of the wrong item, before anything is sent. If a
-        request gets no answer, as in an `unreachableError`, the operation fails as a whole, and any of the
-        containers may exist: `getEvents` tells which.
+        request gets no answer, its error is that of each container that is not stored, with an `outcome` and
+        an id of its own. The operation fails as a whole only if no record was sent.
 
         The broker learns of each what it learns at `createContainer`, and that they were made together."""
 
@@ -427,8 +433,9 @@ class BrokerProvider(Protocol):
 
         Raises `permissionDeniedError` without these permissions, before anything is sent;
         `invalidArgumentError` without access levels if the creator was deleted; `conflictError` if the
-        container is not at version `ifVersion` any more. The broker learns what it learns at
-        `createContainer`, and records the result as a fetch."""
+        container is not at version `ifVersion` any more. After an error whose `outcome` is `Uncertain` the
+        change may take effect at any time. The broker learns what it learns at `createContainer`, and records
+        the result as a fetch."""
 
     @overload
     def updateContainerHeader(
@@ -455,6 +462,7 @@ class BrokerProvider(Protocol):
         the update is made on top of that change.
 
         Raises `permissionDeniedError` without Upload, `conflictError` if the header was changed meanwhile.
+        After an error whose `outcome` is `Uncertain` the change may take effect at any time.
 
         The broker learns that the header changed, and its size. The result is that of `getSecuredContainer`,
         with a sealed content of up to 64 KiB: the broker records that as a fetch (`Accessed`)."""
@@ -486,6 +494,7 @@ class BrokerProvider(Protocol):
         is made on top of that change.
 
         Raises `permissionDeniedError` without Upload, `conflictError` if the content was changed meanwhile.
+        After an error whose `outcome` is `Uncertain` the change may take effect at any time.
 
         The broker learns that the content changed, and its size. The result is that of `getSecuredContainer`,
         with the sealed header: the broker records that as a fetch (`Accessed`)."""
@@ -519,8 +528,9 @@ class BrokerProvider(Protocol):
         have kept what they could read. Costs one key wrap for each member, whatever the content's size.
 
         Raises `permissionDeniedError`, before anything is sent, without a permission that this gives or
-        takes; `invalidArgumentError` without access levels if the creator was deleted. The broker learns the
-        new members and their permissions."""
+        takes; `invalidArgumentError` without access levels if the creator was deleted. After an error whose
+        `outcome` is `Uncertain` the new members may have the key, and the list may take effect at any time:
+        make any other change to void it. The broker learns the new members and their permissions."""
 
     @overload
     def updateContainerType(
@@ -542,8 +552,8 @@ class BrokerProvider(Protocol):
         Warning: without `type` the label is erased.
 
         Raises `permissionDeniedError` without these permissions, `conflictError` if the type was changed
-        meanwhile, `invalidArgumentError` for a label of more than 256 bytes. The broker learns the new
-        type."""
+        meanwhile, `invalidArgumentError` for a label of more than 256 bytes. After an error whose `outcome`
+        is `Uncertain` the change may take effect at any time. The broker learns the new type."""
 
     @overload
     def getContainer(
@@ -710,7 +720,70 @@ class BrokerProvider(Protocol):
         and hashes, the authors' entries of the access lists, and the members' user ids.
 
         Raises `permissionDeniedError` without Delete, `notFoundError` without access, `deletedError` if it is
-        deleted already. The broker learns who deletes the container, and when."""
+        deleted already. After an error whose `outcome` is `Uncertain` the deletion may take effect at any
+        time. The broker learns who deletes the container, and when."""
+
+    @overload
+    def getSentChanges(self, containerId: uuid.UUID) -> Promise[Sequence[SentChange]]: ...
+    @overload
+    def getSentChanges(
+        self, containerId: uuid.UUID, **handlers: Unpack[Handlers[Sequence[SentChange]]]
+    ) -> Self: ...
+    @operation
+    def getSentChanges(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what became of this device's changes whose operation failed after the record was sent.
+
+        An error whose `outcome` is `Uncertain` leaves such a change. The client reads and verifies the
+        container. A change is `Stored` if the history contains it, `NotStored` if another record has its
+        version, and `Uncertain` as long as the history has not reached its version. Any update of the
+        container decides: it takes that version itself. The device remembers the last 32 changes of a
+        container; changes that were confirmed when they were sent are not among them.
+
+        Raises what `getContainer` raises, but for a container that does not exist or was deleted: those
+        changes are returned as far as they are known. The broker learns that the caller reads the
+        metadata."""
+
+    @overload
+    def resetContainerMark(
+        self, containerId: uuid.UUID, accept: Head | None = None
+    ) -> Promise[Heads]: ...
+    @overload
+    def resetContainerMark(
+        self,
+        containerId: uuid.UUID,
+        accept: Head | None = None,
+        **handlers: Unpack[Handlers[Heads]],
+    ) -> Self: ...
+    @operation
+    def resetContainerMark(self, *args: Any, **kwargs: Any) -> Any:
+        """Show the head that this device has verified last and the one served now; accept the latter.
+
+        For a container that raises a `rollbackError`, `forkError` or `tooLargeError` although you trust the
+        broker's present state, as after its operator has restored a backup. Without `accept` nothing changes:
+        compare both heads with another member. With `accept=heads.served` the device forgets the history that
+        it has verified, and follows the accepted one. Never do this because an error says so: it is what a
+        broker that hides changes wants.
+
+        Raises `conflictError` if the broker serves another head than `accept` by now; an `untrustedError` if
+        the served history is not valid by itself. The broker learns that the caller reads the metadata as a
+        new device does."""
+
+    @overload
+    def resetEventMark(self, accept: Head | None = None) -> Promise[Heads]: ...
+    @overload
+    def resetEventMark(
+        self, accept: Head | None = None, **handlers: Unpack[Handlers[Heads]]
+    ) -> Self: ...
+    @operation
+    def resetEventMark(self, *args: Any, **kwargs: Any) -> Any:
+        """Show up to which event this device has read, and where the log ends now; accept the latter.
+
+        For a log that raises a `rollbackError` or `forkError` although you trust the broker's present state.
+        Without `accept` nothing changes. With `accept=heads.served` the device forgets which events it has
+        read, and follows the accepted log. The whole log is read both times.
+
+        Raises `conflictError` if the log does not contain the accepted end; `integrityError` for a log with
+        gaps. The broker learns that the log is read."""
 
     @overload
     def getPublicKeys(

@@ -23,7 +23,7 @@ from scbroker.client.arguments import Validator, validate_secret
 from scbroker.client.base_provider import BaseProvider, Work
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.operation import Handlers, Promise, operation
-from scbroker.client.containers import fetching, opening
+from scbroker.client.containers import fetching, marks, opening
 from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.transport import Transport
 from scbroker.client.users import accounts
@@ -31,7 +31,7 @@ from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import FileTrustStore, TrustStore
 from scbroker.crypto.verify import sha256
 from scbroker.keys import KeyRing, check_key_file, checked_secret
-from scbroker.types import ContainerEvent, PublicKey, SecuredContainer
+from scbroker.types import ContainerEvent, Head, Heads, PublicKey, SecuredContainer, SentChange
 from scbroker.vocabulary import ContainerEventType, KeyType
 
 T = TypeVar("T")
@@ -261,6 +261,20 @@ class ServerProvider(BaseProvider):
             return await opening.secured(session, fetched)
 
         return session.hold(work())
+
+    def _getSentChanges(self, containerId: uuid.UUID) -> Work[list[SentChange]]:
+        session = self._session()
+        return session.hold(marks.sent_changes(session, containerId))
+
+    def _resetContainerMark(
+        self, containerId: uuid.UUID, accept: Head | None = None
+    ) -> Work[Heads]:
+        session = self._session()
+        return session.hold(marks.reset(session, containerId, accept))
+
+    def _resetEventMark(self, accept: Head | None = None) -> Work[Heads]:
+        session = self._session()
+        return session.hold(events.reset_mark(session, accept))
 
     def _getPublicKeys(
         self,

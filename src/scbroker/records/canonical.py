@@ -20,7 +20,8 @@ MAX_TIME: Final = 253_402_300_799_999_999
 
 Bin16 = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Bin32 = Annotated[bytes, Meta(min_length=32, max_length=32)]
-Uint = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+MAX_UINT: Final = 2**53 - 1
+Uint = Annotated[int, Meta(ge=0, le=MAX_UINT)]
 KeyIndex = Annotated[int, Meta(ge=0, le=255)]
 Time = Annotated[int, Meta(ge=0, le=MAX_TIME)]
 

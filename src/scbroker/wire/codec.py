@@ -7,7 +7,7 @@ after the end. Spec: docs/spec/protocol.md, sections 1 and 5.
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Annotated, Any, Final, Self, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -49,6 +49,9 @@ _any: Final = msgspec.msgpack.Decoder()
 
 class Message(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A message: a map from field names to values. Fields with a default may be left out."""
+
+    is_act: ClassVar[bool] = False
+    """Whether the message carries a signature by which it may take effect, whatever the answer is."""
 
 
 M = TypeVar("M", bound=Message)

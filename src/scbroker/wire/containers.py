@@ -6,7 +6,7 @@ Each item of a batch is answered as the single operation would be, or with the p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 from msgspec import Meta
@@ -51,6 +51,7 @@ class TypeText(Message, frozen=True, kw_only=True):
 
 
 class RecordRequest(Message, frozen=True, kw_only=True):
+    is_act: ClassVar[bool] = True
     record: SignedObject
     accessList: (
         Annotated[list[AccessEntry], Meta(min_length=1, max_length=records.MAX_ENTRIES)] | None
@@ -140,6 +141,7 @@ class Bodies(Message, frozen=True, kw_only=True):
 
 
 class RecordsRequest(Message, frozen=True, kw_only=True):
+    is_act: ClassVar[bool] = True
     records: Annotated[list[RecordRequest], Meta(min_length=1, max_length=MAX_BATCH)]
 
 

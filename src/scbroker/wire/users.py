@@ -6,7 +6,7 @@ Spec: docs/spec/protocol.md, sections 2, 3 and 5.
 import ipaddress
 import re
 import urllib.parse
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -46,6 +46,7 @@ Action = Literal["store-key-file", "delete-key-file", "delete-user"]
 
 
 class Registration(Message, frozen=True, kw_only=True):
+    is_act: ClassVar[bool] = True
     keyRecords: Annotated[list[SignedObject], Meta(min_length=2, max_length=2)]
     keyFile: KeyFileBytes
     auth: Hash
@@ -149,6 +150,7 @@ class Authorization(Message, frozen=True, kw_only=True):
 
 
 class KeyFileStoring(Message, frozen=True, kw_only=True):
+    is_act: ClassVar[bool] = True
     keyFile: KeyFileBytes
     generation: Annotated[int, Meta(ge=1, le=2**53 - 1)]
     auth: Hash
@@ -177,10 +179,12 @@ class KeyFileStoring(Message, frozen=True, kw_only=True):
 
 
 class KeyFileDeletion(Message, frozen=True, kw_only=True):
+    is_act: ClassVar[bool] = True
     authorization: Authorization
 
 
 class UserDeletion(Message, frozen=True, kw_only=True):
+    is_act: ClassVar[bool] = True
     keyRecord: SignedObject
     """Closes the user's chain (docs/spec/ids.md, K8)."""
     authorization: Authorization

@@ -25,6 +25,7 @@ from scbroker import (
     ContainerEvent,
     ContentReader,
     Header,
+    Heads,
     KeyRing,
     MemoryTrustStore,
     NewContainer,
@@ -221,6 +222,9 @@ OPERATIONS = [
     Operation("getContainerMetadata", own, Container),
     Operation("getSecuredContainer", own, SecuredContainer),
     Operation("deleteContainer", own, VOID),
+    Operation("getSentChanges", own, []),
+    Operation("resetContainerMark", own, Heads),
+    Operation("resetEventMark", nothing, Heads),
     Operation("getPublicKeys", nothing, list_of(PublicKey)),
     Operation("getLatestActiveSigningKey", of_user, PublicKey),
     Operation("getEvents", nothing, list_of(ContainerEvent)),
@@ -325,7 +329,7 @@ def test_a_brokers_error_goes_to_the_error_handler_alone(
     assert error.__context__ is None
 
 
-DOWN = BrokerError.unreachableError("No broker answers.")
+DOWN = BrokerError.unreachableError("No broker answers.", sent=False)
 
 
 @each_that_a_broker_can_fail
@@ -410,6 +414,9 @@ WRONG = [
     ("createContainers", {"containers": [b"content"]}),
     ("createContainers", {"containers": [NewContainer(b""), NewContainer(b"", type="\0")]}),
     ("getContainer", {"containerId": "c"}),
+    ("getSentChanges", {"containerId": "c"}),
+    ("resetContainerMark", {"containerId": uuid.uuid4(), "accept": 7}),
+    ("resetEventMark", {"accept": b"head"}),
     ("getContainers", {"containerIds": str(uuid.uuid4())}),
     ("getContainers", {"containerIds": [uuid.uuid4(), "c"]}),
     ("getContainerContent", {"containerId": 7}),

@@ -11,7 +11,7 @@ from urllib.parse import urlparse, urlsplit
 import msgspec
 import pytest
 
-from scbroker import BrokerError, MemoryTrustStore, ServerProvider
+from scbroker import BrokerError, MemoryTrustStore, ServerProvider, WriteOutcome
 from scbroker.client.http import transport
 from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.wire import codec
@@ -387,3 +387,23 @@ def test_a_provider_comes_from_the_environment_and_says_what_is_missing() -> Non
         BrokerError.invalidArgumentError, match="SCBROKER_API_KEY, SCBROKER_SERVER_URL in"
     ):
         ServerProvider.fromEnvironment(environment)
+
+
+def test_an_act_that_no_connection_carried_surely_has_no_effect_and_any_other_failure_is_uncertain() -> (
+    None
+):
+    """A registration is signed. A reading has no effect, whatever happens to it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with ServerProvider(KEY, nobody, "x", trustStore=MemoryTrustStore()) as device:
+        with pytest.raises(BrokerError.unreachableError) as caught:
+            device.register("correct Horse 7", "battery Staple 8").result(PATIENCE)
+        assert (caught.value.outcome, caught.value.sent) == (WriteOutcome.NotStored, False)
+    for answer in (cut, problem("invalid"), http(201, b"\xc0", PROTOCOL)):
+        with BadBroker([answer]) as broker, device_of(broker) as device:
+            with pytest.raises(BrokerError) as refused:
+                device.register("correct Horse 7", "battery Staple 8").result(PATIENCE)
+            assert refused.value.outcome is WriteOutcome.Uncertain
+            with pytest.raises(BrokerError) as unread:
+                device.getReminder(USER).result(PATIENCE)
+            assert unread.value.outcome is WriteOutcome.NotStored

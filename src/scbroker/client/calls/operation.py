@@ -132,11 +132,15 @@ def public_error(error: BaseException) -> errors.BrokerError:
         return error.fresh()
     if isinstance(error, (asyncio.CancelledError, concurrent.futures.CancelledError)):
         return errors.OperationCancelledError()
+    made: errors.BrokerError
     if isinstance(error, ForkedError):
-        return errors.UnreachableError("The process was forked while the operation was under way.")
-    return errors.BrokerFaultError(
-        f"A fault in scbroker itself ({type(error).__name__}): please report it."
-    )
+        made = errors.UnreachableError("The process was forked while the operation was under way.")
+    else:
+        made = errors.BrokerFaultError(
+            f"A fault in scbroker itself ({type(error).__name__}): please report it."
+        )
+    made.outcome = errors.WriteOutcome.Uncertain
+    return made
 
 
 class Handlers(TypedDict, Generic[T]):

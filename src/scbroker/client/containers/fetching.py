@@ -1,8 +1,12 @@
 """Fetch containers, judge them by `judging`, and keep their marks.
 
 One container and a batch take the same way; they differ in the request for the views. A view leaves further
-pages, record bodies and authors' keys to be fetched. Their number is bounded: a broker could answer at once
-and without end. Spec: docs/spec/container.md, section 8; docs/spec/protocol.md, section 5.
+pages, record bodies and authors' keys to be fetched. Nothing more is fetched before members' signatures
+verified on what was served: a broker alone could otherwise answer at once and without end.
+
+A long history is judged piece by piece, in memory that does not depend on its length. After each piece the
+mark is raised, so that a reading that is cut off goes on from there. Spec: docs/spec/container.md, section 8;
+docs/spec/protocol.md, section 5.
 """
 
 import contextlib
@@ -12,16 +16,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.containers import sent
 from scbroker.client.containers.opening import Fetched
-from scbroker.client.core.judging import Evidence, Mark, Walk
+from scbroker.client.core.judging import Evidence, Mark, State, Walk
 from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
 from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import parse_bare
+from scbroker.records.judge import Known
+from scbroker.records.key_record import KeyChain
 from scbroker.wire import containers
 from scbroker.wire.containers import ContainerView, GoverningView
 from scbroker.wire.problems import result_of
@@ -29,15 +38,18 @@ from scbroker.wire.problems import result_of
 KIND: Final = "container"
 _MANY_VIEWS: Final = 32
 """More governing records than this are judged in the pool: each takes a signature's verification."""
-_MAX_GOVERNING: Final = 256 * 1_048_576
-"""Bytes of governing records and access lists."""
+_PIECE_AUTHORS: Final = 32
+"""Authors of a piece. Their key chains are in memory at once, of up to 1,024 records each."""
 _MAX_WALK: Final = 1_000_000
 """Versions from the mark to the head (section 8)."""
 ROUNDS: Final = 5
+_BUSY: Final = "The container is changed faster than it can be read: try again."
 _Marks = Mapping[uuid.UUID, Mark | None]
 _Views = Mapping[uuid.UUID, ContainerView | BrokerError]
 _Found = dict[uuid.UUID, Fetched | BrokerError]
 _Ask = Callable[[Session, _Marks], Awaitable[_Views]]
+_Keep = Callable[[uuid.UUID, State, Mark], bool]
+"""Raise the device's mark after a state was verified; return False if it was moved meanwhile."""
 
 
 async def fetch(
@@ -53,9 +65,15 @@ async def fetch_many(session: Session, ids: Sequence[uuid.UUID]) -> list[Fetched
     return await _fetch_each(session, ids, _ask_for_many)
 
 
-async def fetch_after(session: Session, container_id: uuid.UUID, mark: Mark) -> Fetched:
-    """Return the container as of now, verified against a mark other than the device's."""
+async def fetch_after(session: Session, container_id: uuid.UUID, mark: Mark | None) -> Fetched:
+    """Return the container as of now, verified against a mark other than the device's, which stays."""
     return _raised(*(await _fetch_once(session, {container_id: mark}, _ask_for_one)).values())
+
+
+def mark_of(session: Session, container_id: bytes) -> tuple[bytes | None, Mark | None]:
+    """Return the device's mark of a container as it is stored, and decoded."""
+    stored = session.marks.get(KIND, container_id)
+    return stored, None if stored is None else Mark.decode(stored)
 
 
 @contextlib.asynccontextmanager
@@ -87,13 +105,11 @@ async def _fetch_each(
     found: _Found = {}
     left = ids
     for _ in range(ROUNDS):
-        stored = {each: session.marks.get(KIND, each.bytes) for each in left}
-        marks = {each: None if data is None else Mark.decode(data) for each, data in stored.items()}
-        for each, outcome in (await _fetch_once(session, marks, ask)).items():
+        kept = _KeptMarks(session, left)
+        for each, outcome in (await _fetch_once(session, kept.marks, ask, kept.raise_to)).items():
             if isinstance(outcome, Fetched):
-                old, new = stored[each], outcome.state.mark.encode()
-                # The swap fails if another operation moved the mark meanwhile.
-                if new == old or session.marks.swap(KIND, each.bytes, old, new):
+                # It fails if another operation moved the mark meanwhile.
+                if kept.raise_to(each, outcome.state, outcome.state.mark):
                     is_deleted = outcome.state.record.tombstone
                     found[each] = errors.DeletedError() if is_deleted else outcome
             elif not isinstance(outcome, errors.ConflictError):
@@ -102,12 +118,34 @@ async def _fetch_each(
         left = [each for each in left if each not in found]
         if not left:
             break
-    busy = errors.ConflictError("The container is changed faster than it can be read: try again.")
-    return [found.get(each, busy) for each in ids]
+    return [found.get(each, errors.ConflictError(_BUSY)) for each in ids]
 
 
-async def _fetch_once(session: Session, marks: _Marks, ask: _Ask) -> _Found:
-    """Fetch containers and judge each by its mark."""
+class _KeptMarks:
+    """The device's marks of some containers: as a reading found them, and as it raises them."""
+
+    def __init__(self, session: Session, ids: Sequence[uuid.UUID]) -> None:
+        self._session = session
+        found = {each: mark_of(session, each.bytes) for each in ids}
+        self._stored = {each: stored for each, (stored, _) in found.items()}
+        self._versions = {each: mark.version if mark else 0 for each, (_, mark) in found.items()}
+        self.marks: _Marks = {each: mark for each, (_, mark) in found.items()}
+
+    def raise_to(self, container_id: uuid.UUID, state: State, mark: Mark) -> bool:
+        old, new = self._stored[container_id], mark.encode()
+        if new == old:
+            return True
+        sent.settle(self._session, state, self._versions[container_id])
+        if not self._session.marks.swap(KIND, container_id.bytes, old, new):
+            return False
+        self._stored[container_id], self._versions[container_id] = new, mark.version
+        return True
+
+
+async def _fetch_once(
+    session: Session, marks: _Marks, ask: _Ask, keep: _Keep | None = None
+) -> _Found:
+    """Fetch containers and judge each by its mark; `keep` is called after each piece of a long history."""
     views = await ask(session, marks)
     if len(views) > 1:
         await _prefetch_authors(session, views, marks)
@@ -118,7 +156,7 @@ async def _fetch_once(session: Session, marks: _Marks, ask: _Ask) -> _Found:
             found[each] = _no_tombstone() if isinstance(view, errors.DeletedError) else view
             continue
         with tasks.alone(partial(found.__setitem__, each)):
-            given.append((each, view, await _collect(session, each, marks[each], view)))
+            given.append((each, view, await _collect(session, each, marks[each], view, keep)))
     evidence = [item for _, _, item in given]
     is_short = len(evidence) <= 1 and all(len(item.views) <= _MANY_VIEWS for item in evidence)
     judged = await tasks.each_in_pool(Evidence.judge, evidence, here=is_short)
@@ -161,13 +199,14 @@ async def _ask_for_many(session: Session, marks: _Marks) -> _Views:
     return dict(zip(marks, outcomes, strict=True))
 
 
-async def _prefetch_authors(session: Session, views: _Views, marks: _Marks) -> None:
+async def _prefetch_authors(session: Session, served: _Views, marks: _Marks) -> None:
     """Fetch the keys of all authors by one request. A failure is repeated where the key is needed."""
     authors: dict[uuid.UUID, int] = {}
-    for each, view in views.items():
+    for each, view in served.items():
         with contextlib.suppress(BrokerError):
             if isinstance(view, ContainerView):
-                for user, sequence in _authors(view, view.governing, marks[each]).items():
+                views = view.governing[_since(marks[each]) is not None :]
+                for user, sequence in _authors(view, views).items():
                     authors[user] = max(sequence, authors.get(user, 0))
     with tasks.alone(lambda _: None):
         await session.directory.at_least(authors)
@@ -179,49 +218,85 @@ def _since(mark: Mark | None) -> int | None:
 
 
 async def _collect(
-    session: Session, container_id: uuid.UUID, mark: Mark | None, view: ContainerView
+    session: Session,
+    container_id: uuid.UUID,
+    mark: Mark | None,
+    view: ContainerView,
+    keep: _Keep | None,
 ) -> Evidence:
-    """Fetch what a view leaves to be fetched: further pages, and the keys of authors."""
-    views = await _all_governing(session, container_id, view)
+    """Fetch what a view leaves to be fetched: further pages, bodies, and the keys of authors.
+
+    Judge every piece but the last, which is returned. After each piece the mark is raised, and stored if all
+    entries so far were disclosed: otherwise the past has to be judged again anyhow (section 8).
+    """
     head = view.head.signed if view.head is not None else None
+    is_fresh = mark is None or mark.partial
+    before: State | None = None
+    earlier: dict[int, Known] = {}
+    pieces = _pieces(view.governing)
+    while True:
+        views = pieces.pop(0)
+        last = _version(views[-1])
+        is_last = not pieces and last >= view.lastGoverning
+        resumed = before is None and _since(mark) is not None
+        chains = await _chains(session, _authors(view, views[resumed:], is_last=is_last))
+        found = Evidence(
+            container_id.bytes, session.fingerprint, views, head, None, chains, mark, now(), before,
+            earlier, is_last,
+        )  # fmt: skip
+        found = dataclasses.replace(found, walk=await _walk(session, found, view.skipped))
+        if is_last:
+            return found
+        judge = found.judge
+        before = await io_thread.in_pool(judge) if len(views) > _MANY_VIEWS else judge()
+        is_ahead = mark is None or last > mark.version
+        if is_ahead and keep is not None and before.complete:
+            if not keep(container_id, before, replace(before.mark, partial=is_fresh)):
+                raise errors.ConflictError(_BUSY)
+            before = dataclasses.replace(before, follower=None)
+        if is_ahead and not is_fresh:
+            mark = before.mark
+        needed = (last, mark.governingVersion if mark is not None else last)
+        earlier = {v: known for v, known in found.served().items() if v in needed}
+        pieces = pieces or _pieces(await _next_page(session, container_id, view, last))
+
+
+def _pieces(views: Sequence[GoverningView]) -> list[Sequence[GoverningView]]:
+    """Cut a page so that the records of a piece have few authors."""
+    if len(views) <= _PIECE_AUTHORS:
+        return [views]
+    starts, authors = [0], set[bytes]()
+    for position, view in enumerate(views):
+        author = parse_bare(view.record.body).author
+        if len(authors | {author}) > _PIECE_AUTHORS:
+            starts.append(position)
+            authors = set()
+        authors.add(author)
+    return [views[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)]
+
+
+async def _next_page(
+    session: Session, container_id: uuid.UUID, view: ContainerView, last: int
+) -> Sequence[GoverningView]:
+    """Fetch the governing records after the version `last`, as far as they fit on a page."""
+    to = view.lastGoverning if view.head is None else parse_bare(view.head.body).version
+    path = f"/v1/containers/{container_id}/governing"
+    query = {"from": str(last + 1), "to": str(to)}
+    page = await session.call("GET", path, containers.GoverningPage, query=query)
+    if not page.governing or _version(page.governing[-1]) <= last:
+        raise errors.IntegrityError("The broker withholds governing records.")
+    return page.governing
+
+
+async def _chains(session: Session, authors: Mapping[uuid.UUID, int]) -> Mapping[bytes, KeyChain]:
+    """Return the key chains of authors by fingerprint."""
     try:
-        chains = await session.directory.at_least(_authors(view, views, mark))
+        chains = await session.directory.at_least(authors)
     except errors.NotFoundError:
         raise errors.IntegrityError(
             "The broker serves a record and does not know the record's author."
         ) from None
-    by_fingerprint = {chain.fingerprint: chain for chain in chains.values()}
-    found = Evidence(
-        container_id.bytes, session.fingerprint, views, head, None, by_fingerprint, mark, now()
-    )
-    return dataclasses.replace(found, walk=await _walk(session, found, view.skipped))
-
-
-async def _all_governing(
-    session: Session, container_id: uuid.UUID, view: ContainerView
-) -> list[GoverningView]:
-    views = list(view.governing)
-    to = view.lastGoverning if view.head is None else parse_bare(view.head.body).version
-    size = 0
-    while (last := _version(views[-1])) < view.lastGoverning:
-        path = f"/v1/containers/{container_id}/governing"
-        query = {"from": str(last + 1), "to": str(to)}
-        page = await session.call("GET", path, containers.GoverningPage, query=query)
-        if not page.governing or _version(page.governing[-1]) <= last:
-            raise errors.IntegrityError("The broker withholds governing records.")
-        views += page.governing
-        size += sum(_size(item) for item in page.governing)
-        if size > _MAX_GOVERNING:
-            raise errors.TooLargeError(
-                "The container's access was changed too often to be judged: have a member create it anew."
-            )
-    return views
-
-
-def _size(view: GoverningView) -> int:
-    listed = view.accessList
-    lists = 0 if listed is None else len(listed.entryHashes) + 256 * len(listed.disclosed)
-    return len(view.record.body) + len(view.record.signature) + lists
+    return {chain.fingerprint: chain for chain in chains.values()}
 
 
 def _version(view: GoverningView) -> int:
@@ -234,13 +309,14 @@ async def _walk(session: Session, found: Evidence, skipped: Sequence[bytes]) -> 
     None without a mark, if the head is not newer than the mark, or if the head is a tombstone: the broker
     then keeps only the bodies of governing records.
     """
-    mark, last = found.mark, parse_bare(found.last)
-    head = last.version
-    if mark is None or head <= mark.version or last.tombstone:
+    mark, head = found.mark, parse_bare(found.last).version
+    if mark is None or mark.partial or head <= mark.version or found.is_deleted:
         return None
     bodies = [item.record.body for item in found.views] + [*skipped, found.last]
+    if found.before is not None:
+        bodies.append(found.before.signed.body)
     served = {parse_bare(body).version: body for body in bodies}
-    walk = Walk(mark, found.views, head, found.now)
+    walk = Walk(mark, found.served(), head, found.now)
     is_checked = False
     while walk.next_version <= head:
         if walk.next_version in served:
@@ -264,7 +340,7 @@ async def _check_far(found: Evidence, distance: int) -> None:
     if distance > _MAX_WALK:
         raise errors.TooLargeError(
             f"The container was changed more than {_MAX_WALK} times since this device read it, and "
-            "so many records are not fetched: read it on a device without a mark of it."
+            "so many records are not fetched: if you trust its present state, resetContainerMark accepts it."
         )
 
 
@@ -282,11 +358,11 @@ async def _page(session: Session, container_id: bytes, first: int, head: int) ->
 
 
 def _authors(
-    view: ContainerView, views: Sequence[GoverningView], mark: Mark | None
+    view: ContainerView, views: Sequence[GoverningView], *, is_last: bool = True
 ) -> dict[uuid.UUID, int]:
     """Return the authors whose records are judged, with the sequence that the broker names for their keys."""
-    bodies = [item.record.body for item in views[0 if _since(mark) is None else 1 :]]
-    if view.head is not None:
+    bodies = [item.record.body for item in views]
+    if view.head is not None and is_last:
         bodies.append(view.head.body)
     known = {item.userId: item.sequence for item in view.keyChains}
     authors = {user_id_of(parse_bare(body).author) for body in bodies}

@@ -1,11 +1,14 @@
 """Create and change containers: seal, draft, sign, judge as a reader would, send, keep the mark.
 
-One container and a batch take the same way; they differ in the request that carries the records.
+One container and a batch take the same way; they differ in the request that carries the records. Once a
+record has left this device, the broker's refusal proves nothing: every error says whether the change may have
+taken effect (`sent`).
 Spec: docs/spec/container.md, section 9; docs/spec/protocol.md, section 5.
 """
 
+import contextlib
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Self
@@ -13,16 +16,16 @@ from typing import Final, Self
 from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
-from scbroker.client.containers import drafting, fetching, opening
+from scbroker.client.containers import drafting, fetching, opening, sent
 from scbroker.client.containers.change import KEEP, Change, keys_of, seal_parts
 from scbroker.client.containers.drafting import Draft
 from scbroker.client.containers.opening import Fetched, Opened
-from scbroker.client.core.judging import Mark, State
+from scbroker.client.core.judging import State
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE
-from scbroker.errors import BrokerError
-from scbroker.records.canonical import container_id_of, encode_object
+from scbroker.errors import BrokerError, WriteOutcome
+from scbroker.records.canonical import MAX_UINT, container_id_of, encode_object
 from scbroker.records.container_record import LABEL, AccessList, Part, Role, bare_body, wrap_hash
 from scbroker.records.judge import Known, judge_first, judge_next
 from scbroker.records.key_record import KeyChain, Signed
@@ -37,26 +40,54 @@ _ATTEMPTS: Final = 4
 _REQUEST_BYTES: Final = 1_048_576
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A signed record, with what its result is made of."""
+
+    draft: Draft
+    state: State
+    """The container after the record, judged as a reader will judge it."""
+    fetched: Fetched | None
+    """The container that the record changes; None if the record creates it."""
+    request: RecordRequest
+    sealed: Mapping[Role, bytes | None]
+    """The parts as a view would have them, new or carried over."""
+
+    @property
+    def hash(self) -> bytes:
+        return self.state.head.hash
+
+    def result(self, session: Session) -> SecuredContainer:
+        """Return the container as its author would be served it after this record."""
+        entry = self.state.governing.access.entries.get(session.fingerprint)
+        may_decrypt = entry is not None and entry.wrapHash is not None
+        key = self.draft.container_key if may_decrypt else None
+        wrap = self.fetched.view.wrap if self.fetched is not None else None
+        if wrap is not None and (entry is None or wrap_hash(wrap) != entry.wrapHash):
+            wrap = None  # the broker's: a change that seals nothing goes without the container key
+        if self.request.accessList is not None:
+            entries = zip(self.state.governing.access.entries, self.request.accessList, strict=True)
+            wrap = next((item.wrap for name, item in entries if name == session.fingerprint), None)
+        return opening.secured_of(session, self.state, key, self.draft.text, wrap, self.sealed)
+
+
 @dataclass(slots=True, eq=False)
 class Writing:
-    """A change on its way to the broker. A nonce says that it creates the container.
-
-    The fields without a value are set once the record is signed.
-    """
+    """A change on its way to the broker. A nonce says that it creates the container."""
 
     change: Change
     container_id: bytes
     nonce: bytes | None = None
     if_version: int | None = None
     first_read: Fetched | None = None
-    fetched: Fetched | None = None
-    """The container that the record changes."""
-    draft: Draft = field(init=False)
-    state: State = field(init=False)
-    """The container after the record, judged as a reader will judge it."""
-    request: RecordRequest = field(init=False)
-    sealed: Mapping[Role, bytes | None] = field(init=False)
-    """The parts as a view would have them, new or carried over."""
+    attempt: Attempt = field(init=False)
+    """The newest one; the one that was stored, if `is_stored`."""
+    uncertain: list[Attempt] = field(default_factory=list)
+    """Attempts that were sent, and of which no verified history says that they have no effect."""
+    hashes: set[bytes] = field(default_factory=set)
+    """Hashes of all records that were sent."""
+    has_rivals: bool = False
+    """Whether other records of the attempt's version were sent, in this operation or an earlier one."""
     is_stored: bool = False
     error: BrokerError | None = None
     is_refused: bool = False
@@ -84,7 +115,7 @@ class Writing:
                 return True
             case errors.RejectedError():
                 latest = session.directory.own.latest(KeyType.Signing).index
-                return self.draft.record.keyIndex != latest
+                return self.attempt.draft.record.keyIndex != latest
             case errors.ConflictError():
                 is_replayable = self.change.grants is KEEP and self.if_version is None
                 return self.nonce is None and is_replayable
@@ -95,18 +126,50 @@ class Writing:
             raise self.error.fresh()
 
     def result(self, session: Session) -> SecuredContainer:
-        """Return the container as its author would be served it after this record."""
         self.check_stored()
-        entry = self.state.governing.access.entries.get(session.fingerprint)
-        may_decrypt = entry is not None and entry.wrapHash is not None
-        key = self.draft.container_key if may_decrypt else None
-        wrap = self.fetched.view.wrap if self.fetched is not None else None
-        if wrap is not None and (entry is None or wrap_hash(wrap) != entry.wrapHash):
-            wrap = None  # the broker's: a change that seals nothing goes without the container key
-        if self.request.accessList is not None:
-            entries = zip(self.state.governing.access.entries, self.request.accessList, strict=True)
-            wrap = next((item.wrap for name, item in entries if name == session.fingerprint), None)
-        return opening.secured_of(session, self.state, key, self.draft.text, wrap, self.sealed)
+        return self.attempt.result(session)
+
+    # What became of the records that were sent.
+
+    def send(self, session: Session) -> None:
+        """Note durably that the record is about to leave this device."""
+        self.has_rivals = sent.remember(session, self.attempt.state)
+        self.hashes.add(self.attempt.hash)
+        session.sending.add(self.attempt.hash)
+        self.uncertain.append(self.attempt)
+
+    def refuse_sent(self, session: Session, error: BrokerError) -> None:
+        """End with the error of a request; forget the record if it surely never left this device."""
+        self.refuse(error)
+        if error.outcome is WriteOutcome.NotStored:
+            sent.forget(session, self.attempt.state)
+            self.uncertain.remove(self.attempt)
+
+    def confirm(self, session: Session) -> None:
+        """End with success. Note that no other record of this version can take effect any more."""
+        if self.has_rivals:
+            sent.settle(session, self.attempt.state, self.attempt.state.record.version - 1)
+        self.is_stored = True
+
+    def settle(self, session: Session) -> None:
+        """Take over what verified readings have found out about the records that were sent."""
+        if not self.uncertain:
+            return
+        fates = {each.hash: each.fate for each in sent.entries(session, self.container_id)}
+        for attempt in self.uncertain:
+            if fates.get(attempt.hash) == sent.Fate.Stored:
+                self.attempt, self.is_stored, self.error = attempt, True, None
+        self.uncertain = [a for a in self.uncertain if fates.get(a.hash) != sent.Fate.Voided]
+
+    def say_outcome(self) -> None:
+        """Say in the error whether the change may have taken effect."""
+        if self.error is None:
+            return
+        if self.uncertain:
+            self.error.outcome = WriteOutcome.Uncertain
+            self.error.containerId = uuid.UUID(bytes=self.container_id)
+        elif self.error.outcome is WriteOutcome.Uncertain:  # others have its version by now
+            self.error.outcome = WriteOutcome.NotStored
 
 
 Send = Callable[[Session, list[Writing]], Awaitable[None]]
@@ -116,7 +179,9 @@ async def create(session: Session, change: Change) -> SecuredContainer:
     await change.begin_upload(session, None)
     try:
         item = Writing.creating(session, change)
-        await _until_stored(session, [item], partial(_attempt_creation, send=_send_one))
+        creation = partial(_attempt_creation, send=_send_one)
+        async with _outcomes_said(session, [item]):
+            await _until_stored(session, [item], creation)
         return item.result(session)
     finally:
         change.close()
@@ -136,7 +201,8 @@ async def create_each(
         )
 
     groups = _cut(items, entries, containers.MAX_BATCH_ENTRIES)
-    await tasks.a_few_at_once(_until_stored(session, group, attempt) for group in groups)
+    async with _outcomes_said(session, items):
+        await tasks.a_few_at_once(_until_stored(session, group, attempt) for group in groups)
     return [item.error or item.result(session) for item in items]
 
 
@@ -154,12 +220,49 @@ async def append(
     await change.begin_upload(session, container_id.bytes)
     try:
         item = Writing(change, container_id.bytes, if_version=if_version)
-        async with fetching.deletion_proved(session, container_id):
+        async with _outcomes_said(session, [item]), fetching.deletion_proved(session, container_id):
             await _until_stored(session, [item], _attempt_change)
             item.check_stored()
-            return item
+        item.check_stored()
+        return item
     finally:
         change.close()
+
+
+@contextlib.asynccontextmanager
+async def _outcomes_said(session: Session, items: Sequence[Writing]) -> AsyncIterator[None]:
+    """Say in each item's error whether its change took effect; a change that did is a success.
+
+    An error of the whole operation becomes that of each item which is not stored, unless nothing was sent.
+    """
+    try:
+        try:
+            yield
+        except BrokerError as error:
+            if not any(item.uncertain or item.is_stored for item in items):
+                raise
+            for item in items:
+                if not item.is_stored and (item.error is None or len(items) == 1):
+                    item.fail(error)
+        for item in items:
+            await _find_out(session, item)
+            item.say_outcome()
+    finally:
+        session.sending.difference_update(*(item.hashes for item in items))
+
+
+async def _find_out(session: Session, item: Writing) -> None:
+    """Find out whether the records of a failed item took effect, as far as readings of the container tell.
+
+    After a conflict another record has the version, or the broker lies: the container is read to tell.
+    """
+    if item.error is None:
+        return
+    item.settle(session)
+    if item.uncertain and type(item.error) in (errors.ConflictError, errors.AlreadyExistsError):
+        with contextlib.suppress(BrokerError):
+            await fetching.fetch(session, uuid.UUID(bytes=item.container_id))
+        item.settle(session)
 
 
 async def _until_stored(
@@ -215,7 +318,15 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
         header=change.carries(Role.Header),
         content=change.carries(Role.Content),
     )
+    item.settle(session)
+    if item.is_stored:
+        return  # by an earlier attempt, whatever the broker answered to that
     state = fetched.state
+    if state.record.version == MAX_UINT:
+        raise errors.TooLargeError(
+            f"The container is at version {MAX_UINT}, the last one: nothing can follow. No honest history is "
+            "so long: resetContainerMark accepts a shorter one that the broker serves."
+        )
     if item.first_read is not None:
         _check_no_conflict(item.first_read.state, state, change)
     item.first_read = item.first_read or fetched
@@ -277,15 +388,14 @@ def _prepare(
         for role in Role
         if fetched is not None and change.carries(role)
     }
-    item.request = RecordRequest(
+    request = RecordRequest(
         record=SignedObject.of(signed),
         accessList=list(draft.access.entries) if draft.access is not None else None,
         type=draft.type,
         header=inline.get(Role.Header),
         content=inline.get(Role.Content),
     )
-    item.draft, item.state, item.fetched = draft, state, fetched
-    item.sealed = {**carried, **inline}
+    item.attempt = Attempt(draft, state, fetched, request, {**carried, **inline})
 
 
 def _judge_own(draft: Draft, signed: Signed, fetched: Fetched | None, time: int) -> State:
@@ -306,12 +416,14 @@ def _judge_own(draft: Draft, signed: Signed, fetched: Fetched | None, time: int)
 async def _send_one(session: Session, items: Sequence[Writing]) -> None:
     for item in items:
         item.change.end_upload()
-        version = item.draft.record.version
+        item.send(session)
+        version = item.attempt.state.record.version
         path = f"/v1/containers/{uuid.UUID(bytes=item.container_id)}/records/{version}"
+        request = item.attempt.request
         try:
-            receipt = await session.call("PUT", path, RecordReceipt, message=item.request)
-        except (errors.ConflictError, errors.RejectedError) as error:
-            item.refuse(error)
+            receipt = await session.call("PUT", path, RecordReceipt, message=request)
+        except BrokerError as error:
+            item.refuse_sent(session, error)
         else:
             await _finish(session, item, receipt)
 
@@ -319,10 +431,17 @@ async def _send_one(session: Session, items: Sequence[Writing]) -> None:
 async def _send_many(session: Session, items: Sequence[Writing]) -> None:
     """Send first records, about a megabyte in a request."""
     for some in _cut(items, _size, _REQUEST_BYTES):
-        message = containers.RecordsRequest(records=[item.request for item in some])
-        answer = await session.call(
-            "POST", "/v1/batches/records", containers.RecordsAnswer, message=message
-        )
+        for item in some:
+            item.send(session)
+        message = containers.RecordsRequest(records=[item.attempt.request for item in some])
+        try:
+            answer = await session.call(
+                "POST", "/v1/batches/records", containers.RecordsAnswer, message=message
+            )
+        except BrokerError as error:
+            for item in some:
+                item.refuse_sent(session, error)
+            raise
         if len(answer.records) != len(some):
             raise errors.BrokerFaultError(tasks.MISCOUNTED)
         for item, answered in zip(some, answer.records, strict=True):
@@ -338,8 +457,9 @@ async def _send_many(session: Session, items: Sequence[Writing]) -> None:
 
 def _size(item: Writing) -> int:
     """Return about how many bytes an item takes in a request."""
-    parts = len(item.request.header or b"") + len(item.request.content or b"")
-    return 8192 + parts + 1536 * len(item.request.accessList or ())
+    request = item.attempt.request
+    parts = len(request.header or b"") + len(request.content or b"")
+    return 8192 + parts + 1536 * len(request.accessList or ())
 
 
 def _cut(
@@ -361,11 +481,19 @@ def _cut(
 
 async def _finish(session: Session, item: Writing, receipt: RecordReceipt) -> None:
     """Check the receipt of a stored record, and keep the mark."""
-    state, before = item.state, item.fetched.state if item.fetched is not None else None
+    attempt = item.attempt
+    state, before = attempt.state, attempt.fetched.state if attempt.fetched is not None else None
     if (receipt.version, receipt.hash) != (state.record.version, state.head.hash):
         raise errors.IntegrityError("The broker's receipt is for another record than the one sent.")
-    await _keep_own(session, before, state)
-    item.is_stored = True
+    try:
+        await _keep_own(session, before, state)
+    except errors.UntrustedError:
+        raise  # the broker contradicts its own receipt
+    except BrokerError as error:
+        error.outcome, item.uncertain = WriteOutcome.Stored, []
+        error.containerId = uuid.UUID(bytes=item.container_id)
+        raise
+    item.confirm(session)
 
 
 async def _keep_own(session: Session, before: State | None, own: State) -> None:
@@ -387,8 +515,7 @@ async def _keep_own(session: Session, before: State | None, own: State) -> None:
     """
     container_id = uuid.UUID(bytes=own.container_id)
     for _ in range(fetching.ROUNDS):
-        stored = session.marks.get(fetching.KIND, own.container_id)
-        mark = None if stored is None else Mark.decode(stored)
+        stored, mark = fetching.mark_of(session, own.container_id)
         if mark is None or (before is not None and mark.hash == before.head.hash):
             is_done = session.marks.swap(fetching.KIND, own.container_id, stored, own.mark.encode())
         elif mark.version <= own.record.version:

@@ -5,8 +5,9 @@ Without I/O and without a clock. Rule numbers and sections are those of docs/spe
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -25,7 +26,8 @@ Unwrap = Callable[[int, bytes, bytes], bytes]
 """Open a wrap: from the index of the reader's encryption key, the wrap and its info, return the key."""
 _HIDDEN_GOVERNING: Final = "The broker served a governing record as if it changed nothing."
 _OTHER_HISTORY: Final = (
-    "The broker serves another history of this container than this device has verified."
+    "The broker serves another history of this container than this device has verified. If you trust the "
+    "one that it serves, resetContainerMark accepts it."
 )
 
 
@@ -40,6 +42,8 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
     """Whether every entry of every list up to here was disclosed; if not, the past is judged again."""
     createdBy: bytes
     createdAt: int
+    partial: bool = False
+    """Whether a reader without a mark has judged the governing records up to here, and not the head."""
 
     @classmethod
     def decode(cls, data: bytes) -> Mark:
@@ -59,6 +63,8 @@ class State:
     complete: bool
     createdBy: bytes
     createdAt: int
+    follower: bytes | None = None
+    """The hash of the record after the mark's, or of record 1 without a mark; None if it was not served."""
 
     @property
     def record(self) -> ContainerRecord:
@@ -92,11 +98,15 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that a broker served of a container, with the keys, the mark and the time to judge it by.
+    """A piece of what a broker served of a container, with the keys, the mark and the time to judge it by.
 
-    `reader` is the reader's fingerprint. `views` begin with the first governing record, or with the mark's
-    if the mark is complete. `head` is None if the last governing record is the head. `walk` has gone from
-    the mark's record to the head.
+    Mostly one piece is all. A long history comes in pieces: `before` is the state after the piece before, and
+    `earlier` has the governing records of earlier pieces that are still needed, by version. All pieces but
+    the last are judged as if their last governing record were the head.
+
+    `reader` is the reader's fingerprint. The first piece's `views` begin with the first governing record, or
+    with the mark's if the mark is complete. `head` is None if the last governing record is the head. `walk`
+    has gone from the mark's record to the head.
     """
 
     container_id: bytes
@@ -107,34 +117,59 @@ class Evidence:
     chains: Mapping[bytes, KeyChain]
     mark: Mark | None
     now: int
+    before: State | None = None
+    earlier: Mapping[int, Known] = field(default_factory=dict)
+    is_last: bool = True
 
     @property
     def last(self) -> bytes:
-        return self.views[-1].record.body if self.head is None else self.head.body
+        if self.head is None or not self.is_last:
+            return self.views[-1].record.body
+        return self.head.body
+
+    @property
+    def is_deleted(self) -> bool:
+        return self.head is not None and records.parse_bare(self.head.body).tombstone
 
     def judge(self) -> State:
         """Return the state, by rules 1 to 5 and section 8: signed, following from the mark, all disclosed."""
-        state = self.judge_signed(None if self.walk is None else self.walk.parents)
-        if self.mark is not None:
-            _check_mark(state, self.views, self.walk, self.mark)
-        _check_disclosed(state, self.reader)
+        mark, walk = self.mark, self.walk
+        state = self.judge_signed(None if walk is None else walk.parents)
+        # A piece may end before the mark's version if the mark is not complete.
+        if mark is not None and (self.is_last or state.record.version > mark.version):
+            self._check_mark(state, mark)
+        if self.is_last:
+            _check_disclosed(state, self.reader)
+        if walk is not None and state.follower is None:
+            return dataclasses.replace(state, follower=walk.follower)
         return state
+
+    def served(self) -> dict[int, Known]:
+        """Return the governing records of this piece, and those needed of earlier ones, in bare form."""
+        known = [Known.parse_bare(view.record.body) for view in self.views]
+        return {**self.earlier, **{item.record.version: item for item in known}}
 
     def judge_signed(self, parents: Mapping[int, Known] | None = None) -> State:
         """Return the state, by rules 1 to 5 alone, whether or not it follows from the mark.
 
         `parents` are records before those judged, by version, as far as they are at hand (rule 2, *chain*).
         """
-        mark, last = self.mark, records.parse_bare(self.last)
-        if mark is not None and last.version < mark.version:
+        mark, before = self.mark, self.before
+        last = records.parse_bare(self.last)
+        if self.is_last and mark is not None and last.version < mark.version:
             raise RollbackError(
-                "The broker serves an older version of this container than this device has verified."
+                "The broker serves an older version of this container than this device has verified. "
+                "If you trust its present state, resetContainerMark accepts it."
             )
         # After a deletion the broker keeps the bare form of governing records only (section 10).
-        parse = Known.parse_bare if last.tombstone else Known.parse
+        is_deleted = last.tombstone if self.is_last else self.is_deleted
+        parse = Known.parse_bare if is_deleted else Known.parse
         at_hand = dict(parents or {})
         judged: InForce | None = None
         complete = True
+        if before is not None:
+            judged, complete = before.governing, before.complete
+            at_hand[before.record.version] = before.head
         for view in self.views:
             known = parse(view.record.body)
             if known.record.containerId != self.container_id:
@@ -155,16 +190,45 @@ class Evidence:
         if judged is None:
             raise IntegrityError("The broker served a container without a governing record.")
         known, signed = judged.known, self.views[-1].record.signed
-        if self.head is not None:
+        if self.head is not None and self.is_last:
             known, signed = Known.parse(self.head.body), self.head
             if mark is None or known.hash != mark.hash:
                 self._verify(signed, known)
             parent = at_hand.get(known.record.version - 1)
             if judge.judge_next(known, judged, None, parent, self.now) is not judged:
                 raise IntegrityError(_HIDDEN_GOVERNING)
-        first = records.parse_bare(self.views[0].record.body)
-        created = (mark.createdBy, mark.createdAt) if mark else (first.author, first.time)
-        return State(known, signed, judged, complete, *created)
+        if source := mark or before:
+            created = source.createdBy, source.createdAt
+        else:
+            first = records.parse_bare(self.views[0].record.body)
+            created = first.author, first.time
+        at_hand[known.record.version] = known
+        next_one = at_hand.get(1 if mark is None else mark.version + 1)
+        follower = None if next_one is None else next_one.hash
+        if before is not None and before.follower is not None:
+            follower = before.follower
+        return State(known, signed, judged, complete, *created, follower)
+
+    def _check_mark(self, state: State, mark: Mark) -> None:
+        """Raise unless the head is the mark's record or follows from it without a gap (section 8)."""
+        if mark.partial:
+            return  # the records after it were never read here: all that is known was judged
+        if state.record.version == mark.version:
+            if state.head.hash != mark.hash:
+                raise ForkError(_OTHER_HISTORY)
+            return
+        served = self.served()
+        if self.is_deleted:
+            _check_tombstone(state, served, mark)
+            return
+        walk = self.walk
+        if walk is None or walk.reached != state.head.hash:
+            raise ForkError(
+                "The broker withholds records after the version that this device has verified."
+            )
+        judged = {v: known.hash for v, known in served.items() if v > mark.version}
+        if judged != walk.governing:
+            raise IntegrityError(_HIDDEN_GOVERNING)
 
     def _verify(self, signed: Signed, known: Known) -> None:
         """Verify a record's signatures by its author's keys (rule 2, *key*)."""
@@ -238,12 +302,6 @@ def open_type(state: State, text: TypeText | None, reader: bytes) -> str | None:
     return text.type
 
 
-def _by_version(views: Sequence[GoverningView]) -> dict[int, Known]:
-    """Return the served governing records, without their parts, by version."""
-    known = [Known.parse_bare(view.record.body) for view in views]
-    return {item.record.version: item for item in known}
-
-
 class Walk:
     """Every body from the mark's record to the head, each checked against the one before (section 8).
 
@@ -251,9 +309,8 @@ class Walk:
     judged in full are kept, so that memory does not depend on the distance.
     """
 
-    def __init__(self, mark: Mark, views: Sequence[GoverningView], head: int, now: int) -> None:
+    def __init__(self, mark: Mark, served: Mapping[int, Known], head: int, now: int) -> None:
         self._mark, self._now = mark, now
-        served = _by_version(views)
         if mark.governingVersion not in served:
             raise ForkError(_OTHER_HISTORY)
         self._in_force = served[mark.governingVersion]
@@ -261,6 +318,8 @@ class Walk:
         self._last: Known | None = None
         self.governing: dict[int, bytes] = {}
         """Hashes of the governing bodies after the mark, by version."""
+        self.follower: bytes | None = None
+        """The hash of the body after the mark's."""
         self.parents: dict[int, Known] = {}
 
     @property
@@ -285,38 +344,19 @@ class Walk:
                     raise IntegrityError(_HIDDEN_GOVERNING)
                 self.governing[known.record.version] = known.hash
                 self._in_force = known
+            if self.follower is None:
+                self.follower = known.hash
         self._last = known
         if known.record.version + 1 in self._judged:
             self.parents[known.record.version] = known
 
 
-def _check_mark(
-    state: State, views: Sequence[GoverningView], walk: Walk | None, mark: Mark
-) -> None:
-    """Raise unless the head is the mark's record or follows from it without a gap (section 8)."""
-    if state.record.version == mark.version:
-        if state.head.hash != mark.hash:
-            raise ForkError(_OTHER_HISTORY)
-        return
-    if state.record.tombstone:
-        _check_tombstone(state, views, mark)
-        return
-    if walk is None or walk.reached != state.head.hash:
-        raise ForkError(
-            "The broker withholds records after the version that this device has verified."
-        )
-    judged = {v: known.hash for v, known in _by_version(views).items() if v > mark.version}
-    if judged != walk.governing:
-        raise IntegrityError(_HIDDEN_GOVERNING)
-
-
-def _check_tombstone(state: State, views: Sequence[GoverningView], mark: Mark) -> None:
+def _check_tombstone(state: State, served: Mapping[int, Known], mark: Mark) -> None:
     """Raise `ForkError` unless a deletion follows from the mark, as far as the kept records show (section 8).
 
     The mark's governing record must be served, no record may govern between it and the mark, and the record
     after the mark, if it is kept, must name the mark's hash as its parent.
     """
-    served = _by_version(views)
     in_force = served.get(mark.governingVersion)
     if in_force is None or in_force.hash != mark.governingHash:
         raise ForkError(_OTHER_HISTORY)

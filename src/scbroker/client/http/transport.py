@@ -21,7 +21,7 @@ import secrets
 import socket
 import urllib.parse
 from asyncio import sleep
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
@@ -174,6 +174,22 @@ def _resolver() -> AbstractResolver:
     return Resolver()
 
 
+class _Sending:
+    """Whether any attempt to send a request may have left this device."""
+
+    def __init__(self) -> None:
+        self.may_have_left = False
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        before, self.may_have_left = self.may_have_left, True
+        try:
+            yield
+        except errors.UnreachableError as error:
+            self.may_have_left = before or error.sent
+            raise
+
+
 class StoreError(Exception):
     """The object store did not carry out a request. The message does not contain the URL.
 
@@ -264,9 +280,13 @@ class Transport(Connections):
         try:
             return codec.decode(answer, bytes(data), limit)
         except errors.InvalidArgumentError as error:
-            raise errors.BrokerFaultError(
+            fault = errors.BrokerFaultError(
                 f"The broker's answer does not follow the protocol: {error}"
-            ) from None
+            )
+            message = options.get("message")
+            if message is not None and message.is_act:
+                fault.outcome = errors.WriteOutcome.Uncertain
+            raise fault from None
 
     async def send(
         self,
@@ -298,24 +318,39 @@ class Transport(Connections):
         url = self.endpoint.url + path
         if query:
             url += "?" + urllib.parse.urlencode(query, doseq=True)
-        return await self._retried(
-            functools.partial(self._once, method, url, headers, body, limit, target)
-        )
+        once = functools.partial(self._once, method, url, headers, body, limit, target)
+        return await self._retried(once, is_act=message is not None and message.is_act)
 
     async def close(self) -> None:
         """Close the connections to the broker and to object stores."""
         await super().close()
         await self.store.close()
 
-    async def _retried(self, once: Callable[[], Awaitable[Octets]]) -> Octets:
-        """Send a request until it is answered; raise the last failure once retrying is over."""
+    async def _retried(self, once: Callable[[], Awaitable[Octets]], *, is_act: bool) -> Octets:
+        """Send a request until it is answered; raise the last failure once retrying is over.
+
+        The error's `outcome` is uncertain if any attempt to send an act may have left this device: a refusal
+        is only the broker's word.
+        """
+        sending = _Sending()
+        try:
+            return await self._until_answered(once, sending)
+        except errors.BrokerError as error:
+            if is_act and sending.may_have_left:
+                error.outcome = errors.WriteOutcome.Uncertain
+            raise
+
+    async def _until_answered(
+        self, once: Callable[[], Awaitable[Octets]], sending: _Sending
+    ) -> Octets:
         failure: errors.BrokerUnavailableError | None = None
         started = monotonic()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.endpoint.timeout):
                 for attempt in itertools.count(1):
                     try:
-                        answer = await once()
+                        with sending.attempt():
+                            answer = await once()
                     except (errors.UnreachableError, errors.OverloadedError) as error:
                         failure = error
                         pause = pause_before_retry(error, attempt)
@@ -373,12 +408,14 @@ class Transport(Connections):
             why = getattr(error.certificate_error, "verify_message", "") or "it does not verify"
             raise errors.UnreachableError(
                 f"The certificate of {self.endpoint.origin} was refused: {why}. For an authority of "
-                "your own, pass ssl=ssl.create_default_context(cafile=...)."
+                "your own, pass ssl=ssl.create_default_context(cafile=...).",
+                sent=False,
             ) from None
         except aiohttp.ClientError as error:
             raise errors.UnreachableError(
                 f"No broker answers at {self.endpoint.origin} ({type(error).__name__}): check "
-                "serverUrl, the network, and whether the broker runs."
+                "serverUrl, the network, and whether the broker runs.",
+                sent=not isinstance(error, aiohttp.ClientConnectorError),
             ) from None
 
 

@@ -167,6 +167,8 @@ class Session:
         self.folder = folder
         """Where the journals of unfinished transfers are; None if they are not kept."""
         self.directory: Directory = Directory(self.call, marks, self.userId)
+        self.sending: set[bytes] = set()
+        """Hashes of records whose operation is under way, and which nobody has to be told of yet."""
         self._is_replaced = False
         self.after_fork()
         io_thread.bound(self)
@@ -217,9 +219,15 @@ class Session:
         token = await self.token.get()
         try:
             return await request(*about, token=token, **options)
-        except errors.NotAuthenticatedError:
+        except errors.NotAuthenticatedError as refused:
+            outcome = refused.outcome
+        try:
             token = await self.token.other_than(token)
-        return await request(*about, token=token, **options)
+            return await request(*about, token=token, **options)
+        except errors.BrokerError as error:
+            if outcome is errors.WriteOutcome.Uncertain:  # the first request has left this device
+                error.outcome = outcome
+            raise
 
     def hold(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Count an operation as under way until it ends: log-out and replacement wait for it."""

@@ -1,0 +1,154 @@
+"""Remember the records that this device has sent, until a verified history says what became of them.
+
+A broker that refuses a record has it nevertheless: it can store the record, or show it to a member, at any
+later time. So the client keeps version and hash of each record in the trust store before the record leaves,
+and every later reading compares them with the history that it verifies. Spec: docs/spec/container.md, section
+9.
+
+An entry needs no second write when the record is confirmed at once: its version is then not above the mark's.
+A reader's mark is never more than one version behind an entry that is open, because a writer reads before it
+writes. So the record after the old mark decides.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from scbroker.client.core.judging import State
+from scbroker.client.users.session import Session
+from scbroker.client.users.trust_store import raise_to
+from scbroker.errors import WriteOutcome
+from scbroker.types import SentChange
+
+KIND: Final = "pending"
+_MOST: Final = 32
+"""Records of one container. The oldest is forgotten first; a reading then takes it for another device's."""
+_log = logging.getLogger("scbroker")
+
+
+class Fate(IntEnum):
+    """What became of a record, as far as this device has verified."""
+
+    Open = 0
+    Stored = 1
+    Voided = 2
+    Unknown = 3
+    """Its version has passed, and the broker keeps no record of that version any more."""
+
+
+class Sent(msgspec.Struct, array_like=True, frozen=True):
+    """A record that was about to leave this device."""
+
+    version: int
+    hash: bytes
+    fate: int = Fate.Open
+
+
+def remember(session: Session, state: State) -> bool:
+    """Store that this record is about to be sent; return whether others of its version may be stored instead.
+
+    Forgets entries of earlier versions that were confirmed when they were sent.
+    """
+    entry = Sent(state.record.version, state.head.hash)
+    has_rivals = False
+
+    def decide(stored: bytes | None) -> bytes:
+        nonlocal has_rivals
+        kept = [e for e in _decoded(stored) if e.fate or e.version >= entry.version]
+        has_rivals = any(not e.fate and e.hash != entry.hash for e in kept)
+        if entry not in kept:
+            kept.append(entry)
+        return msgspec.msgpack.encode(kept[-_MOST:])
+
+    raise_to(session.marks, KIND, state.container_id, decide)
+    return has_rivals
+
+
+def forget(session: Session, state: State) -> None:
+    """Drop the entry of a record that surely did not leave this device."""
+
+    def decide(stored: bytes | None) -> bytes | None:
+        kept = [e for e in _decoded(stored) if e.hash != state.head.hash]
+        return None if stored is None else msgspec.msgpack.encode(kept)
+
+    raise_to(session.marks, KIND, state.container_id, decide)
+
+
+def settle(session: Session, state: State, reached: int) -> None:
+    """Note what became of open entries, given a verified history from the version `reached` to this state.
+
+    Called before the mark is raised, so that a crash in between loses nothing. A warning in the log names
+    each record that took effect although the operation that sent it was told otherwise, or not at all.
+    """
+    container_id = state.container_id
+    if not any(_is_passed(each, state, reached) for each in entries(session, container_id)):
+        return
+
+    def decide(stored: bytes | None) -> bytes:
+        return msgspec.msgpack.encode(
+            [
+                replace(each, fate=_fate(each, state, reached))
+                if _is_passed(each, state, reached)
+                else each
+                for each in _decoded(stored)
+            ]
+        )
+
+    raise_to(session.marks, KIND, container_id, decide)
+    for each in entries(session, container_id):
+        is_new = each.fate == Fate.Stored and reached < each.version <= state.record.version
+        if is_new and each.hash not in session.sending:
+            _log.warning(
+                "Container %s: version %d is a change that this device sent without getting it "
+                "confirmed; it took effect.",
+                uuid.UUID(bytes=container_id),
+                each.version,
+            )
+
+
+def entries(session: Session, container_id: bytes) -> list[Sent]:
+    """Return what is remembered of a container, oldest first."""
+    return _decoded(session.marks.get(KIND, container_id))
+
+
+def shown(found: Iterable[Sent], reached: int) -> list[SentChange]:
+    """Return entries for the caller; `reached` is the version of the mark.
+
+    An open entry that is not above the mark was confirmed at once: the caller was told already.
+    """
+    outcomes = {
+        Fate.Open: WriteOutcome.Uncertain,
+        Fate.Stored: WriteOutcome.Stored,
+        Fate.Voided: WriteOutcome.NotStored,
+        Fate.Unknown: WriteOutcome.Uncertain,
+    }
+    return [
+        SentChange(each.version, outcomes[Fate(each.fate)])
+        for each in found
+        if each.fate or each.version > reached
+    ]
+
+
+def _is_passed(entry: Sent, state: State, reached: int) -> bool:
+    return not entry.fate and reached < entry.version <= state.record.version
+
+
+def _fate(entry: Sent, state: State, reached: int) -> Fate:
+    """Return the fate of an entry whose version the verified history has passed."""
+    known = {state.record.version: state.head.hash}
+    if state.record.parent is not None:
+        known[state.record.version - 1] = state.record.parent
+    if state.follower is not None:
+        known[reached + 1] = state.follower
+    if entry.version not in known:
+        return Fate.Unknown
+    return Fate.Stored if known[entry.version] == entry.hash else Fate.Voided
+
+
+def _decoded(stored: bytes | None) -> list[Sent]:
+    return [] if stored is None else msgspec.msgpack.decode(stored, type=list[Sent])

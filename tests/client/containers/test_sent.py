@@ -1,0 +1,377 @@
+"""What a device says of changes that it sent: stored, surely not stored, or uncertain."""
+
+import logging
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scbroker import (
+    BrokerError,
+    FileTrustStore,
+    MemoryTrustStore,
+    SentChange,
+    ServerProvider,
+    WriteOutcome,
+)
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.containers import sent
+from tests.client.conftest import PASSPHRASE, PASSWORD
+from tests.kit.brokers import BrokerProcess
+from tests.kit.network import Network, answered, lost, refused
+
+PATIENCE = 30.0
+RECORD = "/records/2"
+Go = Callable[[], Any]
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network() as network:
+        yield network
+
+
+def stored_and_refused(error: BrokerError) -> Callable[[Go], Any]:
+    """The broker stores the record and answers with this error."""
+
+    async def treat(go: Go) -> bytes:
+        await go()
+        raise error.fresh()
+
+    return treat
+
+
+class Later:
+    """The broker refuses a record, keeps it, and stores it when the test lets it."""
+
+    def __init__(self, error: BrokerError) -> None:
+        self.error = error
+        self.kept: list[Go] = []
+
+    async def treat(self, go: Go) -> bytes:
+        if not self.kept:
+            self.kept.append(go)
+            raise self.error.fresh()
+        found: bytes = await go()
+        return found
+
+    async def store(self) -> None:
+        await self.kept[0]()
+
+
+def failure(promise: Any) -> BrokerError:
+    with pytest.raises(BrokerError) as caught:
+        promise.result(PATIENCE)
+    return caught.value
+
+
+def changes(provider: ServerProvider, container: uuid.UUID) -> list[SentChange]:
+    return list(provider.getSentChanges(container).result(PATIENCE))
+
+
+def run_here(work: Any) -> None:
+    """Run a coroutine on the client's thread, as a broker's own act at a later time."""
+    io_thread.submit("later", work).result(PATIENCE)
+
+
+def other_device(provider: ServerProvider) -> ServerProvider:
+    """Another device of the same user."""
+    other = ServerProvider(
+        provider.apiKey, provider.serverUrl, "other", trustStore=MemoryTrustStore()
+    )
+    ring = provider.getKeyRing().result(PATIENCE)
+    other.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
+    return other
+
+
+REFUSALS = [
+    BrokerError.rejectedError("no"),
+    BrokerError.invalidArgumentError("no"),
+    BrokerError.throttledError("no"),
+    BrokerError.brokerFaultError("no"),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: error.code)
+def test_a_refused_change_is_uncertain_until_another_takes_its_version(
+    alice: ServerProvider, network: Network, refusal: BrokerError
+) -> None:
+    made = alice.createContainer(b"1").result(PATIENCE)
+    network.treat("PUT", RECORD, Later(refusal).treat)
+    error = failure(alice.updateContainerContent(made.id, b"2"))
+    assert type(error) is type(refusal)
+    assert (error.outcome, error.containerId) == (WriteOutcome.Uncertain, made.id)
+    assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Uncertain)]
+    alice.updateContainerHeader(made.id, "other").result(PATIENCE)
+    assert changes(alice, made.id)[0] == SentChange(2, WriteOutcome.NotStored)
+
+
+def test_a_change_that_takes_effect_later_is_reported_as_the_devices_own(
+    alice: ServerProvider, network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = alice.createContainer(b"1").result(PATIENCE)
+    later = Later(BrokerError.rejectedError("no"))
+    network.treat("PUT", RECORD, later.treat)
+    failure(alice.updateContainerContent(made.id, b"2"))
+    run_here(later.store())
+    with caplog.at_level(logging.WARNING, "scbroker"):
+        assert alice.getContainerContent(made.id).result(PATIENCE) == b"2"
+    [told] = [record.getMessage() for record in caplog.records if record.name == "scbroker"]
+    assert str(made.id) in told
+    assert "version 2" in told
+    assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Stored)]
+
+
+@pytest.mark.parametrize(
+    "refusal", [*REFUSALS, BrokerError.conflictError("no")], ids=lambda e: e.code
+)
+def test_a_change_that_is_stored_behind_a_refusal_never_counts_as_not_stored(
+    alice: ServerProvider, network: Network, refusal: BrokerError
+) -> None:
+    """After a conflict the client reads the container, finds its own record, and succeeds."""
+    made = alice.createContainer(b"1").result(PATIENCE)
+    network.treat("PUT", RECORD, stored_and_refused(refusal))
+    promise = alice.updateContainerContent(made.id, b"2")
+    if type(refusal) is BrokerError.conflictError:
+        assert promise.result(PATIENCE).version == 2
+    else:
+        assert failure(promise).outcome is WriteOutcome.Uncertain
+    assert alice.getContainerContent(made.id).result(PATIENCE) == b"2"
+    assert {each.outcome for each in changes(alice, made.id)} <= {WriteOutcome.Stored}
+
+
+def test_a_creation_that_is_refused_and_stored_all_the_same_is_found_by_the_next_attempt(
+    alice: ServerProvider, network: Network
+) -> None:
+    answers = iter([BrokerError.staleKeysError("no")])
+
+    async def once(go: Go) -> bytes:
+        found: bytes = await go()
+        if (error := next(answers, None)) is not None:
+            raise error
+        return found
+
+    network.treat("PUT", "/records/1", once)
+    made = alice.createContainer(b"1").result(PATIENCE)
+    assert alice.getContainerContent(made.id).result(PATIENCE) == b"1"
+    assert [event.containerId for event in alice.getEvents().result(PATIENCE)] == [made.id]
+
+
+def test_a_creation_that_is_refused_names_its_container_which_may_exist_later(
+    alice: ServerProvider, network: Network
+) -> None:
+    later = Later(BrokerError.invalidArgumentError("no"))
+    network.treat("PUT", "/records/1", later.treat)
+    error = failure(alice.createContainer(b"1"))
+    assert error.outcome is WriteOutcome.Uncertain
+    assert error.containerId is not None
+    assert changes(alice, error.containerId) == [SentChange(1, WriteOutcome.Uncertain)]
+    run_here(later.store())
+    assert alice.getContainerContent(error.containerId).result(PATIENCE) == b"1"
+    assert changes(alice, error.containerId) == [SentChange(1, WriteOutcome.Stored)]
+
+
+def test_a_deletion_that_is_refused_and_stored_all_the_same_is_the_devices_own(
+    alice: ServerProvider, network: Network
+) -> None:
+    made = alice.createContainer(b"1").result(PATIENCE)
+    network.treat("PUT", RECORD, stored_and_refused(BrokerError.deletedError("gone")))
+    alice.deleteContainer(made.id).result(PATIENCE)
+    assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Stored)]
+
+
+def test_an_error_before_anything_was_sent_says_that_nothing_is_stored(
+    alice: ServerProvider, network: Network
+) -> None:
+    made = alice.createContainer(b"1").result(PATIENCE)
+    conflict = failure(alice.updateContainerContent(made.id, b"2", ifVersion=7))
+    assert conflict.outcome is WriteOutcome.NotStored
+    down = BrokerError.unreachableError("Nobody there.", sent=False)
+    network.treat("PUT", RECORD, refused(down))
+    unsent = failure(alice.updateContainerContent(made.id, b"2"))
+    assert (type(unsent), unsent.outcome) == (type(down), WriteOutcome.NotStored)
+    assert changes(alice, made.id) == []
+
+
+def test_a_conflict_with_another_member_says_that_nothing_is_stored(
+    alice: ServerProvider, network: Network
+) -> None:
+    """The broker's word is not enough: the client reads which record has the version."""
+    made = alice.createContainer(b"1").result(PATIENCE)
+    other = other_device(alice)
+    overtaken = list[int]()
+
+    async def overtake(go: Go) -> bytes:
+        if not overtaken:
+            overtaken.append(1)
+            await other.updateContainerContent(made.id, b"theirs")
+        found: bytes = await go()
+        return found
+
+    network.treat("PUT", RECORD, overtake)
+    error = failure(alice.updateContainerContent(made.id, b"mine", ifVersion=1))
+    assert (type(error), error.outcome) == (BrokerError.conflictError, WriteOutcome.NotStored)
+    assert changes(alice, made.id) == [SentChange(2, WriteOutcome.NotStored)]
+    other.close()
+
+
+def test_a_receipt_that_was_given_and_marks_that_cannot_be_written_are_stored(
+    alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = alice.createContainer(b"1").result(PATIENCE)
+    session: Any = alice._current
+    honest = session.marks.swap
+
+    def full(kind: str, *rest: Any) -> bool:
+        if kind == "container":
+            raise BrokerError.trustStoreError("The disk is full.")
+        return bool(honest(kind, *rest))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session.marks, "swap", full)
+        # The reading before the write leaves the mark as it is.
+        error = failure(alice.updateContainerContent(made.id, b"2"))
+    assert (error.code, error.outcome) == ("trust-store", WriteOutcome.Stored)
+    assert alice.getContainerContent(made.id).result(PATIENCE) == b"2"
+
+
+def test_a_record_that_cannot_be_remembered_is_not_sent(
+    alice: ServerProvider, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = alice.createContainer(b"1").result(PATIENCE)
+    session: Any = alice._current
+    honest = session.marks.swap
+
+    def full(kind: str, *rest: Any) -> bool:
+        if kind == sent.KIND:
+            raise BrokerError.trustStoreError("The disk is full.")
+        return bool(honest(kind, *rest))
+
+    monkeypatch.setattr(session.marks, "swap", full)
+    error = failure(alice.updateContainerContent(made.id, b"2"))
+    assert (error.code, error.outcome) == ("trust-store", WriteOutcome.NotStored)
+    assert network.those("PUT", RECORD) == []
+
+
+def test_a_confirmed_change_costs_one_entry_and_is_not_among_the_sent_changes(
+    alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session: Any = alice._current
+    honest, kinds = session.marks.swap, list[str]()
+
+    def swap(kind: str, *rest: Any) -> bool:
+        kinds.append(kind)
+        return bool(honest(kind, *rest))
+
+    monkeypatch.setattr(session.marks, "swap", swap)
+    made = alice.createContainer(b"1").result(PATIENCE)
+    alice.updateContainerContent(made.id, b"2").result(PATIENCE)
+    assert kinds == [sent.KIND, "container"] * 2
+    assert changes(alice, made.id) == []
+
+
+def test_a_lost_answer_is_no_uncertainty_once_the_same_bytes_were_sent_again(
+    alice: ServerProvider, network: Network
+) -> None:
+    made = alice.createContainer(b"1").result(PATIENCE)
+    network.treat("PUT", RECORD, lost(1))
+    assert alice.updateContainerContent(made.id, b"2").result(PATIENCE).version == 2
+    assert changes(alice, made.id) == []
+
+
+def test_a_request_whose_first_sending_ended_in_another_log_in_stays_uncertain(
+    alice: ServerProvider, network: Network
+) -> None:
+    """The record has left with the first token, whatever keeps the second one from coming."""
+    made = alice.createContainer(b"1").result(PATIENCE)
+    network.treat("PUT", RECORD, refused(BrokerError.notAuthenticatedError("again")))
+    network.treat("POST", "/session-challenges", refused(BrokerError.apiKeyError("gone")))
+    error = failure(alice.updateContainerContent(made.id, b"2"))
+    assert (error.code, error.outcome) == ("api-key", WriteOutcome.Uncertain)
+
+
+def test_a_receipt_that_is_not_of_the_protocol_leaves_the_change_uncertain(
+    alice: ServerProvider, network: Network
+) -> None:
+    made = alice.createContainer(b"1").result(PATIENCE)
+    network.treat("PUT", RECORD, answered(b"\xc0"))
+    error = failure(alice.updateContainerContent(made.id, b"2"))
+    assert (error.code, error.outcome) == ("internal", WriteOutcome.Uncertain)
+
+
+def test_a_change_whose_version_the_broker_does_not_keep_any_more_stays_uncertain(
+    alice: ServerProvider, network: Network
+) -> None:
+    """Of a deleted container it keeps the governing records and the tombstone."""
+    made = alice.createContainer(b"1").result(PATIENCE)
+    other = other_device(alice)
+    network.treat("PUT", RECORD, Later(BrokerError.rejectedError("no")).treat)
+    failure(alice.updateContainerContent(made.id, b"2"))
+    for content in (b"other 2", b"other 3"):
+        other.updateContainerContent(made.id, content).result(PATIENCE)
+    other.deleteContainer(made.id).result(PATIENCE)
+    other.close()
+    assert failure(alice.getContainer(made.id)).code == "deleted"
+    assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Uncertain)]
+
+
+def test_only_so_many_sent_changes_are_remembered(alice: ServerProvider, network: Network) -> None:
+    made = alice.createContainer(b"1").result(PATIENCE)
+    network.treat("PUT", RECORD, refused(BrokerError.rejectedError("no")))
+    for _ in range(sent._MOST + 1):
+        failure(alice.updateContainerType(made.id, "t"))
+    assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Uncertain)] * sent._MOST
+
+
+KILLED = """
+import os, signal, sys, uuid
+from scbroker import FileTrustStore, ServerProvider
+from scbroker.client.users.session import Session
+key, url, folder, user, container, moment = sys.argv[1:]
+provider = ServerProvider(key, url, "killed", trustStore=FileTrustStore(folder))
+provider.logIn(uuid.UUID(user), passphrase="battery Staple 8").result(30)
+honest = Session.call
+
+async def call(self, method, path, *rest, **options):
+    is_record = method == "PUT" and path.endswith("/records/2")
+    if is_record and moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    answer = await honest(self, method, path, *rest, **options)
+    if is_record:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return answer
+
+Session.call = call
+provider.updateContainerContent(uuid.UUID(container), b"2").result(30)
+"""
+
+
+@pytest.mark.usefixtures("real_argon2id")
+@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.long)])
+def test_a_kill_around_the_sending_leaves_a_truthful_state(
+    moment: str, tmp_path: Path, broker: BrokerProcess
+) -> None:
+    """The record is noted before it leaves: after a kill in between the device cannot know better."""
+    folder, address = tmp_path / "marks", (str(broker.api_key), broker.url)
+    with ServerProvider(*address, "here", trustStore=FileTrustStore(folder)) as here:
+        here.register(PASSWORD, PASSPHRASE).result(PATIENCE)
+        ring = here.getKeyRing().result(PATIENCE)
+        made = here.createContainer(b"1").result(PATIENCE)
+    given = (*address, str(folder), str(ring.userId), str(made.id), moment)
+    done = subprocess.run([sys.executable, "-c", KILLED, *given])
+    assert done.returncode == -signal.SIGKILL
+    is_sent = moment == "after"
+    with ServerProvider(*address, "again", trustStore=FileTrustStore(folder)) as again:
+        again.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
+        outcome = WriteOutcome.Stored if is_sent else WriteOutcome.Uncertain
+        assert changes(again, made.id) == [SentChange(2, outcome)]
+        content = again.getContainerContent(made.id).result(PATIENCE)
+        assert content == (b"2" if is_sent else b"1")
+        again.updateContainerHeader(made.id, "h").result(PATIENCE)
+        settled = WriteOutcome.Stored if is_sent else WriteOutcome.NotStored
+        assert changes(again, made.id)[0] == SentChange(2, settled)

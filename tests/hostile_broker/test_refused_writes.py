@@ -1,0 +1,175 @@
+"""Attacks with records that the broker says it refused: it has them, and can use them at any time.
+
+Attack 46 of `catalogue`. The device knows what it sent. It never says that such a change had no effect, and
+it knows the change again when it takes effect.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker import BrokerError, NewContainer, SecuredContainer, SentChange, WriteOutcome
+from scbroker.wire.containers import RecordRequest
+from scbroker.wire.problems import ItemProblem
+from tests.hostile_broker.accomplices import Mallory, level
+from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.catalogue import all_mount
+from tests.hostile_broker.protocol import FORK, RECORD
+from tests.kit.writers import OWNER, READER, Story, User
+
+all_mount(__name__, 46, "refused write stored later")
+
+UNCERTAIN: Final = SentChange(2, WriteOutcome.Uncertain)
+REFUSALS: Final[list[BrokerError]] = [
+    BrokerError.invalidArgumentError("no"),
+    BrokerError.rejectedError("no"),
+    BrokerError.permissionDeniedError("no"),
+    BrokerError.staleKeysError("no"),
+    BrokerError.brokerFaultError("no"),
+]
+each_refusal = pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: error.code)
+
+
+@contextmanager
+def refusing(mallory: Mallory, refusal: BrokerError) -> Iterator[list[RecordRequest]]:
+    """Every record is refused and kept; gives those that were kept."""
+    kept: list[RecordRequest] = []
+
+    def keep(exchange: Exchange) -> None:
+        kept.append(exchange.message)
+        exchange.fail(refusal)
+
+    with mallory.meddling(RECORD, before=keep):
+        yield kept
+
+
+def check_uncertain(promise: Any, refusal: BrokerError, story: Story) -> None:
+    with pytest.raises(BrokerError) as caught:
+        promise.result(PATIENCE)
+    assert type(caught.value) is type(refusal)
+    assert caught.value.outcome is WriteOutcome.Uncertain
+    assert caught.value.containerId == story.uuid
+
+
+@each_refusal
+def test_a_grant_that_was_refused_is_uncertain_and_reported_when_it_takes_effect(
+    mallory: Mallory, refusal: BrokerError, alice: User, eve: User, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Eve has the key at once. The broker stores the grant months later, and Alice's device says so."""
+    story = Story(alice).created()
+    device = mallory.device_of(alice, eve, store=mallory.new_store())
+    both = [level(alice), level(eve, READER)]
+    with refusing(mallory, refusal) as kept:
+        check_uncertain(device.updateContainerAccessLevels(story.uuid, both), refusal, story)
+    wraps = [item.wrap for item in kept[-1].accessList or ()]
+    assert len(wraps) == 2, "the broker has a wrap for Eve"
+    device = mallory.restarted(device)
+    assert len(device.getContainerMetadata(story.uuid).result(PATIENCE).access or ()) == 1
+    assert set(device.getSentChanges(story.uuid).result(PATIENCE)) == {UNCERTAIN}
+    story.tell(alice, kept[-1])
+    with caplog.at_level(logging.WARNING, "scbroker"):
+        found = device.getContainerMetadata(story.uuid).result(PATIENCE)
+    assert len(found.access or ()) == 2
+    assert f"Container {story.uuid}: version 2 is a change that this device sent" in caplog.text
+    settled = device.getSentChanges(story.uuid).result(PATIENCE)
+    assert settled[-1] == SentChange(2, WriteOutcome.Stored)
+    assert {each.outcome for each in settled[:-1]} <= {WriteOutcome.NotStored}
+
+
+@each_refusal
+def test_any_change_that_takes_the_version_voids_the_one_that_was_refused(
+    mallory: Mallory, refusal: BrokerError, alice: User, eve: User
+) -> None:
+    story = Story(alice).created({alice: OWNER})
+    device = mallory.device_of(alice, eve)
+    both = [level(alice), level(eve, READER)]
+    with refusing(mallory, refusal) as kept:
+        check_uncertain(device.updateContainerAccessLevels(story.uuid, both), refusal, story)
+    device.updateContainerType(story.uuid, "voids it").result(PATIENCE)
+    story.took(mallory.sent_record())
+    assert {each.outcome for each in device.getSentChanges(story.uuid).result(PATIENCE)[:-1]} == {
+        WriteOutcome.NotStored
+    }
+    other = mallory.rewind(story, 1)
+    mallory.plant(other, kept[-1])
+    mallory.check_refused(device, story, FORK)
+
+
+def test_a_deletion_that_was_refused_is_reported_when_it_takes_effect(
+    mallory: Mallory, alice: User, caplog: pytest.LogCaptureFixture
+) -> None:
+    story, refusal = Story(alice).created(), BrokerError.invalidArgumentError("no")
+    device = mallory.device_of(alice)
+    with refusing(mallory, refusal) as kept:
+        check_uncertain(device.deleteContainer(story.uuid), refusal, story)
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
+    story.tell(alice, kept[0])
+    with caplog.at_level(logging.WARNING, "scbroker"), pytest.raises(BrokerError.deletedError):
+        device.getContainer(story.uuid).result(PATIENCE)
+    assert "version 2 is a change that this device sent" in caplog.text
+    assert device.getSentChanges(story.uuid).result(PATIENCE) == [
+        SentChange(2, WriteOutcome.Stored)
+    ]
+
+
+def test_a_conflict_that_the_broker_invents_about_a_record_that_it_stored_is_a_success(
+    mallory: Mallory, alice: User
+) -> None:
+    """It is also no conflict with oneself: the change is not made twice."""
+    story = Story(alice).created()
+    device = mallory.device_of(alice)
+
+    def store_and_deny(exchange: Exchange) -> None:
+        exchange.fail(BrokerError.conflictError("no"))
+
+    told: list[int] = []
+    with mallory.meddling(RECORD, after=store_and_deny), suppress(BrokerError.conflictError):
+        changed = device.updateContainerContent(story.uuid, b"new", ifVersion=1).result(PATIENCE)
+        told.append(changed.version)
+    assert told == [2]
+    found = device.getContainer(story.uuid).result(PATIENCE)
+    assert (found.version, found.content) == (2, b"new")
+
+
+def test_each_container_of_a_batch_has_an_outcome_of_its_own(mallory: Mallory, alice: User) -> None:
+    """The broker stores all three, denies one, and breaks off the second request."""
+    device = mallory.device_of(alice)
+    problem = ItemProblem(code="rejected", detail="no")
+
+    def deny(answer: Any) -> Any:
+        denied = replace(answer.records[1], receipt=None, problem=problem)
+        return replace(answer, records=[answer.records[0], denied, *answer.records[2:]])
+
+    with mallory.lying("POST /v1/batches/records", deny):
+        made = device.createContainers([NewContainer(b"%d" % n) for n in range(3)]).result(PATIENCE)
+    denied = made[1]
+    assert isinstance(denied, BrokerError.rejectedError)
+    assert denied.outcome is WriteOutcome.Uncertain
+    assert denied.containerId is not None
+    assert isinstance(made[0], SecuredContainer)
+    assert isinstance(made[2], SecuredContainer)
+    assert device.getContainerContent(denied.containerId).result(PATIENCE) == b"1"
+
+
+@pytest.mark.parametrize(
+    "name, path",
+    [
+        ("deleteKeyFile", "POST /v1/key-file/deletion"),
+        ("deleteUser", "POST /v1/users/{userId}/deletion"),
+    ],
+)
+def test_a_refusal_of_an_act_of_the_account_is_uncertain_as_well(
+    mallory: Mallory, name: str, path: str
+) -> None:
+    [alice] = mallory.people(1)
+    device = mallory.device_of(alice)
+    with (
+        mallory.failing(path, BrokerError.invalidArgumentError("no")),
+        pytest.raises(BrokerError.invalidArgumentError) as caught,
+    ):
+        getattr(device, name)().result(PATIENCE)
+    assert caught.value.outcome is WriteOutcome.Uncertain
