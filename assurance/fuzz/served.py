@@ -129,23 +129,23 @@ def mend(document: v.Document, fixups: int) -> list[Signed]:
     link: Any = None
     lists = iter(v.list_of(document["lists"]))
     for number, (row, signature) in enumerate(zip(rows, signatures, strict=True)):
-        governing = row[8] if isinstance(row, list) and len(row) == 12 else None
+        governing = row[8] if isinstance(row, list) and len(row) == 13 else None
         match row:
             case [_, bytes() as nonce, _, _, bytes() as creator, *_] if (
                 fixups & NAMES and number == 0
             ):
                 row[0] = container_id_of(creator, nonce).bytes
-        if isinstance(governing, list) and len(governing) == 5 and governing[0] == row[2]:
+        if isinstance(governing, list) and len(governing) == 6 and governing[0] == row[2]:
             entries = next(lists, None)
             if fixups & HASHES and isinstance(row[0], bytes) and isinstance(governing[0], int):
                 hashes = b"".join(item.hash for item in salted(entries))
                 governing[2] = list_hash(row[0], governing[0] % 2**64, hashes)
-        if fixups & LINKS and isinstance(row, list) and len(row) == 12 and number:
+        if fixups & LINKS and isinstance(row, list) and len(row) == 13 and number:
             row[2], row[3], row[7] = number + 1, _hash_of(signed[-1].body), link
         body = row if isinstance(row, bytes) else b"\x01" + write(v.tree(row))
         if governing is not None and isinstance(row, list):
             link = [row[2], _hash_of(body)]
-        author = author_of(row[4]) if isinstance(row, list) and len(row) == 12 else None
+        author = author_of(row[4]) if isinstance(row, list) and len(row) == 13 else None
         if fixups & SIGNATURES and author is not None:
             signature = mark_of(public_key_of(author, row[5]), LABEL, signed_form(body))
         signed.append(Signed(body, signature if isinstance(signature, bytes) else b""))

@@ -45,7 +45,7 @@ class Governing:
 
     def value(self) -> Value:
         fields: list[Value] = [self.access_version, self.access_author]
-        return [*fields, self.access_list, self.key_commitment, self.type]
+        return [*fields, self.access_list, self.key_commitment, self.type, None]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ContainerRecord:
         fields.append(None if self.link is None else list(self.link))
         parts = (self.governing, self.header, self.content)
         fields += [None if part is None else part.value() for part in parts]
-        return e.store([*fields, self.tombstone])
+        return e.store([*fields, self.tombstone, None])
 
     def signed_by(self, key: SigningKey) -> Signed:
         return Signed(self.stored(), key.sign("container-record", bare(self.stored())))
@@ -81,7 +81,8 @@ class ContainerRecord:
 
 def parse(body: bytes) -> ContainerRecord:
     need(len(body) <= 2048, "a record too long")
-    fields = e.stored(body, 12)
+    fields = e.stored(body, 13)
+    need(fields[12] is None, "via is reserved")
     record = ContainerRecord(
         container_id=e.octets(fields[0], 16),
         nonce=e.octets_or_nil(fields[1], 32),
@@ -115,7 +116,8 @@ def _link(value: Value) -> tuple[int, bytes] | None:
 def _governing(value: Value) -> Governing | None:
     if value is None:
         return None
-    fields = e.array(value, 5)
+    fields = e.array(value, 6)
+    need(fields[5] is None, "accessVia is reserved")
     return Governing(
         access_version=e.uint(fields[0]),
         access_author=e.octets(fields[1], 32),
@@ -127,7 +129,7 @@ def _governing(value: Value) -> Governing | None:
 
 def bare(body: bytes) -> bytes:
     """The bare form: what is hashed and signed, and what outlives a deletion."""
-    fields = e.stored(body, 12)
+    fields = e.stored(body, 13)
     for at in (9, 10):
         if isinstance(fields[at], list):
             fields[at] = labelled_hash("part", e.encode(fields[at]))
@@ -136,7 +138,7 @@ def bare(body: bytes) -> bytes:
 
 def parse_bare(body: bytes) -> ContainerRecord:
     """A record of a deleted container: its parts are not looked at."""
-    fields = e.stored(body, 12)
+    fields = e.stored(body, 13)
     for at in (9, 10):
         if isinstance(fields[at], bytes):
             e.octets(fields[at], 32)

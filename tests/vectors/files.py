@@ -41,7 +41,7 @@ def signature_of(item: Vector) -> bytes:
 
 
 def _shown(value: Any, name: str = "") -> Any:
-    if isinstance(value, bytes):
+    if isinstance(value, (bytes, memoryview)):
         return base64.b64encode(value).decode() if name == "signature" else value.hex()
     if isinstance(value, dict):
         return {key: _shown(item, key) for key, item in value.items()}

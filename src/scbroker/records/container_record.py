@@ -59,6 +59,8 @@ class Governing(Row, frozen=True):
     accessList: Bin32
     keyCommitment: Bin32
     type: Bin32
+    accessVia: None = None
+    """Reserved: nil in format version 1."""
 
 
 class Part(Row, frozen=True):
@@ -84,6 +86,8 @@ class ContainerRecord(Row, frozen=True):
     header: Part | None
     content: Part | None
     tombstone: bool
+    via: None = None
+    """Reserved: nil in format version 1."""
 
     @property
     def changes_access(self) -> bool:

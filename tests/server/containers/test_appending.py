@@ -254,7 +254,7 @@ CASES = (
 
 def _version(request: RecordRequest) -> int | None:
     """The version of the path, where the record does not say it."""
-    return None if request.record.body[:2] == b"\x01\x9c" else 3
+    return None if request.record.body[:2] == b"\x01\x9d" else 3
 
 
 def _with_body(body: bytes) -> RecordRequest:
