@@ -182,7 +182,7 @@ def believed(
         walk = None
         version = parse_bare(evidence.last).version
         if mark is not None and version > mark.version and not is_deleted:
-            walk = Walk(mark, views, version, _LATE)
+            walk = Walk(mark, evidence.served(), version, _LATE)
             bodies = {node.version: node.body for node in [*served.between, *served.views]}
             bodies[version] = evidence.last
             while walk.next_version <= version:
