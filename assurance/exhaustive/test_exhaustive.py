@@ -41,7 +41,7 @@ def _allowed(*_: object, **__: object) -> None:
         (short, judge, "_check_time"),
         (short, InForce, "needs_renewal"),
         (lambda: views.search(2), judging, "_check_disclosed"),
-        (lambda: views.search(2), judging, "_check_mark"),
+        (lambda: views.search(2), judging.Evidence, "_check_mark"),
         (lambda: keychains.search(4), KeyChain, "check_active"),
         (lambda: keyfiles.search(3), accounts, "_check_same"),
     ],
