@@ -151,7 +151,7 @@ class ApiKeyError(BrokerError, code="api-key"):
 
 
 class ChallengeError(BrokerError, code="challenge"):
-    """The broker refused the log-in: check that serverUrl is the address it is configured for."""
+    """The broker refused a signature: log in again, at one of the origins that it names."""
 
 
 class PermissionDeniedError(BrokerError, code="permission"):

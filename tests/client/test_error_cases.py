@@ -44,7 +44,7 @@ from tests.client.test_lying_broker import flipped, lying
 from tests.kit.ageing import age, drop_old_events
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Go, Network, answered
+from tests.kit.network import Go, Network, answered, refused
 from tests.kit.owners import PATIENCE, change, ring_of, shared_by
 from tests.kit.tcp import BadBroker, http
 from tests.test_errors import KINDS
@@ -161,7 +161,16 @@ def another_brokers_api_key(scene: Scene) -> Iterator[Attempt]:
         yield lambda **style: stranger.getReminder(scene.account.ring.userId, **style)
 
 
-@case(e.ChallengeError, "challenge", "no origin of this broker")
+@case(e.ChallengeError, "challenge", "log in again", needs="a broker that refuses each signature")
+def a_log_in_whose_challenges_expired(scene: Scene) -> Iterator[Attempt]:
+    nobody = scene.new_provider()
+    with Network() as network:
+        expired = e.ChallengeError("The challenge expired: log in again.")
+        network.treat("POST", "/v1/sessions", refused(expired))
+        yield lambda **style: nobody.register(PASSWORD, PASSPHRASE, **style)
+
+
+@case(e.InvalidArgumentError, "invalid", "is not an origin of this broker")
 def a_broker_that_is_not_configured_for_this_address(scene: Scene) -> Iterator[Attempt]:
     nobody = scene.new_provider(at=scene.broker("elsewhere"))
     yield lambda **style: nobody.register(PASSWORD, PASSPHRASE, **style)
