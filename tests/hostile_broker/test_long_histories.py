@@ -20,6 +20,7 @@ from tests.hostile_broker.accomplices import NO_LIST, Mallory, marks
 from tests.hostile_broker.broker import PATIENCE, Exchange
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import FORK, INTEGRITY, ROLLBACK, VIEW
+from tests.hostile_broker.served import instead
 from tests.kit.writers import OWNER, Story, User
 
 all_mount(__name__, 48, "history too long to judge")
@@ -135,6 +136,31 @@ def test_a_deletion_at_the_end_of_a_long_history_is_believed(
             for _ in range(2):
                 with pytest.raises(BrokerError.deletedError):
                     device.getContainer(story.uuid).result(PATIENCE)
+
+
+@pytest.mark.parametrize("reader", ["alice", "carol"])
+def test_a_tombstone_that_is_not_verified_yet_moves_no_mark_to_another_history(
+    mallory: Mallory, reader: str, alice: User, bob: User, carol: User, eve: User
+) -> None:
+    """The tombstone is a pretext not to show the records that lead from the mark to the first page's end."""
+    story = relabelled(alice, bob, carol, 3)
+    device = mallory.device_of({"alice": alice, "carol": carol}[reader], eve)
+    device.getContainer(story.uuid).result(PATIENCE)
+    before = marks(device)
+    other = mallory.rewind(story, 4)
+    for changes in ({"content": b"5"}, {"content": b"6"}, {"type": "7"}, {"type": "8"}):
+        mallory.plant(other, other.follow(bob, **changes))
+    pretext = other.altered(eve, other.follow(alice, tombstone=True), author=eve.name).record
+    for head in (pretext, other.follow(bob, tombstone=True).record):
+        with (
+            mallory.lying(VIEW, instead(head=head)),
+            pages_of_one(mallory),
+            pytest.raises(BrokerError.untrustedError),
+        ):
+            device.getContainer(story.uuid).result(PATIENCE)
+        assert marks(device) == before
+    mallory.rewind(story, 5)
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"last"
 
 
 def test_no_further_page_is_asked_for_behind_one_that_no_member_signed(

@@ -227,7 +227,8 @@ async def _collect(
     """Fetch what a view leaves to be fetched: further pages, bodies, and the keys of authors.
 
     Judge every piece but the last, which is returned. After each piece the mark is raised, and stored if all
-    entries so far were disclosed: otherwise the past has to be judged again anyhow (section 8).
+    entries so far were disclosed: otherwise the past has to be judged again anyhow (section 8). The mark
+    stays if the head is a tombstone, which is verified with the last piece.
     """
     head = view.head.signed if view.head is not None else None
     is_fresh = mark is None or mark.partial
@@ -249,15 +250,21 @@ async def _collect(
             return found
         judge = found.judge
         before = await io_thread.in_pool(judge) if len(views) > _MANY_VIEWS else judge()
-        is_ahead = mark is None or last > mark.version
+        is_ahead = (mark is None or last > mark.version) and not found.is_deleted
         if is_ahead and keep is not None and before.complete:
             if not keep(container_id, before, replace(before.mark, partial=is_fresh)):
                 raise errors.ConflictError(_BUSY)
             before = dataclasses.replace(before, follower=None)
         if is_ahead and not is_fresh:
             mark = before.mark
-        needed = (last, mark.governingVersion if mark is not None else last)
-        earlier = {v: known for v, known in found.served().items() if v in needed}
+        first_needed, last_needed = (
+            (mark.governingVersion, mark.version + 1) if mark is not None else (last, last)
+        )
+        earlier = {
+            version: known
+            for version, known in found.served().items()
+            if first_needed <= version <= last_needed or version == last
+        }
         pieces = pieces or _pieces(await _next_page(session, container_id, view, last))
 
 

@@ -245,7 +245,8 @@ async def _outcomes_said(session: Session, items: Sequence[Writing]) -> AsyncIte
                 if not item.is_stored and (item.error is None or len(items) == 1):
                     item.fail(error)
         for item in items:
-            await _find_out(session, item)
+            with contextlib.suppress(BrokerError):  # the outcome stays uncertain
+                await _find_out(session, item)
             item.say_outcome()
     finally:
         session.sending.difference_update(*(item.hashes for item in items))
@@ -260,7 +261,7 @@ async def _find_out(session: Session, item: Writing) -> None:
         return
     item.settle(session)
     if item.uncertain and type(item.error) in (errors.ConflictError, errors.AlreadyExistsError):
-        with contextlib.suppress(BrokerError):
+        with contextlib.suppress(errors.DeletedError):
             await fetching.fetch(session, uuid.UUID(bytes=item.container_id))
         item.settle(session)
 
@@ -487,13 +488,13 @@ async def _finish(session: Session, item: Writing, receipt: RecordReceipt) -> No
         raise errors.IntegrityError("The broker's receipt is for another record than the one sent.")
     try:
         await _keep_own(session, before, state)
+        item.confirm(session)
     except errors.UntrustedError:
         raise  # the broker contradicts its own receipt
     except BrokerError as error:
         error.outcome, item.uncertain = WriteOutcome.Stored, []
         error.containerId = uuid.UUID(bytes=item.container_id)
         raise
-    item.confirm(session)
 
 
 async def _keep_own(session: Session, before: State | None, own: State) -> None:

@@ -135,8 +135,10 @@ class Evidence:
         """Return the state, by rules 1 to 5 and section 8: signed, following from the mark, all disclosed."""
         mark, walk = self.mark, self.walk
         state = self.judge_signed(None if walk is None else walk.parents)
-        # A piece may end before the mark's version if the mark is not complete.
-        if mark is not None and (self.is_last or state.record.version > mark.version):
+        # A piece may end before the mark's version if the mark is not complete. A deletion is compared with
+        # the mark once its tombstone was verified: until then it may be a pretext to show no other records.
+        is_ahead = mark is not None and state.record.version > mark.version
+        if mark is not None and (self.is_last or (is_ahead and not self.is_deleted)):
             self._check_mark(state, mark)
         if self.is_last:
             _check_disclosed(state, self.reader)
