@@ -19,11 +19,15 @@ class RefusedError(Exception):
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(f"{kind}: {why}")
-        self.kind = kind
+        self.kind, self.why = kind, why
+
+
+TAKEN_OUT: set[str] = set()
+"""Checks that are not made, by what they say. Only test_single_faults fills it."""
 
 
 def need(condition: bool, why: str, kind: str = "integrity") -> None:
-    if not condition:
+    if not condition and why not in TAKEN_OUT:
         raise RefusedError(kind, why)
 
 
@@ -157,8 +161,8 @@ def boolean(value: Value) -> bool:
     raise RefusedError("integrity", "no bool")
 
 
-def text(value: Value) -> str:
-    if isinstance(value, str):
+def text(value: Value, shortest: int = 0) -> str:
+    if isinstance(value, str) and len(value) >= shortest:
         return value
     raise RefusedError("integrity", "no str")
 

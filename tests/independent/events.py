@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.independent.encodings import Value, encode, labelled_hash, need
 
+FAULT = "internal"
 DETAILS = (
     "containerType", "date", "version", "relatedUserId", "applicationName", "changes",
     "previousContainerType",
@@ -23,9 +24,9 @@ def digest(events: Sequence[Mapping[str, Any]]) -> bytes:
 def details(event: Mapping[str, Any]) -> bytes:
     """details(n)"""
     salt, hashed = event["salt"], event.get("detailsHash")
-    need((salt is None) != (hashed is None), "an event with neither or both of salt and hash")
+    need((salt is None) != (hashed is None), "salt or hash, not neither or both", FAULT)
     if hashed is not None:
-        need(is_empty(event), "an event that says something beside the hash")
+        need(is_empty(event), "an emptied event says nothing but its hash", FAULT)
         return bytes(hashed)
     return labelled_hash("event-details", salt + encode([event.get(name) for name in DETAILS]))
 

@@ -2,6 +2,7 @@
 
 import hmac
 import secrets
+import stringprep
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TypeVar
 from tests.independent import encodings as e
 from tests.independent.encodings import RefusedError, Value, label, labelled_hash, need, sha256
 from tests.independent.ids import fingerprint_of, user_id_of
+from tests.independent.key_records import ENCRYPTION, SIGNING, KeyChain
 from tests.independent.keys import (
     DecryptionKey,
     SigningKey,
@@ -85,8 +87,19 @@ def parse(data: bytes, user_id: bytes) -> KeyFile:
 # 2.1 to 2.3 Derivations
 
 
+def normalized(secret: str) -> str:
+    """2.1, by the table A.1 of RFC 3454: what it lists stays as it is, and ends a run."""
+    done, run = "", ""
+    for character in secret:
+        if stringprep.in_table_a1(character):
+            done, run = done + unicodedata.normalize("NFKC", run) + character, ""
+        else:
+            run += character
+    return done + unicodedata.normalize("NFKC", run)
+
+
 def secret_octets(secret: str) -> bytes:
-    octets = unicodedata.normalize("NFKC", secret).encode()
+    octets = normalized(secret).encode()
     need(1 <= len(octets) <= 1023, "a secret has 1 to 1,023 bytes", "invalid")
     return octets
 
@@ -155,8 +168,21 @@ def _open_password_part(file: KeyFile, password: bytes) -> KeyRing:
         ring = parse_key_ring(cobblestone_open(key, context, file.password_part))
         need(ring.fingerprint == file.fingerprint, "another user's KeyRing")
     except RefusedError as error:  # every failure of opening is one
-        raise RefusedError("decryption", str(error)) from None
+        raise RefusedError("decryption", error.why) from None
     return ring
+
+
+# 4 After opening
+
+
+def check_chain(ring: KeyRing, chain: KeyChain) -> None:
+    """The keys of KeyRing and chain are the same."""
+    for key_type, keys in ((SIGNING, ring.signing), (ENCRYPTION, ring.encryption)):
+        own, published = [key.public for key in keys], chain.public_keys(key_type)
+        both = min(len(own), len(published))
+        need(own[:both] == published[:both], "the published keys are ours", "key-substitution")
+        need(len(own) >= len(published), "no key is missing in the KeyRing", "rollback")
+        need(len(own) <= len(published), "no key is missing in the chain", "rollback")
 
 
 def seal(ring: KeyRing, password: str, passphrase: str) -> bytes:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tests.independent import encodings as e
 from tests.independent.encodings import Value, labelled_hash, need
-from tests.independent.ids import fingerprint_of
+from tests.independent.ids import fingerprint_of, user_id_of
 from tests.independent.keys import (
     DecryptionKey,
     SigningKey,
@@ -100,6 +100,9 @@ class KeyChain:
     def mark(self) -> Mark:
         return Mark(len(self.hashes) - 1, self.hashes[-1])
 
+    def public_keys(self, key_type: int) -> list[bytes]:
+        return [key.public for key in self.keys[key_type]]
+
     def latest_active(self, key_type: int) -> int:
         """The index; there is one by K5, unless the chain is closed."""
         need(not self.closed, "K8: no active key")
@@ -115,6 +118,9 @@ class KeyChain:
     def check_mark(self, mark: Mark) -> None:
         need(mark.sequence < len(self.hashes), "shorter than it was", "rollback")
         need(self.hashes[mark.sequence] == mark.hash, "another chain than it was", "fork")
+
+    def check_user(self, user_id: bytes) -> None:
+        need(user_id_of(self.fingerprint) == user_id, "another user's chain", "key-substitution")
 
     def check_pin(self, fingerprint: bytes) -> None:
         need(self.fingerprint == fingerprint, "two users with one id", "key-substitution")

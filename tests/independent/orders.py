@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from tests.independent import encodings as e
 from tests.independent import key_records
 from tests.independent.encodings import RefusedError, labelled_hash, need, sha256, u8, u64
-from tests.independent.key_records import SIGNING, KeyChain, Signed
-from tests.independent.keys import SigningKey, check_signature
+from tests.independent.key_records import KeyChain, Signed
+from tests.independent.keys import SigningKey
+from tests.independent.sessions import check_latest
 
 STORE, DELETE_KEY_FILE, DELETE_USER = "store-key-file", "delete-key-file", "delete-user"
 NO_DIGEST = bytes(32)
@@ -41,6 +42,9 @@ class Storing:
         )
 
 
+ACTIONS = {STORE, DELETE_KEY_FILE, DELETE_USER}
+
+
 @dataclass(frozen=True)
 class Order:
     origin: str
@@ -60,8 +64,9 @@ class Order:
 
 def parse(body: bytes) -> Order:
     fields = e.stored(body, 6)
+    need(e.text(fields[4]) in ACTIONS, "an action that exists")
     return Order(
-        origin=e.text(fields[0]),
+        origin=e.text(fields[0], 1),
         fingerprint=e.octets(fields[1], 32),
         key_index=e.key_index(fields[2]),
         nonce=e.octets(fields[3], 48),
@@ -74,14 +79,14 @@ def judge(
     body: bytes, signature: bytes, chain: KeyChain, origin: str, action: str, digest: bytes
 ) -> Order:
     """What the broker of that origin finds, but for the nonce."""
-    need(len(body) <= 1024, "an order too long", "invalid")
+    need(len(body) <= 1024, "an order of at most 1,024 bytes", "invalid")
     try:
         order = parse(body)
-        latest = chain.latest_active(SIGNING)
-        meant = (origin, chain.fingerprint, latest, action, digest)
-        said = (order.origin, order.fingerprint, order.key_index, order.action, order.digest)
-        need(said == meant, "another order")
-        check_signature(chain.keys[SIGNING][latest].public, "order", body, signature)
+        need(order.origin == origin, "an order for this origin")
+        need(order.fingerprint == chain.fingerprint, "this user's order")
+        need(order.action == action, "an order for this action")
+        need(order.digest == digest, "an order with this digest")
+        check_latest(chain, order.key_index, "order", body, signature)
     except RefusedError as error:
-        raise RefusedError("challenge", str(error)) from None
+        raise RefusedError("challenge", error.why) from None
     return order

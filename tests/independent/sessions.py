@@ -1,9 +1,11 @@
 """Statements: docs/spec/protocol.md, 3."""
 
+import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.independent import encodings as e
-from tests.independent.encodings import need
+from tests.independent.encodings import RefusedError, label, need, u64
 from tests.independent.key_records import SIGNING, KeyChain, Signed
 from tests.independent.keys import SigningKey, check_signature
 
@@ -25,20 +27,61 @@ class Statement:
 def parse(body: bytes) -> Statement:
     fields = e.stored(body, 4)
     return Statement(
-        origin=e.text(fields[0]),
+        origin=e.text(fields[0], 1),
         fingerprint=e.octets(fields[1], 32),
         key_index=e.key_index(fields[2]),
         nonce=e.octets(fields[3], 48),
     )
 
 
-def judge(body: bytes, signature: bytes, chain: KeyChain, origin: str) -> Statement:
-    """What the broker of that origin finds, but for the nonce."""
-    need(len(body) <= 1024, "a statement too long", "invalid")
-    statement = parse(body)
-    need(statement.origin == origin, "for another origin")
-    need(statement.fingerprint == chain.fingerprint, "another user's")
-    latest = chain.latest_active(SIGNING)
-    need(statement.key_index == latest, "not the latest active key")
-    check_signature(chain.keys[SIGNING][latest].public, "session", body, signature)
+@dataclass(frozen=True)
+class Broker:
+    """A broker's key, with what it derives from the key."""
+
+    key: bytes
+
+    def mac(self, name: str, octets: bytes) -> bytes:
+        return hmac.digest(self.key, label(name) + octets, "sha256")
+
+    def nonce(self, random: bytes, expiry: int) -> bytes:
+        fresh = random + u64(expiry)
+        return fresh + self.mac("nonce", fresh)[:24]
+
+    def check_nonce(self, nonce: bytes, now: int) -> None:
+        expiry = int.from_bytes(nonce[16:24], "big")
+        same = hmac.compare_digest(self.nonce(nonce[:16], expiry), nonce)
+        need(same, "a nonce of this broker")
+        need(now < expiry, "a nonce that has not expired")
+
+    def verifier(self, user_id: bytes, auth: bytes) -> bytes:
+        return self.mac("verifier", user_id + auth)
+
+    def device_pass(self, user_id: bytes, device_id: bytes) -> bytes:
+        return device_id + self.mac("device-pass", user_id + device_id)
+
+
+def check_latest(chain: KeyChain, index: int, name: str, body: bytes, signature: bytes) -> None:
+    keys = chain.keys[SIGNING]
+    need(index < len(keys), "signed with a published key")
+    need(index == chain.latest_active(SIGNING), "signed with the latest active key")
+    check_signature(keys[index].public, name, body, signature)
+
+
+def judge(
+    body: bytes,
+    signature: bytes,
+    chain: KeyChain,
+    origin: str,
+    check_nonce: Callable[[bytes], None] = lambda _: None,
+) -> Statement:
+    """What the broker of that origin finds; of the nonce only where it is checked."""
+    need(len(body) <= 1024, "a statement of at most 1,024 bytes", "invalid")
+    try:
+        statement = parse(body)
+        check_nonce(statement.nonce)
+        need(statement.origin == origin, "for this origin")
+        need(statement.fingerprint == chain.fingerprint, "this user's statement")
+        check_latest(chain, statement.key_index, "session", body, signature)
+    except RefusedError as error:
+        raise RefusedError("challenge", error.why) from None
     return statement

@@ -30,9 +30,14 @@ def records() -> dict[str, Vector]:
 @cases("container_records")
 def test_chains_are_judged_as_the_vectors_say(vector: Vector) -> None:
     """Rules 1 to 5 give the verdicts of container_records.json on the last record of each chain."""
+    _chain(vector["records"][:-1], vector)
+    expect(vector, lambda: read(vector))
+
+
+def read(vector: Vector) -> Judged | InForce:
+    """The last record, after those before it."""
     *before, last = vector["records"]
-    judged = _chain(before, vector)
-    expect(vector, lambda: _next(last, vector, judged))
+    return _next(last, vector, _chain(before, vector))
 
 
 @cases("container_records", "valid")

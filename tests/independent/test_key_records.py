@@ -1,6 +1,7 @@
 """key_records.json: docs/spec/ids.md, 4."""
 
 from tests.independent import key_records
+from tests.independent.encodings import uuid_of_text
 from tests.independent.key_records import KeyChain, Mark
 from tests.independent.vectors import Vector, cases, expect, load, octets, signed
 
@@ -23,6 +24,10 @@ def _read(vector: Vector) -> KeyChain:
     stored = load("key_records")["given"]["records"]
     records = [signed(stored[name]) for name in vector["records"]]
     chain = key_records.judge(records, vector["now"])
+    if "userId" in vector:
+        chain.check_user(uuid_of_text(vector["userId"]))
+    if "pin" in vector:
+        chain.check_pin(octets(vector["pin"]))
     if "mark" in vector:
         chain.check_mark(Mark(vector["mark"]["sequence"], octets(vector["mark"]["hash"])))
     return chain

@@ -294,17 +294,17 @@ def signer(vector: Vector, name: str) -> SigningKey:
     return people()[name].signing[vector["keyIndex"]]
 
 
-@cases("sessions", "valid")
+@cases("sessions", "valid", "statement")
 def test_statements(vector: Vector) -> None:
     """From their fields."""
     statement = Statement(
         vector["origin"],
-        fingerprint_of(people()["alice"].signing[0].public),
+        fingerprint_of(people()[vector["user"]].signing[0].public),
         vector["keyIndex"],
         octets(vector["nonce"]),
     )
     given = signed({"body": vector["statement"], "signature": vector["signature"]})
-    check_made(statement.signed_by(signer(vector, "alice")), given)
+    check_made(statement.signed_by(signer(vector, vector["user"])), given)
 
 
 @cases("orders", "valid")

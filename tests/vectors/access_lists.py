@@ -18,7 +18,8 @@ def make() -> None:
     store(
         "access_lists",
         "docs/spec/container.md, 4. `entries` is a whole list; `disclosed` are the entries that a "
-        "reader sees, by position, of a list with `entryHashes`. `hash` is what the record names.",
+        "reader sees, by position, of a list with `entryHashes`, or with `count` times the hash "
+        "`repeated`. `hash` is what the record names.",
         [*wholes(), *entries(), *partial()],
         containerId=BOX,
         accessVersion=3,
@@ -130,6 +131,12 @@ def partial() -> list[Vector]:
     moved["disclosed"][0]["position"] = 2
     beyond = shown(3)
     beyond["disclosed"][0]["position"] = 4
+
+    def repeated(count: int) -> dict[str, Any]:
+        once = chosen("hash of an entry")
+        return {"repeated": once, "count": count, "disclosed": [],
+                "hash": list_hash(BOX, 3, once * count)}  # fmt: skip
+
     backwards = salted(row(1), row(0))
     both = {
         "entryHashes": hashes_of(backwards),
@@ -147,5 +154,8 @@ def partial() -> list[Vector]:
         invalid("salt of another entry", "2's for 1.", INTEGRITY, **wrong),
         invalid("disclosed users descend", "In the order of the list.", INTEGRITY, **both),
         invalid("hashes cut", "127 bytes.", INTEGRITY, **shown(0, entryHashes=hashes[:-1])),
+        valid("1,024 entries", "The most; each has the hash in `repeated`.", complete=False,
+              **repeated(1024)),
+        invalid("1,025 entries", "One more than the most.", INTEGRITY, **repeated(1025)),
         invalid("no hashes", "An empty list.", INTEGRITY, **shown(entryHashes=b"")),
     ]  # fmt: skip

@@ -301,7 +301,17 @@ def formats(book: Book, stage: Stage) -> None:
     rewritten("no parent", "Version 2 without parent.", put(3, None))
     rewritten("no link", "Version 2 without link.", put(7, None))
     rewritten("short sealed key", "111 bytes.", lambda rows: rows[10].__setitem__(4, bytes(111)))
-    rewritten("header too large", "262,145 bytes.", lambda rows: rows[9].__setitem__(2, 262_145))
+    large = altered(stage.first.record, header={"paddedLength": 262_145})
+    book.invalid("header too large", "262,145 bytes, in a new header.", [],
+                 sign(large, stage.alice, stage.first.access))  # fmt: skip
+    largest = altered(stage.first.record, header={"paddedLength": 262_144})
+    book.valid("largest header", "262,144 bytes.", [],
+               sign(largest, stage.alice, stage.first.access))  # fmt: skip
+    rows = plain(stage.typed.record)
+    rows[8][5] = bytes(32)
+    via = sign_body(VERSION + msgspec.msgpack.encode(rows), stage.alice)
+    book.invalid("accessVia", "The reserved field of a governing record holds bytes.",
+                 stage.upto(2), Made(stage.typed.record, via))  # fmt: skip
     rewritten(
         "content too large",
         "One byte more than 2^20 segments.",
@@ -426,7 +436,7 @@ def rule_2_chain(book: Book, stage: Stage) -> None:
     book.invalid("wrong parent", "A hash of nothing that exists.", stage.upto(1), made)
     book.invalid(
         "wrong parent, not at hand",
-        "A version right after G's names G as parent, whether the parent is at hand or not.",
+        "A version right after G's has G as parent, which is always at hand.",
         stage.upto(1), made, parent=False,
     )  # fmt: skip
     spoiled("version skipped", "3 after 1.", version=3)
@@ -461,6 +471,17 @@ def rule_2_chain(book: Book, stage: Stage) -> None:
     head = sign(follow(stage.upto(2), bob, START + 3 * DAY), bob)
     book.valid("parent not at hand", "A head that is judged by G alone.",
                [stage.first], head, parent=False)  # fmt: skip
+    unknown = sign(altered(head.record, parent=chosen("no parent")), bob)
+    book.valid("unknown parent", "Two versions after G; the parent is not at hand.",
+               [stage.first], unknown, parent=False)  # fmt: skip
+    book.invalid("unknown parent, at hand", "The same record, judged after its parent.",
+                 stage.upto(2), unknown)  # fmt: skip
+    changed = sign(altered(edit.record, header={"paddedLength": 33}), bob)
+    book.invalid("carried header longer, right after G", "G is at hand, and so are its parts.",
+                 stage.upto(1), changed, parent=False)  # fmt: skip
+    far = sign(altered(head.record, header={"paddedLength": 33}), bob)
+    book.valid("carried header longer, parent not at hand", "Only the author vouches for the parts.",
+               [stage.first], far, parent=False)  # fmt: skip
     book.invalid(
         "version not above G's",
         "A record 1 that links to record 1 cannot be; this one is 3 and links to 3.",
@@ -504,6 +525,10 @@ def rule_2_author(book: Book, stage: Stage) -> None:
     )
     book.invalid("type without ModifyType", "Bob changes the type.", stage.upto(1),
                  by(stage.bob, 1, START + 2 * DAY, governing=typed))  # fmt: skip
+    book.invalid("access and type without ModifyType", "Erin may change access, not the type.",
+                 stage.upto(3), stage.change_access(
+                     stage.upto(3), stage.erin, START + 12 * DAY, stage.grants_4(), 1, text="both"
+                 ))  # fmt: skip
     book.invalid(
         "access without ModifyAccess",
         "Bob gives Dora his own rights, with nothing to renew.",
@@ -841,6 +866,24 @@ def partial_views(book: Book, stage: Stage) -> None:
     book.valid(hidden, "The same list: without Dora's entry it cannot be judged.", stage.upto(3),
                given, disclosed={"create": seen["create"],
                                  name: shown("alice", "bob", "erin")["share"]})  # fmt: skip
+
+    gone = "hidden in the new list alone"
+    book.valid(gone, "Bob is disclosed before and hidden after: neither given nor taken.",
+               stage.upto(3), stage.change_access(
+                   stage.upto(3), stage.erin, START + 12 * DAY, stage.grants_4(), 1),
+               disclosed={"create": seen["create"],
+                          gone: shown("alice", "erin", "dora")["share"]})  # fmt: skip
+    renewal = stage.story[4]
+    hides = {**seen, "renew": list(range(4))}
+    book.valid("renewal whose reason is hidden", "Carol's entry, which expired, is not disclosed.",
+               stage.upto(4), stage.change_access(
+                   stage.upto(4), stage.bob, renewal.record.time, stage.grants_5()),
+               disclosed=hides)  # fmt: skip
+    early = stage.change_access(stage.upto(4), stage.bob, START + 29 * DAY, stage.grants_4())
+    name = "renewal too early, with hidden entries"
+    book.valid(name, "Whether it was due cannot be seen.", stage.upto(4), early,
+               disclosed={**seen, name: seen["share"]})  # fmt: skip
+    book.invalid("renewal too early, all seen", "The same record.", stage.upto(4), early)
 
 
 def deletions(book: Book, stage: Stage) -> None:

@@ -22,7 +22,11 @@ def store(name: str, about: str, vectors: list[Vector], **given: Any) -> None:
     if len(set(names)) != len(names):
         raise ValueError(f"Two vectors of {name} have one id.")
     content = {"about": about, **({"given": given} if given else {}), "vectors": vectors}
-    text = json.dumps(_shown(content), indent=1, ensure_ascii=False)
+    rewrite(name, _shown(content))
+
+
+def rewrite(name: str, content: dict[str, Any]) -> None:
+    text = json.dumps(content, indent=1, ensure_ascii=False)
     (FOLDER / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 

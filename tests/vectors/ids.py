@@ -149,8 +149,14 @@ def encryption_keys() -> list[Vector]:
         )
     found.append(invalid("encryption key, a byte less", "1,215.", "integrity", **key(good[:31])))
     found.append(invalid("encryption key, a byte more", "1,217.", "integrity", **key(good + b"\0")))
-    for name, start in (("3329", b"\x01\x0d"), ("4095", b"\xff\x0f")):
-        spoiled = start + public[2:1184]
+    for name, position, start in (
+        ("0 of 3329", 0, bytes([0x01, 0x0D | public[1] & 0xF0])),
+        ("0 of 4095", 0, bytes([0xFF, 0x0F | public[1] & 0xF0])),
+        ("1 of 3329", 1, bytes([0x10 | public[1] & 0x0F, 0xD0])),
+        ("1 of 4095", 1, bytes([0xF0 | public[1] & 0x0F, 0xFF])),
+        ("767 of 3329", 1150, bytes([0x10 | public[1150] & 0x0F, 0xD0])),
+    ):
+        spoiled = public[:position] + start + public[position + 2 : 1184]
         found.append(
             invalid(f"ML-KEM, coefficient {name}", "FIPS 203, 7.2: not below q.", "integrity",
                     kind="encryption key", mlKem=spoiled, x25519=good)

@@ -95,6 +95,14 @@ def make() -> None:
               **{**fields, "password": ligature},
               keyFile=written(good, password=secret_bytes("éfi 1")), keyRing=good, auth=keys.auth,
               wrap=keys.wrap, generation=1),
+        valid("password beyond Unicode 3.2", "U+1E030 and U+1F110 stay, the ligature between them does not.",
+              **{**fields, "password": "\U0001e030\ufb01\U0001f110"},
+              keyFile=written(good, password="\U0001e030fi\U0001f110".encode()), keyRing=good,
+              auth=keys.auth, wrap=keys.wrap, generation=1),
+        valid("password whose runs are not joined", "A mark of Unicode 4.1 stays between two of Unicode 3.2.",
+              **{**fields, "password": "e\u1dc3\u0327\u0301"},
+              keyFile=written(good, password="e\u1dc3\u0327\u0301".encode()), keyRing=good,
+              auth=keys.auth, wrap=keys.wrap, generation=1),
         valid("longest password", "1,023 bytes.", **{**fields, "password": longest},
               keyFile=written(good, password=longest.encode()), keyRing=good, auth=keys.auth,
               wrap=keys.wrap, generation=1),
@@ -130,6 +138,7 @@ def formats(file: bytes, fields: dict[str, Any]) -> list[Vector]:
         "not shortest": ("The fingerprint with c5 0020.", file[:18] + b"\xc5\0" + file[19:]),
         "three elements": ("No password part.", assembled(parts_of(file)[:3])),
         "short salt": ("31 bytes.", put(1, bytes(31))),
+        "password part too large": ("49,153 bytes.", put(3, bytes(49_153))),
     }
     found = [
         invalid(name, comment, INTEGRITY, **fields, keyFile=data)
@@ -230,6 +239,19 @@ def rings(fields: dict[str, Any]) -> list[Vector]:
         "KeyRing of generation 0": ring_bytes(ring_row(alice, 0)),
         "KeyRing without signing keys": ring_bytes([*good[:2], [], good[3]]),
         "KeyRing without encryption keys": ring_bytes([*good[:3], []]),
+        "KeyRing of 257 signing keys": ring_bytes(
+            [
+                *good[:2],
+                [*good[2], *([chosen("more", n), chosen("seeds", n)] for n in range(256))],
+                good[3],
+            ]
+        ),
+        "KeyRing of 257 encryption keys": ring_bytes(
+            [
+                *good[:3],
+                [*good[3], *([chosen("more", n, size=64), chosen("seeds", n)] for n in range(256))],
+            ]
+        ),
         "KeyRing with a short seed": ring_bytes(
             [*good[:2], [[good[2][0][0][:31], good[2][0][1]]], good[3]]
         ),

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from scbroker.crypto.verify import labelled_hash
-from scbroker.records.canonical import VERSION, encode_object
+from scbroker.records.canonical import VERSION, encode_object, user_id_of
 from scbroker.records.key_record import CLOSED, LABEL, RETIRED, KeyRecord, Signed
 from scbroker.vocabulary import KeyType
 from tests.vectors.cast import DAY, MINUTE, START, Person, cast, decryption_key, person, signing_key
@@ -54,7 +54,9 @@ def make() -> None:
         "key_records",
         "docs/spec/ids.md, 4. Each vector is a chain by the names of its records, judged at `now`. "
         "Of an invalid one the last record alone is at fault, or the chain's end. With `mark`, the "
-        "chain is valid and the mark decides. See people.json for valid chains with their seeds.",
+        "chain is valid and the mark decides; with `userId`, whether it is the chain of the user asked "
+        "for; with `pin`, whether it has the fingerprint that was verified before. See people.json for "
+        "valid chains with their seeds.",
         chains.vectors,
         records=chains.records,
     )
@@ -85,6 +87,10 @@ def first_records(chains: Chains) -> None:
     one = Person("alice").next_record(SIGNING, 0, START)
     second = cast()["alice"].records[1]
     chains.valid("two records", "Alice.", first_two())
+    ids = {name: str(user_id_of(cast()[name].fingerprint)) for name in ("alice", "bob")}
+    chains.valid("asked for Alice", "The chain is hers.", first_two(), userId=ids["alice"])
+    chains.invalid("asked for Bob", "A chain that is valid, and Alice's.", first_two(),
+                   "key-substitution", userId=ids["bob"])  # fmt: skip
 
     def spoiled(name: str, comment: str, **changes: Any) -> None:
         record = msgspec.structs.replace(one, **changes)
@@ -224,7 +230,8 @@ def closings(chains: Chains) -> None:
     closes("closed at once", "At the time of the introductions.", alice(), good=True, time=START)
     closes("K8, before an introduction", "Of encryption key 1, by a microsecond.",
            alice("signing 1", "encryption 1"), time=START + 2 * DAY - 1)  # fmt: skip
-    closes("K8, signing key 1", "Signing key 0 alone.", alice("signing 1"), index=1)
+    closes("K8, index 1", "With the public key of signing key 0.", alice("signing 1"), index=1,
+           public=signing_key("alice").public)  # fmt: skip
     closes("K8, an encryption key", "Encryption key 0.", alice(), kind=ENCRYPTION)
     closes("K8, another public key", "That of key 1 for key 0.", alice("signing 1"),
            public=signing_key("alice", 1).public)  # fmt: skip
@@ -267,5 +274,9 @@ def marks(chains: Chains) -> None:
     chains.valid("mark before the end", "The chain went on.", [*records, third], mark=mark)
     chains.invalid("mark beyond the end", "The chain is shorter.", records, "rollback",
                    mark={"sequence": 2, "hash": labelled_hash(LABEL, third.body)})  # fmt: skip
+    alice_is = cast()["alice"].fingerprint
+    chains.valid("pinned", "The fingerprint is the pin.", records, pin=alice_is)
+    chains.invalid("another pin", "A fingerprint with the same userId was verified before.", records,
+                   "key-substitution", pin=alice_is[:31] + bytes([alice_is[31] ^ 1]))  # fmt: skip
     chains.invalid("another record at the mark", "The chain was another.", records, "fork",
                    mark={"sequence": 1, "hash": bytes(32)})  # fmt: skip

@@ -210,6 +210,8 @@ def _wrong() -> list[Vector]:
     cases: dict[str, tuple[str, dict[str, Any]]] = {
         "signature of another order": ("The same for another origin.", {
             **_given(other, "delete-user"), "signature": signing_key("alice").sign("order", body)}),
+        "for another origin": ("Signed for another broker, and correctly.", _given(
+            other, "delete-user")),
         "signed as a log-in": ("Another label.", _given(good, "delete-user", label="session")),
         "signed as a key record": ("Another label.", _given(good, "delete-user", label="key-record")),
         "signed by another user": ("Bob.", _given(good, "delete-user", by=("bob", 0))),

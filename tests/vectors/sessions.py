@@ -1,26 +1,85 @@
-"""Statements of a log-in: docs/spec/protocol.md, section 3."""
+"""Statements of a log-in, nonces, verifiers and device passes: docs/spec/protocol.md, 3; keyfile.md, 3."""
 
+import hmac
 from typing import Any
 
 import msgspec
 
-from scbroker.records.canonical import VERSION, encode_object
+from scbroker.crypto.verify import label
+from scbroker.records.canonical import VERSION, encode_object, user_id_of
 from scbroker.wire.users import Statement
-from tests.vectors.cast import cast, chosen, signing_key
-from tests.vectors.files import invalid, store, valid
+from tests.vectors.cast import DAY, MINUTE, START, cast, chosen, signing_key
+from tests.vectors.files import Vector, invalid, store, valid
 
-INTEGRITY = "integrity"
+CHALLENGE = "challenge"
+BROKER_KEY = chosen("broker key")
+ORIGIN = "https://broker.example:443"
+NOW = START + 30 * DAY
+
+
+def mac(name: str, *parts: bytes) -> bytes:
+    """HMAC-SHA256 under the broker's key, by the words of the spec."""
+    return hmac.digest(BROKER_KEY, label(name) + b"".join(parts), "sha256")
+
+
+def nonce(expiry: int = NOW + 2 * MINUTE, random: bytes = chosen("nonce", size=16)) -> bytes:
+    fresh = random + expiry.to_bytes(8, "big")
+    return fresh + mac("nonce", fresh)[:24]
+
+
+def statement(name: str = "alice", index: int = 0, **changes: Any) -> Statement:
+    fields: dict[str, Any] = {
+        "origin": ORIGIN, "fingerprint": cast()[name].fingerprint, "keyIndex": index, "nonce": nonce(),
+    }  # fmt: skip
+    return Statement(**(fields | changes))
+
+
+def given(
+    made: Statement | bytes, user: str = "alice", *, by: tuple[str, int] | None = None,
+    name: str = "session",
+) -> dict[str, Any]:  # fmt: skip
+    """A statement, which the broker judges by the keys of `user`."""
+    body = made if isinstance(made, bytes) else encode_object(made)
+    signature = signing_key(*(by or (user, 0))).sign(name, body)
+    return {
+        "kind": "statement",
+        "user": user,
+        "now": NOW,
+        "statement": body,
+        "signature": signature,
+    }
 
 
 def make() -> None:
-    alice = cast()["alice"].fingerprint
-    nonce = chosen("nonce", size=48)
-    good = Statement("https://broker.example:443", alice, 0, nonce)
-    body = encode_object(good)
-    key = signing_key("alice")
+    store(
+        "sessions",
+        "docs/spec/protocol.md, 3, and keyfile.md, 3. kind `statement`: judged at `now` by the broker of "
+        "`origin` with `brokerKey`, by the keys of `user` (people.json). The other kinds are computed with "
+        "`brokerKey`: a `nonce` and a `device pass` of their random bytes, a `verifier`.",
+        [*_valid(), *_malformed(), *_wrong(), *_computed()],
+        brokerKey=BROKER_KEY,
+        origin=ORIGIN,
+    )
 
-    def signed(changed: bytes) -> dict[str, Any]:
-        return {"statement": changed, "signature": key.sign("session", changed)}
+
+def _valid() -> list[Vector]:
+    def fields(made: Statement) -> dict[str, Any]:
+        return {name: getattr(made, name) for name in made.__struct_fields__}
+
+    alice, erin = statement(), statement("erin", 1)
+    last = statement(nonce=nonce(NOW + 1))
+    return [
+        valid("statement", "Alice logs in.", **given(alice), **fields(alice)),
+        valid("by a later key", "Erin retired key 0.", **given(erin, "erin", by=("erin", 1)),
+              **fields(erin)),
+        valid("last moment of the nonce", "It expires a microsecond later.", **given(last),
+              **fields(last)),
+    ]  # fmt: skip
+
+
+def _malformed() -> list[Vector]:
+    good = statement()
+    body = encode_object(good)
 
     def put(position: int, value: Any) -> bytes:
         rows = list(msgspec.to_builtins(good, builtin_types=(bytes,)))
@@ -33,27 +92,62 @@ def make() -> None:
         "truncated": ("A byte is missing.", body[:-1]),
         "not shortest": ("The nonce with c5 0030.", body.replace(b"\xc4\x30", b"\xc5\0\x30")),
         "no origin": ("Empty.", put(0, "")),
-        "origin as bytes": ("bin.", put(0, b"https://broker.example:443")),
-        "short fingerprint": ("31 bytes.", put(1, alice[:31])),
+        "origin as bytes": ("bin.", put(0, ORIGIN.encode())),
+        "short fingerprint": ("31 bytes.", put(1, good.fingerprint[:31])),
         "index too large": ("256.", put(2, 256)),
-        "short nonce": ("47 bytes.", put(3, nonce[:47])),
-        "long nonce": ("49 bytes.", put(3, nonce + b"\0")),
+        "short nonce": ("47 bytes.", put(3, good.nonce[:47])),
+        "long nonce": ("49 bytes.", put(3, good.nonce + b"\0")),
     }
-    signature = key.sign("session", body)
-    other = put(0, "https://other.example:443")
-    store(
-        "sessions",
-        "docs/spec/protocol.md, 3. Signed with signing key 0 of alice (people.json).",
-        [
-            valid("statement", "Alice logs in.", statement=body, signature=signature,
-                  origin=good.origin, fingerprint=alice, keyIndex=0, nonce=nonce),
-            *(invalid(name, comment, INTEGRITY, **signed(changed))
-              for name, (comment, changed) in faults.items()),
-            invalid("for another origin", "Signed for one broker, given to another.", INTEGRITY,
-                    statement=other, signature=signature),
-            invalid("signed as an order", "Another label.", INTEGRITY, statement=body,
-                    signature=key.sign("order", body)),
-            invalid("signed by another user", "Bob.", INTEGRITY, statement=body,
-                    signature=signing_key("bob").sign("session", body)),
-        ],
-    )  # fmt: skip
+    long = put(0, "https://" + "x" * (1025 - len(body) + len(ORIGIN) - 8 - 2))
+    if len(long) != 1025:
+        raise ValueError(f"The long statement has {len(long)} bytes.")
+    return [
+        *(invalid(name, comment, CHALLENGE, **given(changed))
+          for name, (comment, changed) in faults.items()),
+        invalid("more than 1,024 bytes", "1,025 bytes: a long origin.", "invalid", **given(long)),
+    ]  # fmt: skip
+
+
+def _wrong() -> list[Vector]:
+    good, alice = statement(), cast()["alice"].fingerprint
+    fresh = nonce()
+    cases: dict[str, tuple[str, dict[str, Any]]] = {
+        "for another origin": ("Signed for another broker, and correctly.", given(
+            statement(origin="https://other.example:443"))),
+        "for another scheme": ("http.", given(statement(origin="http://broker.example:443"))),
+        "without the port": ("The origin is not canonical.", given(
+            statement(origin="https://broker.example"))),
+        "signed as an order": ("Another label.", given(good, name="order")),
+        "signed by another user": ("Bob.", given(good, by=("bob", 0))),
+        "in another user's name": ("Bob's fingerprint, signed by Alice.", given(
+            statement("bob"), "bob", by=("alice", 0))),
+        "a fingerprint with the same id": ("It differs behind the first 122 bits.", given(
+            statement(fingerprint=alice[:31] + bytes([alice[31] ^ 1])))),
+        "a retired key": ("Erin's key 0.", given(statement("erin", 0), "erin")),
+        "a retired key under the latest index": ("Erin's key 0 as key 1.", given(
+            statement("erin", 1), "erin")),
+        "a key that was not published": ("Alice's key 1.", given(
+            statement(index=1), by=("alice", 1))),
+        "nonce of another broker": ("A bit of its MAC.", given(statement(
+            nonce=fresh[:47] + bytes([fresh[47] ^ 1])))),
+        "nonce with another expiry": ("A microsecond later than the MAC says.", given(statement(
+            nonce=fresh[:23] + bytes([fresh[23] ^ 1]) + fresh[24:]))),
+        "expired nonce": ("At its very expiry.", given(statement(nonce=nonce(NOW)))),
+    }  # fmt: skip
+    return [
+        invalid(name, comment, CHALLENGE, **fields) for name, (comment, fields) in cases.items()
+    ]
+
+
+def _computed() -> list[Vector]:
+    user_id = user_id_of(cast()["alice"].fingerprint)
+    random, device, auth = chosen("nonce", size=16), chosen("device", size=16), chosen("auth")
+    return [
+        valid("nonce", "random || u64(expiry) || 24 bytes of the MAC.", kind="nonce", random=random,
+              expiry=NOW + 2 * MINUTE, nonce=nonce()),
+        valid("verifier", "The MAC of userId and auth.", kind="verifier", userId=str(user_id),
+              auth=auth, verifier=mac("verifier", user_id.bytes, auth)),
+        valid("device pass", "deviceId and the MAC of userId and deviceId.", kind="device pass",
+              userId=str(user_id), deviceId=device,
+              devicePass=device + mac("device-pass", user_id.bytes, device)),
+    ]  # fmt: skip

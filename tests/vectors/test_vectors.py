@@ -2,18 +2,24 @@
 
 import uuid
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from scbroker.client.containers.change import decode_header
 from scbroker.client.core.sealing import OpenPart
+from scbroker.client.events import _check_details
+from scbroker.client.users import directory
+from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.crypto.seal import derive_key, stretch, unseal
-from scbroker.crypto.verify import VerifyingKey, check_encryption_key, labelled_hash
-from scbroker.errors import BrokerError
-from scbroker.keys import PassphraseKeys, open_key_file
+from scbroker.crypto.verify import VerifyingKey, check_encryption_key, keyed_hash, labelled_hash
+from scbroker.errors import BrokerError, ChallengeError
+from scbroker.keys import KeyRing, PassphraseKeys, open_key_file
 from scbroker.records.canonical import (
+    UserId,
     container_id_of,
     fingerprint_of,
     parse_uuid,
@@ -39,19 +45,29 @@ from scbroker.records.container_record import (
     wrap_info,
 )
 from scbroker.records.key_record import KeyChain, Signed
+from scbroker.server.broker import refusing
 from scbroker.server.users.challenges import (
+    REFUSED,
     Signer,
+    check_fresh,
     check_purpose,
     check_signed,
     parse_authorization,
 )
+from scbroker.server.users.key_files import verifier_of
+from scbroker.server.users.throttle import is_pass_of
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject, decode, encode
+from scbroker.wire.events import NO_EVENTS, Event, digest_with
 from scbroker.wire.users import (
     NO_DIGEST,
     ORDER_LABEL,
     Authorization,
+    ChallengeRequest,
+    KeyFileState,
     KeyFileStoring,
+    KeyRecordsRequest,
+    SessionRequest,
     UserDeletion,
     parse_statement,
 )
@@ -60,8 +76,9 @@ from tests.vectors.files import FOLDER, Vector, load, signature_of, vectors
 from tests.vectors.keys_of_people import chains
 
 FILES = (
-    "access_lists", "container_records", "ids", "key_files", "key_records", "orders", "people",
-    "segments", "sessions", "types", "wraps",
+    "access_lists", "container_records", "events", "headers", "ids", "key_files", "key_records",
+    "key_rings", "messages", "orders", "people", "segments", "sessions", "signatures", "types",
+    "views", "wraps",
 )  # fmt: skip
 
 
@@ -139,7 +156,8 @@ def _ids(vector: Vector) -> None:
 
 
 @each("key_records")
-def test_key_records(vector: Vector) -> None:
+def test_key_records(vector: Vector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "now", lambda: vector["now"])
     check(vector, _key_records)
 
 
@@ -150,8 +168,18 @@ def _key_records(vector: Vector) -> None:
     ]
     chain = KeyChain.verify(records, vector["now"])
     assert chain.sequence == len(records) - 1
+    if "userId" in vector:
+        directory._verified_chain(uuid.UUID(vector["userId"]), None, records)
+    mark = None
+    if "pin" in vector:
+        mark = directory._KeysMark(raw(vector, "pin"), chain.sequence, chain.hashes[-1])
     if "mark" in vector:
-        chain.check_mark(vector["mark"]["sequence"], raw(vector["mark"], "hash"))
+        seen = vector["mark"]
+        mark = directory._KeysMark(chain.fingerprint, seen["sequence"], raw(seen, "hash"))
+    if mark is not None:
+        marks = MemoryTrustStore().open(chain.userId, b"")
+        assert marks.swap(directory._KIND, chain.userId.bytes, None, msgspec.msgpack.encode(mark))
+        directory.check_mark(marks, chain)
 
 
 @pytest.mark.parametrize(
@@ -211,12 +239,18 @@ def _access_lists(vector: Vector) -> None:
             (e["position"], SaltedEntry(raw(e, "salt"), raw(e, "entry")))
             for e in vector["disclosed"]
         ]
-        found = AccessList.disclosed(raw(vector, "entryHashes"), shown)
+        found = AccessList.disclosed(_entry_hashes(vector), shown)
         assert found.complete == vector["complete"]
         assert len(found.entries) == len(shown)
-    assert found.entryHashes == raw(vector, "entryHashes")
+    assert found.entryHashes == _entry_hashes(vector)
     digest = list_hash(raw(given, "containerId"), given["accessVersion"], found.entryHashes)
     assert digest == raw(vector, "hash")
+
+
+def _entry_hashes(vector: Vector) -> bytes:
+    if "repeated" in vector:
+        return raw(vector, "repeated") * int(vector["count"])
+    return raw(vector, "entryHashes")
 
 
 @each("wraps")
@@ -279,6 +313,22 @@ def _part(vector: Vector) -> None:
     assert plaintext == raw(vector, "plaintext")
 
 
+@each("headers")
+def test_headers(vector: Vector) -> None:
+    check(vector, lambda vector: decode_header(raw(vector, "header"), Any))
+
+
+@each("signatures")
+def test_signatures(vector: Vector) -> None:
+    check(vector, _signatures)
+
+
+def _signatures(vector: Vector) -> None:
+    public = raw(vector, "ed25519") + signing_key(vector["mlDsaOf"]).public[32:]
+    key = VerifyingKey(public)
+    key.verify(vector["name"], raw(vector, "object"), signature_of(vector))
+
+
 @each("types")
 def test_types(vector: Vector) -> None:
     found = type_hash(raw(vector, "containerId"), raw(vector, "salt"), vector["type"])
@@ -291,15 +341,93 @@ def test_sessions(vector: Vector) -> None:
 
 
 def _sessions(vector: Vector) -> None:
-    body = raw(vector, "statement")
-    statement = parse_statement(body)
-    key = chains()["alice"].signing_key(statement.keyIndex, 2**53)
-    key.verify("session", body, signature_of(vector))
-    assert (statement.origin, statement.fingerprint.hex(), statement.nonce.hex()) == (
-        vector["origin"],
-        vector["fingerprint"],
-        vector["nonce"],
+    """As a broker judges them."""
+    given = load("sessions")["given"]
+    key = raw(given, "brokerKey")
+    broker = _broker(given["origin"], partial(keyed_hash, key), key)
+    if vector["kind"] != "statement":
+        _computed(broker, vector)
+        return
+    request = SessionRequest(statement=raw(vector, "statement"), signature=signature_of(vector))
+    sent = decode(SessionRequest, encode(request))
+    with refusing(REFUSED, ChallengeError):
+        statement = parse_statement(sent.statement)
+    check_fresh(broker, statement, vector["now"])
+    chain = chains()[vector["user"]]
+    signed = Signed(sent.statement, sent.signature)
+    check_signed(_signer(chain), statement, "session", signed)
+    fields = {name: getattr(statement, name) for name in statement.__struct_fields__}
+    expected = {**vector, **{name: raw(vector, name) for name in ("fingerprint", "nonce")}}
+    assert fields == {name: expected[name] for name in fields}
+
+
+def _broker(origin: str, keyed: Callable[..., bytes], key: bytes = b"") -> Any:
+    """Return what the checks of a signed claim use of a broker."""
+    return SimpleNamespace(origins={origin}, key=key, keyed=keyed, refused_nonces=())
+
+
+def _signer(chain: KeyChain) -> Signer:
+    user: Any = SimpleNamespace(fingerprint=chain.fingerprint)
+    return Signer(user, chain.latest(KeyType.Signing))
+
+
+def _computed(broker: Any, vector: Vector) -> None:
+    if vector["kind"] == "nonce":
+        fresh = raw(vector, "random") + vector["expiry"].to_bytes(8, "big")
+        statement: Any = SimpleNamespace(
+            nonce=raw(vector, "nonce"), origin=next(iter(broker.origins))
+        )
+        assert statement.nonce[:24] == fresh
+        check_fresh(broker, statement, vector["expiry"] - 1)
+        return
+    user_id = UserId(uuid.UUID(vector["userId"]).bytes)
+    if vector["kind"] == "verifier":
+        assert verifier_of(broker, user_id, raw(vector, "auth")) == raw(vector, "verifier")
+    else:
+        assert is_pass_of(broker, user_id, raw(vector, "devicePass"))
+
+
+@each("key_rings")
+def test_key_rings(vector: Vector) -> None:
+    check(vector, _key_rings)
+
+
+def _key_rings(vector: Vector) -> None:
+    records = [Signed(raw(one, "body"), signature_of(one)) for one in vector["keyRecords"]]
+    name = vector["ring"]
+    ring = KeyRing(
+        1,
+        tuple(signing_key(name, n) for n in range(vector["signing"])),
+        tuple(decryption_key(name, n) for n in range(vector["encryption"])),
     )
+    ring.check_chain(KeyChain.verify(records, vector["now"]))
+
+
+@each("events")
+def test_events(vector: Vector) -> None:
+    check(vector, _events)
+
+
+def _events(vector: Vector) -> None:
+    found = []
+    for one in vector["events"]:
+        octets = {name: raw(one, name) for name in ("salt", "detailsHash") if one.get(name)}
+        found.append(decode(Event, msgspec.msgpack.encode({**one, **octets})))
+    _check_details(found)
+    digest = NO_EVENTS
+    for event in found:
+        digest = digest_with(digest, event)
+    assert digest == raw(vector, "digest")
+
+
+MESSAGES: dict[str, Any] = {
+    "key records": KeyRecordsRequest, "challenge": ChallengeRequest, "key file state": KeyFileState,
+}  # fmt: skip
+
+
+@each("messages")
+def test_messages(vector: Vector) -> None:
+    check(vector, lambda vector: decode(MESSAGES[vector["kind"]], raw(vector, "message")))
 
 
 @each("orders")
@@ -310,14 +438,14 @@ def test_orders(vector: Vector) -> None:
 def _orders(vector: Vector) -> None:
     """As a broker judges them, once it knows the nonce."""
     chain = chains()[vector["user"]]
-    user: Any = SimpleNamespace(fingerprint=chain.fingerprint)
-    signer = Signer(user, chain.latest(KeyType.Signing))
     sent = Authorization(order=raw(vector, "order"), signature=signature_of(vector))
     given = decode(Authorization, encode(sent))
     digest = _digest(vector)
     order, signed = parse_authorization(given)
+    broker = _broker("https://broker.example:443", lambda _, fresh: order.nonce[len(fresh) :])
+    check_fresh(broker, order, 0)
     check_purpose(order, vector["action"], digest)
-    check_signed(signer, order, ORDER_LABEL, signed)
+    check_signed(_signer(chain), order, ORDER_LABEL, signed)
     assert (order.origin, order.keyIndex) == (vector["origin"], vector["keyIndex"])
     assert order.fingerprint == raw(vector, "fingerprint")
     assert order.nonce == raw(vector, "nonce")

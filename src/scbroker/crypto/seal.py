@@ -7,6 +7,7 @@ parameter (docs/spec/ids.md, section 2). Every failure to open has the same mess
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import threading
 import unicodedata
@@ -202,8 +203,21 @@ class DecryptionKey(_PrivateKey):
 
 
 def secret_bytes(secret: str) -> bytes:
-    """Return a password or passphrase as bytes: NFKC, UTF-8 (docs/spec/keyfile.md, 2.1)."""
-    return unicodedata.normalize("NFKC", secret).encode("utf-8")
+    """Return a password or passphrase as bytes: NFKC of Unicode 3.2, UTF-8 (docs/spec/keyfile.md, 2.1).
+
+    Only characters of Unicode 3.2 are normalized: their normal forms are the same in every Unicode version
+    from 4.1 on. A later character may have no normal form in this Python and another one in the next.
+    """
+    if str.isascii(secret):
+        return secret.encode("ascii")
+    runs = itertools.groupby(secret, _is_of_unicode_3)
+    texts = ((is_old, "".join(run)) for is_old, run in runs)
+    normal = (unicodedata.normalize("NFKC", text) if is_old else text for is_old, text in texts)
+    return "".join(normal).encode("utf-8")
+
+
+def _is_of_unicode_3(character: str) -> bool:
+    return unicodedata.ucd_3_2_0.category(character) != "Cn"
 
 
 def stretch(secret: bytes, salt: bytes) -> bytes:

@@ -126,6 +126,8 @@ def judge_next(
     `access` is the new list if the record changes access, else None; `parent` is None if it is not at hand.
     """
     record = known.record
+    if parent is None and record.version == governing.record.version + 1:
+        parent = governing.known  # the record before this one is always at hand then
     _check_chain(record, governing, parent)
     _check_time(record, governing.record, parent.record if parent else None, now)
     author = governing.entry_of(record.author, record.time)
@@ -181,8 +183,6 @@ def _check_chain(record: ContainerRecord, governing: InForce, parent: Known | No
     _check_link(record, governing.known)
     if parent is not None:
         _check_parent(record, parent, governing.known)
-    elif record.version == governing.record.version + 1 and record.parent != governing.known.hash:
-        raise IntegrityError("A record's parent is not the record before it (rule 2).")
 
 
 def _check_link(record: ContainerRecord, governing: Known) -> None:

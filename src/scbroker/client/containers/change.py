@@ -14,6 +14,8 @@ import datetime as dt
 import decimal
 import itertools
 import json
+import math
+import re
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -44,6 +46,9 @@ KEEP: Final = msgspec.UNSET
 """In place of a field's new value: leave the field as it is."""
 OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
 Grants = Mapping[uuid.UUID, Grant]
+_MAX_DEPTH: Final = 100
+_MANY_DIGITS: Final = re.compile(rb"(?<![0-9])[0-9]{309}")
+"""Integers of fewer digits never overflow a double."""
 Verify = Callable[[], Awaitable[object]]
 """Verify the recipients' keys. Awaited before any of a large content is uploaded."""
 
@@ -321,13 +326,35 @@ def _lost(value: object, found: object) -> str | None:
 
 
 def _check_strict(data: bytes) -> None:
-    """Raise `ValueError` for JSON that programs read in different ways, or not at all.
+    """Raise `ValueError` for JSON that programs read in different ways, or not at all (container.md, 6).
 
-    That is NaN, numbers beyond a double, and doubled names in one object; pydantic accepts all three. JSON
-    that msgspec would write the same way has none of them; any other is parsed again.
+    That is NaN, numbers beyond a double, unpaired surrogates, doubled names in one object, and deep nesting;
+    pydantic accepts most of them. Of these, JSON that msgspec would write the same way has only huge integers
+    and deep nesting; any other is parsed again.
     """
-    if msgspec.json.encode(msgspec.json.decode(data)) != data:
-        json.loads(data, object_pairs_hook=_refuse_doubled, parse_int=str, parse_float=str)
+    value = msgspec.json.decode(data)
+    if _MANY_DIGITS.search(data) or msgspec.json.encode(value) != data:
+        json.loads(data, object_pairs_hook=_refuse_doubled, parse_int=_finite, parse_float=_finite)
+    if data.count(b"[") + data.count(b"{") > _MAX_DEPTH:
+        _check_depth(value)
+
+
+def _finite(number: str) -> None:
+    if math.isinf(float(number)):
+        raise ValueError("a number is larger than a double can hold")
+
+
+def _check_depth(value: object) -> None:
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        inner = (each.values() if isinstance(each, dict) else each for each in _nested(level))
+        level = list(itertools.chain.from_iterable(inner))
+    if _nested(level):
+        raise ValueError(f"arrays and objects are nested more than {_MAX_DEPTH} levels deep")
+
+
+def _nested(values: Iterable[object]) -> list[dict[str, object] | list[object]]:
+    return [value for value in values if isinstance(value, (dict, list))]
 
 
 def _refuse_doubled(pairs: list[tuple[str, object]]) -> None:

@@ -1,0 +1,109 @@
+"""Messages: docs/spec/protocol.md, 1. Only those of messages.json and the view of a container."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.independent import encodings as e
+from tests.independent.encodings import RefusedError, need
+
+Check = Callable[[Any], object]
+
+
+def decode(data: bytes) -> Any:
+    """The one value that the bytes are, maps as dicts, in the only encoding that it has."""
+    value, end = _decode(data, 0, 8)
+    need(end == len(data), "a message without trailing bytes", "invalid")
+    need(encode(value) == data, "a message in shortest form, without doubled fields", "invalid")
+    return value
+
+
+def encode(value: Any) -> bytes:
+    if isinstance(value, dict):
+        pairs = b"".join(e.encode(name) + encode(item) for name, item in value.items())
+        size = len(value)
+        head = bytes([0x80 | size]) if size < 16 else b"\xde" + size.to_bytes(2, "big")
+        return head + pairs
+    if isinstance(value, list):
+        size = len(value)
+        head = bytes([0x90 | size]) if size < 16 else b"\xdc" + size.to_bytes(2, "big")
+        return head + b"".join(map(encode, value))
+    return e.encode(value)
+
+
+def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
+    need(depth > 0 and at < len(data), "a message of MessagePack", "invalid")
+    head, sizes = data[at], {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+    if 0x80 <= head < 0xA0:
+        count, at = head & 0x0F, at + 1
+    elif head in sizes:
+        end = at + 1 + sizes[head]
+        count, at = int.from_bytes(data[at + 1 : end], "big"), end
+    else:
+        try:
+            return e._decode(data, at, 0)
+        except RefusedError:
+            raise RefusedError("invalid", "a message of MessagePack") from None
+    if 0x90 <= head < 0xA0 or head in (0xDC, 0xDD):
+        items = []
+        for _ in range(count):
+            item, at = _decode(data, at, depth - 1)
+            items.append(item)
+        return items, at
+    found: dict[Any, Any] = {}
+    for _ in range(count):
+        name, at = _decode(data, at, depth - 1)
+        need(isinstance(name, str), "field names are text", "invalid")
+        found[name], at = _decode(data, at, depth - 1)
+    return found, at
+
+
+class Field:
+    """A field of a message: its check, and whether it may be left out."""
+
+    def __init__(self, check: Check, *, optional: bool = False) -> None:
+        self.check, self.optional = check, optional
+
+
+def message(value: Any, fields: Mapping[str, Field]) -> None:
+    need(isinstance(value, dict), "a message is a map", "invalid")
+    need(value.keys() <= fields.keys(), "no unknown field", "invalid")
+    missing = [name for name, field in fields.items() if not field.optional and name not in value]
+    need(not missing, "no missing field", "invalid")
+    for name, item in value.items():
+        if name in fields:
+            typed(fields[name].check, item)
+
+
+def typed(check: Check, item: Any) -> None:
+    try:
+        check(item)
+    except RefusedError as error:
+        raise RefusedError("invalid", error.why) from None
+
+
+def _users(value: Any) -> None:
+    need(isinstance(value, list), "users is an array", "invalid")
+    need(1 <= len(value) <= 64, "1 to 64 users", "invalid")
+    for item in value:
+        message(item, {"userId": Field(_id), "from": Field(e.uint, optional=True)})
+
+
+def _id(value: Any) -> None:
+    need(isinstance(value, str), "an id is text", "invalid")
+    e.uuid_of_text(value)
+
+
+MESSAGES: dict[str, Mapping[str, Field]] = {
+    "key records": {"users": Field(_users)},
+    "challenge": {},
+    "key file state": {
+        "hash": Field(lambda value: e.octets_or_nil(value, 32)),
+        "generation": Field(e.uint),
+    },
+}
+
+
+def read(kind: str, data: bytes) -> Any:
+    value = decode(data)
+    message(value, MESSAGES[kind])
+    return value

@@ -1,0 +1,337 @@
+"""Views of a container, the mark of a reader, and what the reader makes of them: container.md, 4, 5 and 8."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from scbroker.crypto.seal import wrap_key
+from scbroker.records.canonical import user_id_of
+from scbroker.records.container_record import Role, bare_body, wrap_info
+from scbroker.records.judge import governing_of
+from scbroker.wire.codec import SignedObject, encode
+from scbroker.wire.containers import ContainerView, Disclosed, GoverningView, ListView, TypeText
+from scbroker.wire.users import KeyChainState
+from tests.vectors.cast import DAY, MINUTE, START, Person, cast, chosen, decryption_key
+from tests.vectors.container_records import ALL, READ, Stage, access_of
+from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.story import Container, Grant, Made, altered, follow, sign
+
+INTEGRITY, FORK, ROLLBACK = "integrity", "fork", "rollback"
+NOW = START + 40 * DAY
+
+
+class Served:
+    """What an honest broker knows of a container."""
+
+    def __init__(self, box: Container, history: Sequence[Made], texts: dict[int, str]) -> None:
+        self.box, self.history, self.texts = box, list(history), texts
+
+    def view(
+        self, reader: Person, since: int = 1, hidden: Sequence[str] = (), count: int | None = None
+    ) -> ContainerView:
+        """The view of the first `count` records; `hidden` are the people whose entries are not disclosed."""
+        told = self.history[:count]
+        head = told[-1]
+        governs = [made for made in told if made.record.governing is not None]
+        start = max(made.record.version for made in governs if made.record.version <= since)
+        served = [made for made in governs if made.record.version >= start]
+        listed, views = 0, []
+        for made in served:
+            governing = made.record.governing
+            assert governing is not None
+            shown = None
+            if governing.accessVersion != listed:
+                listed = governing.accessVersion
+                shown = self._list(listed, hidden)
+            body = bare_body(made.signed.body) if head.record.tombstone else made.signed.body
+            views.append(
+                GoverningView(record=SignedObject(body=body, signature=made.signed.signature),
+                              accessList=shown)
+            )  # fmt: skip
+        versions = {made.record.version for made in (*served, head)}
+        skipped = [made.signed.body for made in told
+                   if since <= made.record.version and made.record.version not in versions]  # fmt: skip
+        whole = ContainerView(
+            governing=views,
+            lastGoverning=governs[-1].record.version,
+            head=None if head is governs[-1] else SignedObject.of(head.signed),
+            skipped=skipped if since > 1 else [],
+            wrap=access_of(self.history[listed - 1]).wraps.get(reader.name),
+            type=self._type(reader, governs[-1].record.version),
+            header=self._sealed(told, Role.Header),
+            content=self._sealed(told, Role.Content),
+            keyChains=[
+                KeyChainState(
+                    userId=str(user_id_of(one.fingerprint)), sequence=len(one.records) - 1
+                )
+                for one in cast().values()
+            ],
+        )
+        if head.record.tombstone:
+            return replace(whole, skipped=[], wrap=None, type=None, header=None, content=None)
+        return whole
+
+    def _list(self, version: int, hidden: Sequence[str]) -> ListView:
+        salted = access_of(self.history[version - 1]).salted
+        names = {one.fingerprint: one.name for one in cast().values()}
+        shown = [
+            Disclosed(position=n, salt=item.salt, entry=item.entry)
+            for n, item in enumerate(salted)
+            if names[item.entry[3:35]] not in hidden
+        ]
+        return ListView(entryHashes=b"".join(item.hash for item in salted), disclosed=shown)
+
+    def _type(self, reader: Person, version: int) -> TypeText | None:
+        if reader.name != "alice":
+            return None
+        text = self.texts[max(v for v in self.texts if v <= version)]
+        return TypeText(salt=self.box.type_salt(text), type=text)
+
+    def _sealed(self, told: Sequence[Made], role: Role) -> bytes | None:
+        if told[-1].record.part(role) is None:
+            return None
+        sealed = [made.sealed.get(role.name.lower()) for made in told]
+        return [one for one in sealed if one is not None][-1]
+
+    def mark(self, version: int, **changes: Any) -> dict[str, Any]:
+        made = self.history[version - 1]
+        governs = [m for m in self.history[:version] if m.record.governing is not None][-1]
+        first = self.history[0].record
+        return {
+            "version": version, "hash": made.hash, "governingVersion": governs.record.version,
+            "governingHash": governs.hash, "complete": True, "createdBy": first.author,
+            "createdAt": first.time, **changes,
+        }  # fmt: skip
+
+
+def make() -> None:
+    stage = Stage()
+    story = Served(stage.box, stage.story, {1: "note", 3: "story"})
+    # Alice has all permissions; Bob may read, and sees no entry but his own and the authors'.
+    box = Container("closed", stage.alice)
+    access = box.access(1, stage.alice, [
+        Grant(stage.alice, ALL), Grant(stage.bob, 3), Grant(stage.carol, READ),
+        Grant(stage.dora, 2), Grant(stage.erin, READ, wrapped=False)])  # fmt: skip
+    header, sealed_header = box.part(Role.Header, stage.alice, "header", b'{"n":1}', 1, 0)
+    content, sealed = box.part(Role.Content, stage.alice, "content", b"closed", 1, 0)
+    first = sign(box.begin(START + DAY, access, header, content), stage.alice, access,
+                 header=sealed_header, content=sealed)  # fmt: skip
+    second = sign(follow([first], stage.alice, START + 2 * DAY), stage.alice)
+    closed = Served(box, [first, second], {1: "note"})
+    store(
+        "views",
+        "docs/spec/container.md, 4, 5 and 8. A reader asks for the container `containerId` with header and "
+        "content, has the mark `mark` or none, and gets `view`, the MessagePack of a ContainerView "
+        "(protocol.md, 5). Every other request for this container is answered as if the broker had no "
+        "more. Keys: people.json. After a valid view the reader has the given version, completeness, "
+        "header, content and type; of a deleted container only version and completeness.",
+        [*_fresh(stage, story, closed), *_marked(stage, story), *_withheld(stage, story, closed),
+         *_deleted(stage, story)],
+    )  # fmt: skip
+
+
+def given(
+    served: Served, reader: Person, view: ContainerView, mark: dict[str, Any] | None = None,
+    now: int = NOW,
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "containerId": served.box.id, "reader": reader.name, "mark": mark, "now": now,
+        "view": encode(view),
+    }  # fmt: skip
+
+
+def found(
+    version: int,
+    header: bytes | None,
+    content: bytes | None,
+    text: str | None,
+    *,
+    complete: bool = True,
+) -> dict[str, Any]:
+    return {
+        "version": version,
+        "complete": complete,
+        "header": header,
+        "content": content,
+        "type": text,
+    }
+
+
+HEADER, ONCE, UPON = b'{"name":"story"}', b"Once", b"upon a time"
+
+
+def _fresh(stage: Stage, story: Served, closed: Served) -> list[Vector]:
+    alice, bob, dora = stage.alice, stage.bob, stage.dora
+    hidden = ("carol", "dora", "erin")
+    return [
+        valid("fresh, first record", "The head governs.", **given(
+            story, alice, story.view(alice, count=1)), **found(1, HEADER, ONCE, "note")),
+        valid("fresh, head that does not govern", "Bob has no ViewType.", **given(
+            story, bob, story.view(bob, count=2)), **found(2, HEADER, UPON, None)),
+        valid("fresh, change of type", "One list for two governing records.", **given(
+            story, alice, story.view(alice, count=3)), **found(3, HEADER, UPON, "story")),
+        valid("fresh, renewed", "Dora, who was added in version 4.", **given(
+            story, dora, story.view(dora, count=5)), **found(5, HEADER, UPON, None)),
+        valid("hidden entries", "Bob has no ViewAccess: the mark is not complete.", **given(
+            closed, bob, closed.view(bob, hidden=hidden)),
+            **found(2, b'{"n":1}', b"closed", None, complete=False)),
+        valid("without Download", "Nothing is asked of the view that it cannot have.", **given(
+            closed, dora, replace(closed.view(dora, hidden=("bob", "carol", "erin")), header=None,
+                                  content=None)),
+            **found(2, None, None, None, complete=False)),
+        invalid("another container", "The story, asked for under another id.", INTEGRITY, **{
+            **given(story, alice, story.view(alice, count=1)), "containerId": chosen("box", size=16)}),
+        invalid("reader not in the list", "Dora before she was added.", INTEGRITY, **given(
+            story, dora, story.view(dora, count=3))),
+        invalid("time of the future", "More than 15 minutes ahead.", "clock", **given(
+            story, alice, story.view(alice, count=1), now=START + DAY - 15 * MINUTE - 1)),
+    ]  # fmt: skip
+
+
+def _marked(stage: Stage, story: Served) -> list[Vector]:
+    alice, dora = stage.alice, stage.dora
+    other = chosen("another hash")
+    later, same = story.view(alice, 2, count=5), story.view(alice, 5, count=5)
+    cut, shared = replace(later, skipped=[]), story.view(alice, count=4)
+    edits = stage.upto(2)
+    third_edit = sign(follow(edits, stage.bob, START + 2 * DAY + MINUTE), stage.bob)
+    fourth_edit = sign(follow([*edits, third_edit], stage.bob, START + 3 * DAY), stage.bob)
+    edited = Served(stage.box, [*edits, third_edit, fourth_edit], {1: "note"})
+    fifth_edit = sign(follow(edited.history, stage.bob, START + 4 * DAY), stage.bob)
+    longer = Served(stage.box, [*edited.history, fifth_edit], {1: "note"})
+    other_third = sign(follow(edits, stage.bob, START + 2 * DAY + 2 * MINUTE), stage.bob)
+    replaced = longer.view(alice, 2)
+    replaced = replace(replaced, skipped=[
+        replaced.skipped[0], other_third.signed.body, replaced.skipped[2]])  # fmt: skip
+    link = stage.edit.record.link
+    assert link is not None
+    skips_type = sign(
+        altered(follow(stage.upto(3), stage.bob, START + 4 * DAY), link=link), stage.bob
+    )
+    hiding = Served(stage.box, [*stage.upto(3), skips_type], {1: "note"})
+    hides = hiding.view(alice, 2)
+    hides = replace(hides, governing=hides.governing[:1], lastGoverning=1,
+                    skipped=[stage.edit.signed.body, stage.typed.signed.body])  # fmt: skip
+    far = edited.view(alice, 2)
+    return [
+        valid("mark before the head", "Version 2, with the bodies in between.", **given(
+            story, alice, later, story.mark(2)), **found(5, HEADER, UPON, "story")),
+        valid("mark at the head", "Nothing is new.", **given(
+            story, alice, same, story.mark(5)), **found(5, HEADER, UPON, "story")),
+        valid("mark that is not complete", "All is judged again.", **given(
+            story, dora, replace(story.view(dora, 1, count=5), skipped=[]),
+            story.mark(5, complete=False)), **found(5, HEADER, UPON, None)),
+        valid("mark and skipped bodies", "Version 3 changes nothing that governs.", **given(
+            edited, alice, far, edited.mark(2)), **found(4, HEADER, UPON, "note")),
+        invalid("rollback", "The mark is of version 5.", ROLLBACK, **given(
+            story, alice, story.view(alice, count=3), story.mark(5, complete=False))),
+        invalid("fork at the head", "The mark has another hash of version 5.", FORK, **given(
+            story, alice, same, story.mark(5, hash=other))),
+        invalid("fork before the head", "The mark has another hash of version 2.", FORK, **given(
+            story, alice, later, story.mark(2, hash=other))),
+        invalid("fork of the governing record", "The mark has another hash of version 1.", FORK, **given(
+            story, alice, later, story.mark(2, governingHash=other))),
+        invalid("governing record of the mark left out", "The view begins with the next.", FORK, **given(
+            story, alice, replace(later, governing=later.governing[1:]), story.mark(2))),
+        invalid("skipped body left out", "Version 2, the mark's own.", FORK, **given(
+            story, alice, cut, story.mark(2))),
+        invalid("skipped body left out, in the middle", "Version 3.", FORK, **given(
+            edited, alice, replace(far, skipped=far.skipped[:1]), edited.mark(2))),
+        invalid("skipped body of another chain", "Another version 3.", INTEGRITY, **given(
+            longer, alice, replaced, longer.mark(2))),
+        invalid("governing record among the skipped bodies", "Version 3; the head does not link to it.",
+                INTEGRITY, **given(hiding, alice, hides, hiding.mark(2))),
+        invalid("governing record as if it were none", "The head, a change of type.", INTEGRITY, **given(
+            story, stage.bob, replace(story.view(stage.bob, count=2),
+                                      head=SignedObject.of(stage.typed.signed)))),
+        invalid("governing record left out", "Version 3, a change of type.", INTEGRITY, **given(
+            story, alice, replace(shared, governing=[shared.governing[n] for n in (0, 2)]))),
+        invalid("all later governing records left out", "The head is a change of access.", INTEGRITY,
+                **given(story, alice, replace(
+                    shared, governing=shared.governing[:1], lastGoverning=1,
+                    head=SignedObject.of(stage.shared.signed)))),
+    ]  # fmt: skip
+
+
+def _withheld(stage: Stage, story: Served, closed: Served) -> list[Vector]:
+    alice, bob, dora, erin = stage.alice, stage.bob, stage.dora, stage.erin
+    whole, dora_sees = story.view(alice, count=5), story.view(dora, count=5)
+    head = story.view(bob, count=2)
+    assert head.head is not None
+    signature = bytearray(head.head.signature)
+    signature[100] ^= 1
+    assert whole.type is not None
+    flipped = (whole.header or b"")[:-1] + bytes([(whole.header or b"")[-1] ^ 1])
+
+    def refused(name: str, comment: str, reader: Person, view: ContainerView,
+                served: Served = story) -> Vector:  # fmt: skip
+        return invalid(name, comment, INTEGRITY, **given(served, reader, view))
+
+    info = wrap_info(stage.box.id, governing_of(stage.renewed.record), dora.fingerprint, 0)
+    again = wrap_key(decryption_key("dora").public, info, stage.box.key(5))
+    partly = closed.view(bob, 2, hidden=("carol", "dora", "erin"))
+    listed = partly.governing[0].accessList
+    assert listed is not None
+    hashes = bytearray(listed.entryHashes)
+    at = next(n for n in range(5) if n not in {item.position for item in listed.disclosed})
+    hashes[32 * at] ^= 1
+    partly = replace(partly, governing=[replace(
+        partly.governing[0], accessList=replace(listed, entryHashes=bytes(hashes)))])  # fmt: skip
+    return [
+        refused("another wrap of the same key", "It opens, and its hash is not in the entry.", dora,
+                replace(dora_sees, wrap=again)),
+        invalid("another list of the mark's governing record", "The hash of a hidden entry.", INTEGRITY,
+                **given(closed, bob, partly, closed.mark(2))),
+        refused("entry withheld", "Dora has ViewAccess.", dora,
+                story.view(dora, count=5, hidden=("carol",))),
+        refused("entry of the reader withheld", "Bob's own.", bob,
+                closed.view(bob, hidden=("bob", "carol", "dora", "erin")), closed),
+        refused("wrap withheld", "Dora has Decrypt.", dora, replace(dora_sees, wrap=None)),
+        refused("wrap of another reader", "Alice's, for Dora.", dora,
+                replace(dora_sees, wrap=whole.wrap)),
+        refused("no wrap in the list", "Erin has Decrypt and no wrapHash.", erin,
+                closed.view(erin), closed),
+        refused("header withheld", "Dora has Download.", dora, replace(dora_sees, header=None)),
+        refused("content withheld", "Dora has Download.", dora, replace(dora_sees, content=None)),
+        refused("type withheld", "Alice has ViewType.", alice, replace(whole, type=None)),
+        refused("another type", "The text is another one.", alice,
+                replace(whole, type=replace(whole.type, type="other"))),
+        refused("another salt of the type", "The text is the same.", alice,
+                replace(whole, type=replace(whole.type, salt=bytes(32)))),
+        refused("header changed", "The last bit.", alice, replace(whole, header=flipped)),
+        refused("header and content exchanged", "Each in place of the other.", alice,
+                replace(whole, header=whole.content, content=whole.header)),
+        refused("first list left out", "Nothing says who may write.", alice, replace(
+            whole, governing=[replace(whole.governing[0], accessList=None), *whole.governing[1:]])),
+        refused("signature of the head changed", "A bit of the ML-DSA half.", bob,
+                replace(head, head=replace(head.head, signature=bytes(signature)))),
+    ]  # fmt: skip
+
+
+def _deleted(stage: Stage, story: Served) -> list[Vector]:
+    alice, dora = stage.alice, stage.dora
+    gone, marked = story.view(dora, hidden=("carol", "dora")), story.view(alice, 5)
+    nothing = found(6, None, None, None, complete=False)
+    all_seen = found(6, None, None, None)
+    other = chosen("another hash")
+    return [
+        valid("deleted", "A fresh reader; only the authors' entries are disclosed.", deleted=True,
+              **given(story, dora, gone), **nothing),
+        valid("deleted after the mark", "The tombstone follows the mark.", deleted=True,
+              **given(story, alice, marked, story.mark(5)), **all_seen),
+        valid("deleted, mark at the tombstone", "Nothing is new.", deleted=True,
+              **given(story, alice, story.view(alice, 6), story.mark(6)), **all_seen),
+        invalid("deleted, after another record", "The mark's hash is not the parent of version 3.", FORK,
+                **given(story, alice, story.view(alice), story.mark(
+                    2, hash=other, complete=False))),
+        invalid("deleted, without the mark's governing record", "Version 4 has another hash.", FORK,
+                **given(story, alice, story.view(alice), story.mark(
+                    4, governingHash=other, complete=False))),
+        invalid("deleted, with a hidden governing record", "Version 4 governs, at the mark of version 4.",
+                FORK, **given(story, alice, story.view(alice), story.mark(
+                    4, governingVersion=3, governingHash=stage.typed.hash, complete=False))),
+        invalid("deleted, without the right", "The list of the last governing record is missing.",
+                INTEGRITY, **given(story, dora, replace(gone, governing=gone.governing[:-1],
+                                                       lastGoverning=4))),
+    ]  # fmt: skip
