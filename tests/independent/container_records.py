@@ -27,8 +27,16 @@ ENDLESS = e.TIME + 1
 # 5 Type
 
 
+NOT_IN_TEXT = (
+    *range(0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F),
+    *range(0x2066, 0x206A),
+)  # fmt: skip
+
+
 def type_hash(container_id: bytes, salt: bytes, container_type: str | None) -> bytes:
     need(container_type is None or len(container_type.encode()) <= 256, "a type too long")
+    shown = all(ord(each) not in NOT_IN_TEXT for each in container_type or "")
+    need(shown, "a type that moves the cursor or turns the text")
     return labelled_hash("type", container_id + salt + e.encode(container_type))
 
 

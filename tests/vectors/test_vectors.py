@@ -29,6 +29,7 @@ from scbroker.records.container_record import (
     Role,
     SaltedEntry,
     check_segment_hashes,
+    check_type,
     key_commitment,
     list_hash,
     sealed_size,
@@ -274,6 +275,11 @@ def _part(vector: Vector) -> None:
 
 @each("types")
 def test_types(vector: Vector) -> None:
+    check(vector, _types)
+
+
+def _types(vector: Vector) -> None:
+    check_type(vector["type"])
     found = type_hash(raw(vector, "containerId"), raw(vector, "salt"), vector["type"])
     assert found == raw(vector, "hash")
 

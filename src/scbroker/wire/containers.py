@@ -15,7 +15,8 @@ from scbroker.crypto.verify import HASH_SIZE
 from scbroker.records import container_record as records
 from scbroker.records.canonical import Uint
 from scbroker.records.container_record import AccessList, SaltedEntry
-from scbroker.wire.codec import Hash, Id, Message, SignedObject, Text, Wrap
+from scbroker.records.key_record import Signed
+from scbroker.wire.codec import Hash, Id, Message, Printable, SignedObject, Wrap
 from scbroker.wire.problems import ItemProblem
 from scbroker.wire.users import KeyChainState
 
@@ -29,7 +30,7 @@ _SEALED_SLACK: Final = 8192
 
 Salt = Annotated[bytes, Meta(min_length=32, max_length=32)]
 EntryBytes = Annotated[bytes, Meta(max_length=records.MAX_ENTRY)]
-TypeLabel = Annotated[Text, Meta(max_length=records.MAX_TYPE)]
+TypeLabel = Annotated[Printable, Meta(max_length=records.MAX_TYPE)]
 SealedHeader = Annotated[bytes, Meta(max_length=records.MAX_HEADER + _SEALED_SLACK)]
 SealedInline = Annotated[bytes, Meta(max_length=MAX_INLINE + _SEALED_SLACK)]
 RecordBody = Annotated[bytes, Meta(max_length=records.MAX_RECORD)]

@@ -143,6 +143,8 @@ def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> In
         salt, text = message.type.salt, message.type.type
         if text is not None and len(text.encode()) > grammar.MAX_TYPE:
             raise errors.TooLargeError("A container's type has at most 256 bytes of UTF-8.")
+        with refusing():
+            grammar.check_type(text)
         named = record.governing.type if record.governing is not None else None
         if named != grammar.type_hash(record.containerId, salt, text):
             raise errors.RejectedError("The type does not match the hash in the record.")
