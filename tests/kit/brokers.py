@@ -85,6 +85,7 @@ class BrokerProcess:
         port: int = 0,
         variables: Mapping[str, str] = {},
         works_in: Path | None = None,
+        clock_ahead: int = 0,
         **settings: object,
     ) -> None:
         self.directory = directory
@@ -105,6 +106,8 @@ class BrokerProcess:
         self._workers = workers
         self.variables = variables
         self._works_in = works_in
+        self.clock_ahead = clock_ahead
+        """Seconds by which its clock is ahead of ours, from the next start on."""
         self._process: subprocess.Popen[str] | Forked | None = None
         self._drain: threading.Thread | None = None
 
@@ -162,7 +165,11 @@ class BrokerProcess:
 
     def _launch(self, options: list[str], log: IO[bytes]) -> subprocess.Popen[str] | Forked:
         variables = environment(self.settings, self.variables)
-        if is_available() and self._workers == 1:
+        arguments = serve_command(*options)
+        if self.clock_ahead:
+            clocks = str(Path(__file__).with_name("clocks.py"))
+            arguments = [sys.executable, clocks, str(self.clock_ahead), "serve", *options]
+        elif is_available() and self._workers == 1:
             return nursery().start(["serve", *options], variables, self._works_in, log)
         return subprocess.Popen(
             serve_command(*options),

@@ -74,8 +74,8 @@ class Scene:
             await bring_up(broker.database)
             row = {
                 "id": self.user.id, "fingerprint": self.user.fingerprint, "chain_length": 2,
-                "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
-                "first_event": 1, "deleted": False,
+                "encryption_index": 0, "signed_until": 0, "registered_at": 0, "last_event": 0,
+                "key_file_generation": 1, "first_event": 1, "deleted": False,
             }  # fmt: skip
             await broker.database.write(lambda connection: connection.execute(sql.ADD_USER, row))
             yield broker, blobs

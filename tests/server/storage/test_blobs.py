@@ -60,6 +60,9 @@ class _Watched:
     def version(self) -> int | None:
         return self._database.version()
 
+    async def clock_difference(self) -> float:
+        return await self._database.clock_difference()
+
     async def close(self) -> None:
         await self._database.close()
 
@@ -95,8 +98,8 @@ async def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
         )
         row = {
             "id": user.id, "fingerprint": user.fingerprint, "chain_length": 2,
-            "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
-            "first_event": 1, "deleted": False,
+            "encryption_index": 0, "signed_until": 0, "registered_at": 0, "last_event": 0,
+            "key_file_generation": 1, "first_event": 1, "deleted": False,
         }  # fmt: skip
         await database.write(lambda connection: connection.execute(sql.ADD_USER, row))
         synced.clear()

@@ -75,7 +75,7 @@ LOGS: Final = {("events", "related_user_id")}
 """In the logs of others: who it was that acted."""
 LEFT: Final = TOMB | PUBLIC_KEYS | OF_OTHERS | LOGS
 ROW: Final = {
-    "fingerprint": None, "chain_length": 0, "encryption_index": 0, "registered_at": 0,
+    "fingerprint": None, "chain_length": 0, "encryption_index": 0, "signed_until": 0, "registered_at": 0,
     "deleted": True, "last_event": 0, "first_event": 1, "dropped_digest": None,
     "key_file_generation": 0,
 }  # fmt: skip
@@ -567,7 +567,8 @@ def test_a_closing_record_is_taken_as_the_spec_says_and_else_nothing_is_changed(
         "behind another record": (closing(alice, previous=bytes(32)), "rejected"),
         "not of key 0": (closing(alice, index=1), "rejected"),
         "dated now": (closing(alice, time=clock()), "clock"),
-        "dated too far ahead": (closing(alice, time=clock() + 11 * minute), "clock"),
+        "dated too little ahead": (closing(alice, time=clock() + 6 * minute), "clock"),
+        "dated too far ahead": (closing(alice, time=clock() + 14 * minute), "clock"),
     }
     with unchanged():
         for name, (record, code) in changed.items():

@@ -170,11 +170,8 @@ def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRow
     record = incoming.record
     if _was_stored(tx, incoming, row):
         return False
-    if abs(record.time - tx.moment) > CLOCK_TOLERANCE:
-        raise errors.ClockError(
-            "The record is dated more than five minutes off: set the clock right."
-        )
     stored = None if row is None else _read_stored(tx.connection, incoming, row)
+    _check_time(record, stored, tx.moment)
     if stored is not None:
         _check_allowed(incoming, stored.in_force, tx.moment)
     after = _judge(incoming, stored, tx.moment)
@@ -261,6 +258,21 @@ def _read_stored(connection: Connection, incoming: Incoming, row: Row[Any]) -> _
     entries = sql.the(connection, sql.FIND_LIST, container=row.id, number=number).entries
     access = members.StoredList.decode(entries).verified()
     return _Stored(row, head, judge.InForce(governing, access))
+
+
+def _check_time(record: ContainerRecord, stored: _Stored | None, moment: int) -> None:
+    """Refuse a record that is dated more than five minutes off, but for one dated as its parent is.
+
+    Nothing can be dated before its parent: where that was stored by a broker whose clock was ahead, the
+    container would else take no record for as long.
+    """
+    latest = moment + CLOCK_TOLERANCE
+    if stored is not None:
+        latest = max(latest, stored.head.record.time)
+    if not moment - CLOCK_TOLERANCE <= record.time <= latest:
+        raise errors.ClockError(
+            "The record is dated more than five minutes off: set the clock right."
+        )
 
 
 def _check_allowed(incoming: Incoming, before: judge.InForce, moment: int) -> None:

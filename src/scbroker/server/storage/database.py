@@ -76,6 +76,9 @@ class Database(Protocol):
     def version(self) -> int | None:
         """Return SQLite's `PRAGMA data_version`, which every commit changes; None on PostgreSQL."""
 
+    async def clock_difference(self) -> float:
+        """Return by how many seconds this machine's clock is ahead of the database's."""
+
     async def close(self) -> None: ...
 
 
@@ -284,6 +287,9 @@ class SqliteDatabase:
         except sqlite3.Error:  # the next read raises it
             return None
 
+    async def clock_difference(self) -> float:
+        return 0.0  # the file is on this machine
+
     async def close(self) -> None:
         self._jobs.put(None)
         await self._loop.run_in_executor(None, self._writer.join)
@@ -367,6 +373,7 @@ _SERVER_SETTINGS: Final = {
     "lock_timeout": "10s",
     "idle_in_transaction_session_timeout": "60s",
 }
+_CLOCK: Final = sqlalchemy.text("SELECT extract(epoch FROM clock_timestamp())")
 _RETRIED_STATES: Final = {"40001", "40P01"}
 
 
@@ -414,6 +421,14 @@ class PostgresDatabase:
 
     def version(self) -> int | None:
         return None
+
+    async def clock_difference(self) -> float:
+        def ask(connection: Connection) -> float:
+            before = time.time()
+            stated = float(connection.execute(_CLOCK).scalar_one())
+            return (before + time.time()) / 2 - stated
+
+        return await self.query(ask)
 
     async def close(self) -> None:
         await self._engine.dispose()

@@ -126,6 +126,9 @@ LOCK_USER: Final = FIND_USER.with_for_update()
 # transactions may hold it, and LOCK_LOG is not blocked.
 SHARE_USERS: Final = FIND_USERS.with_for_update(read=True, key_share=True)
 SET_USER: Final = update(users).where(users.c.id == b("user"))
+SIGNED_UNTIL: Final = _set(
+    users, users.c.id == b("user"), users.c.signed_until < b("time"), signed_until=b("until")
+)
 ADD_USER: Final = insert(users)
 ADD_KEY_RECORDS: Final = insert(key_records)
 KEY_CHAIN: Final = _page(

@@ -67,6 +67,8 @@ users: Final = _table(
     Column("fingerprint", LargeBinary(32)),  # None once no container needs a deleted user's keys
     _number("chain_length"),
     _number("encryption_index"),
+    # At or after the time of every record that the user signed, by a minute at most.
+    _number("signed_until"),
     _number("registered_at"),
     Column("deleted", Boolean, nullable=False),
     _number("last_event"),

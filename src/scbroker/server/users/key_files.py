@@ -86,6 +86,7 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
         challenges.check_ordered(user, chain, order, signed, "store-key-file", message.digest)
         _check_next(user, stored, message, row)
         grown = grown_chain(chain, records, call.now)
+        check_retirements(records, user.signed_until)
         if grown.closed:
             raise errors.RejectedError(
                 "Only the user's deletion closes a chain: this key record would (K8)."
@@ -202,3 +203,16 @@ def grown_chain(chain: KeyChain | None, records: Sequence[Signed], moment: int) 
                 f"The key records are more than {minutes:g} minutes off: set the clock right."
             )
     return grown
+
+
+def check_retirements(records: Sequence[Signed], signed_until: int) -> None:
+    """Raise `ClockError` for a retirement that would invalidate a stored record of the user (ids.md, 4).
+
+    The bounds of `grown_chain` prevent this while the brokers' clocks agree. The user's row must be locked.
+    """
+    for record in map(parse_key_record, records):
+        if record.state != key_record.ACTIVE and record.time <= signed_until:
+            raise errors.ClockError(
+                "A key would be retired before records that it signed: the broker's clock was set back, or "
+                "brokers differ. Try again in some minutes."
+            )

@@ -38,6 +38,7 @@ async def register(broker: Broker, call: Call, message: wire.Registration) -> wi
             "fingerprint": chain.fingerprint,
             "chain_length": len(records),
             "encryption_index": chain.latest(KeyType.Encryption).index,
+            "signed_until": 0,
             "registered_at": call.now,
             "deleted": False,
             "last_event": 0,

@@ -169,6 +169,7 @@ CREATE TABLE users (
   fingerprint BYTEA,
   chain_length BIGINT NOT NULL,
   encryption_index BIGINT NOT NULL,
+  signed_until BIGINT NOT NULL,
   registered_at BIGINT NOT NULL,
   deleted BOOLEAN NOT NULL,
   last_event BIGINT NOT NULL,
