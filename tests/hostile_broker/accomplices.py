@@ -231,8 +231,9 @@ class Mallory(HostileBroker):
             body=request.record.body, signature=request.record.signature,
         )  # fmt: skip
         self.query(
-            "INSERT INTO containers (id, version, governing_version, access_version, deleted, creator_id)"
-            " VALUES (?, 0, 0, 0, 0, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO containers"
+            " (id, version, governing_version, access_version, governing_bytes, deleted, creator_id)"
+            " VALUES (?, 0, 0, 0, 0, 0, ?) ON CONFLICT DO NOTHING",
             story.id, user_id_of(story.creator.name).bytes,
         )  # fmt: skip
         self.query(

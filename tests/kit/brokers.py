@@ -100,6 +100,7 @@ class BrokerProcess:
             # All users of all tests come from one address, and benchmarks share with thousands.
             "registrations_address": 1_000_000,
             "max_new_grants": 1_000_000,
+            "max_key_records": 1_000_000,
             **settings,
         }
         self.api_key = uuid.UUID(str(self.settings["api_key"]))

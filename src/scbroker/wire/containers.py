@@ -26,6 +26,10 @@ MAX_BATCH_ENTRIES: Final = records.MAX_ENTRIES
 MAX_INLINE: Final = 65_536
 MAX_SKIPPED: Final = 1000
 PAGE_BYTES: Final = 2 * 1_048_576
+MAX_GOVERNING: Final = 192 * 1_048_576
+"""Bytes of a container's governing records with their lists, as `governing_size` counts them."""
+MAX_GOVERNING_WITHOUT_DELETE: Final = 128 * 1_048_576
+"""The same for authors without Delete, so that they cannot use up what the others need."""
 _SEALED_SLACK: Final = 8192
 
 Salt = Annotated[bytes, Meta(min_length=32, max_length=32)]
@@ -34,6 +38,11 @@ TypeLabel = Annotated[Printable, Meta(max_length=records.MAX_TYPE)]
 SealedHeader = Annotated[bytes, Meta(max_length=records.MAX_HEADER + _SEALED_SLACK)]
 SealedInline = Annotated[bytes, Meta(max_length=MAX_INLINE + _SEALED_SLACK)]
 RecordBody = Annotated[bytes, Meta(max_length=records.MAX_RECORD)]
+
+
+def governing_size(signed: Signed, entries: int) -> int:
+    """Return about how many bytes a governing record takes in a view; `entries` are those of a new list."""
+    return len(signed.body) + len(signed.signature) + (HASH_SIZE + 256) * entries
 
 
 class AccessEntry(Message, frozen=True, kw_only=True):

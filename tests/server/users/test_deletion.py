@@ -943,8 +943,9 @@ def test_a_user_of_many_containers_is_deleted_in_one_go(
     query(
         url,
         "INSERT INTO containers "
-        "(id, version, governing_version, access_version, type_salt, type, deleted, creator_id) "
-        f"SELECT {fresh}, 1, 1, 1, NULL, 'hers', c.deleted, c.creator_id FROM containers c, "
+        "(id, version, governing_version, access_version, governing_bytes, type_salt, type, deleted, "
+        "creator_id) "
+        f"SELECT {fresh}, 1, 1, 1, 0, NULL, 'hers', c.deleted, c.creator_id FROM containers c, "
         f"(VALUES {', '.join(f'({n})' for n in range(30))}) n WHERE c.creator_id = ?",
         mine,
     )

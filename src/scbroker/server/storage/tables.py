@@ -127,6 +127,8 @@ containers: Final = _table(
     _number("version"),
     _number("governing_version"),
     _number("access_version"),
+    # Bytes of the governing records with their lists, as a reader counts them.
+    _number("governing_bytes"),
     _bytes("type_salt", nullable=True),
     Column("type", String(256)),
     Column("deleted", Boolean, nullable=False),

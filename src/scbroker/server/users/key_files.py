@@ -14,7 +14,7 @@ from scbroker.crypto.verify import equal, sha256
 from scbroker.records import key_record
 from scbroker.records.canonical import UserId
 from scbroker.records.key_record import KeyChain, Signed, parse_key_record
-from scbroker.server.broker import Broker, Call, check_not_deleted, refusing
+from scbroker.server.broker import SECOND, Broker, Call, add_to_counter, check_not_deleted, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.vocabulary import KeyType
@@ -22,6 +22,7 @@ from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery
 
 _WRONG: Final = "Wrong passphrase, unknown user, or no KeyFile on this broker."
+_MONTH: Final = 30 * 86_400 * SECOND
 _CHANGED: Final = "The KeyFile was replaced meanwhile, on another device: log in again."
 
 
@@ -92,7 +93,7 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
                 "Only the user's deletion closes a chain: this key record would (K8)."
             )
         challenges.use_nonce(connection, order.nonce)
-        add_key_records(connection, user_id, records, len(chain.records))
+        _add_counted(connection, broker, call, records, len(chain.records))
         state = {
             "chain_length": len(grown.records),
             "encryption_index": grown.latest(KeyType.Encryption).index,
@@ -125,6 +126,23 @@ async def delete(broker: Broker, call: Call, message: wire.KeyFileDeletion) -> N
         connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
 
     await broker.database.write(write)
+
+
+def _add_counted(
+    connection: Connection, broker: Broker, call: Call, records: Sequence[Signed], first: int
+) -> None:
+    """Insert key records; raise `ThrottledError` if the user has added too many in a month.
+
+    A reader of a container verifies the chains of all its authors, however long these are.
+    """
+    user_id = call.session.id
+    if records:
+        what = "You changed your keys too often in a month"
+        limit, bucket = broker.settings.max_key_records, broker.keyed("key-records", user_id)
+        add_to_counter(
+            connection, bucket, limit, _MONTH, call.now, more=len(records), what=what
+        )  # fmt: skip
+    add_key_records(connection, user_id, records, first)
 
 
 async def _cache_chain(broker: Broker, call: Call) -> None:

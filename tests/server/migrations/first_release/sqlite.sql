@@ -42,6 +42,7 @@ CREATE TABLE containers (
   version BIGINT NOT NULL,
   governing_version BIGINT NOT NULL,
   access_version BIGINT NOT NULL,
+  governing_bytes BIGINT NOT NULL,
   type_salt BLOB,
   type VARCHAR(256),
   deleted BOOLEAN NOT NULL,
