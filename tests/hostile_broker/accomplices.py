@@ -253,7 +253,8 @@ class Mallory(HostileBroker):
             entry = parse_entry(item.entry)
             self._insert(
                 "members", container_id=story.id, user_id=user_id_of(entry.fingerprint).bytes,
-                permissions=entry.permissions, wrap=item.wrap, expiry_recorded=False,
+                permissions=entry.permissions, key_index=entry.keyIndex, wrap=item.wrap,
+                expiry_recorded=False,
             )  # fmt: skip
         for part, sealed in ((record.header, request.header), (record.content, request.content)):
             if part is not None and sealed is not None:
@@ -288,7 +289,7 @@ class Mallory(HostileBroker):
         """Serves this user, and with this wrap, whatever list and clock say."""
         self._insert(
             "members", container_id=container.bytes, user_id=user.ring.userId.bytes,
-            permissions=int(permissions), wrap=wrap, expiry_recorded=False,
+            permissions=int(permissions), key_index=0, wrap=wrap, expiry_recorded=False,
         )  # fmt: skip
 
     def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:

@@ -15,6 +15,7 @@ import http.client
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -173,7 +174,7 @@ class BrokerProcess:
         elif is_available() and self._workers == 1:
             return nursery().start(["serve", *options], variables, self._works_in, log)
         return subprocess.Popen(
-            serve_command(*options),
+            arguments,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

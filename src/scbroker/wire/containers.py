@@ -132,12 +132,15 @@ class ContainerView(Message, frozen=True, kw_only=True):
     header: SealedHeader | None
     content: SealedInline | None
     keyChains: list[KeyChainState]
+    recipients: Annotated[list[KeyChainState], Meta(max_length=records.MAX_ENTRIES)] = []
+    """For a writer: members who have a newer encryption key than the one that their wrap is for."""
 
 
 class ViewQuery(Message, frozen=True, kw_only=True):
     since: Annotated[int, Meta(ge=1, le=2**53 - 1)] | None = None
     header: Annotated[int, Meta(ge=0, le=1)] = 0
     content: Annotated[int, Meta(ge=0, le=1)] = 0
+    recipients: Annotated[int, Meta(ge=0, le=1)] = 0
 
 
 class BodiesQuery(Message, frozen=True, kw_only=True):
@@ -169,6 +172,7 @@ class ViewRequest(Message, frozen=True, kw_only=True):
     since: Annotated[int, Meta(ge=1, le=2**53 - 1)] | None = None
     header: bool = False
     content: bool = False
+    recipients: bool = False
 
 
 class ViewsRequest(Message, frozen=True, kw_only=True):

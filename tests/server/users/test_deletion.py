@@ -951,8 +951,9 @@ def test_a_user_of_many_containers_is_deleted_in_one_go(
     )
     query(
         url,
-        "INSERT INTO members (container_id, user_id, permissions, expires_at, wrap, expiry_recorded) "
-        "SELECT c.id, c.creator_id, 1, NULL, NULL, c.deleted FROM containers c "
+        "INSERT INTO members "
+        "(container_id, user_id, permissions, key_index, expires_at, wrap, expiry_recorded) "
+        "SELECT c.id, c.creator_id, 1, 0, NULL, NULL, c.deleted FROM containers c "
         "WHERE c.creator_id = ? AND c.type = 'hers'",
         mine,
     )

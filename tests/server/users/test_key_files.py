@@ -686,7 +686,7 @@ def test_from_a_rotation_on_the_old_signing_key_is_refused_for_everything(
         alice.wire.call("POST", "/v1/sessions", request_to_log_in).expect(401, "challenge")
         store(alice, authorized(alice, storing(alice))).expect(401, "challenge")
         delete_user(alice).expect(401, "challenge")
-    story.tell(new, story.follow(new, content=b"x"))
+    story.tell(new, story.follow(new, content=b"x", grants={new: OWNER}))
     new.wire.log_in(new.ring)
     store(new, authorized(new, storing(new))).expect(204)
 

@@ -489,6 +489,8 @@ class _ContainerCheck:
                 continue
             if (row.permissions, row.expires_at) != (entry.permissions, entry.expiresAt):
                 raise IntegrityError("A member has other rights than its access list says.")
+            if row.key_index != entry.keyIndex:
+                raise IntegrityError("A member has another key index than its access list says.")
             if (None if row.wrap is None else wrap_hash(row.wrap)) != entry.wrapHash:
                 raise IntegrityError("A member's wrap is not the one that its access list names.")
         if rows:

@@ -185,6 +185,8 @@ def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRow
     after = _judge(incoming, stored, tx.moment)
     governing_bytes = _governing_bytes(incoming, stored, tx.moment)
     users = _concerned_users(tx, incoming, stored)
+    if stored is not None:
+        _check_container_key(incoming, stored, users)
     if incoming.access is not None:
         members.check_recipients(incoming.access, stored.in_force.access if stored else None, users)
     if stored is not None and stored.in_force.access.has_expired(tx.moment):
@@ -314,13 +316,6 @@ def _judge(incoming: Incoming, stored: _Stored | None, moment: int) -> judge.InF
     if changes_type != (incoming.message.type is not None):
         fault = "lacks the text of" if changes_type else "has a text and does not change"
         raise errors.InvalidArgumentError(f"The request {fault} the type.")
-    # Under a container key that a former member still knows, nothing new may be stored.
-    if stored is not None and not record.changes_access:
-        is_new = _part_ids(record) - _part_ids(stored.head.record)
-        if is_new and stored.in_force.needs_renewal(record.time):
-            raise errors.RejectedError(
-                "A former member knows the container key: renew it before storing anything new (rule 5)."
-            )
     return after
 
 
@@ -444,6 +439,7 @@ def _store_access(tx: Transaction, incoming: Incoming, users: members.Users, new
             "container_id": container_id,
             "user_id": stored_user_id(fingerprint),
             "permissions": entry.permissions,
+            "key_index": entry.keyIndex,
             "expires_at": entry.expiresAt,
             "wrap": item.wrap,
             "expiry_recorded": entry.is_expired(tx.moment),

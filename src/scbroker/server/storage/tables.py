@@ -185,6 +185,7 @@ members: Final = _table(
     _id("container_id", primary_key=True),
     _id("user_id", primary_key=True),
     Column("permissions", SmallInteger, nullable=False),
+    Column("key_index", SmallInteger, nullable=False),  # of the encryption key that the wrap is for
     _number("expires_at", nullable=True),
     _bytes("wrap", nullable=True),
     Column("expiry_recorded", Boolean, nullable=False),

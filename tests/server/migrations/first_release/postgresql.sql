@@ -118,6 +118,7 @@ CREATE TABLE members (
   container_id BYTEA NOT NULL,
   user_id BYTEA NOT NULL,
   permissions SMALLINT NOT NULL,
+  key_index SMALLINT NOT NULL,
   expires_at BIGINT,
   wrap BYTEA,
   expiry_recorded BOOLEAN NOT NULL,

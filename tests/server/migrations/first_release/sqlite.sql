@@ -117,6 +117,7 @@ CREATE TABLE members (
   container_id BLOB NOT NULL,
   user_id BLOB NOT NULL,
   permissions SMALLINT NOT NULL,
+  key_index SMALLINT NOT NULL,
   expires_at BIGINT,
   wrap BLOB,
   expiry_recorded BOOLEAN NOT NULL,
