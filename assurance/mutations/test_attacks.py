@@ -8,7 +8,7 @@ from tests.hostile_broker.catalogue import ATTACKS, EXPLANATIONS, shown_by
 
 
 def test_the_catalogue_is_numbered_without_a_gap() -> None:
-    assert sorted(ATTACKS) == list(range(1, 44))
+    assert sorted(ATTACKS) == list(range(1, 64))
     assert len(set(ATTACKS.values())) == len(ATTACKS)
 
 
