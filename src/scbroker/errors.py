@@ -198,7 +198,7 @@ class TooLargeError(BrokerError, code="too-large"):
 
 
 class ClockError(BrokerError, code="clock"):
-    """This machine's clock and the broker's differ by more than five minutes: set it right."""
+    """This machine's clock and the broker's differ by minutes: set it right."""
 
 
 class RejectedError(BrokerError, code="rejected"):

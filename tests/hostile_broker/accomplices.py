@@ -233,8 +233,9 @@ class Mallory(HostileBroker):
             body=request.record.body, signature=request.record.signature,
         )  # fmt: skip
         self.query(
-            "INSERT INTO containers (id, version, governing_version, access_version, deleted, creator_id)"
-            " VALUES (?, 0, 0, 0, 0, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO containers"
+            " (id, version, governing_version, access_version, governing_bytes, deleted, creator_id)"
+            " VALUES (?, 0, 0, 0, 0, 0, ?) ON CONFLICT DO NOTHING",
             story.id, user_id_of(story.creator.name).bytes,
         )  # fmt: skip
         self.query(
@@ -254,7 +255,8 @@ class Mallory(HostileBroker):
             entry = parse_entry(item.entry)
             self._insert(
                 "members", container_id=story.id, user_id=user_id_of(entry.fingerprint).bytes,
-                permissions=entry.permissions, wrap=item.wrap, expiry_recorded=False,
+                permissions=entry.permissions, key_index=entry.keyIndex, wrap=item.wrap,
+                expiry_recorded=False,
             )  # fmt: skip
         for part, sealed in ((record.header, request.header), (record.content, request.content)):
             if part is not None and sealed is not None:
@@ -289,7 +291,7 @@ class Mallory(HostileBroker):
         """Serves this user, and with this wrap, whatever list and clock say."""
         self._insert(
             "members", container_id=container.bytes, user_id=user.ring.userId.bytes,
-            permissions=int(permissions), wrap=wrap, expiry_recorded=False,
+            permissions=int(permissions), key_index=0, wrap=wrap, expiry_recorded=False,
         )  # fmt: skip
 
     def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:

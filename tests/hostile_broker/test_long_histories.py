@@ -23,7 +23,7 @@ from tests.hostile_broker.protocol import FORK, INTEGRITY, ROLLBACK, VIEW
 from tests.hostile_broker.served import instead
 from tests.kit.writers import OWNER, Story, User
 
-all_mount(__name__, 48, "history too long to judge")
+all_mount(__name__, 48, "history flooded")
 
 GOVERNING: Final = "GET /v1/containers/{containerId}/governing"
 LABELS: Final = OWNER & ~Level.Delete & ~Level.ModifyAccess

@@ -27,8 +27,16 @@ ENDLESS = e.TIME + 1
 # 5 Type
 
 
+NOT_IN_TEXT = (
+    *range(0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F),
+    *range(0x2066, 0x206A),
+)  # fmt: skip
+
+
 def type_hash(container_id: bytes, salt: bytes, container_type: str | None) -> bytes:
     need(container_type is None or len(container_type.encode()) <= 256, "a type too long")
+    shown = all(ord(each) not in NOT_IN_TEXT for each in container_type or "")
+    need(shown, "a type that moves the cursor or turns the text")
     return labelled_hash("type", container_id + salt + e.encode(container_type))
 
 
@@ -366,11 +374,12 @@ def _renewal(record: ContainerRecord, access: AccessList, g: InForce) -> None:
             continue
         both = user in old and user in new
         need(both and _rights(old[user]) == _rights(new[user]), "a renewal that gives or takes")
-    if g.access.complete:
+    if g.access.complete and access.complete:
         expired = len(old) < len(g.access.entries)
         chooser = old.get(g.governing.access_author)
         left = chooser is None or not chooser.permissions & DECRYPT
-        need(expired or left, "a renewal without need")
+        rises = any(new[user].key_index > old[user].key_index for user in new)
+        need(expired or left or rises, "a renewal without need")
 
 
 def _rights(entry: Entry) -> tuple[int, int | None]:

@@ -15,6 +15,7 @@ import http.client
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -85,6 +86,7 @@ class BrokerProcess:
         port: int = 0,
         variables: Mapping[str, str] = {},
         works_in: Path | None = None,
+        clock_ahead: int = 0,
         **settings: object,
     ) -> None:
         self.directory = directory
@@ -99,12 +101,15 @@ class BrokerProcess:
             # All users of all tests come from one address, and benchmarks share with thousands.
             "registrations_address": 1_000_000,
             "max_new_grants": 1_000_000,
+            "max_key_records": 1_000_000,
             **settings,
         }
         self.api_key = uuid.UUID(str(self.settings["api_key"]))
         self._workers = workers
         self.variables = variables
         self._works_in = works_in
+        self.clock_ahead = clock_ahead
+        """Seconds by which its clock is ahead of ours, from the next start on."""
         self._process: subprocess.Popen[str] | Forked | None = None
         self._drain: threading.Thread | None = None
 
@@ -162,10 +167,14 @@ class BrokerProcess:
 
     def _launch(self, options: list[str], log: IO[bytes]) -> subprocess.Popen[str] | Forked:
         variables = environment(self.settings, self.variables)
-        if is_available() and self._workers == 1:
+        arguments = serve_command(*options)
+        if self.clock_ahead:
+            clocks = str(Path(__file__).with_name("clocks.py"))
+            arguments = [sys.executable, clocks, str(self.clock_ahead), "serve", *options]
+        elif is_available() and self._workers == 1:
             return nursery().start(["serve", *options], variables, self._works_in, log)
         return subprocess.Popen(
-            serve_command(*options),
+            arguments,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -102,6 +102,8 @@ def rule_5(change: Change, in_force: List) -> bool:
             return False
     if any(expired(row) for row in change.before.values()):
         return True
+    if any(row.index > change.before[user].index for user, row in change.after.items()):
+        return True
     maker = in_force.get(change.access_author)
     return maker is None or not maker.permissions & DECRYPT
 

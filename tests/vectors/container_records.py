@@ -789,6 +789,7 @@ def rule_5(book: Book, stage: Stage) -> None:
     renews("renewal that prolongs", "Dora, by a day.", other("dora", READ, START + 51 * DAY))
     renews("renewal that changes the type, without ModifyType", "Bob.", grants, text="other")
     _renewal_with_type(book, stage)
+    _renewal_to_newer_keys(book, stage)
     early = stage.change_access(upto(4), bob, START + 29 * DAY, stage.grants_4())
     book.invalid("renewal too early", "Nobody is expired, and Erin may decrypt.", upto(4), early)
     at_end = stage.change_access(upto(4), bob, START + 30 * DAY, grants)
@@ -817,6 +818,28 @@ def rule_5(book: Book, stage: Stage) -> None:
     )  # fmt: skip
     book.valid("renewal after the access author lost Decrypt", "Alice kept Download alone.",
                history, renewed)  # fmt: skip
+
+
+def _renewal_to_newer_keys(book: Book, stage: Stage) -> None:
+    """Nobody's access has ended, and Alice may decrypt: the index of Erin's key is the only reason."""
+    bob, carol, upto = stage.bob, stage.carol, stage.upto
+    end = START + 60 * DAY
+    rises = [g if g.person is not stage.erin else Grant(g.person, ADMIN, end, 1)
+             for g in stage.grants_1()]  # fmt: skip
+    given = [g if g.person is not carol else Grant(carol, WRITE, g.expiresAt) for g in rises]
+
+    def renewed(grants: list[Grant]) -> Made:
+        return stage.change_access(upto(3), bob, START + 12 * DAY, grants)
+
+    book.valid("renewal to a newer key", "Erin's key index rises.", upto(3), renewed(rises))
+    book.invalid("renewal to the same keys", "No key index rises.", upto(3),
+                 renewed(stage.grants_1()))  # fmt: skip
+    book.invalid("renewal to a newer key that gives", "Carol gets Upload.", upto(3), renewed(given))
+    hidden = "renewal of which not every entry is seen"
+    people = sorted((grant.person for grant in rises), key=lambda item: item.fingerprint)
+    seen = [n for n, person in enumerate(people) if person is not stage.erin]
+    book.valid(hidden, "Erin's entry, whose key index may have risen, is hidden.", upto(3),
+               renewed(stage.grants_1()), disclosed={hidden: seen})  # fmt: skip
 
 
 def _renewal_with_type(book: Book, stage: Stage) -> None:

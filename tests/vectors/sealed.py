@@ -263,8 +263,28 @@ def types() -> list[Vector]:
         "32 bytes": "x" * 32,
         "256 bytes": "x" * 256,
     }
+    refused = {
+        "NUL": "no\0te",
+        "a C0 control": "no\x1b[2Jte",
+        "a line feed at the end": "note\n",
+        "DEL": "no\x7fte",
+        "a C1 control": "no\x9b2Jte",
+        "an Arabic letter mark": "no\u061cte",
+        "a right-to-left mark": "no\u200fte",
+        "a line separator": "no\u2028te",
+        "a right-to-left override": "no\u202ete",
+        "a first strong isolate": "no\u2068te",
+        "257 bytes": "x" * 255 + "ä",
+    }
     return [
-        valid(f"type, {name}", "H over id, salt and MessagePack.", containerId=BOX, salt=salt,
-              type=text, hash=type_hash(BOX, salt, text))
-        for name, text in cases.items()
+        *(
+            valid(f"type, {name}", "H over id, salt and MessagePack.", containerId=BOX, salt=salt,
+                  type=text, hash=type_hash(BOX, salt, text))
+            for name, text in cases.items()
+        ),
+        *(
+            invalid(f"type with {name}", "The hash is right.", INTEGRITY, containerId=BOX, salt=salt,
+                    type=text, hash=type_hash(BOX, salt, text))
+            for name, text in refused.items()
+        ),
     ]  # fmt: skip

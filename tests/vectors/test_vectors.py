@@ -35,6 +35,7 @@ from scbroker.records.container_record import (
     Role,
     SaltedEntry,
     check_segment_hashes,
+    check_type,
     key_commitment,
     list_hash,
     sealed_size,
@@ -331,6 +332,11 @@ def _signatures(vector: Vector) -> None:
 
 @each("types")
 def test_types(vector: Vector) -> None:
+    check(vector, _types)
+
+
+def _types(vector: Vector) -> None:
+    check_type(vector["type"])
     found = type_hash(raw(vector, "containerId"), raw(vector, "salt"), vector["type"])
     assert found == raw(vector, "hash")
 

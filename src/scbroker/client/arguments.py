@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from scbroker import errors
 from scbroker.keys import KeyRing, checked_secret
+from scbroker.records.canonical import check_printable
 from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE
 from scbroker.records.judge import Grant
 from scbroker.types import Head, NewContainer
@@ -180,8 +181,7 @@ def checked_type(text: str | None) -> str | None:
         raise errors.InvalidArgumentError(
             f"type must have at most {MAX_TYPE} bytes in UTF-8, not {size}"
         )
-    if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text):
-        raise errors.InvalidArgumentError("type must not have a NUL or half a surrogate pair")
+    check_printable("type", text)
     return text
 
 

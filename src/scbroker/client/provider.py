@@ -183,8 +183,9 @@ class BrokerProvider(Protocol):
         The tokens of the user's other sessions end, but a device that has the KeyRing in memory can log in
         again. `compromised=True` prevents that: it adds a new signing and a new encryption key and retires
         the old ones, which still open and verify what was made with them; other devices log in with the new
-        passphrase. It does not rescue a KeyRing that leaked, because the user id is derived from signing key
-        0: register a new user and share the containers with it.
+        passphrase. What any member writes from then on does not open with the old keys. It does not rescue a
+        KeyRing that leaked, because the user id is derived from signing key 0: register a new user and share
+        the containers with it.
 
         Raises `invalidArgumentError` for a weak secret, a passphrase that is the password, or a reminder that
         contains one of them; `conflictError` if the credentials were changed on another device meanwhile.

@@ -36,6 +36,11 @@ ContainerId = NewType("ContainerId", bytes)
 PartId = NewType("PartId", bytes)
 """16 bytes."""
 UUID_PATTERN: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+# Controls (C0, DEL, C1), Unicode's Bidi_Control, line and paragraph separators: in a log or a terminal they
+# could forge lines and reverse text.
+_UNPRINTABLE: Final = r"\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+PRINTABLE_PATTERN: Final = rf"^[^{_UNPRINTABLE}]*$(?!\n)"
+_FIRST_UNPRINTABLE: Final = re.compile(rf"[{_UNPRINTABLE}\ud800-\udfff]")
 _CANONICAL: Final = re.compile(UUID_PATTERN.replace("$", r"\Z"))
 _LOW_62: Final = 2**62 - 1
 
@@ -119,6 +124,15 @@ def parse_uuid(text: str) -> uuid.UUID:
             "A UUID is 36 characters, lower-case hexadecimal with hyphens (8-4-4-4-12)."
         )
     return uuid.UUID(text)
+
+
+def check_printable(name: str, text: str) -> None:
+    """Raise `InvalidArgumentError` for a text that other users' programs could not show on one line."""
+    if found := _FIRST_UNPRINTABLE.search(text):
+        raise InvalidArgumentError(
+            f"{name} must be printable: character {found.start()} is U+{ord(found[0]):04X}, "
+            "a control character, a line separator, a mark of direction or half a surrogate pair."
+        )
 
 
 def parse_fingerprint(text: object) -> bytes:

@@ -14,7 +14,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from scbroker.crypto.verify import HASH_SIZE, label, labelled_hash
-from scbroker.errors import IntegrityError
+from scbroker.errors import IntegrityError, InvalidArgumentError
 from scbroker.records import canonical
 from scbroker.records.canonical import Bin32, KeyIndex, Row, Time, decode_object, decode_value
 from scbroker.vocabulary import ContainerAccessLevel
@@ -161,6 +161,18 @@ def key_commitment(container_id: bytes, container_key: bytes) -> bytes:
 
 def type_hash(container_id: bytes, salt: bytes, text: str | None) -> bytes:
     return labelled_hash("type", container_id, salt, canonical.encode_value(text))
+
+
+def check_type(text: str | None) -> None:
+    """Raise `IntegrityError` for a text that is too long for a type, or not printable (section 5)."""
+    if text is None:
+        return
+    try:
+        canonical.check_printable("A container's type", text)
+    except InvalidArgumentError as error:
+        raise IntegrityError(str(error)) from None
+    if len(text.encode()) > MAX_TYPE:
+        raise IntegrityError("A container's type has more than 256 bytes of UTF-8.")
 
 
 def wrap_info(container_id: bytes, governing: Governing, recipient: bytes, key_index: int) -> bytes:

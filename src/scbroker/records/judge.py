@@ -73,7 +73,7 @@ class InForce:
         return self.access.entry_of(fingerprint, time)
 
     def needs_renewal(self, time: int) -> bool:
-        """Whether a user without access knows the container key, so that a writer must renew it (rule 5)."""
+        """Whether a user without access knows the container key (rule 5; newer keys are a third reason)."""
         author = self.entry_of(self.governing.accessAuthor, time)
         return (
             author is None
@@ -329,10 +329,19 @@ def _check_renewal(record: ContainerRecord, governing: InForce, after: AccessLis
         allowed = {name: rights for name, rights in allowed.items() if name in given}
     if given != allowed or governing_of(record).type != governing.governing.type:
         raise IntegrityError("A renewal changes somebody's access (rule 5).")
-    if governing.access.complete and not governing.needs_renewal(record.time):
+    is_due = governing.needs_renewal(record.time) or _raises_key_index(governing.access, after)
+    if governing.access.complete and after.complete and not is_due:
         raise IntegrityError(
             "A change of access by an author without ModifyAccess, and no renewal is due (rule 5)."
         )
+
+
+def _raises_key_index(before: AccessList, after: AccessList) -> bool:
+    """Return whether some user gets a wrap to a newer key than in the list before (rule 5)."""
+    return any(
+        name in before.entries and entry.keyIndex > before.entries[name].keyIndex
+        for name, entry in after.entries.items()
+    )
 
 
 def _end(rights: Rights) -> float:

@@ -26,10 +26,14 @@ CLOCK_TOLERANCE: Final = 300_000_000
 """Microseconds: a broker accepts records that are at most five minutes off its clock."""
 READER_TOLERANCE: Final = 900_000_000
 """Microseconds: a reader's, larger so that a slow clock does not refuse what a broker accepted."""
-RETIREMENT_AHEAD: Final = 450_000_000
+RETIREMENT_AHEAD: Final = 600_000_000
 """Microseconds that a retirement is dated ahead: no record that was accepted before it is later than it."""
-RETIREMENT_TOLERANCE: Final = 150_000_000
-"""Microseconds by which a broker accepts a retirement earlier or later than that."""
+RETIREMENT_TOLERANCE: Final = 180_000_000
+"""Microseconds by which a broker accepts a retirement earlier or later than that.
+
+The earliest is two minutes after the latest record that a broker accepts. Brokers of one database whose
+clocks differ by up to a minute use up half of this margin, and `signed_until` the other half.
+"""
 _CHAIN_TOLERANCE: Final = 1_200_000_000
 ACTIVE: Final = 0
 RETIRED: Final = 1

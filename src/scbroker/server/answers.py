@@ -46,6 +46,11 @@ _PRESENT: Final = prometheus.Gauge(
 _WAITING: Final = prometheus.Gauge(
     "scbroker_requests_waiting", "Requests waiting on client I/O.", registry=_REGISTRY
 )
+_CLOCK_DIFFERENCE: Final = prometheus.Gauge(
+    "scbroker_clock_difference_seconds",
+    "Seconds by which this machine's clock is ahead of the database's.",
+    registry=_REGISTRY,
+)
 prometheus.Info("scbroker_build", "Versions of scbroker and Python.", registry=_REGISTRY).info(
     {"version": importlib.metadata.version("scbroker"), "python": platform.python_version()}
 )
@@ -82,6 +87,11 @@ def count_answered(method: str, path: str, status: int, seconds: float) -> None:
 def count_refused(kind: str) -> None:
     """Count one request that was refused at its head."""
     _REFUSED.labels(kind).inc()
+
+
+def set_clock_difference(seconds: float) -> None:
+    """Set by how many seconds this machine's clock is ahead of the database's."""
+    _CLOCK_DIFFERENCE.set(seconds)
 
 
 def metrics(present: int, waiting: int) -> Response:

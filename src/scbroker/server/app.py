@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from scbroker import errors
 from scbroker.server import requests
-from scbroker.server.answers import answer, metrics, problem
+from scbroker.server.answers import answer, metrics, problem, set_clock_difference
 from scbroker.server.broker import Broker
 from scbroker.server.capacity import Gate
 from scbroker.server.containers import tombstones
@@ -31,6 +31,7 @@ _log: Final = structlog.get_logger("scbroker.server")
 _ACCESS_FLUSH: Final = 0.5
 _SWEEP: Final = 60.0
 _CHECK: Final = 1.0
+_CLOCK_BOUND: Final = 30.0
 _FIRST_ROUTES: Final = (
     "/v1/containers/{containerId}",
     "/v1/containers/{containerId}/records/{version}",
@@ -75,6 +76,7 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
         asyncio.create_task(_repeat(_SWEEP, lambda: _sweep(broker))),
         asyncio.create_task(_repeat(_CHECK, broker.gate.check)),
         asyncio.create_task(_repeat(_CHECK, lambda: _scrub(broker))),
+        asyncio.create_task(_repeat(_SWEEP, lambda: check_clock(broker), at_once=True)),
         asyncio.create_task(_repeat(_SWEEP, lambda: pages.drop_old(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: deletion.finish(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: tombstones.finish(broker))),
@@ -92,14 +94,29 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
             _log.warning("fetches were not recorded", count=count, error=repr(error))
 
 
-async def _repeat(seconds: float, work: Callable[[], Awaitable[object]]) -> None:
+async def _repeat(
+    seconds: float, work: Callable[[], Awaitable[object]], *, at_once: bool = False
+) -> None:
     """Repeat some work for ever; a failure is logged, and the work is tried again."""
+    wait = 0.0 if at_once else seconds
     while True:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(wait)
+        wait = seconds
         try:
             await work()
         except Exception as error:
             _log.warning("background work failed", error=repr(error))
+
+
+async def check_clock(broker: Broker) -> None:
+    """Compare this machine's clock with the database's, which all brokers of a cluster share.
+
+    Two brokers that are each within the bound differ by at most a minute (docs/spec/ids.md, section 4).
+    """
+    difference = await broker.database.clock_difference()
+    set_clock_difference(difference)
+    if abs(difference) > _CLOCK_BOUND:
+        _log.warning("the clock differs from the database's", seconds=round(difference, 1))
 
 
 async def _sweep(broker: Broker) -> None:

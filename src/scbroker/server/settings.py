@@ -63,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     guess_seconds: Seconds = 900
     max_new_grants: Positive = 10_000
     """New grants of access to others that one user may make in an hour."""
+    max_key_records: Positive = 64
+    """Key records that one user may add in 30 days; a change of both keys adds four."""
     trusted_proxies: str = ""
     """Proxies whose X-Forwarded-For is believed: addresses or networks, comma-separated; "*" means all."""
     max_members: Annotated[int, Meta(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES

@@ -14,7 +14,13 @@ from msgspec import Meta
 
 from scbroker.crypto.verify import SIGNATURE_SIZE, WRAP_SIZE
 from scbroker.errors import InvalidArgumentError, TooLargeError
-from scbroker.records.canonical import UUID_PATTERN, Bin32, decoder
+from scbroker.records.canonical import (
+    PRINTABLE_PATTERN,
+    UUID_PATTERN,
+    Bin32,
+    check_printable,
+    decoder,
+)
 from scbroker.records.key_record import Signed
 
 PROTOCOL: Final = "1"
@@ -31,14 +37,10 @@ MAX_APPLICATION: Final = 256
 Id = Annotated[str, Meta(pattern=UUID_PATTERN, min_length=36, max_length=36)]
 Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
 """Text without NUL, which PostgreSQL cannot store."""
+Printable = Annotated[str, Meta(pattern=PRINTABLE_PATTERN)]
+"""Text of one line, without control characters and marks of direction."""
 Hash = Bin32
 Wrap = Annotated[bytes, Meta(min_length=WRAP_SIZE, max_length=WRAP_SIZE)]
-
-# Controls (C0, DEL, C1), Unicode's Bidi_Control, line and paragraph separators, halves of surrogate pairs:
-# in a log or a terminal they could forge lines and reverse text.
-_UNPRINTABLE: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
 
 _DECIMAL: Final = re.compile(r"(0|[1-9][0-9]{0,15})\Z", re.ASCII)
 
@@ -80,11 +82,7 @@ def check_application(name: str) -> None:
     """Raise `InvalidArgumentError` for an application's name that is blank or not printable."""
     if not name.strip():
         raise InvalidArgumentError("applicationName must name the application: it is blank.")
-    if found := _UNPRINTABLE.search(name):
-        raise InvalidArgumentError(
-            f"applicationName must be printable: character {found.start()} is U+{ord(found[0]):04X}, "
-            "a control character, a line separator, a mark of direction or half a surrogate pair."
-        )
+    check_printable("applicationName", name)
 
 
 def encode(message: Message) -> bytes:

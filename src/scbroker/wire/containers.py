@@ -15,7 +15,8 @@ from scbroker.crypto.verify import HASH_SIZE
 from scbroker.records import container_record as records
 from scbroker.records.canonical import Uint
 from scbroker.records.container_record import AccessList, SaltedEntry
-from scbroker.wire.codec import Hash, Id, Message, SignedObject, Text, Wrap
+from scbroker.records.key_record import Signed
+from scbroker.wire.codec import Hash, Id, Message, Printable, SignedObject, Wrap
 from scbroker.wire.problems import ItemProblem
 from scbroker.wire.users import KeyChainState
 
@@ -25,14 +26,23 @@ MAX_BATCH_ENTRIES: Final = records.MAX_ENTRIES
 MAX_INLINE: Final = 65_536
 MAX_SKIPPED: Final = 1000
 PAGE_BYTES: Final = 2 * 1_048_576
+MAX_GOVERNING: Final = 192 * 1_048_576
+"""Bytes of a container's governing records with their lists, as `governing_size` counts them."""
+MAX_GOVERNING_WITHOUT_DELETE: Final = 128 * 1_048_576
+"""The same for authors without Delete, so that they cannot use up what the others need."""
 _SEALED_SLACK: Final = 8192
 
 Salt = Annotated[bytes, Meta(min_length=32, max_length=32)]
 EntryBytes = Annotated[bytes, Meta(max_length=records.MAX_ENTRY)]
-TypeLabel = Annotated[Text, Meta(max_length=records.MAX_TYPE)]
+TypeLabel = Annotated[Printable, Meta(max_length=records.MAX_TYPE)]
 SealedHeader = Annotated[bytes, Meta(max_length=records.MAX_HEADER + _SEALED_SLACK)]
 SealedInline = Annotated[bytes, Meta(max_length=MAX_INLINE + _SEALED_SLACK)]
 RecordBody = Annotated[bytes, Meta(max_length=records.MAX_RECORD)]
+
+
+def governing_size(signed: Signed, entries: int) -> int:
+    """Return about how many bytes a governing record takes in a view; `entries` are those of a new list."""
+    return len(signed.body) + len(signed.signature) + (HASH_SIZE + 256) * entries
 
 
 class AccessEntry(Message, frozen=True, kw_only=True):
@@ -123,12 +133,15 @@ class ContainerView(Message, frozen=True, kw_only=True):
     header: SealedHeader | None
     content: SealedInline | None
     keyChains: list[KeyChainState]
+    recipients: Annotated[list[KeyChainState], Meta(max_length=records.MAX_ENTRIES)] = []
+    """For a writer: members who have a newer encryption key than the one that their wrap is for."""
 
 
 class ViewQuery(Message, frozen=True, kw_only=True):
     since: Annotated[int, Meta(ge=1, le=2**53 - 1)] | None = None
     header: Annotated[int, Meta(ge=0, le=1)] = 0
     content: Annotated[int, Meta(ge=0, le=1)] = 0
+    recipients: Annotated[int, Meta(ge=0, le=1)] = 0
 
 
 class BodiesQuery(Message, frozen=True, kw_only=True):
@@ -161,6 +174,7 @@ class ViewRequest(Message, frozen=True, kw_only=True):
     since: Annotated[int, Meta(ge=1, le=2**53 - 1)] | None = None
     header: bool = False
     content: bool = False
+    recipients: bool = False
 
 
 class ViewsRequest(Message, frozen=True, kw_only=True):

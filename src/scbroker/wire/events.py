@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from scbroker.crypto.verify import HASH_SIZE, labelled_hash
 from scbroker.records.canonical import Time, Uint, encode_value
-from scbroker.wire.codec import MAX_APPLICATION, Hash, Id, Message
+from scbroker.wire.codec import MAX_APPLICATION, Hash, Id, Message, Printable
 from scbroker.wire.containers import TypeLabel
 
 MAX_PAGE: Final = 1000
@@ -42,7 +42,7 @@ class Event(Message, frozen=True, kw_only=True, omit_defaults=True):
     date: Time
     version: Uint
     relatedUserId: Id | None
-    applicationName: Annotated[str, Meta(max_length=MAX_APPLICATION)]
+    applicationName: Annotated[Printable, Meta(max_length=MAX_APPLICATION)]
     changes: Annotated[list[Change], Meta(max_length=_MAX_CHANGES)]
     salt: EventSalt | None
     """None once the container is deleted: detailsHash then replaces the details and the salt."""

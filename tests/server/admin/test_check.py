@@ -226,9 +226,17 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     "a member is gone": (_sql("DELETE FROM members WHERE container_id = ? AND user_id = ?", SMALL, BOB),
          SMALL, "member of its access list is missing", True),
     "a member who is in no list": (
-        _sql("INSERT INTO members SELECT container_id, ?, permissions, expires_at, wrap,"
+        _sql("INSERT INTO members SELECT container_id, ?, permissions, key_index, expires_at, wrap,"
              " expiry_recorded FROM members WHERE container_id = ? AND user_id = ?", b"x" * 16, SMALL, BOB),
         SMALL, "members whom its access list does not name", True,
+    ),
+    "a member's key index": (
+        _sql("UPDATE members SET key_index = 1 WHERE container_id = ? AND user_id = ?", SMALL, BOB),
+        SMALL, "another key index", True,
+    ),
+    "the size of its governing records": (
+        _sql("UPDATE containers SET governing_bytes = governing_bytes + 1 WHERE id = ?", SMALL),
+        SMALL, "another size of its governing records", True,
     ),
     "a member's rights": (
         _sql("UPDATE members SET permissions = 511 WHERE container_id = ? AND user_id = ?", SMALL, BOB),

@@ -30,6 +30,7 @@ from tests.kit.writers import (
     Grants,
     Story,
     User,
+    delete_user,
     rotate,
     session_of,
 )
@@ -455,3 +456,22 @@ def test_a_fetch_is_noted_if_its_page_ends_before_others_got_access(
         return set(broker.accesses)
 
     assert beside(broker, read) == {(story.id, session_of(alice).id)}
+
+
+def test_writers_who_ask_hear_whose_keys_moved_and_nobody_else_does(
+    new_user: NewUser, broker: BrokerProcess
+) -> None:
+    """Not of readers without a wrap, of deleted users, and of those whose signing key alone is another."""
+    alice, bob, carol, dora, erin = (new_user() for _ in range(5))
+    without_a_wrap = int(Level.Download)
+    story = Story(alice).created(
+        {alice: OWNER, bob: READER, carol: without_a_wrap, dora: READER, erin: READER}
+    )
+    for user in (bob, carol, dora):
+        rotate(broker.database_url, user, encryption=1)
+    rotate(broker.database_url, erin, signing=1)
+    delete_user(dora).expect(204)
+    found = alice.view(story, "recipients=1").recipients
+    assert [(item.userId, item.sequence) for item in found] == [(bob.id, 2)]
+    assert alice.view(story).recipients == alice.view(story, "recipients=0").recipients == []
+    assert bob.view(story, "recipients=1").recipients == []

@@ -214,16 +214,18 @@ def test_thousands_of_expiries_are_recorded_once_each_and_in_order(
     query(
         url,
         "INSERT INTO containers "
-        "(id, version, governing_version, access_version, type_salt, type, deleted, creator_id) "
-        f"SELECT {fresh}, 1, 1, 1, NULL, 'many', c.deleted, c.creator_id FROM containers c, "
+        "(id, version, governing_version, access_version, governing_bytes, type_salt, type, deleted, "
+        "creator_id) "
+        f"SELECT {fresh}, 1, 1, 1, 0, NULL, 'many', c.deleted, c.creator_id FROM containers c, "
         f"(VALUES {', '.join(f'({n})' for n in range(count))}) n WHERE c.creator_id = ?",
         bob.ring.userId.bytes,
     )
     # In no order that an id has.
     query(
         url,
-        "INSERT INTO members (container_id, user_id, permissions, expires_at, wrap, expiry_recorded) "
-        "SELECT c.id, ?, 1, 1000 + row_number() OVER (ORDER BY c.id DESC), NULL, c.deleted "
+        "INSERT INTO members "
+        "(container_id, user_id, permissions, key_index, expires_at, wrap, expiry_recorded) "
+        "SELECT c.id, ?, 1, 0, 1000 + row_number() OVER (ORDER BY c.id DESC), NULL, c.deleted "
         "FROM containers c WHERE c.type = 'many' AND c.creator_id = ?",
         alice.ring.userId.bytes, bob.ring.userId.bytes,
     )  # fmt: skip

@@ -75,7 +75,7 @@ class Scene:
             row = {
                 "id": self.user.id, "fingerprint": self.user.fingerprint, "chain_length": 2,
                 "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
-                "first_event": 1, "deleted": False, "signing_sequence": 0,
+                "first_event": 1, "deleted": False, "signing_sequence": 0, "signed_until": 0,
             }  # fmt: skip
             await broker.database.write(lambda connection: connection.execute(sql.ADD_USER, row))
             yield broker, blobs

@@ -63,6 +63,9 @@ class _Watched:
     async def scrub(self) -> bool:
         return await self._database.scrub()
 
+    async def clock_difference(self) -> float:
+        return await self._database.clock_difference()
+
     async def close(self) -> None:
         await self._database.close()
 
@@ -99,7 +102,7 @@ async def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
         row = {
             "id": user.id, "fingerprint": user.fingerprint, "chain_length": 2,
             "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
-            "first_event": 1, "deleted": False, "signing_sequence": 0,
+            "first_event": 1, "deleted": False, "signing_sequence": 0, "signed_until": 0,
         }  # fmt: skip
         await database.write(lambda connection: connection.execute(sql.ADD_USER, row))
         synced.clear()

@@ -75,7 +75,7 @@ LOGS: Final = {("events", "related_user_id")}
 """In the logs of others: who it was that acted."""
 LEFT: Final = TOMB | PUBLIC_KEYS | OF_OTHERS | LOGS
 ROW: Final = {
-    "fingerprint": None, "chain_length": 0, "encryption_index": 0, "registered_at": 0,
+    "fingerprint": None, "chain_length": 0, "encryption_index": 0, "signed_until": 0, "registered_at": 0,
     "deleted": True, "last_event": 0, "first_event": 1, "dropped_digest": None,
     "key_file_generation": 0, "signing_sequence": 0,
 }  # fmt: skip
@@ -569,7 +569,8 @@ def test_a_closing_record_is_taken_as_the_spec_says_and_else_nothing_is_changed(
         "behind another record": (closing(alice, previous=bytes(32)), "rejected"),
         "not of key 0": (closing(alice, index=1), "rejected"),
         "dated now": (closing(alice, time=clock()), "clock"),
-        "dated too far ahead": (closing(alice, time=clock() + 11 * minute), "clock"),
+        "dated too little ahead": (closing(alice, time=clock() + 6 * minute), "clock"),
+        "dated too far ahead": (closing(alice, time=clock() + 14 * minute), "clock"),
     }
     with unchanged():
         for name, (record, code) in changed.items():
@@ -944,15 +945,17 @@ def test_a_user_of_many_containers_is_deleted_in_one_go(
     query(
         url,
         "INSERT INTO containers "
-        "(id, version, governing_version, access_version, type_salt, type, deleted, creator_id) "
-        f"SELECT {fresh}, 1, 1, 1, NULL, 'hers', c.deleted, c.creator_id FROM containers c, "
+        "(id, version, governing_version, access_version, governing_bytes, type_salt, type, deleted, "
+        "creator_id) "
+        f"SELECT {fresh}, 1, 1, 1, 0, NULL, 'hers', c.deleted, c.creator_id FROM containers c, "
         f"(VALUES {', '.join(f'({n})' for n in range(30))}) n WHERE c.creator_id = ?",
         mine,
     )
     query(
         url,
-        "INSERT INTO members (container_id, user_id, permissions, expires_at, wrap, expiry_recorded) "
-        "SELECT c.id, c.creator_id, 1, NULL, NULL, c.deleted FROM containers c "
+        "INSERT INTO members "
+        "(container_id, user_id, permissions, key_index, expires_at, wrap, expiry_recorded) "
+        "SELECT c.id, c.creator_id, 1, 0, NULL, NULL, c.deleted FROM containers c "
         "WHERE c.creator_id = ? AND c.type = 'hers'",
         mine,
     )

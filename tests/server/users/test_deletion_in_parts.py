@@ -61,8 +61,9 @@ def plant(broker: BrokerProcess, user: User) -> None:
     query(
         broker.database_url,
         "INSERT INTO containers "
-        "(id, version, governing_version, access_version, type_salt, type, deleted, creator_id) "
-        f"SELECT {fresh}, 1, 1, 1, NULL, NULL, true, u.id FROM {some} a, {more} b, users u "
+        "(id, version, governing_version, access_version, governing_bytes, type_salt, type, deleted, "
+        "creator_id) "
+        f"SELECT {fresh}, 1, 1, 1, 0, NULL, NULL, true, u.id FROM {some} a, {more} b, users u "
         "WHERE u.id = ?",
         user.ring.userId.bytes,
     )  # fmt: skip

@@ -59,7 +59,7 @@ from tests.server.conftest import NewUser, Unchanged, at_once
 pytestmark = pytest.mark.mostly_on_sqlite
 
 SIGNING, ENCRYPTION = KeyType.Signing, KeyType.Encryption
-AHEAD: Final = 7 * MINUTE + MINUTE // 2
+AHEAD: Final = 10 * MINUTE
 
 
 def _state(user: User) -> u.KeyFileState:
@@ -686,7 +686,7 @@ def test_from_a_rotation_on_the_old_signing_key_is_refused_for_everything(
         alice.wire.call("POST", "/v1/sessions", request_to_log_in).expect(401, "challenge")
         store(alice, authorized(alice, storing(alice))).expect(401, "challenge")
         delete_user(alice).expect(401, "challenge")
-    story.tell(new, story.follow(new, content=b"x"))
+    story.tell(new, story.follow(new, content=b"x", grants={new: OWNER}))
     new.wire.log_in(new.ring)
     store(new, authorized(new, storing(new))).expect(204)
 
@@ -742,10 +742,10 @@ def _extended(ring: KeyRing, *kinds: KeyType) -> KeyRing:
     "introduced, retired, taken",
     [
         (0, AHEAD, True), (-4.9 * MINUTE, AHEAD, True), (4.9 * MINUTE, AHEAD, True),
-        (0, 5.1 * MINUTE, True), (0, 9.9 * MINUTE, True), (-5.1 * MINUTE, AHEAD, False),
+        (0, 7.1 * MINUTE, True), (0, 12.9 * MINUTE, True), (-5.1 * MINUTE, AHEAD, False),
         (5.1 * MINUTE, AHEAD, False), (AHEAD, AHEAD, False), (-1_000_000 * MINUTE, AHEAD, False),
-        (25 * MINUTE, AHEAD, False), (0, 4.9 * MINUTE, False), (0, 0, False), (0, -AHEAD, False),
-        (0, 10.1 * MINUTE, False), (0, 25 * MINUTE, False), (0, 1_000_000 * MINUTE, False),
+        (25 * MINUTE, AHEAD, False), (0, 6.9 * MINUTE, False), (0, 0, False), (0, -AHEAD, False),
+        (0, 13.1 * MINUTE, False), (0, 25 * MINUTE, False), (0, 1_000_000 * MINUTE, False),
     ],
 )  # fmt: skip
 def test_key_records_are_dated_as_the_spec_says_by_the_brokers_clock(

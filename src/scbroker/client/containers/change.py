@@ -84,6 +84,12 @@ class Change:
         """Return whether this part stays while the other one is replaced: the result then holds both."""
         return self.keeps(role) and not all(self.keeps(each) for each in Role)
 
+    @property
+    def may_renew(self) -> bool:
+        """Return whether the record seals something new and leaves access as it is (rule 5)."""
+        keeps_parts = all(self.keeps(role) for role in Role)
+        return not self.delete and self.grants is KEEP and not keeps_parts
+
     async def begin_upload(self, session: Session, container_id: bytes | None) -> None:
         """Prepare the upload of a large file, or resume one of the same file that was interrupted."""
         content = self.content

@@ -80,8 +80,13 @@ def draft_first(
     return Draft(record, access, salted, container_key, text)
 
 
-async def draft_next(session: Session, change: Change, opened: Opened, time: int) -> Draft:
-    """Return the record that applies a change to the head that was read."""
+async def draft_next(
+    session: Session, change: Change, opened: Opened, time: int, *, newer_keys: bool = False
+) -> Draft:
+    """Return the record that applies a change to the head that was read.
+
+    `newer_keys` says that a recipient has replaced the key that their wrap is for.
+    """
     state = opened.state
     version = state.record.version + 1
     before = state.governing.governing
@@ -93,7 +98,7 @@ async def draft_next(session: Session, change: Change, opened: Opened, time: int
         salted, digest = make_type(state.container_id, text)
     key = await session.signing_key()
     time = max(time, key.introduced, state.record.time, state.governing.record.time)
-    grants = new_grants(state, change, time)
+    grants = new_grants(state, change, time, newer_keys=newer_keys)
     access, container_key, governing = None, opened.container_key, None
     if grants is not None:
         container_key = random_bytes(KEY_SIZE)
@@ -130,19 +135,18 @@ async def draft_next(session: Session, change: Change, opened: Opened, time: int
     return Draft(record, access, salted, container_key, text)
 
 
-def new_grants(state: State, change: Change, time: int) -> Grants | None:
+def new_grants(
+    state: State, change: Change, time: int, *, newer_keys: bool = False
+) -> Grants | None:
     """Return the grants of the record's access list; None if the record does not change access.
 
-    They are those asked for, or those in force if rule 5 demands a renewal: a member's access has expired,
-    and that member still knows the container key. A record that seals nothing new is never a renewal.
+    They are those asked for, or those in force if rule 5 demands a renewal: somebody without access knows the
+    container key, or can open a wrap of it by a key that its user has replaced (`newer_keys`). A record that
+    seals nothing new is never a renewal.
     """
-    if change.delete:
-        return None
-    if change.grants is not KEEP:
+    if change.grants is not KEEP and not change.delete:
         return _named(state, change.grants)
-    if change.keeps(Role.Header) and change.keeps(Role.Content):
-        return None
-    if not state.governing.needs_renewal(time):
+    if not change.may_renew or not (newer_keys or state.governing.needs_renewal(time)):
         return None
     return {
         user_id_of(entry.fingerprint): Grant(entry.permissions, entry.expiresAt)

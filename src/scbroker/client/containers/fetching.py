@@ -53,11 +53,20 @@ _Keep = Callable[[uuid.UUID, State, Mark], bool]
 
 
 async def fetch(
-    session: Session, container_id: uuid.UUID, *, header: bool = False, content: bool = False
+    session: Session,
+    container_id: uuid.UUID,
+    *,
+    header: bool = False,
+    content: bool = False,
+    recipients: bool = False,
+    any_keys: bool = False,
 ) -> Fetched:
-    """Return the container as of now, verified against the rules and against this device's mark."""
-    ask = partial(_ask_for_one, header=header, content=content)
-    return _raised(*await _fetch_each(session, [container_id], ask))
+    """Return the container as of now, verified against the rules and against this device's mark.
+
+    With `any_keys` a list may name keys that do not exist: a change of access or a deletion mends that.
+    """
+    ask = partial(_ask_for_one, header=header, content=content, recipients=recipients)
+    return _raised(*await _fetch_each(session, [container_id], ask, any_keys=any_keys))
 
 
 async def fetch_many(session: Session, ids: Sequence[uuid.UUID]) -> list[Fetched | BrokerError]:
@@ -99,14 +108,15 @@ def _no_tombstone() -> errors.IntegrityError:
 
 
 async def _fetch_each(
-    session: Session, ids: Sequence[uuid.UUID], ask: _Ask
+    session: Session, ids: Sequence[uuid.UUID], ask: _Ask, *, any_keys: bool = False
 ) -> list[Fetched | BrokerError]:
     """Fetch until each container failed, or was verified against a mark that is still the device's."""
     found: _Found = {}
     left = ids
     for _ in range(ROUNDS):
         kept = _KeptMarks(session, left)
-        for each, outcome in (await _fetch_once(session, kept.marks, ask, kept.raise_to)).items():
+        fetched = await _fetch_once(session, kept.marks, ask, kept.raise_to, any_keys=any_keys)
+        for each, outcome in fetched.items():
             if isinstance(outcome, Fetched):
                 # It fails if another operation moved the mark meanwhile.
                 if kept.raise_to(each, outcome.state, outcome.state.mark):
@@ -143,9 +153,12 @@ class _KeptMarks:
 
 
 async def _fetch_once(
-    session: Session, marks: _Marks, ask: _Ask, keep: _Keep | None = None
+    session: Session, marks: _Marks, ask: _Ask, keep: _Keep | None = None, *, any_keys: bool = False
 ) -> _Found:
-    """Fetch containers and judge each by its mark; `keep` is called after each piece of a long history."""
+    """Fetch containers and judge each by its mark; see `fetch` for `any_keys`.
+
+    `keep` is called after each piece of a long history.
+    """
     views = await ask(session, marks)
     if len(views) > 1:
         await _prefetch_authors(session, views, marks)
@@ -161,16 +174,20 @@ async def _fetch_once(
     is_short = len(evidence) <= 1 and all(len(item.views) <= _MANY_VIEWS for item in evidence)
     judged = await tasks.each_in_pool(Evidence.judge, evidence, here=is_short)
     for (each, view, item), state in zip(given, judged, strict=True):
-        found[each] = state if isinstance(state, BrokerError) else Fetched(state, view, item.now)
+        if isinstance(state, BrokerError):
+            found[each] = state
+            continue
+        with tasks.alone(partial(found.__setitem__, each)):
+            if not any_keys:
+                await session.directory.check_key_indices(state.governing.access)
+            found[each] = Fetched(state, view, item.now)
     return found
 
 
-async def _ask_for_one(
-    session: Session, marks: _Marks, *, header: bool = False, content: bool = False
-) -> _Views:
-    """Request the view of the only container."""
+async def _ask_for_one(session: Session, marks: _Marks, **wanted: bool) -> _Views:
+    """Request the view of the only container, with what is wanted of header, content and recipients."""
     [(container_id, mark)] = marks.items()
-    query = {name: "1" for name, wanted in (("header", header), ("content", content)) if wanted}
+    query = {name: "1" for name, is_wanted in wanted.items() if is_wanted}
     if (since := _since(mark)) is not None:
         query["since"] = str(since)
     path = f"/v1/containers/{container_id}"

@@ -318,6 +318,8 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
         uuid.UUID(bytes=item.container_id),
         header=change.carries(Role.Header),
         content=change.carries(Role.Content),
+        recipients=change.may_renew,
+        any_keys=change.delete or change.grants is not KEEP,
     )
     item.settle(session)
     if item.is_stored:
@@ -336,12 +338,16 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
             f"The container is at version {state.record.version}, not {item.if_version}."
         )
     await drafting.check_allowed(session, state, change, fetched.time)
-    recipients = drafting.new_grants(state, change, fetched.time) or ()
+    newer_keys = change.may_renew and await session.directory.has_newer_key(
+        state.governing.access, fetched.view.recipients
+    )
+    recipients = drafting.new_grants(state, change, fetched.time, newer_keys=newer_keys) or ()
     commitment = None if recipients else state.governing.governing.keyCommitment
     verify = partial(keys_of, session, recipients, drafting.members_of(state))
     await seal_parts(session, change, item.container_id, commitment, verify)
     time = now()  # after an upload, which may have taken hours
-    draft = await drafting.draft_next(session, change, _open_or_without(session, fetched), time)
+    opened = _open_or_without(session, fetched)
+    draft = await drafting.draft_next(session, change, opened, time, newer_keys=newer_keys)
     _prepare(session, item, draft, fetched, time)
     await _send_one(session, items)
 

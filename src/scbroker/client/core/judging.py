@@ -296,6 +296,7 @@ def open_type(state: State, text: TypeText | None, reader: bytes) -> str | None:
         if state.own_entry(reader).allows(ContainerAccessLevel.ViewType):
             raise IntegrityError("The broker withholds the container's type.")
         return None
+    records.check_type(text.type)
     if (
         records.type_hash(state.container_id, text.salt, text.type)
         != state.governing.governing.type

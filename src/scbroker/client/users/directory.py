@@ -4,8 +4,9 @@ A user id is only a question. The answer is a chain of key records whose first k
 Spec: docs/spec/ids.md, section 4.
 """
 
+import contextlib
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,7 @@ from scbroker import errors
 from scbroker.client.arguments import moment, now
 from scbroker.client.users.trust_store import Marks, raise_to
 from scbroker.records.canonical import show_fingerprint, user_id_of
+from scbroker.records.container_record import AccessList
 from scbroker.records.key_record import KeyChain, KnownKey, Signed
 from scbroker.types import PublicKey
 from scbroker.vocabulary import KeyType
@@ -85,6 +87,53 @@ class Directory:
             if (chain := self._chains.get(user)) is not None and chain.sequence >= sequence
         }
         return {**known, **await self._fetch([user for user in states if user not in known])}
+
+    async def has_newer_key(self, access: AccessList, stated: Sequence[wire.KeyChainState]) -> bool:
+        """Return whether some wrap of a list is for a key that its user has replaced (rule 5).
+
+        `stated` are the chains that moved by the broker's account; beside these, those that this session
+        knows count, so that no look-ups are needed.
+        """
+        entries = access.entries
+        members = {user_id_of(fingerprint) for fingerprint in entries} if stated else set()
+        moved = {uuid.UUID(item.userId): item.sequence for item in stated}
+        with _members_exist():
+            found = await self.at_least({user: moved[user] for user in members & moved.keys()})
+        for chain in (*self._chains.values(), *found.values()):
+            entry = entries.get(chain.fingerprint)
+            if entry is None or entry.wrapHash is None or chain.closed:
+                continue
+            is_newer = chain.latest(KeyType.Encryption).index > entry.keyIndex
+            if is_newer and chain.userId not in self._deleted:
+                return True
+        return False
+
+    async def check_key_indices(self, access: AccessList) -> None:
+        """Raise `IntegrityError` if a list names a key that does not exist, by the chains known here.
+
+        A chain that lacks the key is fetched anew: the key may have been published since. Key 0 exists in
+        every chain.
+        """
+        listed = {
+            user_id_of(item.fingerprint): item.keyIndex
+            for item in access.entries.values()
+            if item.keyIndex
+        }
+        missing = [
+            user
+            for user, index in listed.items()
+            if (chain := self._chains.get(user)) is not None
+            and (KeyType.Encryption, index) not in chain.keys
+        ]
+        if not missing:
+            return
+        with _members_exist():
+            found = await self.latest(missing)
+        for user, chain in found.items():
+            if (KeyType.Encryption, listed[user]) not in chain.keys:
+                raise errors.IntegrityError(
+                    f"An access list names encryption key {listed[user]} of user {user}, who has no such key."
+                )
 
     async def public_keys(
         self, user_id: uuid.UUID, kind: KeyType | None, index: int | None
@@ -181,6 +230,17 @@ class Directory:
             if records <= _CACHED:
                 return
             records -= len(self._chains.pop(user).records)
+
+
+@contextlib.contextmanager
+def _members_exist() -> Iterator[None]:
+    """Raise `IntegrityError` if the broker does not know a member of a container that it served."""
+    try:
+        yield
+    except errors.NotFoundError:
+        raise errors.IntegrityError(
+            "The broker does not know a member of a container that it served: it contradicts itself."
+        ) from None
 
 
 def _verified_chain(user: uuid.UUID, base: KeyChain | None, records: list[Signed]) -> KeyChain:

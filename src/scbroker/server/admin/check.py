@@ -39,6 +39,7 @@ from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import Blobs, Stored
 from scbroker.server.storage.database import Database
 from scbroker.vocabulary import KeyType
+from scbroker.wire.containers import governing_size
 
 Tell = Callable[[str], None]
 """Takes a line for the operator."""
@@ -355,6 +356,7 @@ class _ContainerCheck:
         self._authors: set[bytes] = set()
         self._disclosed: set[bytes] = set()
         self._lists: set[int] = set()
+        self._governing_bytes = 0
 
     def run(self) -> None:
         """Report the first fault of the chain of records, or else the first of each other kind."""
@@ -404,6 +406,9 @@ class _ContainerCheck:
             except IntegrityError as error:
                 raise IntegrityError(f"version {row.version}: {error}") from None
             parent = known
+            if known.record.governing is not None:
+                entries = len(force.access.entries) if known.record.changes_access else 0
+                self._governing_bytes += governing_size(Signed(row.body, row.signature), entries)
             self._check.seen["records"] += 1
         if parent is not None and set(self._all(sql.LIST_VERSIONS).scalars()) != self._lists:
             raise IntegrityError("It has access lists that no record names.")
@@ -473,6 +478,8 @@ class _ContainerCheck:
         in_force = (force.record.version, governing.accessVersion)
         if found != (record.version, *in_force, record.tombstone):
             raise IntegrityError("Its row does not agree with its records.")
+        if not row.deleted and row.governing_bytes != self._governing_bytes:
+            raise IntegrityError("Its row names another size of its governing records.")
 
     def _check_authors(self) -> None:
         """Check that `authors` names all signers of its records except the creator, whom its row names."""
@@ -499,6 +506,8 @@ class _ContainerCheck:
                 continue
             if (row.permissions, row.expires_at) != (entry.permissions, entry.expiresAt):
                 raise IntegrityError("A member has other rights than its access list says.")
+            if row.key_index != entry.keyIndex:
+                raise IntegrityError("A member has another key index than its access list says.")
             if (None if row.wrap is None else wrap_hash(row.wrap)) != entry.wrapHash:
                 raise IntegrityError("A member's wrap is not the one that its access list names.")
         if rows:

@@ -89,6 +89,23 @@ def check_recipients(access: AccessList, before: AccessList | None, users: Users
             raise errors.StaleKeysError(f"User {user_id} has newer keys: read them again.")
 
 
+def check_wraps_in_use(access: AccessList, users: Users) -> None:
+    """Raise `StaleKeysError` if a wrap in the list in force is for a key that its user has replaced.
+
+    The members' rows are not locked: a record that is stored while a member changes their keys counts as
+    stored before that.
+    """
+    for fingerprint, entry in access.entries.items():
+        user = users.get(fingerprint)
+        if user is None or user.deleted or entry.wrapHash is None:
+            continue
+        if entry.keyIndex < user.encryption_index:
+            raise errors.StaleKeysError(
+                f"User {user_id_of(fingerprint)} has newer keys: renew the container key before "
+                "storing anything new (rule 5)."
+            )
+
+
 def count_grants(
     connection: Connection, broker: Broker, author: UserId, new: NewRows, moment: int
 ) -> None:

@@ -38,7 +38,15 @@ from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows
 from scbroker.vocabulary import ContainerAccessLevel
-from scbroker.wire.containers import MAX_INLINE, AccessEntry, RecordReceipt, RecordRequest
+from scbroker.wire.containers import (
+    MAX_GOVERNING,
+    MAX_GOVERNING_WITHOUT_DELETE,
+    MAX_INLINE,
+    AccessEntry,
+    RecordReceipt,
+    RecordRequest,
+    governing_size,
+)
 from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
 
 _CHANGED: Final = "The container was changed meanwhile: read it again."
@@ -143,6 +151,8 @@ def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> In
         salt, text = message.type.salt, message.type.type
         if text is not None and len(text.encode()) > grammar.MAX_TYPE:
             raise errors.TooLargeError("A container's type has at most 256 bytes of UTF-8.")
+        with refusing():
+            grammar.check_type(text)
         named = record.governing.type if record.governing is not None else None
         if named != grammar.type_hash(record.containerId, salt, text):
             raise errors.RejectedError("The type does not match the hash in the record.")
@@ -168,21 +178,21 @@ def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRow
     record = incoming.record
     if _was_stored(tx, incoming, row):
         return False
-    if abs(record.time - tx.moment) > CLOCK_TOLERANCE:
-        raise errors.ClockError(
-            "The record is dated more than five minutes off: set the clock right."
-        )
     stored = None if row is None else _read_stored(tx.connection, incoming, row)
+    _check_time(record, stored, tx.moment)
     if stored is not None:
         _check_allowed(incoming, stored.in_force, tx.moment)
     after = _judge(incoming, stored, tx.moment)
+    governing_bytes = _governing_bytes(incoming, stored, tx.moment)
     users = _concerned_users(tx, incoming, stored)
+    if stored is not None:
+        _check_container_key(incoming, stored, users)
     if incoming.access is not None:
         members.check_recipients(incoming.access, stored.in_force.access if stored else None, users)
     if stored is not None and stored.in_force.access.has_expired(tx.moment):
         log.record_expiry(tx.connection, [stored.row], tx.moment)
     # The container's row comes first: of two transactions that insert it, the second waits for the first.
-    _store_record(tx, incoming, stored, after, new)
+    _store_record(tx, incoming, stored, after, new, governing_bytes)
     _store_access(tx, incoming, users, new)
     try:
         _store_parts(tx, incoming, stored, new)
@@ -261,6 +271,21 @@ def _read_stored(connection: Connection, incoming: Incoming, row: Row[Any]) -> _
     return _Stored(row, head, judge.InForce(governing, access))
 
 
+def _check_time(record: ContainerRecord, stored: _Stored | None, moment: int) -> None:
+    """Refuse a record that is dated more than five minutes off, but for one dated as its parent is.
+
+    Nothing can be dated before its parent: where that was stored by a broker whose clock was ahead, the
+    container would else take no record for as long.
+    """
+    latest = moment + CLOCK_TOLERANCE
+    if stored is not None:
+        latest = max(latest, stored.head.record.time)
+    if not moment - CLOCK_TOLERANCE <= record.time <= latest:
+        raise errors.ClockError(
+            "The record is dated more than five minutes off: set the clock right."
+        )
+
+
 def _check_allowed(incoming: Incoming, before: judge.InForce, moment: int) -> None:
     """Check what `judge_next` checks as well, to answer with an error that a user understands."""
     entry = before.entry_of(incoming.user.fingerprint, moment)
@@ -291,14 +316,43 @@ def _judge(incoming: Incoming, stored: _Stored | None, moment: int) -> judge.InF
     if changes_type != (incoming.message.type is not None):
         fault = "lacks the text of" if changes_type else "has a text and does not change"
         raise errors.InvalidArgumentError(f"The request {fault} the type.")
-    # Under a container key that a former member still knows, nothing new may be stored.
-    if stored is not None and not record.changes_access:
-        is_new = _part_ids(record) - _part_ids(stored.head.record)
-        if is_new and stored.in_force.needs_renewal(record.time):
-            raise errors.RejectedError(
-                "A former member knows the container key: renew it before storing anything new (rule 5)."
-            )
     return after
+
+
+def _check_container_key(incoming: Incoming, stored: _Stored, users: members.Users) -> None:
+    """Refuse a new part under a container key that somebody without access may know (rule 5)."""
+    record = incoming.record
+    if record.changes_access or _part_ids(record) <= _part_ids(stored.head.record):
+        return
+    if stored.in_force.needs_renewal(record.time):
+        raise errors.RejectedError(
+            "A former member knows the container key: renew it before storing anything new (rule 5)."
+        )
+    members.check_wraps_in_use(stored.in_force.access, users)
+
+
+def _governing_bytes(incoming: Incoming, stored: _Stored | None, moment: int) -> int:
+    """Return the size of the governing records with this one; raise `TooLargeError` above the bound.
+
+    Every reader without a mark verifies all of them. Authors without Delete have a lower bound: they cannot
+    use up what the others need to remove them. A tombstone is always possible.
+    """
+    before = 0 if stored is None else int(stored.row.governing_bytes)
+    if incoming.record.governing is None:
+        return before
+    entries = 0 if incoming.access is None else len(incoming.access.entries)
+    size = before + governing_size(incoming.signed, entries)
+    limit = MAX_GOVERNING
+    if stored is not None:
+        entry = stored.in_force.entry_of(incoming.user.fingerprint, moment)
+        if entry is None or not entry.allows(ContainerAccessLevel.Delete):
+            limit = MAX_GOVERNING_WITHOUT_DELETE
+    if size > limit:
+        raise errors.TooLargeError(
+            "Access or type of this container was changed too often: have a member with Delete create the "
+            "container anew and delete this one."
+        )
+    return size
 
 
 def _part_ids(record: ContainerRecord) -> set[bytes]:
@@ -323,7 +377,12 @@ def _concerned_users(
 
 
 def _store_record(
-    tx: Transaction, incoming: Incoming, stored: _Stored | None, after: judge.InForce, new: NewRows
+    tx: Transaction,
+    incoming: Incoming,
+    stored: _Stored | None,
+    after: judge.InForce,
+    new: NewRows,
+    governing_bytes: int,
 ) -> None:
     """Store record and state of the container, and name the user in `authors`.
 
@@ -335,6 +394,7 @@ def _store_record(
         "version": record.version,
         "governing_version": after.record.version,
         "access_version": after.governing.accessVersion,
+        "governing_bytes": governing_bytes,
         "deleted": record.tombstone,
     }
     if text is not None:
@@ -379,6 +439,7 @@ def _store_access(tx: Transaction, incoming: Incoming, users: members.Users, new
             "container_id": container_id,
             "user_id": stored_user_id(fingerprint),
             "permissions": entry.permissions,
+            "key_index": entry.keyIndex,
             "expires_at": entry.expiresAt,
             "wrap": item.wrap,
             "expiry_recorded": entry.is_expired(tx.moment),

@@ -9,6 +9,7 @@ batch each container is answered as it would be alone, with a view or a problem 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy import Connection, Row
 
@@ -243,6 +244,7 @@ class _Served:
             header=inline.get(Role.Header),
             content=inline.get(Role.Content),
             keyChains=self._chains(authors),
+            recipients=self._moved_recipients() if query.recipients else [],
         )
 
     def _first_governing(self, since: int | None) -> int:
@@ -350,6 +352,16 @@ class _Served:
             for row in self.connection.execute(sql.FIND_USERS, {"ids": ids}):
                 self.prefetched.add_chain(row.fingerprint, row.chain_length)
         return [known[author] for author in sorted(authors) if author in known]
+
+    def _moved_recipients(self) -> list[KeyChainState]:
+        """Return the chains of members with a newer key than the one that their wrap is for (rule 5)."""
+        if self.row.deleted or not self.row.permissions & ContainerAccessLevel.Upload:
+            return []
+        rows = self.connection.execute(sql.MOVED_RECIPIENTS, {"container": self.row.id})
+        return [
+            KeyChainState(userId=str(UUID(bytes=row.id)), sequence=row.chain_length - 1)
+            for row in rows
+        ]
 
 
 def _parts_to_serve(container: Row[Any], query: Query) -> dict[bytes, Role]:

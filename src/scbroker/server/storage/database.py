@@ -82,6 +82,9 @@ class Database(Protocol):
         It is not while another process reads for long. PostgreSQL does this by itself, in its own time.
         """
 
+    async def clock_difference(self) -> float:
+        """Return by how many seconds this machine's clock is ahead of the database's."""
+
     async def close(self) -> None: ...
 
 
@@ -303,6 +306,9 @@ class SqliteDatabase:
         with _translating():
             return await asyncio.to_thread(_on_connection, engine, truncate)
 
+    async def clock_difference(self) -> float:
+        return 0.0  # the file is on this machine
+
     async def close(self) -> None:
         self._jobs.put(None)
         await self._loop.run_in_executor(None, self._writer.join)
@@ -388,6 +394,7 @@ _SERVER_SETTINGS: Final = {
     "lock_timeout": "10s",
     "idle_in_transaction_session_timeout": "60s",
 }
+_CLOCK: Final = sqlalchemy.text("SELECT extract(epoch FROM clock_timestamp())")
 _RETRIED_STATES: Final = {"40001", "40P01"}
 
 
@@ -438,6 +445,14 @@ class PostgresDatabase:
 
     async def scrub(self) -> bool:
         return True
+
+    async def clock_difference(self) -> float:
+        def ask(connection: Connection) -> float:
+            before = time.time()
+            stated = float(connection.execute(_CLOCK).scalar_one())
+            return (before + time.time()) / 2 - stated
+
+        return await self.query(ask)
 
     async def close(self) -> None:
         await self._engine.dispose()

@@ -126,6 +126,9 @@ LOCK_USER: Final = FIND_USER.with_for_update()
 # transactions may hold it, and LOCK_LOG is not blocked.
 SHARE_USERS: Final = FIND_USERS.with_for_update(read=True, key_share=True)
 SET_USER: Final = update(users).where(users.c.id == b("user"))
+SIGNED_UNTIL: Final = _set(
+    users, users.c.id == b("user"), users.c.signed_until < b("time"), signed_until=b("until")
+)
 ADD_USER: Final = insert(users)
 ADD_KEY_RECORDS: Final = insert(key_records)
 KEY_CHAIN: Final = _page(
@@ -278,6 +281,18 @@ CONTAINER_AND_MEMBER: Final = _WITH_MEMBER.where(containers.c.id == b("container
 CONTAINERS_AND_MEMBER: Final = _WITH_MEMBER.where(_among(containers.c.id))
 MEMBERS: Final = select(members).where(_container(members))
 DROP_MEMBERS: Final = delete(members).where(_container(members))
+# Members whose wrap of the container key is for a key that they have replaced.
+MOVED_RECIPIENTS: Final = (
+    select(users.c.id, users.c.chain_length)
+    .join(members, members.c.user_id == users.c.id)
+    .where(
+        _container(members),
+        members.c.wrap.is_not(None),
+        members.c.key_index < users.c.encryption_index,
+        ~users.c.deleted,
+    )
+    .order_by(users.c.id)
+)
 CLAIM_EXPIRED: Final = _set(
     members, _among(members.c.container_id), _EXPIRED, expiry_recorded=True
 ).returning(members.c.container_id, members.c.user_id, members.c.permissions, members.c.expires_at)
@@ -412,7 +427,9 @@ SET_ACCESS: Final = update(accesses).where(_container(accesses), _user(accesses)
 DROP_EXPIRED_MEMBERS: Final = delete(members).where(
     _container(members), members.c.expires_at <= b("now")
 )
-EMPTY_MEMBERS: Final = _set(members, _container(members), permissions=0, expires_at=None, wrap=None)
+EMPTY_MEMBERS: Final = _set(
+    members, _container(members), permissions=0, key_index=0, expires_at=None, wrap=None
+)
 ADD_PURGE: Final = insert(containers_to_purge)
 # Containers with events in another user's log that are not pending a purge already.
 IN_OTHER_LOGS: Final = (

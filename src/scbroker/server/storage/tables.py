@@ -69,6 +69,8 @@ users: Final = _table(
     _number("chain_length"),
     _number("encryption_index"),
     _number("signing_sequence"),  # of the key record that introduced the latest signing key
+    # At or after the time of every record that the user signed, by a minute at most.
+    _number("signed_until"),
     _number("registered_at"),
     Column("deleted", Boolean, nullable=False),
     _number("last_event"),
@@ -126,6 +128,8 @@ containers: Final = _table(
     _number("version"),
     _number("governing_version"),
     _number("access_version"),
+    # Bytes of the governing records with their lists, as a reader counts them.
+    _number("governing_bytes"),
     _bytes("type_salt", nullable=True),
     Column("type", String(256)),
     Column("deleted", Boolean, nullable=False),
@@ -182,6 +186,7 @@ members: Final = _table(
     _id("container_id", primary_key=True),
     _id("user_id", primary_key=True),
     Column("permissions", SmallInteger, nullable=False),
+    Column("key_index", SmallInteger, nullable=False),  # of the encryption key that the wrap is for
     _number("expires_at", nullable=True),
     _bytes("wrap", nullable=True),
     Column("expiry_recorded", Boolean, nullable=False),

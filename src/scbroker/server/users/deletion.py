@@ -33,7 +33,12 @@ from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.server.users.challenges import Signer, check_signed
-from scbroker.server.users.key_files import add_key_records, check_dates, grown_chain
+from scbroker.server.users.key_files import (
+    add_key_records,
+    check_dates,
+    check_retirements,
+    grown_chain,
+)
 from scbroker.wire.users import ORDER_LABEL, Order, UserDeletion
 
 # Rows in one transaction. Records: of all its containers together, unless one container alone has more.
@@ -48,6 +53,7 @@ _OWN_ROWS: Final = (
 # The columns of a deleted user; `_NO_KEYS` once no container needs their keys.
 _NOTHING: Final = {
     "registered_at": 0,
+    "signed_until": 0,
     "last_event": 0,
     "first_event": 1,
     "dropped_digest": None,
@@ -152,6 +158,7 @@ def end(
         return
     if user.chain_length != chain_length:
         raise ChallengeError(challenges.REFUSED)
+    check_retirements([closing], user.signed_until)
     challenges.use_nonce(connection, nonce)
     for statement in sql.END_USER:
         connection.execute(statement, {"user": user_id})

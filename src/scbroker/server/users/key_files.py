@@ -18,7 +18,7 @@ from scbroker.crypto.verify import equal, sha256
 from scbroker.records import key_record
 from scbroker.records.canonical import UserId
 from scbroker.records.key_record import KeyChain, Signed, parse_key_record
-from scbroker.server.broker import Broker, Call, check_not_deleted, refusing
+from scbroker.server.broker import SECOND, Broker, Call, add_to_counter, check_not_deleted, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, throttle
 from scbroker.vocabulary import KeyType
@@ -26,6 +26,7 @@ from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery
 
 _WRONG: Final = "Wrong passphrase, unknown user, or no KeyFile on this broker."
+_MONTH: Final = 30 * 86_400 * SECOND
 _CHANGED: Final = "The KeyFile was replaced meanwhile, on another device: log in again."
 
 
@@ -89,11 +90,12 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
         _check_order(connection, broker, call, user, message, "store-key-file", message.digest)
         _check_next(user, stored, message)
         grown = grown_chain(chain, records, call.now)
+        check_retirements(records, user.signed_until)
         if grown.closed:
             raise errors.RejectedError(
                 "Only the user's deletion closes a chain: this key record would (K8)."
             )
-        add_key_records(connection, user_id, records, len(chain.records))
+        _add_counted(connection, broker, call, records, len(chain.records))
         state = {**key_columns(grown), "key_file_generation": message.generation}
         connection.execute(sql.SET_USER, {"user": user_id, **state})
         connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
@@ -138,6 +140,23 @@ def _check_order(
         signer = challenges.Signer.of(connection, user)
         challenges.check_signed(signer, order, wire.ORDER_LABEL, signed)
     challenges.use_nonce(connection, order.nonce)
+
+
+def _add_counted(
+    connection: Connection, broker: Broker, call: Call, records: Sequence[Signed], first: int
+) -> None:
+    """Insert key records; raise `ThrottledError` if the user has added too many in a month.
+
+    A reader of a container verifies the chains of all its authors, however long these are.
+    """
+    user_id = call.session.id
+    if records:
+        what = "You changed your keys too often in a month"
+        limit, bucket = broker.settings.max_key_records, broker.keyed("key-records", user_id)
+        add_to_counter(
+            connection, bucket, limit, _MONTH, call.now, more=len(records), what=what
+        )  # fmt: skip
+    add_key_records(connection, user_id, records, first)
 
 
 async def _cache_chain(broker: Broker, call: Call) -> None:
@@ -251,4 +270,17 @@ def check_dates(records: Sequence[Signed], moment: int) -> None:
             minutes = tolerance / 60_000_000
             raise errors.ClockError(
                 f"The key records are more than {minutes:g} minutes off: set the clock right."
+            )
+
+
+def check_retirements(records: Sequence[Signed], signed_until: int) -> None:
+    """Raise `ClockError` for a retirement that would invalidate a stored record of the user (ids.md, 4).
+
+    The bounds of `grown_chain` prevent this while the brokers' clocks agree. The user's row must be locked.
+    """
+    for record in map(parse_key_record, records):
+        if record.state != key_record.ACTIVE and record.time <= signed_until:
+            raise errors.ClockError(
+                "A key would be retired before records that it signed: the broker's clock was set back, or "
+                "brokers differ. Try again in some minutes."
             )

@@ -45,6 +45,7 @@ async def register(broker: Broker, call: Call, message: wire.Registration) -> wi
             "id": user_id,
             "fingerprint": chain.fingerprint,
             **key_files.key_columns(chain),
+            "signed_until": 0,
             "registered_at": call.now,
             "deleted": False,
             "last_event": 0,

@@ -84,7 +84,10 @@ async def forgive_guess(broker: Broker, limits: dict[bytes, int]) -> None:
 
 def buckets_of(broker: Broker, user_id: UserId) -> list[bytes]:
     """Return the counters by user alone; those by user and address, or by pass, are left to expire."""
-    return [broker.keyed(name, user_id) for name in ("guess-user", "guess-passes", "grants")]
+    return [
+        broker.keyed(name, user_id)
+        for name in ("guess-user", "guess-passes", "grants", "key-records")
+    ]
 
 
 def address_block(address: str) -> bytes:

@@ -1,0 +1,83 @@
+"""Attacks by members who make a history, or their own keys, too long for the others to verify.
+
+Attack 48 of `catalogue`. The broker is honest here: it is what keeps members from doing this.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from scbroker import BrokerError
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.wire.containers import MAX_GOVERNING, MAX_GOVERNING_WITHOUT_DELETE
+from tests.hostile_broker.accomplices import Mallory, level
+from tests.hostile_broker.broker import PATIENCE
+from tests.hostile_broker.catalogue import attack
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.writers import OWNER, WRITER, Story, User, authorized, renewed, store, storing
+
+KEEPER = WRITER | Level.ModifyType
+
+
+def set_governing_bytes(mallory: Mallory, story: Story, size: int) -> None:
+    """As if so many bytes of governing records came before."""
+    mallory.query("UPDATE containers SET governing_bytes = ? WHERE id = ?", size, story.id)
+
+
+def governing_bytes(mallory: Mallory, story: Story) -> int:
+    [(size,)] = mallory.query("SELECT governing_bytes FROM containers WHERE id = ?", story.id)
+    return int(size)
+
+
+@attack(48, "history flooded")
+def test_a_member_without_delete_cannot_use_up_what_the_owner_needs(
+    mallory: Mallory, alice: User, bob: User, carol: User
+) -> None:
+    """Bob changes the type until he is stopped; the owner still changes access, writes and deletes."""
+    story = Story(alice).created({alice: OWNER, bob: KEEPER, carol: OWNER & ~Level.Delete})
+    device = mallory.victim(alice, story, marked=True)
+    set_governing_bytes(mallory, story, MAX_GOVERNING_WITHOUT_DELETE - 10_000)
+    for text in ("one", "two"):
+        story.tell(bob, story.follow(bob, type=text))
+    assert governing_bytes(mallory, story) <= MAX_GOVERNING_WITHOUT_DELETE
+    story.send(bob, story.follow(bob, type="three")).expect(413, "too-large")
+    manager = story.follow(carol, grants={alice: OWNER, bob: KEEPER, carol: OWNER & ~Level.Delete})
+    story.send(carol, manager).expect(413, "too-large")
+    story.tell(bob, story.follow(bob, content=b"what does not govern is not bounded"))
+    device.updateContainerType(story.uuid, "of the owner").result(PATIENCE)
+    device.updateContainerAccessLevels(story.uuid, [level(alice)]).result(PATIENCE)
+    set_governing_bytes(mallory, story, MAX_GOVERNING)
+    device.updateContainerContent(story.uuid, b"written").result(PATIENCE)
+    with pytest.raises(BrokerError.tooLargeError):
+        device.updateContainerType(story.uuid, "too much").result(PATIENCE)
+    device.deleteContainer(story.uuid).result(PATIENCE)
+
+
+@attack(48, "history flooded")
+def test_the_broker_counts_what_a_reader_verifies(mallory: Mallory, alice: User, bob: User) -> None:
+    """Governing records with their signatures, and an entry as its hash and at most 256 bytes."""
+    story = Story(alice).created({alice: OWNER, bob: KEEPER})
+    story.tell(bob, story.follow(bob, type="one"))
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: WRITER}))
+    story.tell(bob, story.follow(bob, content=b"does not govern"))
+    views = alice.view(story).governing
+    records = sum(len(view.record.body) + len(view.record.signature) for view in views)
+    entries = sum(len(view.accessList.disclosed) for view in views if view.accessList is not None)
+    assert (len(views), entries) == (3, 4)
+    assert governing_bytes(mallory, story) == records + 288 * entries
+
+
+@attack(48, "history flooded")
+def test_a_user_adds_no_more_keys_in_a_month_than_the_broker_allows(tmp_path: Path) -> None:
+    """Readers verify the chain of every author, however long it is."""
+    with BrokerProcess(tmp_path, max_key_records=8) as broker, Wire(broker) as wire:
+        ring = broker.new_user()
+        alice = User(ring, wire.log_in(ring))
+        for _ in range(2):
+            new, records = renewed(alice)
+            store(alice, authorized(alice, storing(alice, keyRecords=records))).expect(204)
+            alice = new
+        records = renewed(alice)[1]
+        answer = store(alice, authorized(alice, storing(alice, keyRecords=records)))
+        assert int(answer.expect(429, "throttled").headers["retry-after"]) > 29 * 86_400
+        store(alice, authorized(alice, storing(alice))).expect(204)
