@@ -20,9 +20,14 @@ def _type_and_deletion(length: int) -> Count:
     return chains.search(acts.KEPT["type-and-deletion"], length)
 
 
+def _replaced_keys(length: int) -> Count:
+    return chains.search(acts.KEPT["keys"], length)
+
+
 SEARCHES: Final[dict[str, tuple[Callable[[int], Count], int]]] = {
     "records: access and expiry": (_access, 5),
     "records: type and deletion": (_type_and_deletion, 5),
+    "records: replaced keys": (_replaced_keys, 5),
     "views and marks": (views.search, 4),
     "key chains": (keychains.search, 7),
     "KeyFiles of two devices": (keyfiles.search, 5),

@@ -121,7 +121,9 @@ def is_due(world: World, act: Act) -> bool:
     """Whether a user who may not decrypt has the container key, or the list names a newer key than before."""
     maker = world.alive(world.granted_by, act.time)
     has_left = any(r is not None and r.end <= act.time for r in world.rights)
-    return has_left or maker is None or not maker.bits & DECRYPT
+    pairs = zip(world.rights, act.rights or (), strict=True)
+    is_newer = any(old and new and new.index > old.index for old, new in pairs)
+    return has_left or is_newer or maker is None or not maker.bits & DECRYPT
 
 
 def _is_list(world: World, act: Act) -> bool:
@@ -198,7 +200,9 @@ KEPT: Final[Mapping[str, Alphabet]] = {
             (READ, WRITE, WRITE | MODIFY_TYPE, READ | DELETE, EVERYTHING),
             retypes=True,
         ),
+        Alphabet("keys", (READ, WRITE, WRITE | MODIFY_ACCESS), indices=(0, 1), times=(1,)),
         Alphabet("short", (READ, WRITE, WRITE | MODIFY_ACCESS), (FOREVER, 2), users=2),
+        Alphabet("short-keys", (WRITE, EVERYTHING), indices=(0, 1), times=(1,), users=2),
         Alphabet(
             "short-types",
             (WRITE | MODIFY_TYPE, READ | DELETE, EVERYTHING),

@@ -15,6 +15,7 @@ from scbroker.records.key_record import KeyChain
 
 def short() -> None:
     chains.search(acts.KEPT["short"], 3)
+    chains.search(acts.KEPT["short-keys"], 3)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,8 @@ def _allowed(*_: object, **__: object) -> None:
         (short, judge, "_check_governing"),
         (short, judge, "_check_link"),
         (short, judge, "_check_time"),
+        (short, judge, "_check_key_indices"),
+        (short, judge, "_raises_key_index"),
         (short, InForce, "needs_renewal"),
         (lambda: views.search(2), judging, "_check_disclosed"),
         (lambda: views.search(2), judging.Evidence, "_check_mark"),
