@@ -14,6 +14,7 @@ from uuid import UUID
 from scbroker import AccessLevel, BrokerError, MemoryTrustStore, ServerProvider
 
 _PATIENCE: Final = 60.0
+_LONGEST: Final = 1024
 
 
 class Devices:
@@ -37,7 +38,7 @@ class Devices:
 
     def _take(self, step: dict[str, Any]) -> dict[str, Any]:
         device, do = self._device(step["device"]), step["do"]
-        content = step["content"].encode() if "content" in step else None
+        content = step.get("content", "").encode() * step.get("repeat", 1)
         container = UUID(step["containerId"]) if "containerId" in step else UUID(int=0)
         user = UUID(step["userId"]) if "userId" in step else UUID(int=0)
         members = [
@@ -63,8 +64,7 @@ class Devices:
                 return {"containerId": str(made.id)}
             case "get":
                 found = device.getContainer(container).result(_PATIENCE)
-                text = None if found.content is None else found.content.decode()
-                return {"content": text, "version": found.version}
+                return {"version": found.version, "length": found.length, **_shown(found.content)}
             case "update":
                 device.updateContainerContent(container, content).result(_PATIENCE)
             case "share":
@@ -78,6 +78,10 @@ class Devices:
             case _:
                 raise BrokerError.invalidArgumentError(f"{do!r} is not a step of this adapter.")
         return {}
+
+
+def _shown(content: bytes | None) -> dict[str, str]:
+    return {} if content is None or len(content) > _LONGEST else {"content": content.decode()}
 
 
 def main() -> None:

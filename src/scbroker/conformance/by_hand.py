@@ -10,6 +10,7 @@ import time
 import urllib.parse
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -178,7 +179,9 @@ class Connection:
                 if self._secure
                 else http.client.HTTPConnection(self._host or "", self._port, timeout=_TIMEOUT)
             )
-        self._http.request(request.method, request.path, body, headers)
+        # A broker may answer a large body and close before it has read all of it.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._http.request(request.method, request.path, body, headers)
         came = self._http.getresponse()
         answer = Answer(
             came.status, came.read(), {name.lower(): value for name, value in came.getheaders()}

@@ -5,6 +5,7 @@ The client is a program that takes steps as JSON lines. Spec: docs/spec/conforma
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 import tomllib
@@ -37,6 +38,10 @@ def play(command: Sequence[str], report: Report = lambda _: None) -> list[Outcom
 
     Raises `InvalidArgumentError` if the command cannot be started.
     """
+    if not command or shutil.which(command[0]) is None:
+        raise InvalidArgumentError(
+            f"{''.join(command[:1])!r} cannot be started: name a program that exists."
+        )
     outcomes = []
     with ScriptedBroker() as broker, _Client(command, broker) as client:
         stage = _Stage(broker, client)
@@ -63,18 +68,13 @@ class _Client:
         }
 
     def __enter__(self) -> Self:
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - the command is the caller's own
-                self._command,
-                env=self._environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                encoding="utf-8",
-            )
-        except OSError as error:
-            raise InvalidArgumentError(
-                f"{self._command[0]!r} cannot be started: {error.strerror}. Name a program that exists."
-            ) from None
+        self._process = subprocess.Popen(  # noqa: S603 - the command is the caller's own
+            self._command,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -125,8 +125,6 @@ class _Stage:
 
     def _take(self, step: dict[str, Any]) -> None:
         sent = self._filled({name: value for name, value in step.items() if name not in _NOT_SENT})
-        if "repeat" in sent:
-            sent["content"] *= sent.pop("repeat")
         for name in ("content", "password", "passphrase"):
             if name in sent:
                 self._broker.secrets.add(sent[name][:64].encode())

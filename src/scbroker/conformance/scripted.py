@@ -5,6 +5,7 @@ docs/spec/conformance.md lists the kinds of lies.
 """
 
 import asyncio
+import io
 import os
 import re
 import socket
@@ -14,7 +15,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -31,6 +32,9 @@ from scbroker.wire.problems import STATUS, problem_of
 
 T = TypeVar("T")
 _PATIENCE: Final = 30.0
+_PIECE: Final = 1_048_576
+_ENDLESS: Final = 64 * _PIECE
+"""Twice what a client may read of any answer (docs/spec/protocol.md, section 4)."""
 _FORWARDED: Final = ("content-type", "retry-after", codec.PROTOCOL_HEADER.lower())
 _ERRORS: Final = {kind.code: kind for kind in STATUS}
 
@@ -42,6 +46,7 @@ class _Reply:
     status: int
     headers: dict[str, str]
     body: bytes
+    endless: bool = False
 
     @property
     def is_message(self) -> bool:
@@ -145,9 +150,23 @@ class ScriptedBroker:
             if reply.status < 300:
                 self._served.setdefault(operation, []).append(reply.body)
                 for lie in [lie for lie in self.lies if lie.operation == operation and lie.times]:
-                    lie.times -= 1
-                    self._change(reply, lie)
+                    # A client may first ask without the part of the answer that the lie is about.
+                    with suppress(LookupError, TypeError):
+                        self._change(reply, lie)
+                        lie.times -= 1
+        if reply.endless:
+            return await self._stream(request, reply)
         return web.Response(status=reply.status, headers=reply.headers, body=reply.body)
+
+    async def _stream(self, request: web.BaseRequest, reply: _Reply) -> web.StreamResponse:
+        """Send zero bytes until the client closes the connection; note a client that reads too many."""
+        response = web.StreamResponse(status=reply.status, headers=reply.headers)
+        with suppress(ConnectionError):
+            await response.prepare(request)
+            for _ in range(_ENDLESS // _PIECE):
+                await response.write(bytes(_PIECE))
+            self.breaches.append(f"no end to an answer of {_ENDLESS} bytes")
+        return response
 
     def _check(self, request: web.BaseRequest, body: bytes) -> None:
         """Note what no client may send."""
@@ -163,7 +182,7 @@ class ScriptedBroker:
         async with self._client.request(
             request.method,
             URL(self._behind + request.raw_path, encoded=True),
-            data=body or None,
+            data=io.BytesIO(body) if body else None,  # aiohttp warns of large bytes
             headers=headers,
             allow_redirects=False,
             skip_auto_headers=["Content-Type", "User-Agent", "Accept", "Accept-Encoding"],
@@ -192,6 +211,7 @@ class ScriptedBroker:
             problem = problem_of(_error(change["problem"]))
             reply.status, reply.body = problem.status, msgspec.json.encode(problem)
             reply.headers["content-type"] = codec.PROBLEM
+        reply.endless = "endless" in change
         reply.status = change.get("status", reply.status)
         reply.headers |= change.get("headers", {})
         plain: Any = {"": msgspec.msgpack.decode(reply.body) if reply.is_message else reply.body}
@@ -216,7 +236,6 @@ class ScriptedBroker:
             plain[""]["content"] = self._swallowed["content"]
         whole = plain[""]
         reply.body = whole if isinstance(whole, bytes) else msgspec.msgpack.encode(whole)
-        reply.body += bytes(change.get("zeros", 0))
 
 
 def _find(plain: Any, path: str) -> tuple[Any, Any]:
