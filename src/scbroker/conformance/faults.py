@@ -13,15 +13,14 @@ import msgspec
 
 from scbroker.conformance.by_hand import Box, Request
 from scbroker.conformance.probe import Probe
-from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire import codec, containers, parts, users
 
-SECOND: Final = 1_000_000
-_READER: Final = int(Level.DefaultUserPermissions)
-_UNLISTED: Final = int(Level.Download | Level.Decrypt)
 _SOMEBODY: Final = "00000000-0000-8000-8000-000000000000"
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
-_TOKEN: Final = "A" * 43
+# The limits of protocol.md, sections 1 and 4, as numbers, so that a changed constant of ours is noticed.
+_LARGE: Final = 4_194_304
+_SMALL: Final = 131_072
+_APPLICATION: Final = 256
 
 
 class Spoiled(NamedTuple):
@@ -45,9 +44,10 @@ def _header(name: str, value: str | None) -> Callable[[Request], Iterable[Spoile
     return lambda request: [Spoiled(request, None, {name: value})]
 
 
-def _in_session(value: str | None) -> Callable[[Request], Iterable[Spoiled]]:
+def _in_session(change: Callable[[str], str | None]) -> Callable[[Request], Iterable[Spoiled]]:
+    """Return a fault of the session's token, for operations that need a session."""
     return lambda request: (
-        [Spoiled(request, None, {"Authorization": value})] if request.token else []
+        [Spoiled(request, None, {"Authorization": change(request.token)})] if request.token else []
     )
 
 
@@ -104,8 +104,7 @@ def _doubled_parameter(path: str) -> str:
 def _too_large(request: Request) -> Iterator[Spoiled]:
     if isinstance(request.message, codec.Message):
         large = isinstance(request.message, containers.RecordRequest | containers.RecordsRequest)
-        limit = codec.MAX_MESSAGE if large else codec.MAX_SMALL_MESSAGE
-        yield Spoiled(request, bytes(limit + 1))
+        yield Spoiled(request, bytes((_LARGE if large else _SMALL) + 1))
 
 
 FAULTS: Final = (
@@ -121,10 +120,12 @@ FAULTS: Final = (
     Fault("1", "an application name that is not UTF-8", "400 invalid",
           _header(codec.APPLICATION_HEADER, "%FF")),
     Fault("1", "an application name that is too long", "400 invalid",
-          _header(codec.APPLICATION_HEADER, "a" * (codec.MAX_APPLICATION + 1))),
-    Fault("1", "no session", "401 session", _in_session(None)),
-    Fault("1", "an unknown token", "401 session", _in_session(f"Bearer {_TOKEN}")),
-    Fault("1", "a token of another scheme", "401 session", _in_session(f"Basic {_TOKEN}")),
+          _header(codec.APPLICATION_HEADER, "a" * (_APPLICATION + 1))),
+    Fault("1", "no session", "401 session", _in_session(lambda _: None)),
+    Fault("1", "an unknown token", "401 session",
+          _in_session(lambda token: f"Bearer {token[::-1]}")),
+    Fault("1", "a token of another scheme", "401 session",
+          _in_session(lambda token: f"Basic {token}")),
     Fault("5", "an id in capitals", "400 invalid",
           _path(lambda path: _UUID.sub(lambda found: found[0].upper(), path))),
     Fault("5", "a number with a leading zero", "400 invalid",
@@ -201,7 +202,7 @@ def every_operation(probe: Probe) -> None:
     ]
     for fault in FAULTS:
         wrong = [
-            f"{answer} at {request.method} {request.path}"
+            f"{answer} at {_shown(request)}"
             for request in requests
             for spoiled in fault.spoil(request)
             if (answer := str(probe.at.send(*spoiled))) != fault.expected
@@ -210,9 +211,15 @@ def every_operation(probe: Probe) -> None:
         probe.ask(fault.section, name, fault.expected, "; ".join(wrong) or fault.expected)
     for request, (status, *_) in zip(requests, valid, strict=True):
         if status is not None:
-            shown = _UUID.sub("{id}", request.path)
-            probe.ask("5", f"{request.method} {shown}", str(status), probe.at.send(request))
-    owner.log_in()
+            probe.ask("5", _shown(request), str(status), probe.at.send(request))
+    for path in ("/health/live", "/health/ready", "/openapi.json"):
+        without = {codec.PROTOCOL_HEADER: None, codec.API_KEY_HEADER: None}
+        answer = probe.at.send(Request("GET", path), None, without)
+        probe.ask("5, Broker", f"GET {path} without the headers of section 1", "200", answer)
+
+
+def _shown(request: Request) -> str:
+    return f"{request.method} {_UUID.sub('{id}', request.path)}"
 
 
 def _takes_session(path: str) -> bool:

@@ -7,7 +7,6 @@ expected answer, and what came.
 # Each question is one or two lines; the formatter would give each argument a line of its own.
 # fmt: off
 
-import re
 import time
 import uuid
 from collections.abc import Iterable
@@ -25,12 +24,9 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire import containers, events, parts, users
 from scbroker.wire.codec import SignedObject
 
-SECOND: Final = 1_000_000
+_SECOND: Final = 1_000_000
 _READER: Final = int(Level.DefaultUserPermissions)
 _UNLISTED: Final = int(Level.Download | Level.Decrypt)
-_SOMEBODY: Final = "00000000-0000-8000-8000-000000000000"
-_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
-_TOKEN: Final = "A" * 43
 
 
 def registering(probe: Probe) -> None:
@@ -42,9 +38,9 @@ def registering(probe: Probe) -> None:
     def register(changed: users.Registration) -> Answer:
         return probe.at.post("/v1/users", changed)
 
-    late = probe.newcomer().registration(clock() + 360 * SECOND)
+    late = probe.newcomer().registration(clock() + 360 * _SECOND)
     ask("key records dated six minutes ahead", "422 clock", register(late))
-    early = probe.newcomer().registration(clock() - 360 * SECOND)
+    early = probe.newcomer().registration(clock() - 360 * _SECOND)
     ask("key records dated six minutes back", "422 clock", register(early))
     first, second = message.keyRecords
     swapped = replace(message, keyRecords=[second, first])
@@ -57,7 +53,7 @@ def registering(probe: Probe) -> None:
     ask("a registration", "201", answer)
     ask("the userId of the answer", user.id, answer.message(users.Registered).userId)
     ask("the same registration again", "201", register(message))
-    other = user.registration(clock() - SECOND)
+    other = user.registration(clock() - _SECOND)
     ask("the same id with other key records", "409 exists", register(other))
 
 
@@ -191,7 +187,7 @@ def writing(probe: Probe) -> None:
     body = parse_record(second.record.body)
     forged = replace(second, record=replace(second.record, signature=bytes(3373)))
     refused("a record with a wrong signature", "422 rejected", forged)
-    refused("a record dated six minutes ahead", "422 clock", box.draft(time=clock() + 360 * SECOND))
+    refused("a record dated six minutes ahead", "422 clock", box.draft(time=clock() + 360 * _SECOND))
     refused("a record with another parent", "409 conflict", box.draft(parent=bytes(32)))
     refused("a record that leaves a version out", "409 conflict", box.draft(version=4))
     refused("a new content without its sealed segment", "400 invalid",
@@ -301,7 +297,7 @@ def reading(probe: Probe) -> None:
         ),
     )
 
-    soon = Grant(_READER, clock() + SECOND)
+    soon = Grant(_READER, clock() + _SECOND)
     box.put(owner, box.draft(grants={owner: ALL, stranger: soon})).done()
     ask("a view for a new member", "200", stranger.send("GET", box.path))
     ask("a view for a member who was removed", "404 not-found", reader.send("GET", box.path))
