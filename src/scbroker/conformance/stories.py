@@ -130,6 +130,17 @@ def opening_key_files(probe: Probe) -> None:
     message = user.storing(endOtherSessions=True)
     foreign = replace(message, authorization=other.order("store-key-file", message.digest))
     ask("a KeyFile with another user's order", "401 challenge", store(foreign))
+    elsewhere = user.order("store-key-file", message.digest, origin="https://other.example:443")
+    ask("a KeyFile with an order for another origin", "401 challenge",
+        store(replace(message, authorization=elsewhere)))
+    invented = user.order("store-key-file", message.digest, nonce=random_bytes(48))
+    ask("a KeyFile with an order over an invented nonce", "401 challenge",
+        store(replace(message, authorization=invented)))
+    spent = probe.at.nonce()
+    probe.at.post("/v1/sessions", user.log_in_request(nonce=spent)).done()
+    used = user.order("store-key-file", message.digest, nonce=spent)
+    ask("a KeyFile with an order over a nonce that was used", "401 challenge",
+        store(replace(message, authorization=used)))
     session = User(probe.at, user.ring).log_in()
     ask("a KeyFile of the next generation", "204", store(message))
     ask("the same KeyFile again", "204", store(message))
