@@ -159,7 +159,7 @@ def conformance_broker(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Ask a broker about 180 questions and compare its answers; exit status 1 if one is wrong.
+    """Ask a broker about 190 questions and compare its answers; exit status 1 if one is wrong.
 
     The command registers users of its own and deletes them at the end.
     """

@@ -1,4 +1,4 @@
-"""Ask a broker about 180 questions, and compare its answers with docs/spec/protocol.md."""
+"""Ask a broker about 190 questions, and compare its answers with docs/spec/protocol.md."""
 
 import uuid
 from collections.abc import Callable, Sequence

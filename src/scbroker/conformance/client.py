@@ -121,7 +121,7 @@ class _Stage:
             else:
                 self._take(step)
         if self._broker.breaches:
-            raise _StepError("the client sent " + ", ".join(sorted(set(self._broker.breaches))))
+            raise _StepError(", ".join(sorted(set(self._broker.breaches))))
 
     def _take(self, step: dict[str, Any]) -> None:
         sent = self._filled({name: value for name, value in step.items() if name not in _NOT_SENT})
@@ -129,14 +129,16 @@ class _Stage:
             if name in sent:
                 self._broker.secrets.add(sent[name][:64].encode())
         came = self._client.exchange(sent)
+        found, error = came.get("ok"), came.get("error")
         if "error" in step:
-            if came.get("error") not in step["error"]:
-                raise _StepError(f"{_shown(step)}: error {' or '.join(step['error'])} was expected, "
-                                 f"and {_shown(came)} came")  # fmt: skip
+            if error not in step["error"]:
+                wanted = " or ".join(step["error"])
+                raise _StepError(
+                    f"{_shown(step)}: {wanted} was expected, and {error or 'success'} came"
+                )
             return
-        found = came.get("ok")
         if not isinstance(found, dict):
-            raise _StepError(f"{_shown(step)}: success was expected, and {_shown(came)} came")
+            raise _StepError(f"{_shown(step)}: success was expected, and {error!r} came")
         for name, value in step.get("ok", {}).items():
             if found.get(name) != value:
                 raise _StepError(f"{_shown(step)}: {name} {value!r} was expected, "
@@ -160,4 +162,4 @@ class _Stage:
 
 
 def _shown(step: dict[str, Any]) -> str:
-    return str({name: value for name, value in step.items() if name in ("do", "device", "error")})
+    return f"{step['do']} by {step['device']}"

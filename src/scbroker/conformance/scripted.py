@@ -70,7 +70,7 @@ class ScriptedBroker:
     secrets: set[bytes] = field(default_factory=set)
     """Bytes that no request may contain."""
     breaches: list[str] = field(default_factory=list)
-    """What clients sent that no client may send."""
+    """What clients did that no client may do."""
     _served: dict[str, list[bytes]] = field(default_factory=dict)
     _swallowed: dict[str, Any] = field(default_factory=dict)
 
@@ -165,16 +165,16 @@ class ScriptedBroker:
             await response.prepare(request)
             for _ in range(_ENDLESS // _PIECE):
                 await response.write(bytes(_PIECE))
-            self.breaches.append(f"no end to an answer of {_ENDLESS} bytes")
+            self.breaches.append(f"the client read {_ENDLESS} bytes of one answer")
         return response
 
     def _check(self, request: web.BaseRequest, body: bytes) -> None:
         """Note what no client may send."""
         head = f"{request.raw_path} {request.headers}".encode()
         if "Cookie" in request.headers:
-            self.breaches.append("a request with a cookie")
+            self.breaches.append("the client sent a cookie")
         if any(secret in body or secret in head for secret in self.secrets):
-            self.breaches.append(f"a secret in the clear at {request.method} {request.path}")
+            self.breaches.append(f"the client sent a secret in the clear to {request.path}")
 
     async def _forward(self, request: web.BaseRequest, body: bytes) -> _Reply:
         hop = ("host", "connection", "content-length", "transfer-encoding")
