@@ -214,8 +214,8 @@ def every_operation(probe: Probe) -> None:
             probe.ask("5", _shown(request), str(status), probe.at.send(request))
     for path in ("/health/live", "/health/ready", "/openapi.json"):
         without = {codec.PROTOCOL_HEADER: None, codec.API_KEY_HEADER: None}
-        answer = probe.at.send(Request("GET", path), None, without)
-        probe.ask("5, Broker", f"GET {path} without the headers of section 1", "200", answer)
+        came = probe.at.send(Request("GET", path), None, without)
+        probe.ask("5, Broker", f"GET {path} without the headers of section 1", "200", came)
 
 
 def _shown(request: Request) -> str:
