@@ -51,8 +51,6 @@ class Devices:
                 return {"userId": str(device.getUserId().result(_PATIENCE))}
             case "logIn":
                 device.logIn(user, passphrase=step["passphrase"]).result(_PATIENCE)
-            case "logOut":
-                device.logout().result(_PATIENCE)
             case "renewKeys":
                 device.changeCredentials(
                     step["password"], step["passphrase"], compromised=True

@@ -156,16 +156,15 @@ class Connection:
             **headers,
         }
         given = {name: value for name, value in found.items() if value is not None}
-        for attempt in range(2):
+        while True:
             fresh = self._http is None
             try:
                 return self._exchange(request, sent, given)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 # The broker may have closed an idle connection; a fresh one it had no reason to close.
-                if fresh or attempt:
+                if fresh:
                     return Answer(0, fault=f"no answer: {error!r}")
-        raise AssertionError
 
     def _exchange(self, request: Request, body: bytes | None, headers: dict[str, str]) -> Answer:
         if self._http is None:

@@ -144,9 +144,10 @@ class _Stage:
                 raise _StepError(f"{_shown(step)}: {name} {value!r} was expected, "
                                  f"and {found.get(name)!r:.80} came")  # fmt: skip
         if "as" in step:
-            self._names["$" + step["as"]] = found[
-                "containerId" if "containerId" in found else "userId"
-            ]
+            named = found.get("containerId", found.get("userId"))
+            if not isinstance(named, str):
+                raise _StepError(f"{_shown(step)}: the answer names no id")
+            self._names["$" + step["as"]] = named
 
     def _filled(self, value: Any) -> Any:
         """Replace every `$name` by the id that a step named so."""

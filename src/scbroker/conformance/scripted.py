@@ -170,10 +170,10 @@ class ScriptedBroker:
 
     def _check(self, request: web.BaseRequest, body: bytes) -> None:
         """Note what no client may send."""
-        head = f"{request.raw_path} {request.headers}".encode()
+        head = f"{request.raw_path} {request.headers}".encode("utf-8", "surrogateescape")
         if "Cookie" in request.headers:
             self.breaches.append("the client sent a cookie")
-        if any(secret in body or secret in head for secret in self.secrets):
+        if any(secret in body or secret in head for secret in tuple(self.secrets)):
             self.breaches.append(f"the client sent a secret in the clear to {request.path}")
 
     async def _forward(self, request: web.BaseRequest, body: bytes) -> _Reply:
