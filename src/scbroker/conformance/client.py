@@ -33,9 +33,14 @@ def scenes() -> list[dict[str, Any]]:
     return found
 
 
-def play(command: Sequence[str], report: Report = lambda _: None) -> list[Outcome]:
+def play(
+    command: Sequence[str],
+    report: Report = lambda _: None,
+    chosen: Sequence[dict[str, Any]] | None = None,
+) -> list[Outcome]:
     """Play every scene with the client that this command starts; `report` gets each outcome at once.
 
+    `chosen` are the scenes to play instead; a scene needs the earlier ones that name its devices and ids.
     Raises `InvalidArgumentError` if the command cannot be started.
     """
     if not command or shutil.which(command[0]) is None:
@@ -45,7 +50,7 @@ def play(command: Sequence[str], report: Report = lambda _: None) -> list[Outcom
     outcomes = []
     with ScriptedBroker() as broker, _Client(command, broker) as client:
         stage = _Stage(broker, client)
-        for scene in scenes():
+        for scene in scenes() if chosen is None else chosen:
             try:
                 stage.play(scene)
                 came = "as expected"
