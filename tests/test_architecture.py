@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 TEXT = PAGE.read_text("utf-8")
 [DRAWING] = re.findall(r"```mermaid\n(.*?)```", TEXT, re.DOTALL)
 NAMES = sorted(set(re.findall(r"`([a-zA-Z_][\w.]*)`", TEXT.replace(DRAWING, ""))) - {"scbroker"})
-NOT_OF_THE_SOURCE = {"pyproject.toml"}
+NOT_OF_THE_SOURCE = {"pyproject.toml", "scenes.toml"}
 ROOMS = {
     path.parent.relative_to(PACKAGE).as_posix()
     for end in ("client", "server")

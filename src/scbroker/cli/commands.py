@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,10 @@ app: typer.Typer = typer.Typer(
 admin: typer.Typer = typer.Typer(no_args_is_help=True, help="Administer a broker.")
 app.add_typer(admin, name="admin")
 app.add_typer(marks.app, name="mark")
+conformance: typer.Typer = typer.Typer(
+    no_args_is_help=True, help="Test a broker or a client for conformance with the specification."
+)
+app.add_typer(conformance, name="conformance")
 
 Tell = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
@@ -143,6 +148,44 @@ def restore(
     settings = commands.begin(data_dir)
     with _reporting() as (tell, progress):
         commands.restore(settings, source, tell, progress, damaged=damaged)
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the outcomes as a JSON list.")]
+
+
+@conformance.command("broker")
+def conformance_broker(
+    url: Annotated[str, typer.Argument(help="The broker's address, as https://broker.example.")],
+    api_key: Annotated[
+        uuid.UUID, typer.Option(help="An API key of the broker.", envvar="SCBROKER_API_KEY")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Ask a broker about 190 questions and compare its answers; exit status 1 if one is wrong.
+
+    The command registers users of its own and deletes them at the end.
+    """
+    from scbroker.conformance.broker import probe
+    from scbroker.conformance.outcomes import conclude
+
+    right = conclude(lambda report: probe(url, api_key, report), as_json=as_json)
+    sys.exit(not right)
+
+
+@conformance.command("client")
+def conformance_client(
+    command: Annotated[list[str], typer.Argument(help="The program that drives the client.")],
+    as_json: AsJson = False,
+) -> None:
+    """Play scenes with a client against honest and lying brokers; exit status 1 if one ends wrong.
+
+    COMMAND comes after `--`. It reads steps from standard input, one JSON object in each line.
+    """
+    from scbroker.conformance.client import play
+    from scbroker.conformance.outcomes import conclude
+
+    right = conclude(lambda report: play(command, report), as_json=as_json)
+    sys.exit(not right)
 
 
 @contextmanager
