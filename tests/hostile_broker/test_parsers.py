@@ -244,6 +244,8 @@ HEADERS: Final = {
     "no number": b'{"amount":NaN}',
     "no end": b'{"amount":Infinity}',
     "more than a number": b'{"amount":1e999}',
+    "400 digits": b'{"amount":%s}' % (b"1" * 400),
+    "101 levels": b'{"amount":1,"x":' + b"[" * 100 + b"]" * 100 + b"}",
     "5,000 digits": b'{"amount":%s}' % (b"1" * 5000),
     "lists in lists": b'{"amount":' + b"[" * 100_000,
     "closed lists in lists": b'{"amount":1,"x":' + b"[" * 20_000 + b"]" * 20_000 + b"}",

@@ -15,7 +15,6 @@ import decimal
 import itertools
 import json
 import math
-import re
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -47,7 +46,8 @@ KEEP: Final = msgspec.UNSET
 OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
 Grants = Mapping[uuid.UUID, Grant]
 _MAX_DEPTH: Final = 100
-_MANY_DIGITS: Final = re.compile(rb"(?<![0-9])[0-9]{309}")
+_DIGITS: Final = bytes(ord("0" if chr(each) in "0123456789" else " ") for each in range(256))
+_MANY_DIGITS: Final = b"0" * 309
 """Integers of fewer digits never overflow a double."""
 Verify = Callable[[], Awaitable[object]]
 """Verify the recipients' keys. Awaited before any of a large content is uploaded."""
@@ -339,7 +339,7 @@ def _check_strict(data: bytes) -> None:
     and deep nesting; any other is parsed again.
     """
     value = msgspec.json.decode(data)
-    if _MANY_DIGITS.search(data) or msgspec.json.encode(value) != data:
+    if _MANY_DIGITS in data.translate(_DIGITS) or msgspec.json.encode(value) != data:
         json.loads(data, object_pairs_hook=_refuse_doubled, parse_int=_finite, parse_float=_finite)
     if data.count(b"[") + data.count(b"{") > _MAX_DEPTH:
         _check_depth(value)
