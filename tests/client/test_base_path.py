@@ -127,11 +127,11 @@ def test_without_the_path_the_client_says_that_no_broker_is_there(
 def test_a_session_is_bound_to_the_origin_and_not_to_the_path(
     proxy: PathProxy, start_broker: StartBroker
 ) -> None:
-    """A broker that answers to another origin refuses a log-in that was signed for the proxy's."""
+    """A broker that answers to another origin registers nobody who uses the proxy's, and says its own."""
     elsewhere = start_broker(origins="https://broker.example")
     proxy.target = elsewhere.url
     with (
         provider_at(elsewhere, proxy.origin + proxy.base) as provider,
-        pytest.raises(BrokerError.challengeError),
+        pytest.raises(BrokerError.invalidArgumentError, match=r"https://broker\.example"),
     ):
         provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)

@@ -44,6 +44,7 @@ READERS: dict[str, Callable[[Vector], object]] = {
     "segments": lambda vector: test_segments.READERS[vector["kind"]](vector),
     "sessions": test_sessions._check_statement,
     "signatures": test_signatures.check,
+    "types": test_container_records.check_type,
     "views": test_views.check,
     "wraps": test_wraps._open,
 }
@@ -62,7 +63,6 @@ TOGETHER: dict[str, str] = {
     "a second beginning": _TWICE,
     "a secret has 1 to 1,023 bytes": "a writer's check; a reader meets it as padding",
     "a statement of at most 1,024 bytes": "a longer one has another origin",
-    "a type too long": _LIMITS,
     "a wrap for a reader with Decrypt": _TWICE,
     "a wrap has 1,168 bytes": _DECODED,
     "an action that exists": _TWICE,

@@ -161,6 +161,7 @@ def every_operation(probe: Probe) -> None:
     box, upload = Box(owner).created(content=None), Box(owner)
     part, sealed = upload.large(owner)
     path, part_path = box.path, f"{upload.path}/parts/{uuid.UUID(bytes=part.partId)}"
+    dropped = f"{upload.path}/parts/{uuid.uuid4()}"
     put = f"{upload.path}/records/1"
     named = users.KeyRecordsRequest(users=[users.KeyRecordsFrom(userId=owner.id)])
     opening = users.KeyFileOpening(auth=owner.auth)
@@ -183,6 +184,7 @@ def every_operation(probe: Probe) -> None:
         (200, "POST", f"{part_path}/transfers", parts.TransfersRequest(chunks=[1])),
         (None, "POST", f"{part_path}/chunks", report),  # needs an object store
         (201, "PUT", put, upload.draft(content=part)),
+        (204, "DELETE", dropped, None),
         (200, "GET", f"{part_path}/hashes", None),
         (200, "GET", f"{part_path}/segments?first=0&count=1", None),
         (200, "GET", f"{part_path}/transfers?first=0&count=1", None),
