@@ -73,7 +73,7 @@ def test_every_demand_of_the_table_is_a_sections_with_must() -> None:
 def test_the_other_pages_of_the_specification_demand_nothing() -> None:
     for path in SPEC.glob("*.md"):
         if path.name not in (*PAGES, "musts.md"):
-            assert "MUST" not in path.read_text("utf-8")
+            assert "MUST" not in path.read_text("utf-8"), path.name
 
 
 def test_everything_that_the_table_names_exists() -> None:
