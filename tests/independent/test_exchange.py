@@ -10,7 +10,7 @@ import pytest
 from tests.independent import container_records, key_files, key_records, messages, sessions, views
 from tests.independent.access_lists import Salted, whole
 from tests.independent.container_records import InForce, Judge
-from tests.independent.encodings import uuid_of_text
+from tests.independent.encodings import RefusedError, uuid_of_text
 from tests.independent.key_records import KeyChain
 from tests.independent.vectors import Vector, cases, load, octets, people
 from tests.independent.views import Found, Mark, Reader, signed_of
@@ -173,7 +173,7 @@ def test_bob_reads_first_without_a_mark_and_then_with_one() -> None:
 
 def test_a_mark_of_another_record_refuses_the_second_view() -> None:
     first, second, _ = _bodies()
-    with pytest.raises(messages.RefusedError) as refused:
+    with pytest.raises(RefusedError) as refused:
         _read("read with a mark", _mark(1, second, 1, first))
     assert refused.value.kind == "fork"
 

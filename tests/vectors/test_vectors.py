@@ -450,7 +450,8 @@ def test_each_message_of_the_exchange_is_decoded_and_encoded_to_the_same_bytes(
     items = urllib.parse.parse_qsl(vector["query"], strict_parsing=bool(vector["query"]))
     parse_query(operation.query, items)
     assert operation.session == ("authorization" in vector["headers"])
-    for kind, body in ((operation.message, "request"), (operation.answer, "answer")):
+    kinds: dict[str, Any] = {"request": operation.message, "answer": operation.answer}
+    for body, kind in kinds.items():
         octets = raw(vector, body)
         assert encode(decode(kind, octets)) == octets if kind is not None else not octets
 
