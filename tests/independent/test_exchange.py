@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.independent import container_records, key_files, key_records, messages, sessions, views
-from tests.independent.access_lists import Salted, whole
+from tests.independent import (
+    container_records,
+    key_files,
+    key_records,
+    messages,
+    sessions,
+    views,
+    wraps,
+)
+from tests.independent.access_lists import Salted, parse_entry, whole
 from tests.independent.container_records import InForce, Judge
 from tests.independent.encodings import RefusedError, uuid_of_text
 from tests.independent.key_records import KeyChain
@@ -156,6 +164,18 @@ def test_the_records_are_valid_and_their_receipts_are_theirs() -> None:
 def _sent_list(one: Exchange, version: int) -> Any:
     entries = [Salted(entry["salt"], entry["entry"]) for entry in one.request["accessList"]]
     return whole(container_id(), version, entries)
+
+
+def test_the_sealed_bytes_that_alice_sent_are_those_that_were_signed_and_that_bob_gets() -> None:
+    create, update, change = (one.request for one in exchanges(RECORDS, "alice"))
+    for entry in create["accessList"] + change["accessList"]:
+        assert parse_entry(entry["entry"]).wrap_hash == wraps.wrap_hash(entry["wrap"])
+    served = [one.answer for one in exchanges(f"GET {CONTAINER}", "bob")]
+    assert [view["header"] for view in served] == [create["header"]] * 3
+    assert [view["content"] for view in served] == [create["content"]] + [update["content"]] * 2
+    lists = [create["accessList"]] * 2 + [change["accessList"]]
+    for view, entries in zip(served, lists, strict=True):
+        assert view["wrap"] in [entry["wrap"] for entry in entries]
 
 
 def test_bob_reads_first_without_a_mark_and_then_with_one() -> None:
