@@ -8,6 +8,7 @@ from tests.vectors import (
     container_records,
     docs,
     events,
+    exchange,
     headers,
     ids,
     key_files,
@@ -27,7 +28,7 @@ from tests.vectors.files import load, rewrite
 def main() -> None:
     for maker in (
         people, ids, key_records, key_files, access_lists, container_records, sealed, sessions,
-        orders, headers, signatures, key_rings, events, messages, views,
+        orders, headers, signatures, key_rings, events, messages, views, exchange,
     ):  # fmt: skip
         maker.make()
     docs.write()

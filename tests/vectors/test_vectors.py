@@ -1,10 +1,11 @@
 """Every vector but those of containers does what it says."""
 
+import urllib.parse
 import uuid
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -47,6 +48,7 @@ from scbroker.records.container_record import (
 )
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.broker import refusing
+from scbroker.server.operations import OPERATIONS
 from scbroker.server.users.challenges import (
     REFUSED,
     Signer,
@@ -58,7 +60,7 @@ from scbroker.server.users.challenges import (
 from scbroker.server.users.key_files import verifier_of
 from scbroker.server.users.throttle import is_pass_of
 from scbroker.vocabulary import KeyType
-from scbroker.wire.codec import SignedObject, decode, encode
+from scbroker.wire.codec import SignedObject, decode, encode, parse_query
 from scbroker.wire.events import NO_EVENTS, Event, digest_with
 from scbroker.wire.users import (
     NO_DIGEST,
@@ -77,9 +79,9 @@ from tests.vectors.files import FOLDER, Vector, load, signature_of, vectors
 from tests.vectors.keys_of_people import chains
 
 FILES = (
-    "access_lists", "container_records", "events", "headers", "ids", "key_files", "key_records",
-    "key_rings", "messages", "orders", "people", "segments", "sessions", "signatures", "types",
-    "views", "wraps",
+    "access_lists", "container_records", "events", "exchange", "headers", "ids", "key_files",
+    "key_records", "key_rings", "messages", "orders", "people", "segments", "sessions",
+    "signatures", "types", "views", "wraps",
 )  # fmt: skip
 
 
@@ -434,6 +436,24 @@ MESSAGES: dict[str, Any] = {
 @each("messages")
 def test_messages(vector: Vector) -> None:
     check(vector, lambda vector: decode(MESSAGES[vector["kind"]], raw(vector, "message")))
+
+
+_OPERATIONS: Final = {f"{one.method} {one.path}": one for one in OPERATIONS}
+
+
+@each("exchange")
+def test_each_message_of_the_exchange_is_decoded_and_encoded_to_the_same_bytes(
+    vector: Vector,
+) -> None:
+    operation = _OPERATIONS[vector["operation"]]
+    assert vector["status"] == operation.status
+    items = urllib.parse.parse_qsl(vector["query"], strict_parsing=bool(vector["query"]))
+    parse_query(operation.query, items)
+    assert operation.session == ("authorization" in vector["headers"])
+    kinds: dict[str, Any] = {"request": operation.message, "answer": operation.answer}
+    for body, kind in kinds.items():
+        octets = raw(vector, body)
+        assert encode(decode(kind, octets)) == octets if kind is not None else not octets
 
 
 @each("orders")
