@@ -28,7 +28,7 @@ SEARCHES: Final[dict[str, tuple[Callable[[int], Count], int]]] = {
     "records: access and expiry": (_access, 5),
     "records: type and deletion": (_type_and_deletion, 5),
     "records: replaced keys": (_replaced_keys, 5),
-    "views and marks": (views.search, 4),
+    "views and marks": (views.search, 3),
     "key chains": (keychains.search, 7),
     "KeyFiles of two devices": (keyfiles.search, 5),
 }

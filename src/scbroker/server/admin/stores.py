@@ -83,7 +83,7 @@ def only_broker(settings: Settings) -> Iterator[None]:
         except BlockingIOError:
             raise InvalidArgumentError(
                 f"Another broker serves the database in {folder}: stop it first. SQLite allows one broker "
-                "process; for more, set SCBROKER_DATABASE_URL to a PostgreSQL."
+                "process; for more, set SCBROKER_DATABASE_URL to a PostgreSQL database."
             ) from None
         except OSError as error:
             raise InvalidArgumentError(
