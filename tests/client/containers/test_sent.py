@@ -320,6 +320,46 @@ def test_a_change_whose_version_the_broker_does_not_keep_any_more_stays_uncertai
     assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Uncertain)]
 
 
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_an_accepted_head_says_what_became_of_the_changes_up_to_it(
+    alice: ServerProvider, network: Network, is_stored: bool
+) -> None:
+    """Otherwise the change would count as confirmed, because its version is not above the mark's."""
+    made = alice.createContainer(b"1").result(PATIENCE)
+    later = Later(BrokerError.rejectedError("no"))
+    network.treat("PUT", RECORD, later.treat)
+    failure(alice.updateContainerContent(made.id, b"2"))
+    if is_stored:
+        run_here(later.store())
+    with other_device(alice) as other:
+        for header in ("x", "y")[is_stored:]:
+            other.updateContainerHeader(made.id, header).result(PATIENCE)
+    heads = alice.resetContainerMark(made.id).result(PATIENCE)
+    assert heads.served.version == 3
+    alice.resetContainerMark(made.id, heads.served).result(PATIENCE)
+    outcome = WriteOutcome.Stored if is_stored else WriteOutcome.NotStored
+    assert changes(alice, made.id) == [SentChange(2, outcome)]
+
+
+def test_a_change_of_a_version_that_the_device_has_read_past_is_not_sent(
+    alice: ServerProvider, network: Network
+) -> None:
+    """A large content takes long to upload, and the program goes on reading."""
+    made = alice.createContainer(b"1").result(PATIENCE)
+    other = other_device(alice)
+
+    def large() -> Iterator[bytes]:
+        yield bytes(100_000)
+        other.updateContainerContent(made.id, b"theirs").result(PATIENCE)
+        alice.getContainer(made.id).result(PATIENCE)
+        yield b"end"
+
+    error = failure(alice.updateContainerContent(made.id, large(), ifVersion=1))
+    other.close()
+    assert (error.code, error.outcome) == ("conflict", WriteOutcome.NotStored)
+    assert len(network.those("PUT", RECORD)) == 1, "the other device's"
+
+
 def test_only_so_many_sent_changes_are_remembered(alice: ServerProvider, network: Network) -> None:
     made = alice.createContainer(b"1").result(PATIENCE)
     network.treat("PUT", RECORD, refused(BrokerError.rejectedError("no")))

@@ -5,9 +5,10 @@ Spec: docs/spec/container.md, sections 8 and 9.
 
 import contextlib
 import uuid
+from dataclasses import replace
 
 from scbroker.client.containers import fetching, sent
-from scbroker.client.core.judging import Mark
+from scbroker.client.core.judging import Mark, State
 from scbroker.client.users.session import Session
 from scbroker.errors import ConflictError, DeletedError, NotFoundError
 from scbroker.types import Head, Heads, SentChange
@@ -19,7 +20,8 @@ async def reset(session: Session, container_id: uuid.UUID, accept: Head | None) 
     The served history is verified as on a device without a mark.
     """
     stored, mark = fetching.mark_of(session, container_id.bytes)
-    served = (await fetching.fetch_after(session, container_id, None)).state.mark
+    state = (await fetching.fetch_after(session, container_id, None)).state
+    served = state.mark
     heads = Heads(None if mark is None else _head(mark), _head(served))
     if accept is None:
         return heads
@@ -28,9 +30,21 @@ async def reset(session: Session, container_id: uuid.UUID, accept: Head | None) 
             f"The broker serves version {served.version} now, and not the head that was accepted: look at "
             "both heads again."
         )
+    _settle(session, state, mark)
     if not session.marks.swap(fetching.KIND, container_id.bytes, stored, served.encode()):
         raise ConflictError("The container was read meanwhile: look at both heads again.")
     return heads
+
+
+def _settle(session: Session, state: State, mark: Mark | None) -> None:
+    """Note what became of open entries above the mark, before an accepted head takes the mark's place.
+
+    The state was verified from the first record on, so its follower is not that of the mark's record.
+    """
+    if mark is None:
+        sent.settle(session, state, 0)
+    else:
+        sent.settle(session, replace(state, follower=None), mark.version)
 
 
 async def sent_changes(session: Session, container_id: uuid.UUID) -> list[SentChange]:

@@ -91,7 +91,7 @@ class Writing:
     is_stored: bool = False
     error: BrokerError | None = None
     is_refused: bool = False
-    """Whether the error is the broker's refusal of the record."""
+    """Whether the error is a refusal of the record, by the broker or as outdated before it was sent."""
 
     @classmethod
     def creating(cls, session: Session, change: Change) -> Self:
@@ -104,12 +104,12 @@ class Writing:
         self.error = error.fresh()
 
     def refuse(self, error: BrokerError) -> None:
-        """End with the broker's refusal of the record, unless another attempt is made."""
+        """End with a refusal of the record, unless another attempt is made."""
         self.fail(error)
         self.is_refused = True
 
     def is_outdated(self, session: Session) -> bool:
-        """Whether the broker refused the record for what it was drafted from, which is outdated by now."""
+        """Whether the record was refused for what it was drafted from, which is outdated by now."""
         match self.error if self.is_refused else None:
             case errors.StaleKeysError():
                 return True
@@ -345,7 +345,12 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
     commitment = None if recipients else state.governing.governing.keyCommitment
     verify = partial(keys_of, session, recipients, drafting.members_of(state))
     await seal_parts(session, change, item.container_id, commitment, verify)
-    time = now()  # after an upload, which may have taken hours
+    # An upload may have taken hours. A reading in the meantime would leave the record's outcome open for ever.
+    _, mark = fetching.mark_of(session, item.container_id)
+    if mark is not None and mark.version > state.record.version:
+        item.refuse(errors.ConflictError("The container was changed meanwhile: read it again."))
+        return
+    time = now()
     opened = _open_or_without(session, fetched)
     draft = await drafting.draft_next(session, change, opened, time, newer_keys=newer_keys)
     _prepare(session, item, draft, fetched, time)
