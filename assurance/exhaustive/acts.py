@@ -135,7 +135,7 @@ def _is_list(world: World, act: Act) -> bool:
 
 
 def key_holders(world: World) -> set[int]:
-    """Return everybody who could have the container key: who made it, and whoever it was wrapped for."""
+    """Return everybody who could have the container key: its maker, and every user it was wrapped for."""
     named = {user for user, r in enumerate(world.rights) if r is not None and r.bits & DECRYPT}
     return named | {world.granted_by}
 

@@ -293,7 +293,7 @@ def search(alphabet: Alphabet, length: int) -> Count:
 
 def _begin(count: Count, act: Act) -> History | None:
     count.acts += 1
-    # Whoever creates a container may give any rights, also none to themselves, from the first moment on.
+    # The creator of a container may give any rights from the start, also none to themselves.
     history, expected = begun(act), all(r is None or act.time < r.end for r in act.rights or ())
     assert (history is not None) == expected, act
     return history

@@ -41,7 +41,7 @@ def forged(stranger: Wire, ring: KeyRing, nonce: bytes | None = None) -> Session
 def test_neither_a_log_in_nor_a_refused_deletion_verifies_the_stored_chain(
     broker: BrokerProcess, stranger: Wire
 ) -> None:
-    """One signature of the chain is spoilt: whatever verifies all of it fails, and says so."""
+    """One signature of the chain is spoilt: code that verifies the whole chain fails."""
     ring = broker.new_user()
     with Wire(broker) as wire:
         alice = rotate(broker.database_url, User(ring, wire.log_in(ring)), signing=2, encryption=1)

@@ -180,7 +180,7 @@ def test_an_upload_that_is_dropped_counts_no_more_and_only_its_user_drops_it(
 def test_no_number_of_sessions_keeps_more_unfinished_uploads_than_the_broker_allows(
     broker: BrokerProcess, session: NewSession
 ) -> None:
-    """Whoever has the keys can log in as often as they like."""
+    """A user can log in as often as they like, and so can a thief of the keys."""
     ring = broker.new_user()
     for _ in range(4):
         user = session(ring)

@@ -69,7 +69,7 @@ def _show(reset: "Callable[[scbroker.Head | None], scbroker.Heads]", accept: str
     if accept is not None:
         print("The served one is accepted.")
     elif heads.stored != heads.served:
-        print(f"To accept it, repeat this with --accept {_text(heads.served)}")
+        print(f"To accept the served one, add --accept {_text(heads.served)}")
 
 
 def _text(head: "scbroker.Head") -> str:

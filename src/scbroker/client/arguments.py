@@ -226,7 +226,7 @@ def check_different(password: str, passphrase: str) -> None:
     """Raise `InvalidArgumentError` for new secrets that are the same text, in any Unicode spelling."""
     if checked_secret(password, "password") == checked_secret(passphrase, "passphrase"):
         raise errors.InvalidArgumentError(
-            "passphrase must differ from password: whoever learns one would have both. Choose another."
+            "passphrase must differ from password: an attacker who learns one would have both."
         )
 
 

@@ -33,9 +33,9 @@ _MOST: Final = 1_000_000
 """Events that one call returns."""
 _ROUNDS: Final = 5
 _AT_ONCE: Final = 100_000
-"""Events in memory while a mark is reset."""
+"""Events that are in memory at once while a mark is reset."""
 _FARTHEST: Final = 2**32
-"""Ids that a log can gain between two readings of a device, at most."""
+"""Ids that a log can gain at most between two readings of a device."""
 _RESET: Final = " If you trust the log that it serves, resetEventMark accepts it."
 _FILTERS: Final = {"eventType", "containerId", "containerType"}
 
@@ -125,10 +125,13 @@ async def reset_mark(session: Session, accept: Head | None) -> Heads:
     heads = Heads(None if stored is None else mark.head, served.head)
     if accept is not None and accept != heads.served:
         raise errors.ConflictError(
-            f"The event log does not end at {accept.version} as accepted: look at both ends again."
+            f"The event log does not have the accepted end {accept.version}: call resetEventMark without "
+            "accept, and compare again."
         )
     if accept is not None and not session.marks.swap(_KIND, b"", stored, served.encode()):
-        raise errors.ConflictError("The event log was read meanwhile: look at both ends again.")
+        raise errors.ConflictError(
+            "The event log was read meanwhile: call resetEventMark without accept, and compare again."
+        )
     return heads
 
 
@@ -223,7 +226,8 @@ def _check_ends(page: Events, ends: _Ends) -> None:
         )
     if page.lastId > ends.last + _FARTHEST:
         raise errors.IntegrityError(
-            f"The broker's log ends at {page.lastId}, it says: no log grows that far."
+            f"The broker says that its event log ends at {page.lastId}. No log grows so far: ask its "
+            "operator."
         )
     if page.lastId < ends.last:
         raise errors.RollbackError(
@@ -289,9 +293,8 @@ def _digest(start: Mark, log: _Log, end: int) -> bytes:
 def _advanced(mark: Mark, log: _Log) -> Mark:
     """Return the mark after this log was read without a gap."""
     begins_with_kept = log.first == log.kept
-    if (
-        not log.events
-    ):  # the digest shows whether the events that were dropped are those read before
+    if not log.events:
+        # Keep `first` only if the digest of the dropped events was compared with what this device read.
         is_known = begins_with_kept and log.kept <= mark.read + 1
         return replace(mark, first=log.kept) if is_known else mark
     last, first = max(mark.last, log.end), log.kept if begins_with_kept else mark.first

@@ -31,7 +31,9 @@ def open_own(path: Path, flags: int = 0) -> int:
     descriptor = os.open(path, _OPEN_FLAGS | flags, 0o600)
     if not _is_own_file(os.fstat(descriptor)):
         os.close(descriptor)
-        raise OSError(errno.EPERM, "it must be a file that this user alone can access", str(path))
+        raise OSError(
+            errno.EPERM, "it is not a regular file that this user alone can access", str(path)
+        )
     return descriptor
 
 
@@ -47,9 +49,10 @@ def _is_own(state: os.stat_result) -> bool:
 
 
 def make_own_folder(folder: Path) -> None:
-    """Create a folder as 0700, or check that it and a link in its place are of this user alone to write.
+    """Create a folder as 0700, or check that only this user can write an existing one.
 
-    Raises `OSError` for a folder that belongs to another user or that others can write.
+    Raises `OSError` for a folder, or a link to one, that belongs to another user, and for a folder that
+    others can write.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     state = folder.stat()

@@ -183,9 +183,9 @@ class BrokerProvider(Protocol):
         The tokens of the user's other sessions end, but a device that has the KeyRing in memory can log in
         again. `compromised=True` prevents that: it adds a new signing and a new encryption key and retires
         the old ones, which still open and verify what was made with them; other devices log in with the new
-        passphrase. What any member writes from then on does not open with the old keys. It does not rescue a
-        KeyRing that leaked, because the user id is derived from signing key 0: register a new user and share
-        the containers with it.
+        passphrase. Content that a member writes from then on does not open with the old keys, unless the
+        broker hides the change from that member's device. It does not rescue a KeyRing that leaked, because
+        the user id is derived from signing key 0: register a new user and share the containers with it.
 
         Raises `invalidArgumentError` for a weak secret, a passphrase that is the password, or a reminder that
         contains one of them; `conflictError` if the credentials were changed on another device meanwhile.
@@ -736,13 +736,13 @@ class BrokerProvider(Protocol):
 
         An error whose `outcome` is `Uncertain` leaves such a change. The client reads and verifies the
         container. A change is `Stored` if the history contains it, `NotStored` if another record has its
-        version, and `Uncertain` as long as the history has not reached its version. Any update of the
-        container decides: it takes that version itself. The device remembers the last 32 changes of a
-        container; changes that were confirmed when they were sent are not among them.
+        version, and `Uncertain` as long as the history has not reached its version. Any other update of
+        the container decides: it takes that version, unless the change has it already. The device remembers
+        the last 32 changes of a container; changes that were confirmed when they were sent are not among
+        them.
 
-        Raises what `getContainer` raises, but for a container that does not exist or was deleted: those
-        changes are returned as far as they are known. The broker learns that the caller reads the
-        metadata."""
+        Raises what `getContainer` raises, but no `notFoundError` and no `deletedError`: what is known of the
+        changes is then returned. The broker learns that the caller reads the metadata."""
 
     @overload
     def resetContainerMark(

@@ -24,9 +24,9 @@ class Devices:
         self._devices: dict[str, ServerProvider] = {}
 
     def answer(self, step: dict[str, Any]) -> dict[str, Any]:
-        """Take a step and return its answer."""
+        """Run a step and return its answer."""
         try:
-            return {"ok": self._take(step)}
+            return {"ok": self._run(step)}
         except BrokerError as error:
             return {"error": error.code, "detail": str(error)}
 
@@ -36,7 +36,7 @@ class Devices:
             self._devices[name] = ServerProvider.fromEnvironment(trustStore=MemoryTrustStore())
         return self._devices[name]
 
-    def _take(self, step: dict[str, Any]) -> dict[str, Any]:
+    def _run(self, step: dict[str, Any]) -> dict[str, Any]:
         device, do = self._device(step["device"]), step["do"]
         content = step.get("content", "").encode() * step.get("repeat", 1)
         container = UUID(step["containerId"]) if "containerId" in step else UUID(int=0)

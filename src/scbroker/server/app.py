@@ -131,14 +131,15 @@ async def _sweep(broker: Broker) -> None:
 
 
 async def _scrub(broker: Broker) -> None:
-    """Remove replaced and deleted KeyFiles from the database's log; a failure is tried again."""
+    """Remove replaced and deleted KeyFiles from the write-ahead log; a failed attempt is repeated."""
     if broker.is_scrubbed:
         return
-    broker.is_scrubbed, done = True, False  # a KeyFile may be replaced from here on
+    # Set before the scrub: a KeyFile that is replaced during it resets the flag.
+    broker.is_scrubbed, done = True, False
     try:
         done = await broker.database.scrub()
     except errors.OverloadedError:
-        await asyncio.sleep(_SWEEP)  # the disk failed, which the sweep logs
+        await asyncio.sleep(_SWEEP)  # the disk failed: the sweep logs that
     finally:
         broker.is_scrubbed &= done
 

@@ -200,7 +200,7 @@ class RefusedNonces:
     """Nonces of claims that this process refused: it refuses them again without verifying a signature.
 
     They are kept in memory, so that a stranger cannot make the broker write. Beyond a number the oldest are
-    dropped: each costs whoever sent it a request, and expires within two minutes anyway.
+    dropped: each cost its sender a request, and expires within two minutes anyway.
     """
 
     def __init__(self) -> None:
@@ -273,7 +273,7 @@ class Broker:
         return keyed_hash(self.key, name, *parts)
 
     def seal_key_file(self, user_id: UserId, key_file: bytes) -> bytes:
-        """Return a KeyFile as the database stores it: a plain one would let its thief test guesses."""
+        """Return a KeyFile as the database stores it: a thief could test guesses with a plain one."""
         return seal_stored(self.key, KEY_FILE, user_id, key_file)
 
     def open_key_file(self, user_id: UserId, stored: bytes) -> bytes:

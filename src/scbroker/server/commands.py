@@ -61,7 +61,7 @@ _WAITING: Final = tenacity.AsyncRetrying(
 
 
 def begin(data_dir: str | None) -> Settings:
-    """Load the settings of a command. Files that it makes from here on are for its own user alone."""
+    """Load the settings of a command. Files that it creates from then on are closed to other users."""
     os.umask(0o077)
     return load_settings(data_dir=data_dir)
 
@@ -254,7 +254,7 @@ def _configure_logs() -> None:
 def _address_for_programs(address: str, settings: Settings) -> str:
     """Return an address at which log-ins are accepted: the bound one if it is among the origins."""
     origins = settings.origins or [address]
-    with contextlib.suppress(InvalidArgumentError):  # http, and not on this machine
+    with contextlib.suppress(InvalidArgumentError):  # http to another machine is no origin
         if canonical_origin(address) in map(canonical_origin, origins):
             return address
     return origins[0]

@@ -86,11 +86,6 @@ class ListView(Message, frozen=True, kw_only=True):
     entryHashes: Annotated[bytes, Meta(max_length=32 * records.MAX_ENTRIES)]
     disclosed: Annotated[list[Disclosed], Meta(max_length=records.MAX_ENTRIES)]
 
-    @property
-    def discloses_all(self) -> bool:
-        """Whether as many entries are disclosed as the list has; says nothing about their hashes."""
-        return len(self.disclosed) * HASH_SIZE == len(self.entryHashes)
-
     def verified(self) -> AccessList:
         """Return the list; raise `IntegrityError` unless each entry has its hash. Hashes every entry."""
         return AccessList.disclosed(

@@ -52,7 +52,7 @@ class Registration(Message, frozen=True, kw_only=True):
     auth: Hash
     reminder: Reminder | None = None
     origin: Origin | None = None
-    """For which the client will sign log-ins."""
+    """The origin for which the client will sign log-ins."""
 
 
 class Registered(Message, frozen=True, kw_only=True):

@@ -283,8 +283,8 @@ def _opened(data: bytes, header_type: Any) -> Any:
 def _check_comes_back(header: object, data: bytes) -> None:
     """Raise `ValueError` if the header's JSON does not give an equal header.
 
-    An object of a class may have attributes that are not written, as pydantic's private ones, so only its
-    fields have to be equal. The message names types, never the header's own text.
+    An object of a class may have attributes that are not written, such as pydantic's private ones, so only
+    its fields have to be equal. The message names types, never the header's own text.
     """
     is_plain = isinstance(header, _PLAIN) or type(header) is tuple
     kind = Any if is_plain else type(header)
@@ -309,7 +309,7 @@ def _fields(header: Any) -> object:
 
 
 def _lost(value: object, found: object) -> str | None:
-    """Say which type of value comes back as another; None if everything comes back equal."""
+    """Return which value comes back as another one, by its type; None if everything comes back equal."""
     pairs: Iterable[tuple[object, object]]
     if isinstance(value, dict) and isinstance(found, dict):
         if lost := [key for key in value if key not in found]:
@@ -335,8 +335,8 @@ def _check_strict(data: bytes) -> None:
     """Raise `ValueError` for JSON that programs read in different ways, or not at all (container.md, 6).
 
     That is NaN, numbers beyond a double, unpaired surrogates, doubled names in one object, and deep nesting;
-    pydantic accepts most of them. Of these, JSON that msgspec would write the same way has only huge integers
-    and deep nesting; any other is parsed again.
+    pydantic accepts most of them. If msgspec writes the decoded value as the same bytes, only huge integers
+    and deep nesting remain to be checked; otherwise the JSON is parsed again.
     """
     value = msgspec.json.decode(data)
     if _MANY_DIGITS in data.translate(_DIGITS) or msgspec.json.encode(value) != data:

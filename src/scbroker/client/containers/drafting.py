@@ -140,8 +140,8 @@ def new_grants(
 ) -> Grants | None:
     """Return the grants of the record's access list; None if the record does not change access.
 
-    They are those asked for, or those in force if rule 5 demands a renewal: somebody without access knows the
-    container key, or can open a wrap of it by a key that its user has replaced (`newer_keys`). A record that
+    They are the grants asked for, or those in force if rule 5 demands a renewal: a user without access knows
+    the container key, or it is wrapped to a key that its user has replaced (`newer_keys`). A record that
     seals nothing new is never a renewal.
     """
     if change.grants is not KEEP and not change.delete:

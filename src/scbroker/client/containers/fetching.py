@@ -118,7 +118,7 @@ async def _fetch_each(
         fetched = await _fetch_once(session, kept.marks, ask, kept.raise_to, any_keys=any_keys)
         for each, outcome in fetched.items():
             if isinstance(outcome, Fetched):
-                # It fails if another operation moved the mark meanwhile.
+                # The mark is not raised if another operation moved it meanwhile.
                 if kept.raise_to(each, outcome.state, outcome.state.mark):
                     is_deleted = outcome.state.record.tombstone
                     found[each] = errors.DeletedError() if is_deleted else outcome
@@ -142,6 +142,7 @@ class _KeptMarks:
         self.marks: _Marks = {each: mark for each, (_, mark) in found.items()}
 
     def raise_to(self, container_id: uuid.UUID, state: State, mark: Mark) -> bool:
+        """Raise a mark, and note what the state says of sent records; return False if the mark was moved."""
         old, new = self._stored[container_id], mark.encode()
         if new == old:
             return True
@@ -364,7 +365,8 @@ async def _check_far(found: Evidence, distance: int) -> None:
     if distance > _MAX_WALK:
         raise errors.TooLargeError(
             f"The container was changed more than {_MAX_WALK} times since this device read it, and "
-            "so many records are not fetched: if you trust its present state, resetContainerMark accepts it."
+            "the client does not fetch so many records: if you trust its present state, "
+            "resetContainerMark accepts it."
         )
 
 

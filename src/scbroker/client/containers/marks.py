@@ -27,12 +27,14 @@ async def reset(session: Session, container_id: uuid.UUID, accept: Head | None) 
         return heads
     if accept != heads.served:
         raise ConflictError(
-            f"The broker serves version {served.version} now, and not the head that was accepted: look at "
-            "both heads again."
+            f"The broker now serves version {served.version}, which is not the accepted head: call "
+            "resetContainerMark without accept, and compare again."
         )
     _settle(session, state, mark)
     if not session.marks.swap(fetching.KIND, container_id.bytes, stored, served.encode()):
-        raise ConflictError("The container was read meanwhile: look at both heads again.")
+        raise ConflictError(
+            "The container was read meanwhile: call resetContainerMark without accept, and compare again."
+        )
     return heads
 
 

@@ -6,8 +6,8 @@ and every later reading compares them with the history that it verifies. Spec: d
 9.
 
 An entry needs no second write when the record is confirmed at once: its version is then not above the mark's.
-A reader's mark is never more than one version behind an entry that is open, because a writer reads before it
-writes. So the record after the old mark decides.
+A writer reads the container before it writes, so an open entry is at most one version above the mark. The
+record after the mark therefore shows whether the entry took effect.
 """
 
 import logging
@@ -82,8 +82,8 @@ def forget(session: Session, state: State) -> None:
 def settle(session: Session, state: State, reached: int) -> None:
     """Note what became of open entries, given a verified history from the version `reached` to this state.
 
-    Called before the mark is raised, so that a crash in between loses nothing. A warning in the log names
-    each record that took effect although the operation that sent it was told otherwise, or not at all.
+    Called before the mark is raised, so that a crash in between loses nothing. Logs a warning for each record
+    that took effect although the broker had refused it, or had not answered.
     """
     container_id = state.container_id
     if not any(_is_passed(each, state, reached) for each in entries(session, container_id)):
@@ -119,7 +119,7 @@ def entries(session: Session, container_id: bytes) -> list[Sent]:
 def shown(found: Iterable[Sent], reached: int) -> list[SentChange]:
     """Return entries for the caller; `reached` is the version of the mark.
 
-    An open entry that is not above the mark was confirmed at once: the caller was told already.
+    An open entry that is not above the mark was confirmed at once: its operation has succeeded.
     """
     outcomes = {
         Fate.Open: WriteOutcome.Uncertain,

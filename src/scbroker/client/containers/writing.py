@@ -64,7 +64,8 @@ class Attempt:
         key = self.draft.container_key if may_decrypt else None
         wrap = self.fetched.view.wrap if self.fetched is not None else None
         if wrap is not None and (entry is None or wrap_hash(wrap) != entry.wrapHash):
-            wrap = None  # the broker's: a change that seals nothing goes without the container key
+            # Nobody signed this wrap. A change that seals nothing never opens it, so nothing has checked it.
+            wrap = None
         if self.request.accessList is not None:
             entries = zip(self.state.governing.access.entries, self.request.accessList, strict=True)
             wrap = next((item.wrap for name, item in entries if name == session.fingerprint), None)
@@ -129,7 +130,7 @@ class Writing:
         self.check_stored()
         return self.attempt.result(session)
 
-    # What became of the records that were sent.
+    # The next methods keep account of the records that were sent.
 
     def send(self, session: Session) -> None:
         """Note durably that the record is about to leave this device."""
@@ -233,7 +234,7 @@ async def append(
 async def _outcomes_said(session: Session, items: Sequence[Writing]) -> AsyncIterator[None]:
     """Say in each item's error whether its change took effect; a change that did is a success.
 
-    An error of the whole operation becomes that of each item which is not stored, unless nothing was sent.
+    If any record was sent, an error of the whole operation becomes the error of each item that is not stored.
     """
     try:
         try:
@@ -255,7 +256,7 @@ async def _outcomes_said(session: Session, items: Sequence[Writing]) -> AsyncIte
 async def _find_out(session: Session, item: Writing) -> None:
     """Find out whether the records of a failed item took effect, as far as readings of the container tell.
 
-    After a conflict another record has the version, or the broker lies: the container is read to tell.
+    A conflict means that another record has the version, or that the broker lies: read the container to tell.
     """
     if item.error is None:
         return
@@ -323,7 +324,7 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
     )
     item.settle(session)
     if item.is_stored:
-        return  # by an earlier attempt, whatever the broker answered to that
+        return  # the broker has stored an earlier attempt, although it did not confirm it
     state = fetched.state
     if state.record.version == MAX_UINT:
         raise errors.TooLargeError(

@@ -100,8 +100,8 @@ class State:
 class Evidence:
     """A piece of what a broker served of a container, with the keys, the mark and the time to judge it by.
 
-    Mostly one piece is all. A long history comes in pieces: `before` is the state after the piece before, and
-    `earlier` has the governing records of earlier pieces that are still needed, by version. All pieces but
+    Usually there is one piece. A long history comes in several: `before` is the state after the piece
+    before, and `earlier` has the governing records of earlier pieces that are still needed, by version. All pieces but
     the last are judged as if their last governing record were the head.
 
     `reader` is the reader's fingerprint. The first piece's `views` begin with the first governing record, or
@@ -214,7 +214,7 @@ class Evidence:
     def _check_mark(self, state: State, mark: Mark) -> None:
         """Raise unless the head is the mark's record or follows from it without a gap (section 8)."""
         if mark.partial:
-            return  # the records after it were never read here: all that is known was judged
+            return  # this device has verified no head: there is nothing to compare
         if state.record.version == mark.version:
             if state.head.hash != mark.hash:
                 raise ForkError(_OTHER_HISTORY)

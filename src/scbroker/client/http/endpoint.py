@@ -89,8 +89,8 @@ def _check_proxy(proxy: str | None, addresses: Iterable[str]) -> None:
     except (TypeError, ValueError, AttributeError):
         pass
     raise InvalidArgumentError(
-        f"proxy must be on this machine: {plain[0]} is http, so it would read every request. Leave out "
-        "proxy, or use https."
+        f"proxy must be on this machine: {plain[0]} is http, so the proxy could read every "
+        "request. Leave out proxy, or use https."
     )
 
 

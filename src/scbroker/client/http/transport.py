@@ -150,9 +150,10 @@ class Connections:
 
 
 def _resolver() -> AbstractResolver:
-    """Return a resolver that asks nobody for the names of this machine (RFC 6761, section 6.3).
+    """Return a resolver that maps the names of this machine to loopback without DNS (RFC 6761, 6.3).
 
-    Http is allowed to `localhost` and the names under it, and DNS may answer with any address.
+    Http is allowed to `localhost` and the names under it, and DNS could answer with another machine's
+    address.
     """
     import aiohttp
     from aiohttp.abc import ResolveResult

@@ -91,8 +91,8 @@ class Directory:
     async def has_newer_key(self, access: AccessList, stated: Sequence[wire.KeyChainState]) -> bool:
         """Return whether some wrap of a list is for a key that its user has replaced (rule 5).
 
-        `stated` are the chains that moved by the broker's account; beside these, those that this session
-        knows count, so that no look-ups are needed.
+        `stated` are the chains that, as the broker says, have newer keys. The chains that this session knows
+        count as well; they are not fetched again.
         """
         entries = access.entries
         members = {user_id_of(fingerprint) for fingerprint in entries} if stated else set()
@@ -132,7 +132,8 @@ class Directory:
         for user, chain in found.items():
             if (KeyType.Encryption, listed[user]) not in chain.keys:
                 raise errors.IntegrityError(
-                    f"An access list names encryption key {listed[user]} of user {user}, who has no such key."
+                    f"An access list names encryption key {listed[user]} of user {user}, who has no "
+                    "such key: have a member with ModifyAccess set the access levels again."
                 )
 
     async def public_keys(

@@ -168,7 +168,7 @@ class Session:
         """Where the journals of unfinished transfers are; None if they are not kept."""
         self.directory: Directory = Directory(self.call, marks, self.userId)
         self.sending: set[bytes] = set()
-        """Hashes of records whose operation is under way, and which nobody has to be told of yet."""
+        """Hashes of records whose operation still runs: it reports their outcome, so no warning is logged."""
         self._is_replaced = False
         self.after_fork()
         io_thread.bound(self)

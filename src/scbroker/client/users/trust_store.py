@@ -1,4 +1,4 @@
-"""Store what this device has seen, so that the client can refuse an older or a different history.
+"""Store what this device has verified, so that the client can refuse an older or a different history.
 
 A store has small values, the marks, by kind and key: fingerprints and the newest known versions. By default
 they are in one file for each user: a log whose entries are each authenticated together with all before them,
@@ -34,7 +34,7 @@ _MAGIC: Final = b"scbroker.trust\x01"
 _COMPACT_AT: Final = 4096
 _LOCK_SECONDS: Final = 10.0
 _FIRST_PAUSE: Final = 0.0005
-"""Seconds. A lock is mostly held for less than this."""
+"""Seconds. Most locks are released sooner."""
 _LONGEST_PAUSE: Final = 0.05
 _ENDS: Final = ""
 """The kind of the entry in which a compacted file names the ends of the files before it."""
@@ -163,7 +163,7 @@ def _usable(path: Path) -> Iterator[None]:
     except OSError as error:
         raise TrustStoreError(
             f"The trust store {path} cannot be used ({error.strerror}): "
-            "give this user access to it, or pass another trustStore."
+            "make it accessible to this user alone, or pass another trustStore."
         ) from None
 
 
@@ -262,7 +262,7 @@ class _Log:
         except DamagedLogError:
             raise TrustStoreError(
                 f"The trust store {self._path} is damaged or another user's: restore it from a copy, or "
-                "remove it to start again as on a fresh device, which forgets what this one has seen."
+                "remove it to start again as on a fresh device, which forgets what this one has verified."
             ) from None
         if through is not None and through not in passed:
             raise self._replaced()
@@ -296,8 +296,8 @@ class _Log:
 
     def _replaced(self) -> TrustStoreError:
         return TrustStoreError(
-            f"The trust store {self._path} was replaced by an older or another copy while it was in use: put "
-            "the newer file back, or restart the program, which then forgets what the copy does not have."
+            f"The trust store {self._path} was replaced by an older copy or another file while it was in "
+            "use: put the newer file back, or restart the program, which then knows only what the present file has."
         )
 
 
@@ -401,5 +401,5 @@ class _FileMarks:
         except FileNotFoundError:
             raise TrustStoreError(
                 f"The trust store {self._path} was deleted while it was in use: restore it, or restart "
-                "the program, which then forgets what this device has seen."
+                "the program, which then forgets what this device has verified."
             ) from None

@@ -93,16 +93,16 @@ def only_broker(settings: Settings) -> Iterator[None]:
 
 
 def make_private(folder: Path) -> None:
-    """Keep other users of the machine out of the data folder, or raise and say how.
+    """Close the data folder to other users of the machine, or raise an error that says how to close it.
 
-    A new folder or volume mostly lets them in. The broker changes that itself if it finds none but its own
-    files there: in a folder like /srv it would keep other programs out.
+    New folders and volumes are usually open. The broker closes a folder only if it contains nothing but the
+    broker's files: closing a folder like /srv would lock out other programs.
     """
     mode = folder.stat().st_mode
     if not mode & 0o077:
         return
     if all(path.name.startswith((DATABASE, KEY, OBJECTS)) for path in folder.iterdir()):
-        with contextlib.suppress(OSError):  # it is another user's
+        with contextlib.suppress(OSError):  # the folder belongs to another user
             folder.chmod(mode & 0o700)
     if folder.stat().st_mode & 0o077:
         raise InvalidArgumentError(

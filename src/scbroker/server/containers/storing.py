@@ -272,10 +272,10 @@ def _read_stored(connection: Connection, incoming: Incoming, row: Row[Any]) -> _
 
 
 def _check_time(record: ContainerRecord, stored: _Stored | None, moment: int) -> None:
-    """Refuse a record that is dated more than five minutes off, but for one dated as its parent is.
+    """Raise `ClockError` for a record dated more than five minutes off, unless it has its parent's time.
 
-    Nothing can be dated before its parent: where that was stored by a broker whose clock was ahead, the
-    container would else take no record for as long.
+    No record may be older than its parent. If a broker whose clock was ahead stored the parent, the container
+    could otherwise get no record until the other clocks reach that time.
     """
     latest = moment + CLOCK_TOLERANCE
     if stored is not None:
@@ -334,8 +334,8 @@ def _check_container_key(incoming: Incoming, stored: _Stored, users: members.Use
 def _governing_bytes(incoming: Incoming, stored: _Stored | None, moment: int) -> int:
     """Return the size of the governing records with this one; raise `TooLargeError` above the bound.
 
-    Every reader without a mark verifies all of them. Authors without Delete have a lower bound: they cannot
-    use up what the others need to remove them. A tombstone is always possible.
+    Every reader without a mark verifies all of them. Authors without Delete have a lower bound, so that a
+    member with Delete can still remove them. A tombstone is always possible.
     """
     before = 0 if stored is None else int(stored.row.governing_bytes)
     if incoming.record.governing is None:

@@ -35,7 +35,7 @@ from scbroker.wire.parts import CHUNK_SEGMENTS
 
 # Each chunk counts for at least so many bytes of the quota, or tiny chunks would circumvent it.
 _LEAST_COUNTED: Final = 65_536
-# One session's share of the quota, in quarters: a thief of its token leaves some to the user.
+# One session's share of the quota, in quarters: a thief of its token leaves the rest to the user.
 _SHARE: Final = 3
 COMMITTED: Final = "A record names this part already."
 
@@ -160,7 +160,7 @@ def is_stored(
 def check_quota(
     connection: Connection, broker: Broker, upload: Upload, part: Row[Any] | None, size: int
 ) -> None:
-    """Raise if the session may not upload `size` more bytes of the part, which counts for it from now on."""
+    """Raise if the session may not upload `size` more bytes of the part, which is now the session's."""
     if part is not None and part.committed:
         raise errors.AlreadyExistsError(COMMITTED)
     moment, settings = now(), broker.settings
@@ -186,7 +186,7 @@ def check_quota(
     if found.own_received + size > _share(received):
         raise _too_long()
     if found.parts > parts or found.received + size > received:
-        _make_room(
+        _free_quota(
             connection, upload, found.parts - parts, found.received + size - received, moment
         )
 
@@ -195,12 +195,13 @@ def _share(limit: int) -> int:
     return -(-limit * _SHARE // 4)
 
 
-def _make_room(
+def _free_quota(
     connection: Connection, upload: Upload, parts: int, received: int, moment: int
 ) -> None:
-    """Drop uploads of the user's ended sessions, the oldest first, until so many parts and bytes are gone.
+    """Drop uploads of the user's ended sessions, oldest first, until so many parts and bytes are freed.
 
-    Uploads of ended sessions are kept until then, so that another session can resume them.
+    Raises `TooLargeError` if they free less. Uploads of ended sessions are kept until they are in the way, so
+    that another session can resume them.
     """
     asked, gone = {"user": upload.user_id, "now": moment}, []
     for row in connection.execute(sql.UNFINISHED_OF_ENDED_SESSIONS, asked):

@@ -79,7 +79,7 @@ class Database(Protocol):
     async def scrub(self) -> bool:
         """Remove replaced and deleted rows from SQLite's write-ahead log; return whether that was possible.
 
-        It is not while another process reads for long. PostgreSQL does this by itself, in its own time.
+        It is not possible while another process reads for long. PostgreSQL vacuums at times of its own.
         """
 
     async def clock_difference(self) -> float:
@@ -175,7 +175,7 @@ def _on_connection(engine: Engine, work: Work[T]) -> T:
 
 _BATCH: Final = 256
 _READERS: Final = 4
-# How long a scrub waits for readers. The writer waits as long.
+# How long a scrub waits for readers. The writer waits for the scrub meanwhile.
 _SCRUB_MILLISECONDS: Final = 100
 
 

@@ -343,7 +343,7 @@ UNFINISHED_OF_ENDED_SESSIONS: Final = (
     .order_by(parts.c.touched_at)
 )
 CLAIM_PART: Final = _set(parts, _part(parts), session=b("session"), touched_at=b("now"))
-# The sweeper deletes parts that were dropped; until then a new chunk takes one up again.
+# The sweeper deletes dropped parts. Until then a further chunk makes one an unfinished upload again.
 DROP_UNFINISHED: Final = _set(
     parts, _among(parts.c.part_id, "gone"), ~parts.c.committed, touched_at=0
 )
@@ -351,7 +351,7 @@ TOUCH_PART: Final = _set(
     parts, _part(parts), touched_at=b("now"), received=parts.c.received + b("more")
 )
 COMMIT_PART: Final = _set(parts, _part(parts), committed=True, hashes=b("all_hashes"))
-# Uploads of strangers stay until they are abandoned: otherwise they would notice the deletion.
+# Uploads by users without access stay until they are abandoned: otherwise these would notice the deletion.
 DROP_CONTAINER_PARTS: Final = _set(
     parts,
     _container(parts),

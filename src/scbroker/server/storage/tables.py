@@ -69,7 +69,7 @@ users: Final = _table(
     _number("chain_length"),
     _number("encryption_index"),
     _number("signing_sequence"),  # of the key record that introduced the latest signing key
-    # At or after the time of every record that the user signed, by a minute at most.
+    # An upper bound on the times of the records that the user signed, at most a minute too high.
     _number("signed_until"),
     _number("registered_at"),
     Column("deleted", Boolean, nullable=False),

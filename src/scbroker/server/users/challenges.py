@@ -28,8 +28,8 @@ from scbroker.wire import users as wire
 
 _NONCE_LIFE: Final = 120_000_000
 REFUSED: Final = (
-    "The signature was refused: the challenge expired, the user is unknown, or the key is not the active "
-    "one: log in again."
+    "The signature was refused, because the challenge expired, the user is unknown, or the key is not the "
+    "active one: log in again."
 )
 
 
@@ -56,8 +56,8 @@ def check_origin(broker: Broker, origin: str, error: type[BrokerError]) -> None:
     """Raise an error that names the origins of this broker, which are not secret, unless this is one."""
     if origin not in broker.origins:
         raise error(
-            f"{origin!r:.120} is not an origin of this broker: set serverUrl to one of these, or "
-            f"SCBROKER_ORIGINS at the broker: {', '.join(sorted(broker.origins))}"
+            f"{origin!r:.120} is not an origin of this broker: set serverUrl to one of its origins "
+            f"({', '.join(sorted(broker.origins))}), or add this one to SCBROKER_ORIGINS at the broker."
         )
 
 

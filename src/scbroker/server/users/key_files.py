@@ -1,8 +1,8 @@
 """Store, open and delete KeyFiles. Spec: docs/spec/protocol.md, section 5; keyfile.md, 3 and 4; ids.md, 4.
 
 A KeyFile is opened by a proof of the passphrase; it is replaced and deleted by signed orders. Storing one may
-append key records: both are stored, or neither. The database has it sealed under the broker's key, and
-nothing that is computed from it without that key: either would let a thief of the database test guesses.
+append key records: both are stored, or neither. The database stores it sealed under the broker's key, and
+nothing that is computed from it without that key: a thief of the database could otherwise test guesses.
 """
 
 from __future__ import annotations
@@ -282,5 +282,5 @@ def check_retirements(records: Sequence[Signed], signed_until: int) -> None:
         if record.state != key_record.ACTIVE and record.time <= signed_until:
             raise errors.ClockError(
                 "A key would be retired before records that it signed: the broker's clock was set back, or "
-                "brokers differ. Try again in some minutes."
+                "its brokers' clocks differ. Try again in some minutes."
             )
