@@ -346,7 +346,7 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
     commitment = None if recipients else state.governing.governing.keyCommitment
     verify = partial(keys_of, session, recipients, drafting.members_of(state))
     await seal_parts(session, change, item.container_id, commitment, verify)
-    # An upload may have taken hours. A reading in the meantime would leave the record's outcome open for ever.
+    # An upload may have taken hours. A reading meanwhile would leave the record's outcome open for ever.
     _, mark = fetching.mark_of(session, item.container_id)
     if mark is not None and mark.version > state.record.version:
         item.refuse(errors.ConflictError("The container was changed meanwhile: read it again."))

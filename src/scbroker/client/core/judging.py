@@ -101,8 +101,8 @@ class Evidence:
     """A piece of what a broker served of a container, with the keys, the mark and the time to judge it by.
 
     Usually there is one piece. A long history comes in several: `before` is the state after the piece
-    before, and `earlier` has the governing records of earlier pieces that are still needed, by version. All pieces but
-    the last are judged as if their last governing record were the head.
+    before, and `earlier` has the governing records of earlier pieces that are still needed, by version. All
+    pieces but the last are judged as if their last governing record were the head.
 
     `reader` is the reader's fingerprint. The first piece's `views` begin with the first governing record, or
     with the mark's if the mark is complete. `head` is None if the last governing record is the head. `walk`
