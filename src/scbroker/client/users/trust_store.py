@@ -297,7 +297,8 @@ class _Log:
     def _replaced(self) -> TrustStoreError:
         return TrustStoreError(
             f"The trust store {self._path} was replaced by an older copy or another file while it was in "
-            "use: put the newer file back, or restart the program, which then knows only what the present file has."
+            "use: put the newer file back, or restart the program, which then knows only what the present "
+            "file has."
         )
 
 
