@@ -128,7 +128,7 @@ class Connection:
     """A connection to one broker, which is opened again if the broker closed it."""
 
     def __init__(self, url: str, api_key: uuid.UUID) -> None:
-        self.origin = users.canonical_origin(url)
+        self.origin: str = users.canonical_origin(url)
         parts = urllib.parse.urlsplit(url)
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
         self._api_key = api_key

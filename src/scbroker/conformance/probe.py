@@ -20,7 +20,7 @@ class Probe:
     made: list[User] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.at = Connection(self.url, self.api_key)
+        self.at: Connection = Connection(self.url, self.api_key)
 
     def ask(self, section: str, name: str, expected: str, came: object) -> None:
         """Record a question; `came` is an answer, or a sentence about one."""

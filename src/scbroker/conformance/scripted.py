@@ -75,12 +75,12 @@ class ScriptedBroker:
     _swallowed: dict[str, Any] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
-        self.api_key = uuid.uuid4()
+        self.api_key: uuid.UUID = uuid.uuid4()
         self._loop = asyncio.new_event_loop()
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            self.url: str = f"http://127.0.0.1:{listener.getsockname()[1]}"
             self._behind = self._start(stack, folder)
             thread = threading.Thread(target=self._loop.run_forever, daemon=True)
             thread.start()
