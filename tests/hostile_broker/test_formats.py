@@ -293,6 +293,11 @@ def test_a_value_that_nobody_specified_is_refused_and_unknown_headers_are_nothin
     third = resigned(bob, LABEL, b"\x01" + msgspec.msgpack.encode(row))
     fresh = mallory.device_of(alice)
     mallory.check_keys_refused(fresh, bob, [records_of(bob)[0], third], INTEGRITY)
-    body = msgspec.msgpack.decode(story.requests[0].record.body[1:])
-    longer = resigned(alice, container_record.LABEL, b"\x01" + msgspec.msgpack.encode([*body, {}]))
-    mallory.check_lie_refused(fresh, story, with_record(SignedObject.of(longer)), INTEGRITY)
+    body = story.requests[0].record.body
+    longer, signed = (
+        b"\x01" + msgspec.msgpack.encode([*msgspec.msgpack.decode(form[1:]), {}])
+        for form in (body, container_record.bare_body(body))
+    )
+    signature = alice.ring.signing[0].sign(container_record.LABEL, signed)
+    lie = with_record(SignedObject(body=longer, signature=signature))
+    mallory.check_lie_refused(fresh, story, lie, INTEGRITY)
