@@ -74,6 +74,8 @@ PLANTED: Final[list[tuple[str, Callable[..., Any], object, str, type[BaseExcepti
 ]
 
 
+# The input that fails may be large: nothing prints it.
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @pytest.mark.parametrize(
     "name, fault, module, function, error",
     PLANTED,
