@@ -116,6 +116,41 @@ def test_a_deletion_that_was_refused_is_reported_when_it_takes_effect(
     ]
 
 
+def test_a_refused_change_is_reported_also_if_the_first_reading_after_it_resets_the_mark(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    story, refusal = Story(alice).created({alice: OWNER, bob: OWNER}), REFUSALS[0]
+    device = mallory.device_of(alice, bob)
+    with refusing(mallory, refusal) as kept:
+        check_uncertain(device.updateContainerContent(story.uuid, b"2"), refusal, story)
+    story.tell(alice, kept[0])
+    story.tell(bob, story.follow(bob, content=b"3"))
+    heads = device.resetContainerMark(story.uuid).result(PATIENCE)
+    device.resetContainerMark(story.uuid, heads.served).result(PATIENCE)
+    found = device.getSentChanges(story.uuid).result(PATIENCE)
+    assert found == [SentChange(2, WriteOutcome.Stored)]
+
+
+def test_a_change_of_a_version_that_was_read_past_during_its_upload_does_not_leave(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    """Otherwise the broker could show it to whomever it names, and its outcome would stay uncertain."""
+    story = Story(alice).created({alice: OWNER, bob: OWNER})
+    device = mallory.device_of(alice, bob)
+
+    def large() -> Iterator[bytes]:
+        yield bytes(100_000)
+        story.tell(bob, story.follow(bob, content=b"2"))
+        device.getContainer(story.uuid).result(PATIENCE)
+        yield b"end"
+
+    count = len(mallory.heard)
+    with pytest.raises(BrokerError.conflictError) as caught:
+        device.updateContainerContent(story.uuid, large(), ifVersion=1).result(PATIENCE)
+    assert caught.value.outcome is WriteOutcome.NotStored
+    assert RECORD not in mallory.since(count)
+
+
 def test_a_conflict_that_the_broker_invents_about_a_record_that_it_stored_is_a_success(
     mallory: Mallory, alice: User
 ) -> None:
