@@ -205,9 +205,13 @@ def world(broker: BrokerProcess, new_user: NewUser) -> World:
     def of(user: User, grants: Grants, **options: Any) -> Story:
         return _with_large(Story(user), user, grants, **options)
 
-    expired = of(alice, {alice: OWNER, bob: Grant(OWNER, clock() + SHORT)}, type="secret")
+    expired, only_expired = Story(alice), Story(alice)
+    parts = [story.upload(alice, bytes(LARGE)) for story in (expired, only_expired)]
+    # The time starts after the uploads, which may take longer than it on a slow store.
     ends = clock() + SHORT
-    only_expired = of(alice, {bob: Grant(OWNER, ends)})
+    grants: list[Grants] = [{alice: OWNER, bob: Grant(OWNER, ends)}, {bob: Grant(OWNER, ends)}]
+    expired.tell(alice, expired.begin(grants[0], content=parts[0], type="secret"))
+    only_expired.tell(alice, only_expired.begin(grants[1], content=parts[1]))
     alone = of(alice, {alice: OWNER}, header=b"{}", type="secret")
     alone.tell(alice, alone.follow(alice, content=b"small"))
     buried = of(alice, {alice: OWNER}, type="secret")
