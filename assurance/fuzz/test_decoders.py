@@ -14,10 +14,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from assurance.fuzz.target import ACCEPTED, Target, run_one
 from assurance.fuzz.targets import CORPUS, TARGETS, stored
 
-EXAMPLES: Final = 150
-BOMBS: Final = {"some": 4, "many": 50}
+EXAMPLES: Final = {"some": 40, "many": 400}
+BOMBS: Final = {"some": 2, "many": 50}
 MOST_CORPUS: Final = 300_000
 each_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+some_and_many = pytest.mark.parametrize(
+    "count", ["some", pytest.param("many", marks=pytest.mark.long)]
+)
 
 
 def outcomes(target: Target, inputs: Iterable[bytes], *, measured: bool = False) -> set[str]:
@@ -26,7 +29,7 @@ def outcomes(target: Target, inputs: Iterable[bytes], *, measured: bool = False)
         return {run_one(target, data, measured=measured) for data in inputs}
 
 
-def search(target: Target, examples: int = EXAMPLES) -> None:
+def search(target: Target, examples: int) -> None:
     """Run inputs that Hypothesis draws, the same ones each time; the failing one is a small one."""
 
     @settings(
@@ -54,14 +57,15 @@ def test_the_corpus_is_accepted_or_refused_and_each_documented_refusal_happens(
     assert outcomes(target, inputs, measured=True) == documented
 
 
+@some_and_many
 @each_target
 def test_a_valid_input_with_faults_gives_a_value_that_keeps_its_promise_or_a_documented_refusal(
-    target: Target,
+    target: Target, count: str
 ) -> None:
-    search(target)
+    search(target, EXAMPLES[count])
 
 
-@pytest.mark.parametrize("count", ["some", pytest.param("many", marks=pytest.mark.long)])
+@some_and_many
 @each_target
 def test_an_input_that_promises_much_takes_little_memory_and_time(
     target: Target, count: str

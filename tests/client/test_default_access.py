@@ -9,7 +9,7 @@ import pytest
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Promise, ServerProvider
 from tests.client.conftest import id_of, refusal
 from tests.client.test_containers import OWNER, pattern, share
-from tests.kit.both_engines import both_engines
+from tests.kit.both_engines import both_engines, postgresql_when_long
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
 
@@ -32,7 +32,7 @@ WITHOUT: dict[str, Update] = {
 without = pytest.mark.parametrize("update", WITHOUT.values(), ids=WITHOUT.keys())
 
 
-@both_engines
+@postgresql_when_long
 @without
 @pytest.mark.parametrize("level", [OWNER, MANAGER], ids=["owner", "manager"])
 def test_without_access_levels_an_update_by_another_user_leaves_the_creator_alone_with_everything(

@@ -21,7 +21,7 @@ from scbroker import (
 )
 from tests.client.conftest import drop, id_of
 from tests.kit.ageing import DAY, age, drop_old_events
-from tests.kit.both_engines import both_engines
+from tests.kit.both_engines import both_engines, postgresql_when_long
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.fixtures import NewProvider
 from tests.kit.tables import query
@@ -67,7 +67,7 @@ TYPES = [None, "letter", "note", "no such"]
 RANGES = [(None, None), (3, None), (None, 4), (2, 6), (9, None), (5, 4), (0, 0)]
 
 
-@both_engines
+@postgresql_when_long
 def test_every_joint_use_of_the_five_filters_gives_exactly_what_matches_all_of_them(
     alice: ServerProvider, told: Told
 ) -> None:
@@ -155,7 +155,7 @@ def _write_rows(broker: BrokerProcess, user: uuid.UUID, count: int) -> None:
         query(broker.database_url, f"INSERT INTO events ({columns}) VALUES {places}", *values)
 
 
-@both_engines
+@postgresql_when_long
 def test_who_follows_the_log_while_others_write_misses_nothing_and_gets_nothing_twice(
     new_provider: NewProvider,
 ) -> None:

@@ -438,6 +438,7 @@ def test_when_a_session_has_ended_no_seed_is_left_in_memory_that_was_freed(
         assert left == {}, f"run {run}"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of another process")
 def test_neither_sealing_nor_opening_a_key_file_leaves_a_seed_in_memory_that_was_freed(
     broker: BrokerProcess, tmp_path: Path

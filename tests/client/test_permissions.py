@@ -26,6 +26,7 @@ from scbroker.wire.containers import ContainerView, RecordRequest
 from tests.client.conftest import Users, id_of
 from tests.kit.both_engines import postgresql_when_long
 from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.cases import some_daily
 from tests.kit.fixtures import NewProvider
 from tests.kit.tables import added, dump, gone, query
 from tests.kit.writers import Story, User, stored_list
@@ -89,7 +90,7 @@ Levels = Callable[[Level], list[AccessLevel]]
 
 each_group = pytest.mark.parametrize(
     "group",
-    [ALLOWED[start : start + 16] for start in range(0, len(ALLOWED), 16)],
+    some_daily(ALLOWED[start : start + 16] for start in range(0, len(ALLOWED), 16)),
     ids=lambda group: f"{int(group[0])} to {int(group[-1])}",
 )
 

@@ -31,6 +31,7 @@ from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY, VIEW
 from tests.hostile_broker.served import content_of, entries_of, instead, relisted, with_list
 from tests.kit.brokers import clock
+from tests.kit.cases import some_daily
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
 
 
@@ -96,7 +97,7 @@ FORGERIES: dict[str, Callable[[Story, Cast], RecordRequest]] = {
 
 
 @attack(8, "reader writes")
-@pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.parametrize("forgery", some_daily(FORGERIES, 2))
 @fresh_and_marked
 def test_a_reader_who_has_the_container_key_replaces_and_deletes_nothing(
     mallory: Mallory, marked: bool, forgery: str, who: Cast
@@ -145,7 +146,7 @@ ESCALATIONS: dict[str, tuple[int, Callable[[Cast], Grants]]] = {
 
 
 @attack(9, "self-escalation")
-@pytest.mark.parametrize("name", ESCALATIONS)
+@pytest.mark.parametrize("name", some_daily(ESCALATIONS, 2))
 @fresh_and_marked
 def test_nobody_gives_or_takes_what_they_do_not_hold(
     mallory: Mallory, marked: bool, name: str, who: Cast

@@ -26,6 +26,7 @@ from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.broker import PATIENCE, Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import CHUNK, FAULT, INTEGRITY, SEGMENTS, SENT, TO_READ, TO_SEND
+from tests.kit.cases import some_daily
 from tests.kit.tcp import Answer, BadBroker, cut, hang, http
 
 SECRET: Final = "X-Amz-Signature=0123456789abcdef"
@@ -89,7 +90,7 @@ WAYS: Final[dict[str, Callable[[str, str], str]]] = {
 
 
 @attack(36, "stolen token")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", some_daily(WAYS, 3))
 def test_an_address_that_the_caller_does_not_allow_is_not_asked(mallory: Mallory, way: str) -> None:
     """The client uses none of the addresses beside it either: everything goes through the broker."""
     with BadBroker([http(200)]) as store, BadBroker([http(200)]) as internal:

@@ -112,6 +112,7 @@ def test_the_bounds_are_generous_unless_the_operator_sets_them() -> None:
     assert (bounds["registrations_address"], bounds["max_new_grants"]) == (1_000, 10_000)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_processes_count_grants_together(start_broker: StartBroker, new_user: NewUser) -> None:
     broker = start_broker(workers=2, max_new_grants=8)

@@ -108,6 +108,7 @@ def secrets_of(story: Story) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_a_purge_that_stops_after_any_part_does_no_harm_and_is_continued_by_any_broker(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch

@@ -414,6 +414,7 @@ def test_events_of_one_container_are_in_the_order_of_its_versions(new_user: NewU
         assert versions == list(range(1, 12))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_two_workers_on_postgresql_give_one_log(
     start_broker: StartBroker, new_user: NewUser

@@ -138,6 +138,7 @@ def test_processes_that_make_the_tables_at_once_succeed(database_url: str, tmp_p
     assert len({uuid.UUID(key) for key in keys}) == 3
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("later")
 def test_processes_that_apply_revisions_at_once_all_succeed(database_url: str) -> None:
     make_first_release(database_url)

@@ -385,6 +385,7 @@ def test_while_postgresql_is_away_everything_is_to_be_retried_and_goes_on_when_i
         assert "Traceback" not in broker.log
 
 
+@pytest.mark.long
 def test_every_acknowledged_create_is_there_after_the_broker_was_killed_under_load(
     fresh_broker: BrokerProcess, new_user: NewUser
 ) -> None:

@@ -91,6 +91,7 @@ def check(broker: BrokerProcess) -> None:
     assert done.lines == [done.last]
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished_by_anybody(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
@@ -230,7 +231,7 @@ def test_a_running_broker_continues_a_deletion_that_another_started(
         _assert_forgotten(broker.database_url, user, set())
 
 
-@both_engines
+@postgresql_when_long
 def test_others_write_between_the_parts_of_a_large_deletion_that_is_ordered_twice(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
