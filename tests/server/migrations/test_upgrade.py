@@ -130,6 +130,7 @@ def _at_once(url: str, commands: list[list[str]]) -> list[str]:
     return [output.strip() for output, _, _ in finished]
 
 
+@pytest.mark.long
 def test_processes_that_make_the_tables_at_once_succeed(database_url: str, tmp_path: Path) -> None:
     names = [f"of {number}" for number in range(3)]
     options = ["--data-dir", str(tmp_path / "data")]

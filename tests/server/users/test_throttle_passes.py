@@ -20,6 +20,8 @@ from tests.kit.tables import dump, query
 from tests.kit.writers import User, authorized, store, storing
 from tests.server.conftest import at_once
 
+pytestmark = pytest.mark.mostly_on_sqlite
+
 # Each limit is another number, so that a count shows which one was reached.
 LIMITS: Final = {"guesses": 3, "guesses_user": 5, "guesses_address": 7}
 HOME: Final = "203.0.113.1"
