@@ -175,12 +175,16 @@ def _check_chain(chain: KeyChain, records: list[Signed], now: int) -> None:
     ]  # marks are verified above
     other = independent(key_records.judge, unsigned, now)
     kept(list(chain.records) == records, "other records than were given")
-    kept((list(chain.hashes), chain.closed) == (other.hashes, other.closed), "another chain")
+    closed = other.closed is not None
+    kept((list(chain.hashes), chain.closed) == (other.hashes, closed), "another chain")
     kept(chain.fingerprint == other.fingerprint, "another user's")
     for kind in KeyType:
         shown = [(key.public, key.introduced, key.retired) for key in chain.of_type(kind)]
-        theirs = other.keys[int(kind)]
-        kept(shown == [(k.public, k.introduced, k.retired) for k in theirs], "other keys")
+        theirs = [
+            (key.public, key.introduced, other.closed if key.retired is None else key.retired)
+            for key in other.keys[int(kind)]
+        ]
+        kept(shown == theirs, "other keys")
         if not chain.closed:
             kept(chain.latest(kind).index == other.latest_active(int(kind)), "another latest key")
 

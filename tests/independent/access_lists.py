@@ -84,7 +84,7 @@ def disclosed(
     positions = [position for position, _ in seen]
     need(positions == sorted(set(positions)), "positions do not ascend")
     entries: dict[bytes, Entry] = {}
-    for position, salted in seen:
+    for position, salted in sorted(dict(seen).items()):  # in the order of the list
         need(len(salted.salt) == 32, "no salt of 32 bytes")
         expected = entry_hashes[32 * position : 32 * position + 32]
         need(salted.hash == expected, "not the entry at this position")

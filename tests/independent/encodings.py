@@ -21,14 +21,29 @@ class RefusedError(Exception):
         super().__init__(f"{kind}: {why}")
         self.kind, self.why = kind, why
 
+    def of_kind(self, kind: str) -> "RefusedError":
+        """The same refusal as another kind of error."""
+        return type(self)(kind, self.why)
+
+
+class UndecodableError(RefusedError):
+    """Nothing is left to accept: bytes have no value, a field has another type, a seal does not open."""
+
 
 TAKEN_OUT: set[str] = set()
 """Checks that are not made, by what they say. Only test_single_faults fills it."""
 
 
 def need(condition: bool, why: str, kind: str = "integrity") -> None:
+    """Check a rule. A reader without it would go on."""
     if not condition and why not in TAKEN_OUT:
         raise RefusedError(kind, why)
+
+
+def decodes(condition: bool, why: str, kind: str = "integrity") -> None:
+    """Check a form. No reader can go on without it."""
+    if not condition:
+        raise UndecodableError(kind, why)
 
 
 # 1.2 Canonical MessagePack
@@ -61,16 +76,15 @@ def _head(number: int, first: int, sizes: tuple[int, ...]) -> bytes:
 
 def decode(data: bytes) -> Value:
     """The one value that the bytes are, in the only encoding that it has."""
-    value, end = _decode(data, 0, DEEPEST)
-    need(end == len(data), "trailing bytes")
-    need(encode(value) == data, "not canonical")
+    value, _ = _decode(data, 0, DEEPEST)
+    need(encode(value) == data, "not canonical")  # nor are trailing bytes encoded again
     return value
 
 
 def _decode(data: bytes, at: int, depth: int) -> tuple[Value, int]:
     def take(size: int) -> bytes:
         nonlocal at
-        need(at + size <= len(data), "truncated")
+        decodes(at + size <= len(data), "truncated")
         at += size
         return data[at - size : at]
 
@@ -81,11 +95,11 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Value, int]:
         try:
             return take(size).decode()
         except UnicodeDecodeError:
-            raise RefusedError("integrity", "not UTF-8") from None
+            raise UndecodableError("integrity", "not UTF-8") from None
 
     def array(size: int) -> list[Value]:
         nonlocal at
-        need(depth > 0, "nested too deep")
+        decodes(depth > 0, "nested too deep")
         values: list[Value] = []
         for _ in range(size):
             value, at = _decode(data, at, depth - 1)
@@ -112,7 +126,7 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Value, int]:
         case 0xDC | 0xDD as head:
             return array(number(2 ** (head - 0xDB))), at
         case head:
-            raise RefusedError("integrity", f"a value of no allowed type: {head:02x}")
+            raise UndecodableError("integrity", f"a value of no allowed type: {head:02x}")
 
 
 def octets(value: Value, length: int) -> bytes:
@@ -120,14 +134,14 @@ def octets(value: Value, length: int) -> bytes:
     match value:
         case bytes() if len(value) == length:
             return value
-    raise RefusedError("integrity", f"not {length} bytes")
+    raise UndecodableError("integrity", f"not {length} bytes")
 
 
 def octets_to(value: Value, longest: int) -> bytes:
     match value:
         case bytes() if len(value) <= longest:
             return value
-    raise RefusedError("integrity", f"not at most {longest} bytes")
+    raise UndecodableError("integrity", f"not at most {longest} bytes")
 
 
 def octets_or_nil(value: Value, length: int) -> bytes | None:
@@ -140,7 +154,7 @@ def integer(value: Value, low: int, high: int) -> int:
             pass
         case int() if low <= value <= high:
             return value
-    raise RefusedError("integrity", f"no integer from {low} to {high}")
+    raise UndecodableError("integrity", f"no integer from {low} to {high}")
 
 
 def uint(value: Value) -> int:
@@ -158,28 +172,29 @@ def key_index(value: Value) -> int:
 def boolean(value: Value) -> bool:
     if isinstance(value, bool):
         return value
-    raise RefusedError("integrity", "no bool")
+    raise UndecodableError("integrity", "no bool")
 
 
 def text(value: Value, shortest: int = 0) -> str:
     if isinstance(value, str) and len(value) >= shortest:
         return value
-    raise RefusedError("integrity", "no str")
+    raise UndecodableError("integrity", "no str")
 
 
 def elements(value: Value) -> list[Value]:
     if isinstance(value, list):
         return value
-    raise RefusedError("integrity", "no array")
+    raise UndecodableError("integrity", "no array")
 
 
 def array(value: Value, length: int) -> list[Value]:
-    need(len(elements(value)) == length, f"no array of {length}")
+    decodes(len(elements(value)) == length, f"no array of {length}")
     return elements(value)
 
 
 def stored(data: bytes, length: int) -> list[Value]:
     """1.1: the array behind the version byte of a stored object."""
+    decodes(len(data) > 1, "truncated")
     need(data[:1] == b"\x01", "unknown version")
     return array(decode(data[1:]), length)
 
@@ -235,6 +250,8 @@ def uuid_text(uuid: bytes) -> str:
 
 
 def uuid_of_text(spelled: str) -> bytes:
+    digits = re.sub(r"urn:uuid:|[-{}\s]", "", spelled)
+    decodes(re.fullmatch("[0-9A-Fa-f]{32}", digits) is not None, "no UUID", "invalid")
     form = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
     need(re.fullmatch(form, spelled) is not None, "no canonical UUID", "invalid")
-    return bytes.fromhex(spelled.replace("-", ""))
+    return bytes.fromhex(digits)

@@ -4,7 +4,7 @@ import json
 import math
 from typing import Any
 
-from tests.independent.encodings import RefusedError, need
+from tests.independent.encodings import UndecodableError, need
 
 DEEPEST = 100
 
@@ -13,16 +13,16 @@ def parse(data: bytes) -> Any:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise RefusedError("invalid", "a header is UTF-8") from None
+        raise UndecodableError("invalid", "a header is UTF-8") from None
     need(not text.startswith("\ufeff"), "a header without byte order mark", "invalid")
     need(_levels(text) <= DEEPEST, "at most 100 levels", "invalid")
     try:
         value = json.loads(
-            text, object_pairs_hook=_object, parse_int=_number, parse_float=_number,
+            text.removeprefix("\ufeff"), object_pairs_hook=_object, parse_int=_number, parse_float=_number,
             parse_constant=_constant,
         )  # fmt: skip
     except ValueError:
-        raise RefusedError("invalid", "a header is JSON") from None
+        raise UndecodableError("invalid", "a header is JSON") from None
     _check_texts(value)
     return value
 
@@ -53,7 +53,7 @@ def _number(digits: str) -> float:
 
 
 def _constant(_: str) -> float:
-    raise RefusedError("invalid", "a header is JSON")
+    raise UndecodableError("invalid", "a header is JSON")
 
 
 def _check_texts(value: Any) -> None:

@@ -1,6 +1,7 @@
 """KeyRing and KeyFile: docs/spec/keyfile.md, 1 and 2."""
 
 import hmac
+import re
 import secrets
 import stringprep
 import unicodedata
@@ -9,7 +10,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tests.independent import encodings as e
-from tests.independent.encodings import RefusedError, Value, label, labelled_hash, need, sha256
+from tests.independent.encodings import (
+    RefusedError,
+    Value,
+    decodes,
+    label,
+    labelled_hash,
+    need,
+    sha256,
+)
 from tests.independent.ids import fingerprint_of, user_id_of
 from tests.independent.key_records import ENCRYPTION, SIGNING, KeyChain
 from tests.independent.keys import (
@@ -57,7 +66,8 @@ def _keys(
     value: Value, sizes: tuple[int, int], make: Callable[[bytes, bytes], Key]
 ) -> tuple[Key, ...]:
     pairs = [e.array(pair, 2) for pair in e.elements(value)]
-    need(1 <= len(pairs) <= 256, "1 to 256 keys")
+    decodes(len(pairs) > 0, "no keys")
+    need(len(pairs) <= 256, "more than 256 keys")
     return tuple(make(e.octets(one, sizes[0]), e.octets(two, sizes[1])) for one, two in pairs)
 
 
@@ -75,8 +85,8 @@ class KeyFile:
 
 def parse(data: bytes, user_id: bytes) -> KeyFile:
     """2.4, step 1."""
-    need(len(data) <= 65_536, "too long")
-    need(data[:16] == MAGIC, "no KeyFile")
+    # The limit of 65,536 bytes needs no check: no file within the other limits reaches it.
+    decodes(data[:16] == MAGIC, "no KeyFile")
     fields = e.stored(data[16:], 4)
     fingerprint, salt = e.octets(fields[0], 32), e.octets(fields[1], 32)
     file = KeyFile(fingerprint, salt, e.octets_to(fields[2], 1200), e.octets_to(fields[3], 49_152))
@@ -137,8 +147,10 @@ def pad(password: bytes) -> bytes:
 
 def unpad(padded: bytes) -> bytes:
     password = padded.rstrip(b"\0")[:-1]
-    need(1 <= len(password) <= 1023 and pad(password) == padded, "padding", "decryption")
-    return password
+    if 1 <= len(password) <= 1023 and pad(password) == padded:
+        return password
+    need(False, "padding", "decryption")
+    return re.split(b"[\x80\x81\0]", padded)[0]
 
 
 # 2.4, 2.5 Opening
@@ -165,10 +177,11 @@ def _open_password_part(file: KeyFile, password: bytes) -> KeyRing:
     key = password_key(password, file.password_salt, file.fingerprint)
     context = password_context(file.fingerprint, file.password_salt)
     try:
-        ring = parse_key_ring(cobblestone_open(key, context, file.password_part))
-        need(ring.fingerprint == file.fingerprint, "another user's KeyRing")
+        opened = cobblestone_open(key, context, file.password_part)
+        ring = parse_key_ring(opened)
+        need(e.stored(opened, 4)[0] == file.fingerprint, "another user's KeyRing")
     except RefusedError as error:  # every failure of opening is one
-        raise RefusedError("decryption", error.why) from None
+        raise error.of_kind("decryption") from None
     return ring
 
 

@@ -4,16 +4,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.independent import encodings as e
-from tests.independent.encodings import RefusedError, need
+from tests.independent.encodings import RefusedError, UndecodableError, decodes, need
 
 Check = Callable[[Any], object]
 
 
 def decode(data: bytes) -> Any:
     """The one value that the bytes are, maps as dicts, in the only encoding that it has."""
-    value, end = _decode(data, 0, 8)
-    need(end == len(data), "a message without trailing bytes", "invalid")
-    need(encode(value) == data, "a message in shortest form, without doubled fields", "invalid")
+    value, _ = _decode(data, 0, 8)
+    need(encode(value) == data, "a message in its one encoding", "invalid")
     return value
 
 
@@ -31,7 +30,7 @@ def encode(value: Any) -> bytes:
 
 
 def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
-    need(depth > 0 and at < len(data), "a message of MessagePack", "invalid")
+    decodes(depth > 0 and at < len(data), "a message of MessagePack", "invalid")
     head, sizes = data[at], {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
     if 0x80 <= head < 0xA0:
         count, at = head & 0x0F, at + 1
@@ -42,7 +41,7 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         try:
             return e._decode(data, at, 0)
         except RefusedError:
-            raise RefusedError("invalid", "a message of MessagePack") from None
+            raise UndecodableError("invalid", "a message of MessagePack") from None
     if 0x90 <= head < 0xA0 or head in (0xDC, 0xDD):
         items = []
         for _ in range(count):
@@ -52,7 +51,7 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
     found: dict[Any, Any] = {}
     for _ in range(count):
         name, at = _decode(data, at, depth - 1)
-        need(isinstance(name, str), "field names are text", "invalid")
+        decodes(isinstance(name, str), "field names are text", "invalid")
         found[name], at = _decode(data, at, depth - 1)
     return found, at
 
@@ -65,7 +64,7 @@ class Field:
 
 
 def message(value: Any, fields: Mapping[str, Field]) -> None:
-    need(isinstance(value, dict), "a message is a map", "invalid")
+    decodes(isinstance(value, dict), "a message is a map", "invalid")
     need(value.keys() <= fields.keys(), "no unknown field", "invalid")
     missing = [name for name, field in fields.items() if not field.optional and name not in value]
     need(not missing, "no missing field", "invalid")
@@ -78,18 +77,18 @@ def typed(check: Check, item: Any) -> None:
     try:
         check(item)
     except RefusedError as error:
-        raise RefusedError("invalid", error.why) from None
+        raise error.of_kind("invalid") from None
 
 
 def _users(value: Any) -> None:
-    need(isinstance(value, list), "users is an array", "invalid")
+    decodes(isinstance(value, list), "users is an array", "invalid")
     need(1 <= len(value) <= 64, "1 to 64 users", "invalid")
     for item in value:
         message(item, {"userId": Field(_id), "from": Field(e.uint, optional=True)})
 
 
 def _id(value: Any) -> None:
-    need(isinstance(value, str), "an id is text", "invalid")
+    decodes(isinstance(value, str), "an id is text", "invalid")
     e.uuid_of_text(value)
 
 

@@ -86,7 +86,6 @@ def open_part_key(
     container_key: bytes, place: Place, padded_length: int, sealed_key: bytes
 ) -> tuple[bytes, int]:
     opened = cobblestone_open(container_key, place.key_context(), sealed_key)
-    need(len(opened) == 40, "no part key with a length", "decryption")
     part_key, length = opened[:32], int.from_bytes(opened[32:], "big")
     need(length <= padded_length, "a length beyond the padding")
     return part_key, length

@@ -62,7 +62,6 @@ class Broker:
 
 def check_latest(chain: KeyChain, index: int, name: str, body: bytes, signature: bytes) -> None:
     keys = chain.keys[SIGNING]
-    need(index < len(keys), "signed with a published key")
     need(index == chain.latest_active(SIGNING), "signed with the latest active key")
     check_signature(keys[index].public, name, body, signature)
 
@@ -83,5 +82,5 @@ def judge(
         need(statement.fingerprint == chain.fingerprint, "this user's statement")
         check_latest(chain, statement.key_index, "session", body, signature)
     except RefusedError as error:
-        raise RefusedError("challenge", error.why) from None
+        raise error.of_kind("challenge") from None
     return statement

@@ -21,6 +21,8 @@ def test_entries_are_written_as_they_were_read(vector: Vector) -> None:
 
 def _check(vector: Vector) -> None:
     access = _read(vector)
+    if vector["result"] == "invalid":
+        return
     assert access.entry_hashes == _entry_hashes(vector)
     assert access.hash == octets(vector["hash"])
     assert access.complete == vector.get("complete", True)

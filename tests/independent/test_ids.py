@@ -36,7 +36,9 @@ def _container(vector: Vector) -> None:
 
 
 def _uuid_text(vector: Vector) -> None:
-    assert uuid_text(uuid_of_text(vector["text"])) == vector["text"]
+    found = uuid_of_text(vector["text"])
+    if vector["result"] == "valid":
+        assert uuid_text(found) == vector["text"]
 
 
 def _signing_key(vector: Vector) -> None:

@@ -2,11 +2,21 @@
 
 import base64
 
-from tests.independent import orders, sessions
+from tests.independent import key_records, orders, sessions
 from tests.independent.encodings import uuid_of_text
 from tests.independent.orders import Order
 from tests.independent.sessions import Broker, Statement
-from tests.independent.vectors import Vector, cases, digest, expect, load, octets, people
+from tests.independent.vectors import (
+    AFTER_ALL_OF_THEM,
+    Vector,
+    cases,
+    digest,
+    expect,
+    load,
+    octets,
+    people,
+    signed,
+)
 
 BROKER = "https://broker.example:443"
 
@@ -33,8 +43,12 @@ def _check_statement(vector: Vector) -> None:
         return
     body, signature = octets(vector["statement"]), base64.b64decode(vector["signature"])
     chain = people()[vector["user"]].chain
+    if vector.get("closed"):
+        closing = signed(load("sessions")["given"]["closingRecord"])
+        chain = key_records.judge([*people()[vector["user"]].records, closing], AFTER_ALL_OF_THEM)
+    origin = vector.get("brokerOrigin", BROKER)
     statement = sessions.judge(
-        body, signature, chain, BROKER, lambda nonce: _broker().check_nonce(nonce, vector["now"])
+        body, signature, chain, origin, lambda nonce: _broker().check_nonce(nonce, vector["now"])
     )
     if vector["result"] == "valid":
         assert statement == Statement(
@@ -64,7 +78,8 @@ def _check_computed(vector: Vector) -> None:
 def _check_order(vector: Vector) -> None:
     body, signature = octets(vector["order"]), base64.b64decode(vector["signature"])
     action, chain = vector["action"], people()[vector["user"]].chain
-    order = orders.judge(body, signature, chain, BROKER, action, digest(vector))
+    origin = vector.get("brokerOrigin", BROKER)
+    order = orders.judge(body, signature, chain, origin, action, digest(vector))
     if vector["result"] == "invalid":
         return
     assert order == Order(

@@ -378,7 +378,7 @@ def test_scbrokers_orders_hold(theirs: Theirs) -> None:
     orders.judge(given.order, given.signature, theirs.chain, origin, action, digest)
     chain = copy.deepcopy(theirs.chain)
     key_records.append(chain, Signed(closing.body, closing.signature), clock())
-    assert chain.closed
+    assert chain.closed is not None
 
 
 def test_scbrokers_container_is_valid_and_opens(theirs: Theirs) -> None:

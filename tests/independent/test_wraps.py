@@ -21,6 +21,8 @@ def _open(vector: Vector) -> None:
     )
     private = people()[vector["private"]].encryption[vector["privateIndex"]]
     key = wraps.unwrap_key(private, info, octets(vector["wrap"]))
+    if vector["result"] == "invalid":
+        return
     assert key == octets(vector["key"])
     committed = wraps.key_commitment(container_id, key) == octets(vector["keyCommitment"])
     assert committed == vector["commits"]

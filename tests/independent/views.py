@@ -7,7 +7,7 @@ from typing import Any
 from tests.independent import access_lists, container_records, messages, segments, wraps
 from tests.independent.access_lists import DECRYPT, DOWNLOAD, VIEW_ACCESS, AccessList, Salted
 from tests.independent.container_records import InForce, Judge, Judged
-from tests.independent.encodings import RefusedError, need, sha256
+from tests.independent.encodings import UndecodableError, decodes, need, sha256
 from tests.independent.key_records import KeyChain, Signed
 from tests.independent.keys import DecryptionKey
 from tests.independent.segments import CONTENT, HEADER, Part
@@ -63,7 +63,7 @@ def read(reader: Reader, container_id: bytes, octets: bytes) -> Found:
         return Found(head.version, complete, True, None, None, None)
     own = governing.access.entries.get(reader.fingerprint)
     if own is None:
-        raise RefusedError("integrity", "the reader's own entry is disclosed")
+        raise UndecodableError("integrity", "the reader's own entry is disclosed")
     need(complete or not own.permissions & VIEW_ACCESS, "all entries to a reader with ViewAccess")
     key = None
     if own.permissions & DECRYPT:
@@ -84,7 +84,7 @@ def _lists(view: dict[str, Any]) -> list[tuple[Signed, AccessList | None]]:
         access = None
         if shown is not None:
             record = container_records.parse_bare(signed.body)
-            need(record.governing is not None, "governing records govern")
+            decodes(record.governing is not None, "governing records govern")
             assert record.governing is not None
             access = access_lists.disclosed(
                 record.container_id,
@@ -125,7 +125,7 @@ def _judged(
     for signed, access in listed[1:]:
         judged = judge.next(signed, g, access, _parent(at_hand, signed, g))
         if not isinstance(judged, InForce):
-            raise RefusedError("integrity", "governing records govern")
+            raise UndecodableError("integrity", "governing records govern")
         g = judged
     if view["head"] is None:
         return g, complete
@@ -199,7 +199,6 @@ def _check_deletion(mark: Mark, state: Judged | InForce, governing: dict[int, by
 
 def _container_key(reader: Reader, g: InForce, wrap: bytes | None) -> bytes:
     own = g.access.entries[reader.fingerprint]
-    need(own.wrap_hash is not None, "a wrap for a reader with Decrypt")
     need(wrap is not None, "the wrap is served")
     assert wrap is not None
     need(wraps.wrap_hash(wrap) == own.wrap_hash, "the wrap that was signed")

@@ -3,7 +3,7 @@
 import hmac
 from dataclasses import dataclass
 
-from tests.independent.encodings import label, labelled_hash, need, u32, u64
+from tests.independent.encodings import decodes, label, labelled_hash, need, u32, u64
 from tests.independent.keys import DecryptionKey, hpke_open, hpke_seal
 
 
@@ -38,7 +38,7 @@ def wrap_key(public: bytes, info: WrapInfo, container_key: bytes) -> bytes:
 
 def unwrap_key(private: DecryptionKey, info: WrapInfo, wrap: bytes) -> bytes:
     """The key, of which the commitment has still to be checked."""
-    need(len(wrap) == 1168, "a wrap has 1,168 bytes", "decryption")
+    decodes(len(wrap) == 1168, "a wrap has 1,168 bytes", "decryption")
     return hpke_open(private, info.octets, wrap)
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from scbroker.crypto.verify import labelled_hash
-from scbroker.records.canonical import VERSION, encode_object, user_id_of
+from scbroker.records.canonical import VERSION, encode_object, fingerprint_of, user_id_of
 from scbroker.records.key_record import CLOSED, LABEL, RETIRED, KeyRecord, Signed
 from scbroker.vocabulary import KeyType
-from tests.vectors.cast import DAY, MINUTE, START, Person, cast, decryption_key, person, signing_key
+from tests.vectors.cast import DAY, MINUTE, START, Person, cast, decryption_key, signing_key
 from tests.vectors.files import Vector, invalid, store, valid
 from tests.vectors.ids import P
 
@@ -83,7 +83,6 @@ def alice(*more: str) -> Person:
 
 
 def first_records(chains: Chains) -> None:
-    someone = person("alice")
     one = Person("alice").next_record(SIGNING, 0, START)
     second = cast()["alice"].records[1]
     chains.valid("two records", "Alice.", first_two())
@@ -110,9 +109,9 @@ def first_records(chains: Chains) -> None:
     spoiled("K1, state", "Retired as the first.", state=1)
     spoiled("K1, previous", "A hash before the first.", previous=bytes(32))
     spoiled("K1, fingerprint", "Not that of the key.", fingerprint=cast()["bob"].fingerprint)
-    head = msgspec.structs.replace(one, keyType=1, publicKey=decryption_key("alice").public)
-    chains.invalid("K1, type", "An encryption key as the first.", [signed(head)])
-    del someone
+    key = decryption_key("alice").public
+    spoiled("K1, type", "An encryption key as the first.", keyType=1, publicKey=key,
+            fingerprint=fingerprint_of(key))  # fmt: skip
     base = Person("alice", first_two()[:1], list(cast()["alice"].hashes[:1]))
     other = base.next_record(SIGNING, 1, START)
     chains.invalid("K1, second record", "Signing key 1 before encryption key 0.",
@@ -122,6 +121,7 @@ def first_records(chains: Chains) -> None:
 def followers(chains: Chains) -> None:
     good = alice().next_record(ENCRYPTION, 1, START + DAY)
     chains.valid("three records", "A second encryption key.", [*first_two(), signed(good)])
+    chains.valid("a second signing key", "Signing key 1.", alice("signing 1").records)
 
     def spoiled(name: str, comment: str, **changes: Any) -> None:
         record = msgspec.structs.replace(good, **changes)
@@ -174,8 +174,8 @@ def introductions(chains: Chains) -> None:
             decryption_key("alice").public)  # fmt: skip
     spoiled("K4, small order Ed25519", "y = 1.", SIGNING, 1, (1).to_bytes(32, "little") + own[32:])
     spoiled("K4, small order X25519", "u = 0.", ENCRYPTION, 1, key[:1184] + bytes(32))
-    spoiled("K4, not canonical", "u = 2^255-19.", ENCRYPTION, 1,
-            key[:1184] + P.to_bytes(32, "little"))  # fmt: skip
+    spoiled("K4, not canonical", "u = 2^255-10, for 9.", ENCRYPTION, 1,
+            key[:1184] + (P + 9).to_bytes(32, "little"))  # fmt: skip
     spoiled("K4, ML-KEM", "A coefficient of 4,095.", ENCRYPTION, 1, b"\xff\x0f" + key[2:])
     spoiled("signing key as encryption key", "1,984 bytes with keyType 1.", ENCRYPTION, 1, own)
     spoiled("encryption key as signing key", "1,216 bytes with keyType 0.", SIGNING, 1, key)
@@ -201,7 +201,7 @@ def retirements(chains: Chains) -> None:
     retires("K5, before the introduction", "A microsecond earlier.", later, ENCRYPTION, 1,
             time=START + DAY - 1)  # fmt: skip
     retires("K5, unknown key", "Encryption key 2.", two, ENCRYPTION, 2,
-            public=decryption_key("alice", 2).public)  # fmt: skip
+            public=decryption_key("alice").public)  # fmt: skip
     retires("K5, another public key", "That of key 1 for key 0.", two, ENCRYPTION, 0,
             public=decryption_key("alice", 1).public)  # fmt: skip
     retires("K5, the only key", "Encryption key 0.", alice(), ENCRYPTION, 0)
@@ -239,9 +239,12 @@ def closings(chains: Chains) -> None:
     closes("K1, closed as the second", "Before encryption key 0.", first)
     late = Person("alice", closed, [*cast()["alice"].hashes, labelled_hash(LABEL, closed[-1].body)])
     closes("K8, closed again", "Nothing follows.", late)
-    for name, state in (("introduced", 0), ("retired", RETIRED)):
-        record = late.next_record(ENCRYPTION, 1 - state, START + 10 * DAY, state)
-        chains.invalid(f"K8, {name} afterwards", "Nothing follows.", [*closed, signed(record)])
+    after = late.next_record(ENCRYPTION, 1, START + 10 * DAY)
+    chains.invalid("K8, introduced afterwards", "Nothing follows.", [*closed, signed(after)])
+    two = alice("encryption 1")
+    two.append(two.next_record(SIGNING, 0, START + 9 * DAY, CLOSED))
+    after = two.next_record(ENCRYPTION, 0, START + 10 * DAY, RETIRED)
+    chains.invalid("K8, retired afterwards", "Nothing follows.", [*two.records, signed(after)])
 
 
 def formats(chains: Chains) -> None:
@@ -273,7 +276,7 @@ def marks(chains: Chains) -> None:
     chains.valid("mark at the end", "Seen before.", records, mark=mark)
     chains.valid("mark before the end", "The chain went on.", [*records, third], mark=mark)
     chains.invalid("mark beyond the end", "The chain is shorter.", records, "rollback",
-                   mark={"sequence": 2, "hash": labelled_hash(LABEL, third.body)})  # fmt: skip
+                   mark={"sequence": 2, "hash": hashes[1]})  # fmt: skip
     alice_is = cast()["alice"].fingerprint
     chains.valid("pinned", "The fingerprint is the pin.", records, pin=alice_is)
     chains.invalid("another pin", "A fingerprint with the same userId was verified before.", records,

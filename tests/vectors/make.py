@@ -3,8 +3,11 @@
 Signatures, seals and wraps come out different each time; everything else stays as it is.
 """
 
+from typing import Any
+
 from tests.vectors import (
     access_lists,
+    beside,
     container_records,
     docs,
     events,
@@ -22,7 +25,7 @@ from tests.vectors import (
     signatures,
     views,
 )
-from tests.vectors.files import load, rewrite
+from tests.vectors.files import Vector, load, rewrite
 
 
 def main() -> None:
@@ -36,16 +39,30 @@ def main() -> None:
 
 
 def name_rules() -> None:
-    """Write into each invalid vector which checks of the second implementation refuse it."""
-    from tests.independent.test_single_faults import READERS, rules_of  # reads the new files
+    """Write into each invalid vector which check of the second implementation refuses it.
+
+    If nothing is left to accept without that check, write which valid vector differs from it in one spot.
+    """
+    from tests.independent.test_single_faults import (  # reads the new files
+        ACCEPTED,
+        READERS,
+        refusal_of,
+    )
 
     for file in READERS:
         content = load(file)
         for vector in content["vectors"]:
             if vector["result"] == "invalid":
-                rule, *also = rules_of(file, vector)
-                vector |= {"rule": rule, **({"also": also} if also else {})}
+                vector["rule"], then = refusal_of(file, vector)
+                if then != ACCEPTED and (valid := nearest(content, vector)):
+                    vector["beside"] = valid
         rewrite(file, content)
+
+
+def nearest(content: dict[str, Any], vector: Vector) -> str | None:
+    """Return the id of a valid vector that differs from an invalid one in one spot."""
+    valid = (one for one in content["vectors"] if one["result"] == "valid")
+    return next((str(one["id"]) for one in valid if beside.spots(content, one, vector) == 1), None)
 
 
 if __name__ == "__main__":

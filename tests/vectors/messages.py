@@ -29,6 +29,7 @@ def make() -> None:
         "64 users": ("key records", "The most.", encode({"users": [user] * 64})),
         "no fields": ("challenge", "An empty map.", encode({})),
         "largest integer": ("key file state", "2^53 - 1.", encode({**plain, "generation": 2**53 - 1})),
+        "state": ("key file state", "A hash and a generation.", state),
         "nil": ("key file state", "hash may be nil.", encode({**plain, "hash": None})),
     }  # fmt: skip
     faults = {

@@ -23,7 +23,8 @@ def make() -> None:
     store(
         "orders",
         "docs/spec/protocol.md, 3. An order is judged as `user`'s (people.json), for `action`, and for the "
-        "storing of that name among the given ones; its nonce is taken to be good. With an order to delete a "
+        "storing of that name among the given ones; its nonce is taken to be good. `brokerOrigin` is the "
+        "broker's origin where it is not the usual one. With an order to delete a "
         "user goes the given record that closes their chain. The numbers of "
         "`keyRecords` are those of the given bodies, alice's next key records.",
         [*_valid(storings), *_malformed(), *_wrong(), *_swapped(storings)],
@@ -196,27 +197,28 @@ def _malformed() -> list[Vector]:
         invalid(name, comment, CHALLENGE, **_given(changed, "delete-user"))
         for name, (comment, changed) in faults.items()
     ]
-    long = _given(put(0, "https://" + "x" * 1024), "delete-user")
-    return [*found, invalid("more than 1,024 bytes", "A long origin.", "invalid", **long)]
+    origin = "https://" + "x" * 1024
+    long = {**_given(put(0, origin), "delete-user"), "brokerOrigin": origin}
+    return [
+        *found,
+        invalid("more than 1,024 bytes", "The broker has this origin.", "invalid", **long),
+    ]
 
 
 def _wrong() -> list[Vector]:
     end, bob = _end_of("alice"), cast()["bob"].fingerprint
     good = _order("delete-user", end)
-    body = encode_object(good)
     other = _order("delete-user", end, origin="https://other.example:443")
     retired = _order("delete-user", _end_of("erin"), user="erin")
     ahead = _order("delete-user", end, index=1)
     cases: dict[str, tuple[str, dict[str, Any]]] = {
-        "signature of another order": ("The same for another origin.", {
-            **_given(other, "delete-user"), "signature": signing_key("alice").sign("order", body)}),
+        "signature of another order": ("Of the same for another origin.", {
+            **_given(good, "delete-user"), "signature": _given(other, "delete-user")["signature"]}),
         "for another origin": ("Signed for another broker, and correctly.", _given(
             other, "delete-user")),
         "signed as a log-in": ("Another label.", _given(good, "delete-user", label="session")),
         "signed as a key record": ("Another label.", _given(good, "delete-user", label="key-record")),
         "signed by another user": ("Bob.", _given(good, "delete-user", by=("bob", 0))),
-        "another user's order": ("Bob's own.", _given(
-            _order("delete-user", end, user="bob"), "delete-user", by=("bob", 0))),
         "another user's fingerprint": ("Bob's, signed by Alice.", _given(
             _order("delete-user", end, fingerprint=bob), "delete-user")),
         "a fingerprint with the same id": ("It differs behind the first 122 bits.", _given(
@@ -227,10 +229,12 @@ def _wrong() -> list[Vector]:
             _order("delete-user", _end_of("erin"), user="erin", index=1), "delete-user", user="erin")),
         "a key that was not published": ("Alice's key 1.", _given(
             ahead, "delete-user", by=("alice", 1))),
-        "to delete the user, for the KeyFile": ("Another action.", _given(good, "delete-key-file")),
+        "to delete the user, for the KeyFile": ("Another action.", _given(
+            _order("delete-user"), "delete-key-file")),
         "to delete the KeyFile, for the user": ("Another action.", _given(
             _order("delete-key-file", end), "delete-user")),
-        "to delete, for a storing": ("Another action.", _given(good, "store-key-file", "plain")),
+        "to delete, for a storing": ("Another action.", _given(
+            _order("delete-user", digest_of(_storings()["plain"])), "store-key-file", "plain")),
         "to delete the KeyFile, with a digest": ("It has to be zeros.", _given(
             _order("delete-key-file", chosen("digest")), "delete-key-file")),
         "to delete the user, with no digest": ("Zeros.", _given(

@@ -1,5 +1,6 @@
 """Wraps, sealed part keys, segments, lists of segments, types: docs/spec/container.md, 3, 5 and 6."""
 
+from collections.abc import Callable
 from typing import Any
 
 from scbroker.client.core.sealing import seal_part_key
@@ -67,6 +68,10 @@ def wraps() -> list[Vector]:
     other = wrap_key(public, info, chosen("another key"))
     found = [
         valid("wrap", "Alice to Erin.", **fields, wrap=wrap, key=CONTAINER_KEY),
+        valid("wrap to key 0", "Alice to Erin, before she had another.",
+              **{**fields, "keyIndex": 0, "privateIndex": 0}, key=CONTAINER_KEY,
+              wrap=(earlier := wrap_key(decryption_key("erin").public,
+                                        wrap_info(BOX, governing, erin.fingerprint, 0), CONTAINER_KEY))),
         valid("wrap of another key", "It opens, and the commitment shows it.",
               **{**fields, "commits": False}, wrap=other, key=chosen("another key")),
     ]  # fmt: skip
@@ -77,12 +82,17 @@ def wraps() -> list[Vector]:
         "to another recipient": {"recipient": bob.fingerprint},
         "to another index": {"keyIndex": 0},
         "to another key": {"privateIndex": 0},
-        "to another user's key": {"private": "bob", "privateIndex": 0},
+        "to another user's key": {
+            "private": "bob",
+            "keyIndex": 0,
+            "privateIndex": 0,
+            "wrap": earlier,
+        },
     }
     for name, changes in moved.items():
         found.append(
             invalid(f"wrap moved {name}", "The info or the key differs.", DECRYPTION,
-                    **{**fields, **changes}, wrap=wrap)
+                    **{**fields, "wrap": wrap, **changes})
         )  # fmt: skip
     changed = {
         "ML-KEM ciphertext changed": spoiled(wrap, 0),
@@ -191,9 +201,11 @@ def parts() -> list[Vector]:
     """Parts of one segment: what is checked besides the seal."""
     alice = cast()["alice"].fingerprint
 
-    def part(plaintext: bytes, length: int, padded: int, listed: bytes | None = None) -> Any:
+    def part(
+        plaintext: bytes, length: int, padded: int, change: Callable[[bytes], bytes] = bytes
+    ) -> Any:
         sealed = seal(PART_KEY, context(0, True), plaintext)
-        hashes = sha256(sealed) if listed is None else listed
+        hashes = change(sha256(sealed))
         return {
             "kind": "part", "containerKey": CONTAINER_KEY, **place(),
             "paddedLength": padded, "segments": segments_hash(padded, hashes),
@@ -202,6 +214,9 @@ def parts() -> list[Vector]:
             ),
             "hashes": hashes, "sealed": [sealed],
         }  # fmt: skip
+
+    def listed(change: Callable[[bytes], bytes]) -> Any:
+        return part(b"seven b" + bytes(9), 7, 16, change)
 
     good = part(b"seven b" + bytes(9), 7, 16)
     return [
@@ -221,11 +236,11 @@ def parts() -> list[Vector]:
         invalid("another list", "It fits the segment, and its hash is not the signed one.", INTEGRITY,
                 **{**good, "segments": segments_hash(16, bytes(32))}),
         invalid("list too long", "Two hashes for one segment.", INTEGRITY,
-                **part(b"seven b" + bytes(9), 7, 16, bytes(64))),
-        invalid("list cut inside a hash", "31 bytes.", INTEGRITY,
-                **part(b"seven b" + bytes(9), 7, 16, bytes(31))),
-        invalid("no list", "No hash for one segment.", INTEGRITY,
-                **part(b"seven b" + bytes(9), 7, 16, b"")),
+                **listed(lambda one: one + bytes(32))),
+        invalid("list cut inside a hash", "63 bytes.", INTEGRITY,
+                **listed(lambda one: one + bytes(31))),
+        invalid("no list", "Neither a hash nor a segment where paddedLength says one.", INTEGRITY,
+                **{**listed(lambda _: b""), "sealed": []}),
     ]  # fmt: skip
 
 

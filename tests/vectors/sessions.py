@@ -10,6 +10,7 @@ from scbroker.records.canonical import VERSION, encode_object, user_id_of
 from scbroker.wire.users import Statement
 from tests.vectors.cast import DAY, MINUTE, START, cast, chosen, signing_key
 from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.orders import closing_record
 
 CHALLENGE = "challenge"
 BROKER_KEY = chosen("broker key")
@@ -54,11 +55,16 @@ def make() -> None:
     store(
         "sessions",
         "docs/spec/protocol.md, 3, and keyfile.md, 3. kind `statement`: judged at `now` by the broker of "
-        "`origin` with `brokerKey`, by the keys of `user` (people.json). The other kinds are computed with "
-        "`brokerKey`: a `nonce` and a `device pass` of their random bytes, a `verifier`.",
+        "`origin` with `brokerKey`, by the keys of `user` (people.json); `brokerOrigin` is its origin "
+        "where it is another, and with `closed` the given record has closed the chain. The other kinds are "
+        "computed with `brokerKey`: a `nonce` and a `device pass` of their random bytes, a `verifier`.",
         [*_valid(), *_malformed(), *_wrong(), *_computed()],
         brokerKey=BROKER_KEY,
         origin=ORIGIN,
+        closingRecord={
+            "body": closing_record("alice"),
+            "signature": signing_key("alice").sign("key-record", closing_record("alice")),
+        },
     )
 
 
@@ -93,18 +99,21 @@ def _malformed() -> list[Vector]:
         "not shortest": ("The nonce with c5 0030.", body.replace(b"\xc4\x30", b"\xc5\0\x30")),
         "no origin": ("Empty.", put(0, "")),
         "origin as bytes": ("bin.", put(0, ORIGIN.encode())),
+        "origin not UTF-8": ("A byte is ff.", body.replace(b"https", b"http\xff", 1)),
         "short fingerprint": ("31 bytes.", put(1, good.fingerprint[:31])),
         "index too large": ("256.", put(2, 256)),
         "short nonce": ("47 bytes.", put(3, good.nonce[:47])),
         "long nonce": ("49 bytes.", put(3, good.nonce + b"\0")),
     }
-    long = put(0, "https://" + "x" * (1025 - len(body) + len(ORIGIN) - 8 - 2))
+    origin = "https://" + "x" * (1025 - len(body) + len(ORIGIN) - 8 - 2)
+    long = put(0, origin)
     if len(long) != 1025:
         raise ValueError(f"The long statement has {len(long)} bytes.")
     return [
         *(invalid(name, comment, CHALLENGE, **given(changed))
           for name, (comment, changed) in faults.items()),
-        invalid("more than 1,024 bytes", "1,025 bytes: a long origin.", "invalid", **given(long)),
+        invalid("more than 1,024 bytes", "1,025 bytes; the broker has this origin.", "invalid",
+                **given(long), brokerOrigin=origin),
     ]  # fmt: skip
 
 
@@ -132,6 +141,7 @@ def _wrong() -> list[Vector]:
             nonce=fresh[:47] + bytes([fresh[47] ^ 1])))),
         "nonce with another expiry": ("A microsecond later than the MAC says.", given(statement(
             nonce=fresh[:23] + bytes([fresh[23] ^ 1]) + fresh[24:]))),
+        "a deleted user": ("The chain is closed.", {**given(good), "closed": True}),
         "expired nonce": ("At its very expiry.", given(statement(nonce=nonce(NOW)))),
     }  # fmt: skip
     return [

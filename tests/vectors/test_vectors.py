@@ -352,7 +352,8 @@ def _sessions(vector: Vector) -> None:
     """As a broker judges them."""
     given = load("sessions")["given"]
     key = raw(given, "brokerKey")
-    broker = _broker(given["origin"], partial(keyed_hash, key), key)
+    origin = vector.get("brokerOrigin", given["origin"])
+    broker = _broker(origin, partial(keyed_hash, key), key)
     if vector["kind"] != "statement":
         _computed(broker, vector)
         return
@@ -362,8 +363,13 @@ def _sessions(vector: Vector) -> None:
         statement = parse_statement(sent.statement)
     check_fresh(broker, statement, vector["now"])
     chain = chains()[vector["user"]]
+    if vector.get("closed"):
+        closing = given["closingRecord"]
+        chain = chain.extend([Signed(raw(closing, "body"), signature_of(closing))], vector["now"])
     signed = Signed(sent.statement, sent.signature)
-    check_signed(_signer(chain), statement, "session", signed)
+    with refusing(REFUSED, ChallengeError):
+        signer = _signer(chain)
+    check_signed(signer, statement, "session", signed)
     fields = {name: getattr(statement, name) for name in statement.__struct_fields__}
     expected = {**vector, **{name: raw(vector, name) for name in ("fingerprint", "nonce")}}
     assert fields == {name: expected[name] for name in fields}
@@ -468,7 +474,8 @@ def _orders(vector: Vector) -> None:
     given = decode(Authorization, encode(sent))
     digest = _digest(vector)
     order, signed = parse_authorization(given)
-    broker = _broker("https://broker.example:443", lambda _, fresh: order.nonce[len(fresh) :])
+    origin = vector.get("brokerOrigin", "https://broker.example:443")
+    broker = _broker(origin, lambda _, fresh: order.nonce[len(fresh) :])
     check_fresh(broker, order, 0)
     check_purpose(order, vector["action"], digest)
     check_signed(_signer(chain), order, ORDER_LABEL, signed)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from scbroker.crypto.seal import wrap_key
 from scbroker.records.canonical import user_id_of
-from scbroker.records.container_record import Role, bare_body, wrap_info
+from scbroker.records.container_record import Role, bare_body, key_commitment, wrap_info
 from scbroker.records.judge import governing_of
 from scbroker.wire.codec import SignedObject, encode
 from scbroker.wire.containers import ContainerView, Disclosed, GoverningView, ListView, TypeText
@@ -15,7 +15,7 @@ from scbroker.wire.users import KeyChainState
 from tests.vectors.cast import DAY, MINUTE, START, Person, cast, chosen, decryption_key
 from tests.vectors.container_records import ALL, READ, Stage, access_of
 from tests.vectors.files import Vector, invalid, store, valid
-from tests.vectors.story import Container, Grant, Made, altered, follow, sign
+from tests.vectors.story import Access, Container, Grant, Made, altered, follow, sign
 
 INTEGRITY, FORK, ROLLBACK = "integrity", "fork", "rollback"
 NOW = START + 40 * DAY
@@ -173,6 +173,8 @@ def _fresh(stage: Stage, story: Served, closed: Served) -> list[Vector]:
             story, alice, story.view(alice, count=3)), **found(3, HEADER, UPON, "story")),
         valid("fresh, renewed", "Dora, who was added in version 4.", **given(
             story, dora, story.view(dora, count=5)), **found(5, HEADER, UPON, None)),
+        valid("fresh, renewed, with the type", "Alice.", **given(
+            story, alice, story.view(alice, count=5)), **found(5, HEADER, UPON, "story")),
         valid("hidden entries", "Bob has no ViewAccess: the mark is not complete.", **given(
             closed, bob, closed.view(bob, hidden=hidden)),
             **found(2, b'{"n":1}', b"closed", None, complete=False)),
@@ -182,8 +184,8 @@ def _fresh(stage: Stage, story: Served, closed: Served) -> list[Vector]:
             **found(2, None, None, None, complete=False)),
         invalid("another container", "The story, asked for under another id.", INTEGRITY, **{
             **given(story, alice, story.view(alice, count=1)), "containerId": chosen("box", size=16)}),
-        invalid("reader not in the list", "Dora before she was added.", INTEGRITY, **given(
-            story, dora, story.view(dora, count=3))),
+        invalid("reader not in the list", "Dora before she was added, with Alice's view.", INTEGRITY,
+                **given(story, dora, story.view(alice, count=3))),
         invalid("time of the future", "More than 15 minutes ahead.", "clock", **given(
             story, alice, story.view(alice, count=1), now=START + DAY - 15 * MINUTE - 1)),
     ]  # fmt: skip
@@ -193,7 +195,18 @@ def _marked(stage: Stage, story: Served) -> list[Vector]:
     alice, dora = stage.alice, stage.dora
     other = chosen("another hash")
     later, same = story.view(alice, 2, count=5), story.view(alice, 5, count=5)
-    cut, shared = replace(later, skipped=[]), story.view(alice, count=4)
+    cut, once, typed = (
+        replace(later, skipped=[]),
+        story.view(alice, count=1),
+        story.view(alice, count=3),
+    )
+    governing = replace(governing_of(stage.first.record), type=stage.box.type("third"))
+    third_type = sign(follow(stage.upto(3), alice, START + 4 * DAY, governing=governing), alice)
+    retyped = Served(stage.box, [*stage.upto(3), third_type], {1: "note", 3: "story", 4: "third"})
+    again = retyped.view(alice)
+    after_type = sign(follow(stage.upto(3), stage.bob, START + 4 * DAY), stage.bob)
+    after = Served(stage.box, [*stage.upto(3), after_type], {1: "note", 3: "story"})
+    later_edit = after.view(alice)
     edits = stage.upto(2)
     third_edit = sign(follow(edits, stage.bob, START + 2 * DAY + MINUTE), stage.bob)
     fourth_edit = sign(follow([*edits, third_edit], stage.bob, START + 3 * DAY), stage.bob)
@@ -233,7 +246,9 @@ def _marked(stage: Stage, story: Served) -> list[Vector]:
         invalid("fork of the governing record", "The mark has another hash of version 1.", FORK, **given(
             story, alice, later, story.mark(2, governingHash=other))),
         invalid("governing record of the mark left out", "The view begins with the next.", FORK, **given(
-            story, alice, replace(later, governing=later.governing[1:]), story.mark(2))),
+            story, alice, replace(later, governing=[
+                replace(later.governing[1], accessList=later.governing[0].accessList),
+                *later.governing[2:]]), story.mark(2))),
         invalid("skipped body left out", "Version 2, the mark's own.", FORK, **given(
             story, alice, cut, story.mark(2))),
         invalid("skipped body left out, in the middle", "Version 3.", FORK, **given(
@@ -245,13 +260,22 @@ def _marked(stage: Stage, story: Served) -> list[Vector]:
         invalid("governing record as if it were none", "The head, a change of type.", INTEGRITY, **given(
             story, stage.bob, replace(story.view(stage.bob, count=2),
                                       head=SignedObject.of(stage.typed.signed)))),
-        invalid("governing record left out", "Version 3, a change of type.", INTEGRITY, **given(
-            story, alice, replace(shared, governing=[shared.governing[n] for n in (0, 2)]))),
-        invalid("all later governing records left out", "The head is a change of access.", INTEGRITY,
-                **given(story, alice, replace(
-                    shared, governing=shared.governing[:1], lastGoverning=1,
-                    head=SignedObject.of(stage.shared.signed)))),
+        invalid("record that does not govern among those that do", "Version 2.", INTEGRITY, **given(
+            story, alice, replace(typed, governing=[
+                typed.governing[0], GoverningView(record=SignedObject.of(stage.edit.signed), accessList=None),
+                *typed.governing[1:]]))),
+        invalid("governing record left out", "Version 3, a change of type, before another.", INTEGRITY,
+                **given(retyped, alice, replace(again, governing=[again.governing[0], again.governing[2]]))),
+        invalid("all later governing records left out", "The head links to version 3.", INTEGRITY,
+                **given(after, alice, replace(later_edit, governing=later_edit.governing[:1],
+                                              lastGoverning=1, type=once.type))),
     ]  # fmt: skip
+
+
+def replace_commitment(access: Access, commitment: bytes) -> Access:
+    """The same list and wraps, with the commitment to another container key."""
+    governing = replace(access.governing, keyCommitment=commitment)
+    return Access(access.salted, access.wraps, governing)
 
 
 def _withheld(stage: Stage, story: Served, closed: Served) -> list[Vector]:
@@ -270,6 +294,13 @@ def _withheld(stage: Stage, story: Served, closed: Served) -> list[Vector]:
 
     info = wrap_info(stage.box.id, governing_of(stage.renewed.record), dora.fingerprint, 0)
     again = wrap_key(decryption_key("dora").public, info, stage.box.key(5))
+    first = closed.history[0].record
+    info = wrap_info(closed.box.id, governing_of(first), erin.fingerprint, 0)
+    hers = wrap_key(decryption_key("erin").public, info, closed.box.key(1))
+    box = Container("mixed", alice)
+    access = box.access(1, alice, [Grant(alice, ALL), Grant(dora, READ)])
+    access = replace_commitment(access, key_commitment(box.id, chosen("another container key")))
+    mixed = Served(box, [sign(box.begin(START + DAY, access), alice, access)], {1: "note"})
     partly = closed.view(bob, 2, hidden=("carol", "dora", "erin"))
     listed = partly.governing[0].accessList
     assert listed is not None
@@ -290,8 +321,10 @@ def _withheld(stage: Stage, story: Served, closed: Served) -> list[Vector]:
         refused("wrap withheld", "Dora has Decrypt.", dora, replace(dora_sees, wrap=None)),
         refused("wrap of another reader", "Alice's, for Dora.", dora,
                 replace(dora_sees, wrap=whole.wrap)),
-        refused("no wrap in the list", "Erin has Decrypt and no wrapHash.", erin,
-                closed.view(erin), closed),
+        refused("no wrap in the list", "Erin has Decrypt and no wrapHash; the wrap served is for her.",
+                erin, replace(closed.view(erin), wrap=hers), closed),
+        refused("another container key", "Dora's wrap is of another key than keyCommitment says.", dora,
+                mixed.view(dora), mixed),
         refused("header withheld", "Dora has Download.", dora, replace(dora_sees, header=None)),
         refused("content withheld", "Dora has Download.", dora, replace(dora_sees, content=None)),
         refused("type withheld", "Alice has ViewType.", alice, replace(whole, type=None)),
@@ -300,10 +333,12 @@ def _withheld(stage: Stage, story: Served, closed: Served) -> list[Vector]:
         refused("another salt of the type", "The text is the same.", alice,
                 replace(whole, type=replace(whole.type, salt=bytes(32)))),
         refused("header changed", "The last bit.", alice, replace(whole, header=flipped)),
-        refused("header and content exchanged", "Each in place of the other.", alice,
-                replace(whole, header=whole.content, content=whole.header)),
+        refused("content as header", "In its place.", alice, replace(whole, header=whole.content)),
         refused("first list left out", "Nothing says who may write.", alice, replace(
             whole, governing=[replace(whole.governing[0], accessList=None), *whole.governing[1:]])),
+        refused("later list left out", "Nothing says who may write from version 4 on.", alice, replace(
+            whole, governing=[*whole.governing[:2], replace(whole.governing[2], accessList=None),
+                              *whole.governing[3:]])),
         refused("signature of the head changed", "A bit of the ML-DSA half.", bob,
                 replace(head, head=replace(head.head, signature=bytes(signature)))),
     ]  # fmt: skip

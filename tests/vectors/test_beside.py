@@ -1,0 +1,92 @@
+"""An invalid vector of which nothing is left to accept is a valid one but for one spot."""
+
+from typing import Any
+
+import pytest
+
+from scbroker.crypto.verify import VerifyingKey
+from scbroker.errors import IntegrityError
+from tests.independent import key_files, keys
+from tests.vectors.beside import MANY, spots
+from tests.vectors.cast import cast, signing_key
+from tests.vectors.files import Vector, load, signature_of, vectors
+from tests.vectors.story import signed_form
+from tests.vectors.test_vectors import FILES
+
+BESIDE = [(file, one) for file in FILES for one in vectors(file, "invalid") if "beside" in one]
+each = pytest.mark.parametrize(
+    "file, vector", BESIDE, ids=[f"{file}: {vector['id']}" for file, vector in BESIDE]
+)
+
+
+@each
+def test_it_differs_from_a_valid_vector_in_one_spot(file: str, vector: Vector) -> None:
+    content = load(file)
+    (valid,) = (one for one in content["vectors"] if one["id"] == vector["beside"])
+    assert valid["result"] == "valid"
+    assert spots(content, valid, vector) == 1
+
+
+LABELS = {
+    "orders": "order", "sessions": "session", "key_records": "key-record",
+    "container_records": "container-record",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("file", LABELS)
+def test_its_signature_is_of_the_bytes_as_they_are(file: str) -> None:
+    """Signatures are not compared, and hold: also of bytes that do not decode."""
+    found = [
+        _signed(file, one) for name, one in BESIDE if name == file and one.get("records") != []
+    ]
+    signatures = [one for one in found if "signature" in one]
+    assert signatures
+    for one in signatures:
+        (stored,) = (one[name] for name in ("body", "order", "statement") if name in one)
+        body = bytes.fromhex(stored)
+        body = signed_form(body) if file == "container_records" else body
+        assert any(_holds(name, n, LABELS[file], body, one) for name in cast() for n in (0, 1))
+
+
+def _signed(file: str, vector: Vector) -> dict[str, Any]:
+    """Return a vector that has a signature, or its last record, which has one where it decides."""
+    if "records" not in vector:
+        return vector
+    record: dict[str, Any] = load(file)["given"]["records"][vector["records"][-1]]
+    return record
+
+
+def _holds(name: str, index: int, label: str, body: bytes, signed: dict[str, Any]) -> bool:
+    try:
+        VerifyingKey(signing_key(name, index).public).verify(label, body, signature_of(signed))
+    except IntegrityError:
+        return False
+    return True
+
+
+@pytest.mark.usefixtures("real_argon2id")
+def test_its_key_file_opens_to_the_key_ring_that_is_compared() -> None:
+    found = [one for _, one in BESIDE if "keyRing" in one]
+    assert found
+    for vector in found:
+        user_id = bytes.fromhex(vector["userId"].replace("-", ""))
+        file = key_files.parse(bytes.fromhex(vector["keyFile"]), user_id)
+        key = key_files.password_key(b"correct horse", file.password_salt, file.fingerprint)
+        context = key_files.password_context(file.fingerprint, file.password_salt)
+        assert keys.cobblestone_open(key, context, file.password_part).hex() == vector["keyRing"]
+
+
+def test_two_spots_are_many() -> None:
+    """A second change anywhere is noticed: in another field, another value, another element."""
+    content = load("orders")
+    (valid,) = (one for one in content["vectors"] if one["id"] == "delete-user")
+    (invalid,) = (one for one in content["vectors"] if one["id"] == "short nonce")
+    assert spots(content, valid, invalid) == 1
+    assert spots(content, valid, {**invalid, "action": "delete-key-file"}) == MANY
+    order = bytes.fromhex(invalid["order"])
+    for position in (4, 40, len(order) - 1):
+        changed = bytearray(order)
+        changed[position] ^= 1
+        assert spots(content, valid, {**invalid, "order": changed.hex()}) == MANY
+    assert spots(content, valid, {**invalid, "order": (order + b"\0").hex()}) == MANY
+    assert spots(content, valid, valid) == 0
