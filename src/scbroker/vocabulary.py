@@ -66,7 +66,7 @@ class ContainerAccessLevel(enum.IntFlag, boundary=enum.STRICT):
     ReceiveAccessEvents = 128
     Delete = 256
     DefaultOwnerPermissions = 511
-    DefaultUserPermissions = 11
+    DefaultUserPermissions = 75
 
     @functools.cache
     def missing(self) -> ContainerAccessLevel:

@@ -261,8 +261,8 @@ def opened(secured: Any, key: bytes) -> bytes:
 @postgresql_when_long
 def test_events_tell_each_member_all_in_order(alice: ServerProvider, bob: ServerProvider) -> None:
     last = max((each.id for each in bob.getEvents().result(PATIENCE)), default=0)
-    level = Level.DefaultUserPermissions | Level.ViewType
-    made = alice.createContainer(b"", accessLevels=share(alice, (bob, level)), type="t")
+    levels = share(alice, (bob, Level.DefaultUserPermissions))
+    made = alice.createContainer(b"", accessLevels=levels, type="t")
     container = made.result(PATIENCE).id
     alice.updateContainerHeader(container, 1).result(PATIENCE)
     alice.updateContainerType(container, "u").result(PATIENCE)
