@@ -236,10 +236,10 @@ class ServerProvider(BaseProvider):
         return accounts.fetch_reminder(self._transport, user_id)
 
     @overload
-    def getSecuredContainer(self, containerId: uuid.UUID) -> Promise[SecuredContainer]: ...
+    def getSecuredContainer(self, containerId: uuid.UUID | str) -> Promise[SecuredContainer]: ...
     @overload
     def getSecuredContainer(
-        self, containerId: uuid.UUID, **handlers: Unpack[Handlers[SecuredContainer]]
+        self, containerId: uuid.UUID | str, **handlers: Unpack[Handlers[SecuredContainer]]
     ) -> Self: ...
     @operation
     def getSecuredContainer(self, *args: Any, **kwargs: Any) -> Any:
