@@ -17,6 +17,8 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import logging
+import os
 import secrets
 import socket
 import urllib.parse
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
     from yarl import URL
 
+_log = logging.getLogger("scbroker")
 M = TypeVar("M", bound=Message)
 Query = Mapping[str, str | list[str]]
 MAX_ANSWER: Final = 16 * 1_048_576
@@ -58,7 +61,10 @@ _LOOPBACK: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
 class Options(TypedDict, total=False):
+_LOG_SECONDS: Final = 10.0
+"""At least as long are retries not logged after one was."""
     """The keywords of `Transport.send`, without the token."""
+_HTTPS: Final = "If this port expects TLS, use https:// in serverUrl."
 
     message: Message | None
     octets: Octets | None
@@ -190,6 +196,29 @@ class _Sending:
             self.may_have_left = before or error.sent
             raise
 
+class RetryLog:
+    """Logs that a provider's requests are retried: the first at once, then one in ten seconds.
+
+    The reason is an error's message, which contains no secret and no presigned URL.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._has_warned = False
+
+    def retry(self, why: BaseException, pause: float) -> None:
+        """Note that a request is sent again after a pause in seconds."""
+        if (now := monotonic()) >= self._next:
+            self._next, self._has_warned = now + _LOG_SECONDS, True
+            _log.warning("A request failed and is sent again in %.1f s: %s", pause, why)
+
+    def success(self, seconds: float) -> None:
+        """Note that a request was answered after it was retried for some seconds."""
+        if self._has_warned:
+            self._has_warned = False
+            _log.info("A request that was sent again was answered after %.1f s", seconds)
+
+
 
 class StoreError(Exception):
     """The object store did not carry out a request. The message does not contain the URL.
@@ -277,6 +306,7 @@ class Transport(Connections):
     ) -> M:
         """Make a request; return the answer's message."""
         limit = options.setdefault("limit", MAX_ANSWER)
+        self.retry_log: RetryLog = RetryLog()
         data = await self.send(method, path, token=token, **options)
         try:
             return codec.decode(answer, bytes(data), limit)
@@ -367,7 +397,7 @@ class Transport(Connections):
         if failure is not None:
             raise failure.fresh()
         raise errors.UnreachableError(
-            f"No answer from {self.endpoint.origin} within {self.endpoint.timeout:g} seconds: "
+            f"No answer from {self.endpoint.url} within {self.endpoint.timeout:g} seconds: "
             "check the network, or set a longer timeout."
         )
 
@@ -382,8 +412,11 @@ class Transport(Connections):
             return False
         return self._budget >= 1 or not isinstance(error, errors.OverloadedError)
 
+                        if failure is not None:
+                            self.retry_log.success(monotonic() - started)
     async def _once(
         self,
+                    self.retry_log.retry(failure, pause)
         method: str,
         url: str,
         headers: dict[str, str],
@@ -396,7 +429,7 @@ class Transport(Connections):
 
         try:
             async with self.request(method, URL(url, encoded=True), headers, body) as response:
-                _check_version(response)
+                _check_version(response, self.endpoint.url)
                 self._has_answered = True
                 if response.status < 300:
                     if target is not None:
@@ -405,22 +438,54 @@ class Transport(Connections):
                 retry_after = response.headers.get("Retry-After")
                 problem = await read(response, MAX_PROBLEM)
                 raise error_of(response.status, problem, retry_after)
-        except aiohttp.ClientConnectorCertificateError as error:
-            why = getattr(error.certificate_error, "verify_message", "") or "it does not verify"
-            raise errors.UnreachableError(
-                f"The certificate of {self.endpoint.origin} was refused: {why}. For an authority of "
-                "your own, pass ssl=ssl.create_default_context(cafile=...).",
-                sent=False,
-            ) from None
         except aiohttp.ClientError as error:
             raise errors.UnreachableError(
-                f"No broker answers at {self.endpoint.origin} ({type(error).__name__}): check "
-                "serverUrl, the network, and whether the broker runs.",
+                _why_unreachable(error, self.endpoint.url, self._has_answered),
                 sent=not isinstance(error, aiohttp.ClientConnectorError),
             ) from None
 
 
-async def _pieces(body: memoryview) -> AsyncIterator[memoryview]:
+def _why_unreachable(error: aiohttp.ClientError, url: str, has_answered: bool) -> str:
+    """Return what a caller can do about a request that got no answer from a broker's address.
+
+    `has_answered` tells whether this address has ever been a broker's.
+    """
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = getattr(error.certificate_error, "verify_message", "") or "it does not verify"
+        return (
+            f"The certificate of {url} was refused: {why}. For an authority of your own, pass "
+            "ssl=ssl.create_default_context(cafile=...)."
+        )
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return (
+            f"The server at {url} does not speak TLS, or no version that this machine allows: check the "
+            "port of serverUrl. If the broker is on this machine and has no TLS, use http:// in serverUrl."
+        )
+    why, check = type(error).__name__, "check serverUrl, the network, and whether the broker runs."
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        why = "its host name is unknown"
+    elif isinstance(error, aiohttp.ClientProxyConnectionError):
+        why, check = "the proxy cannot be reached", "check proxy."
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        why = os.strerror(number).lower() if number else "no connection could be made"
+    elif isinstance(error, aiohttp.ServerTimeoutError):
+        why = "it was silent for too long"
+    else:
+        if isinstance(error, aiohttp.ServerConnectionError | aiohttp.ClientOSError):
+            why = "the connection was closed"
+        elif isinstance(error, aiohttp.ClientPayloadError):
+            why = "the answer was cut off"
+        elif isinstance(error, aiohttp.ClientResponseError):
+            why = "the answer is not HTTP"
+        if url.startswith("http:") and not has_answered:
+            check += f" {_HTTPS}"
+    return f"No broker answers at {url} ({why}): {check}"
+
+
+async def _pieces(body: memoryview, moved: Moved | None) -> AsyncIterator[memoryview]:
     """Yield a large body in pieces, so that no single write blocks the event loop."""
     for start in range(0, len(body), PIECE):
         yield body[start : start + PIECE]
@@ -454,7 +519,7 @@ def _too_large(limit: int) -> errors.TooLargeError:
     )
 
 
-def _check_version(response: aiohttp.ClientResponse) -> None:
+def _check_version(response: aiohttp.ClientResponse, url: str) -> None:
     spoken = response.headers.getall(codec.PROTOCOL_HEADER, [])
     if spoken == [codec.PROTOCOL]:
         return
@@ -466,8 +531,13 @@ def _check_version(response: aiohttp.ClientResponse) -> None:
         raise errors.UnsupportedVersionError(
             "serverUrl redirects, and redirects are not followed: set it to the broker's own address."
         )
-    what = f"version {spoken[0][:20]!r} of the protocol" if spoken else "no version of the protocol"
+    if not spoken:
+        hint = f" {_HTTPS}" if url.startswith("http:") else ""
+        raise errors.UnsupportedVersionError(
+            f"The server at {url} is not a broker: its answer (status {response.status}) has no version of "
+            f"the protocol. Check serverUrl.{hint}"
+        )
     raise errors.UnsupportedVersionError(
-        f"The server at serverUrl speaks {what}, and this program {codec.PROTOCOL}: check serverUrl, "
-        "or update the older of the two."
+        f"The broker at {url} speaks version {spoken[0][:20]!r} of the protocol, and this program "
+        f"{codec.PROTOCOL}: update the older of the two."
     )

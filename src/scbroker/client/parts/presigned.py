@@ -118,7 +118,7 @@ class PresignedUrls:
 
         try:
             async with asyncio.timeout(self._timeout):
-                return await _RETRYING.copy()(attempt)
+                return await _RETRYING.copy(before_sleep=self._log_retry)(attempt)
         except TimeoutError:
             raise errors.UnreachableError(
                 f"The object store did not answer within {self._timeout:g} seconds."
@@ -137,6 +137,12 @@ class PresignedUrls:
         async with self._asking:
             now = time.monotonic()
             found = self._known.get(chunk)
+    def _log_retry(self, state: tenacity.RetryCallState) -> None:
+        if state.outcome is not None and (failure := state.outcome.exception()) is not None:
+            self._session.transport.retry_log.retry(
+                StoreError(f"The object store failed ({failure})."), state.upcoming_sleep
+            )
+
             if not self._through_broker and (found is None or found[2] < now):
                 valid = [n for n, known in self._known.items() if known[2] >= now]
                 self._known = {n: self._known[n] for n in valid[-_KEPT:]}
