@@ -16,16 +16,10 @@ from typing import Any, TypeVar
 from scbroker import errors
 from scbroker.client import arguments
 from scbroker.client.containers import contents, fetching, opening, writing
-from scbroker.client.containers.change import (
-    OWNER,
-    Change,
-    decode_header,
-    encode_header,
-    no_progress,
-)
+from scbroker.client.containers.change import OWNER, Change, decode_header, encode_header
 from scbroker.client.containers.contents import ContentReader
 from scbroker.client.parts import saving
-from scbroker.client.parts.content import Progress, checked_content
+from scbroker.client.parts.content import Progress, checked_content, no_progress
 from scbroker.client.provider import BrokerProvider
 from scbroker.client.users.session import Session
 from scbroker.keys import KeyRing

@@ -44,9 +44,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("scbroker")
 M = TypeVar("M", bound=Message)
 Query = Mapping[str, str | list[str]]
+Moved = Callable[[int], None]
+"""Is called with the number of bytes of a body that an attempt has sent or received so far."""
 MAX_ANSWER: Final = 16 * 1_048_576
 PIECE: Final = 262_144
 """Bytes that are written to a connection at a time."""
+_SMALLEST_PIECE: Final = 16_384
+_PIECES: Final = 8
+"""Pieces that a body has at least, if each is to be reported and none is smaller than the smallest."""
 _ATTEMPTS: Final = 4
 _PATIENCE: Final = 60.0
 """Seconds. A database takes less to fail over to another machine."""
@@ -56,21 +61,22 @@ _RETRY_BUDGET: Final = 128.0
 """Retries after refusals that a provider starts with, and may save up."""
 _EARNED: Final = 1 / 8
 """Retries that an answer earns: refusals make an eighth more requests, not many times as many."""
+_LOG_SECONDS: Final = 10.0
+"""At least as long are retries not logged after one was."""
 _MISSING: Final = (404, 416)
+_HTTPS: Final = "If this port expects TLS, use https:// in serverUrl."
 _LOOPBACK: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
 class Options(TypedDict, total=False):
-_LOG_SECONDS: Final = 10.0
-"""At least as long are retries not logged after one was."""
     """The keywords of `Transport.send`, without the token."""
-_HTTPS: Final = "If this port expects TLS, use https:// in serverUrl."
 
     message: Message | None
     octets: Octets | None
     query: Query | None
     limit: int
     target: memoryview | None
+    moved: Moved | None
 
 
 def pause_before_retry(error: errors.BrokerUnavailableError, attempt: int) -> float:
@@ -125,13 +131,22 @@ class Connections:
             await http.close()
 
     def request(
-        self, method: str, url: URL, headers: Mapping[str, str], body: Octets | None
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: Octets | None,
+        moved: Moved | None = None,
     ) -> Any:
         """Return aiohttp's context manager of one request."""
+        if body is not None and (moved is not None or len(body) > PIECE):
+            data: Any = _pieces(memoryview(body), moved)
+        else:
+            data = body
         return self._client().request(
             method,
             url,
-            data=body if body is None or len(body) <= PIECE else _pieces(memoryview(body)),
+            data=data,
             headers=headers,
             allow_redirects=False,
             proxy=self.endpoint.proxy,
@@ -181,21 +196,6 @@ def _resolver() -> AbstractResolver:
     return Resolver()
 
 
-class _Sending:
-    """Whether any attempt to send a request may have left this device."""
-
-    def __init__(self) -> None:
-        self.may_have_left = False
-
-    @contextlib.contextmanager
-    def attempt(self) -> Iterator[None]:
-        before, self.may_have_left = self.may_have_left, True
-        try:
-            yield
-        except errors.UnreachableError as error:
-            self.may_have_left = before or error.sent
-            raise
-
 class RetryLog:
     """Logs that a provider's requests are retried: the first at once, then one in ten seconds.
 
@@ -219,6 +219,21 @@ class RetryLog:
             _log.info("A request that was sent again was answered after %.1f s", seconds)
 
 
+class _Sending:
+    """Whether any attempt to send a request may have left this device."""
+
+    def __init__(self) -> None:
+        self.may_have_left = False
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        before, self.may_have_left = self.may_have_left, True
+        try:
+            yield
+        except errors.UnreachableError as error:
+            self.may_have_left = before or error.sent
+            raise
+
 
 class StoreError(Exception):
     """The object store did not carry out a request. The message does not contain the URL.
@@ -237,17 +252,19 @@ class ObjectStore(Connections):
     most: int = 16
     unsent_headers: tuple[str, ...] = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
-    async def put(self, url: URL, body: memoryview) -> None:
+    async def put(self, url: URL, body: memoryview, moved: Moved | None = None) -> None:
         """Store an object; raise `StoreError` if the store does not."""
-        await self._send("PUT", url, {"Content-Length": str(len(body))}, body, None)
+        await self._send("PUT", url, {"Content-Length": str(len(body))}, body, None, moved)
 
-    async def get(self, url: URL, start: int, target: memoryview) -> int:
+    async def get(
+        self, url: URL, start: int, target: memoryview, moved: Moved | None = None
+    ) -> int:
         """Read an object's bytes from `start` on into a buffer, and return their number.
 
         It is smaller than the buffer at the object's end. Raises `StoreError`.
         """
         headers = {"Range": f"bytes={start}-{start + len(target) - 1}"}
-        return await self._send("GET", url, headers, None, target)
+        return await self._send("GET", url, headers, None, target, moved)
 
     async def _send(
         self,
@@ -256,15 +273,17 @@ class ObjectStore(Connections):
         headers: dict[str, str],
         body: Octets | None,
         target: memoryview | None,
+        moved: Moved | None,
     ) -> int:
         import aiohttp
 
         has_succeeded = False
+        sent = moved if target is None else None
         try:
-            async with self.request(method, url, headers, body) as response:
+            async with self.request(method, url, headers, body, sent) as response:
                 received = 0
                 if target is not None and response.status == 206:
-                    received = len(await _read_into(response, target))
+                    received = len(await _read_into(response, target, moved))
                 elif target is not None or response.status not in (200, 201, 204):
                     status = response.status
                     response.close()
@@ -287,6 +306,7 @@ class Transport(Connections):
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self.store: ObjectStore = ObjectStore(endpoint)
+        self.retry_log: RetryLog = RetryLog()
         self._budget = _RETRY_BUDGET
         self._has_answered = False
 
@@ -306,7 +326,6 @@ class Transport(Connections):
     ) -> M:
         """Make a request; return the answer's message."""
         limit = options.setdefault("limit", MAX_ANSWER)
-        self.retry_log: RetryLog = RetryLog()
         data = await self.send(method, path, token=token, **options)
         try:
             return codec.decode(answer, bytes(data), limit)
@@ -330,10 +349,12 @@ class Transport(Connections):
         query: Query | None = None,
         limit: int = 0,
         target: memoryview | None = None,
+        moved: Moved | None = None,
     ) -> Octets:
         """Send a message or octets, or neither; return the answer's octets.
 
-        They have at most `limit` bytes, or are read into `target`, which is faster than allocating.
+        They have at most `limit` bytes, or are read into `target`, which is faster than allocating. `moved`
+        follows the body that is read into `target`, or else the one that is sent.
         """
         body = octets if message is None else codec.encode(message)
         headers = {
@@ -349,7 +370,7 @@ class Transport(Connections):
         url = self.endpoint.url + path
         if query:
             url += "?" + urllib.parse.urlencode(query, doseq=True)
-        once = functools.partial(self._once, method, url, headers, body, limit, target)
+        once = functools.partial(self._once, method, url, headers, body, limit, target, moved)
         return await self._retried(once, is_act=message is not None and message.is_act)
 
     async def close(self) -> None:
@@ -391,8 +412,11 @@ class Transport(Connections):
                             self._budget -= 1
                     else:
                         self._budget = min(self._budget + _EARNED, _RETRY_BUDGET)
+                        if failure is not None:
+                            self.retry_log.success(monotonic() - started)
                         return answer
                     self.count_failure()
+                    self.retry_log.retry(failure, pause)
                     await sleep(pause)
         if failure is not None:
             raise failure.fresh()
@@ -412,28 +436,27 @@ class Transport(Connections):
             return False
         return self._budget >= 1 or not isinstance(error, errors.OverloadedError)
 
-                        if failure is not None:
-                            self.retry_log.success(monotonic() - started)
     async def _once(
         self,
-                    self.retry_log.retry(failure, pause)
         method: str,
         url: str,
         headers: dict[str, str],
         body: Octets | None,
         limit: int,
         target: memoryview | None,
+        moved: Moved | None,
     ) -> Octets:
         import aiohttp
         from yarl import URL
 
+        at, sent = URL(url, encoded=True), moved if target is None else None
         try:
-            async with self.request(method, URL(url, encoded=True), headers, body) as response:
+            async with self.request(method, at, headers, body, sent) as response:
                 _check_version(response, self.endpoint.url)
                 self._has_answered = True
                 if response.status < 300:
                     if target is not None:
-                        return await _read_into(response, target)
+                        return await _read_into(response, target, moved)
                     return await read(response, limit)
                 retry_after = response.headers.get("Retry-After")
                 problem = await read(response, MAX_PROBLEM)
@@ -487,11 +510,16 @@ def _why_unreachable(error: aiohttp.ClientError, url: str, has_answered: bool) -
 
 async def _pieces(body: memoryview, moved: Moved | None) -> AsyncIterator[memoryview]:
     """Yield a large body in pieces, so that no single write blocks the event loop."""
-    for start in range(0, len(body), PIECE):
-        yield body[start : start + PIECE]
+    size = PIECE if moved is None else min(PIECE, max(len(body) // _PIECES, _SMALLEST_PIECE))
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+        if moved is not None:  # aiohttp has given the piece to the connection
+            moved(min(start + size, len(body)))
 
 
-async def _read_into(response: aiohttp.ClientResponse, target: memoryview) -> memoryview:
+async def _read_into(
+    response: aiohttp.ClientResponse, target: memoryview, moved: Moved | None = None
+) -> memoryview:
     """Read a body into a buffer; return the part that was filled."""
     size = 0
     async for piece in response.content.iter_any():
@@ -499,6 +527,8 @@ async def _read_into(response: aiohttp.ClientResponse, target: memoryview) -> me
             raise _too_large(len(target))
         target[size : size + len(piece)] = piece
         size += len(piece)
+        if moved is not None:
+            moved(size)
     return target[:size]
 
 

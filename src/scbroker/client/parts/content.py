@@ -22,6 +22,10 @@ Segment = tuple[Octets, bool]
 _READ: Final = 1_048_576
 
 
+def no_progress(done: int, total: int | None) -> None:
+    """Ignore the progress: the caller did not ask for it."""
+
+
 class Content:
     """A content to be sealed, read in pieces; bytes and files can be read repeatedly."""
 
