@@ -362,7 +362,8 @@ class BrokerProvider(Protocol):
         than 64 KiB are encrypted and sent in segments; scbroker's own thread calls `progress(done, total)`
         with numbers of bytes. `customHeaderObject` is anything that JSON can hold, by msgspec or pydantic. If
         `accessLevels` is None or empty, the caller alone gets access, with owner permissions; any other list
-        is used exactly, also if it leaves out the caller. `type` is a label of at most 256 bytes.
+        is used exactly, also if it leaves out the caller, which is logged. `type` is a label of at most 256
+        bytes.
 
         Raises `invalidArgumentError` for an argument that cannot be stored; `notFoundError` for an unknown
         user in `accessLevels`; `keySubstitutionError` if the broker serves somebody else's keys for a user.
@@ -678,7 +679,8 @@ class BrokerProvider(Protocol):
         that was cut off resumes when the same content is saved to the same path again. Returns None and
         writes no file if the container has no content or the caller's permissions hide it.
 
-        Raises `invalidArgumentError` for a path that cannot be written, and what `getContainer` raises.
+        Raises `invalidArgumentError` for a path that cannot be written, `tooLargeError` if the content does
+        not fit on the disk, and what `getContainer` raises.
         The broker learns which segments of the content are fetched, and when."""
 
     @overload

@@ -231,7 +231,9 @@ def test_a_full_disk_is_an_error_and_leaves_the_existing_file(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", full)
-        with pytest.raises(BrokerError.invalidArgumentError, match="No space left"):
+        with pytest.raises(
+            BrokerError.tooLargeError, match=r"does not fit at '.*file' \(No space left .*make room"
+        ):
             device.saveContainerContent(made, target).result(PATIENCE)
     assert target.read_bytes() == b"before"
     with Network() as network:
