@@ -141,7 +141,7 @@ def member_of(kind: type[E], value: object, name: str) -> E:
     )
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class AccessLevel:
     """The access of one user to one container.
 
@@ -170,6 +170,10 @@ class AccessLevel:
             ("expiresAt", _checked_expiry(expiresAt)),
         ):
             object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        until = "" if self.expiresAt is None else f" until {self.expiresAt:%Y-%m-%d %H:%M:%S %Z}"
+        return f"<AccessLevel of user {self.userId}: {self.permissions.name}{until}>"
 
 
 def _checked_permissions(permissions: object) -> ContainerAccessLevel:
