@@ -34,10 +34,11 @@ def test_the_permissions_are_those_of_the_specification() -> None:
     assert len(TABLE) == 9
 
 
-def test_an_owner_has_every_permission_and_a_user_may_read_and_see_who_else_may() -> None:
+def test_an_owner_has_every_permission_and_a_user_may_read_and_see_type_and_members() -> None:
     level = ContainerAccessLevel
     assert level.DefaultOwnerPermissions == sum(TABLE.values()) == 511
-    assert level.DefaultUserPermissions == level.Download | level.Decrypt | level.ViewAccess
+    reader = level.Download | level.Decrypt | level.ViewAccess | level.ViewType
+    assert level.DefaultUserPermissions == reader == 75
     assert AccessLevel(uuid.uuid4()).permissions == level.DefaultUserPermissions
 
 
@@ -64,7 +65,7 @@ def test_an_access_level_is_a_users_reading_access_without_end_and_cannot_be_cha
     level = AccessLevel(uuid.UUID(int=1))
     assert level.permissions is ContainerAccessLevel.DefaultUserPermissions
     assert level.expiresAt is None
-    assert level == AccessLevel(uuid.UUID(int=1), ContainerAccessLevel(11))
+    assert level == AccessLevel(uuid.UUID(int=1), ContainerAccessLevel(75))
     with pytest.raises(dataclasses.FrozenInstanceError):
         level.permissions = ContainerAccessLevel.Delete  # type: ignore[misc]
 
@@ -125,8 +126,8 @@ def test_an_access_level_takes_permissions_as_value_name_or_member(permissions: 
 
 U, SOME_TIME = uuid.UUID(int=1), dt.datetime(2990, 1, 1, tzinfo=dt.UTC)
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"userId": "id"}, "userId must be a uuid.UUID, not str"),
-    ({"userId": None}, "userId must be a uuid.UUID, not NoneType"),
+    ({"userId": "id"}, "userId is not the text of a UUID"),
+    ({"userId": None}, "userId must be a uuid.UUID or its text, not NoneType"),
     ({"permissions": 0}, "permissions must hold at least one permission"),
     ({"permissions": ContainerAccessLevel(0)}, "permissions must hold at least one permission"),
     ({"permissions": 512}, "permissions must be a ContainerAccessLevel"),

@@ -45,7 +45,7 @@ from scbroker.records.canonical import (
     user_id_of,
 )
 from scbroker.records.key_record import KeyChain, KeyRecord, Signed
-from scbroker.vocabulary import KeyType, instance_of
+from scbroker.vocabulary import KeyType, instance_of, uuid_of
 
 MAGIC: Final = b"scbroker.keyfile"
 MAX_KEY_FILE: Final = 65_536
@@ -117,7 +117,7 @@ class KeyRing:
     def open(
         cls,
         keyFileData: bytes,
-        userId: uuid.UUID,
+        userId: uuid.UUID | str,
         *,
         password: str | None = None,
         passphrase: str | None = None,
@@ -126,9 +126,9 @@ class KeyRing:
 
         Raises `keySubstitutionError` for another user's KeyFile, and what `KeyFile.open` raises.
         """
-        instance_of("userId", userId, "a uuid.UUID", uuid.UUID)
+        user_id = uuid_of("userId", userId)
         key_file = KeyFile(keyFileData)
-        check_key_file(key_file, userId)
+        check_key_file(key_file, user_id)
         return key_file.open(password=password, passphrase=passphrase)
 
     @property

@@ -1,17 +1,18 @@
 """Define the types that operations return, and the items of `createContainers`.
 
-All are immutable. A repr contains nothing that was decrypted. A field that the caller's permissions hide is
-None. Times are aware datetimes in UTC.
+All are immutable. A repr contains nothing that was or will be encrypted. A field that the caller's
+permissions hide is None. Times are aware datetimes in UTC.
 """
 
 from __future__ import annotations
 
+import builtins
 import datetime as dt
 import os
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Generic, TypeVar
+from typing import BinaryIO, Final, Generic, TypeVar
 
 from scbroker.errors import WriteOutcome
 from scbroker.records.canonical import parse_fingerprint
@@ -19,13 +20,17 @@ from scbroker.vocabulary import AccessLevel, Availability, ContainerEventType, K
 
 T = TypeVar("T")
 ContentSource = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
+_SECONDS: Final = "%Y-%m-%d %H:%M:%S %Z"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Header(Generic[T]):
     """A container's decrypted header."""
 
-    customHeaderObject: T = field(repr=False)
+    customHeaderObject: T
+
+    def __repr__(self) -> str:
+        return "<Header: its object is customHeaderObject>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class Metadata:
     modifiedBy: uuid.UUID
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class _Parts(Metadata):
     """Whether the container has content and header, and whether this result has them."""
 
@@ -68,35 +73,72 @@ class _Parts(Metadata):
         """Return whether the container has a header, even if hidden here; the signed record proves it."""
         return self.headerAvailability is not Availability.Absent
 
+    def __repr__(self) -> str:
+        content = "content" if self.length is None else f"content of {self.length} bytes"
+        shown = (
+            f"type {self.type!r}",
+            f"version {self.version}",
+            _PHRASES[self.contentAvailability].format(content),
+            _PHRASES[self.headerAvailability].format("header"),
+            "members hidden" if self.access is None else _counted(len(self.access), "member"),
+            f"modified {self.modifiedAt:{_SECONDS}} by {self.modifiedBy}",
+        )
+        return f"<{type(self).__name__} {self.id}: {', '.join(shown)}>"
 
-@dataclass(frozen=True, slots=True)
+
+_PHRASES: Final = {
+    Availability.Available: "{}",
+    Availability.Absent: "no {}",
+    Availability.Hidden: "{} hidden",
+    Availability.NotIncluded: "{} not included",
+}
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Container(_Parts, Generic[T]):
     """A container, decrypted as far as the caller's permissions allow."""
 
-    content: bytes | None = field(default=None, repr=False)
-    header: Header[T] | None = field(default=None, repr=False)
+    content: bytes | None = None
+    header: Header[T] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SecuredContainer(_Parts):
     """A container as the broker stores it: the signed record, the caller's wrap, the sealed parts."""
 
-    record: bytes = field(repr=False)
-    signature: bytes = field(repr=False)
-    wrap: bytes | None = field(repr=False)
-    sealedHeader: bytes | None = field(repr=False)
-    sealedContent: bytes | None = field(repr=False)
+    record: bytes
+    signature: bytes
+    wrap: bytes | None
+    sealedHeader: bytes | None
+    sealedContent: bytes | None
     """None also for a content of more than 64 KiB, which is `NotIncluded`: read it in segments."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class NewContainer:
     """One of the items of `createContainers`; the fields are the parameters of `createContainer`."""
 
-    content: ContentSource | None = field(repr=False)
-    customHeaderObject: object = field(default=None, repr=False)
+    content: ContentSource | None
+    customHeaderObject: object = None
     accessLevels: Iterable[AccessLevel] | None = None
     type: str | None = None
+
+    def __repr__(self) -> str:
+        if isinstance(self.content, bytes | bytearray | memoryview):
+            content = f"content of {len(self.content)} bytes"
+        else:
+            content = f"content from a {builtins.type(self.content).__name__}"
+        shown = (
+            f"type {self.type!r}",
+            "no content" if self.content is None else content,
+            "no header" if self.customHeaderObject is None else "header",
+            "no access levels" if self.accessLevels is None else "access levels",
+        )
+        return f"<NewContainer: {', '.join(shown)}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +192,7 @@ class PublicKey:
         return parse_fingerprint(text) == parse_fingerprint(self.fingerprint)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ContainerEvent:
     """One entry of the caller's event log: the broker's word, unlike containers, which are verified."""
 
@@ -166,3 +208,12 @@ class ContainerEvent:
     changes: Sequence[str]
     previousContainerType: str | None
     """The type before an event that changed it; None if it had none, or without ViewType at that time."""
+
+    def __repr__(self) -> str:
+        changes = f" of {', '.join(self.changes)}" if self.changes else ""
+        by = "" if self.relatedUserId is None else f" by {self.relatedUserId}"
+        return (
+            f"<ContainerEvent {self.id}: {self.eventType}{changes}, container {self.containerId}, "
+            f"type {self.containerType!r}, version {self.version}, {self.date:{_SECONDS}}{by} "
+            f"in {self.applicationName!r}>"
+        )

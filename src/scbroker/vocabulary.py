@@ -11,6 +11,7 @@ import enum
 import functools
 import operator
 import uuid
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -66,7 +67,7 @@ class ContainerAccessLevel(enum.IntFlag, boundary=enum.STRICT):
     ReceiveAccessEvents = 128
     Delete = 256
     DefaultOwnerPermissions = 511
-    DefaultUserPermissions = 11
+    DefaultUserPermissions = 75
 
     @functools.cache
     def missing(self) -> ContainerAccessLevel:
@@ -85,8 +86,33 @@ def instance_of(name: str, value: object, phrase: str, *kinds: type[T]) -> T:
     Raises `InvalidArgumentError` for any other. A bool is not taken for an int.
     """
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise InvalidArgumentError(f"{name} must be {phrase}, not {type(value).__name__}")
+        if isinstance(value, Awaitable):
+            given = "a promise: await it first, or pass what its result() returns"
+        else:
+            given = type(value).__name__
+        raise InvalidArgumentError(f"{name} must be {phrase}, not {given}")
     return value
+
+
+def uuid_of(name: str, value: object) -> uuid.UUID:
+    """Return the UUID that an argument is, or is the text of.
+
+    Raises `InvalidArgumentError` for anything else. The message does not repeat the text: it may be a secret
+    that was passed in the wrong place.
+    """
+    if isinstance(value, str):
+        try:
+            return uuid.UUID(value)
+        except ValueError:
+            raise InvalidArgumentError(
+                f"{name} is not the text of a UUID, which has 32 hexadecimal digits, "
+                "as 8bc85a1e-7008-81b5-a4a4-91ea171fbdd7: check it"
+            ) from None
+    if isinstance(getattr(value, "id", None), uuid.UUID):
+        raise InvalidArgumentError(
+            f"{name} must be a uuid.UUID or its text, not {type(value).__name__}: pass its id"
+        )
+    return instance_of(name, value, "a uuid.UUID or its text", uuid.UUID)
 
 
 def member_of(kind: type[E], value: object, name: str) -> E:
@@ -115,10 +141,11 @@ def member_of(kind: type[E], value: object, name: str) -> E:
     )
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class AccessLevel:
     """The access of one user to one container.
 
+    `userId` is a uuid.UUID or its text.
     `permissions` is a ContainerAccessLevel, its value or its name, as in `"Download|Decrypt"`.
     `expiresAt` is an aware datetime. From then on the broker refuses the user, and the next writer's client
     removes them from the signed access list; until that happens, only the broker enforces the expiry.
@@ -133,16 +160,20 @@ class AccessLevel:
 
     def __init__(
         self,
-        userId: uuid.UUID,
+        userId: uuid.UUID | str,
         permissions: ContainerAccessLevel | int | str = ContainerAccessLevel.DefaultUserPermissions,
         expiresAt: dt.datetime | None = None,
     ) -> None:
         for name, value in (
-            ("userId", instance_of("userId", userId, "a uuid.UUID", uuid.UUID)),
+            ("userId", uuid_of("userId", userId)),
             ("permissions", _checked_permissions(permissions)),
             ("expiresAt", _checked_expiry(expiresAt)),
         ):
             object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        until = "" if self.expiresAt is None else f" until {self.expiresAt:%Y-%m-%d %H:%M:%S %Z}"
+        return f"<AccessLevel of user {self.userId}: {self.permissions.name}{until}>"
 
 
 def _checked_permissions(permissions: object) -> ContainerAccessLevel:

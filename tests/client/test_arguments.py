@@ -23,9 +23,9 @@ def unreachable() -> Any:
 @pytest.mark.parametrize(
     "annotation, value, message",
     [
-        ("uuid.UUID", "text", "it must be a uuid.UUID, not str"),
-        ("uuid.UUID", None, "it must be a uuid.UUID, not NoneType"),
-        ("uuid.UUID | None", 7, "it must be a uuid.UUID, not int"),
+        ("uuid.UUID | str", "A passphrase", "it is not the text of a UUID, which has 32 hex"),
+        ("uuid.UUID | str", None, "it must be a uuid.UUID or its text, not NoneType"),
+        ("uuid.UUID | str | None", 7, "it must be a uuid.UUID or its text, not int"),
         ("str", b"", "it must be a str, not bytes"),
         ("str | None", 7, "it must be a str, not int"),
         ("int | None", True, "it must be an int, not bool"),
@@ -34,11 +34,12 @@ def unreachable() -> Any:
         ("bytes", "text", "it must be bytes, not str"),
         ("KeyRing", "ring", "it must be a KeyRing, not str"),
         ("os.PathLike[str]", "name", "it must be a pathlib.Path, not str"),
-        ("Iterable[uuid.UUID]", [ID, "text"], "it[1] is not a UUID: its type is str"),
-        ("Iterable[uuid.UUID]", "text", "it must be a list of UUID, not str"),
+        ("Iterable[uuid.UUID | str]", [ID, "text"], "it[1] is not the text of a UUID"),
+        ("Iterable[uuid.UUID | str]", [ID, 7], "it[1] must be a uuid.UUID or its text, not int"),
+        ("Iterable[uuid.UUID | str]", str(ID), "it must be a list of UUID, not str"),
         ("Iterable[AccessLevel] | None", {ID: 1}, "it must be a list of AccessLevel, not dict"),
-        ("Iterable[AccessLevel] | None", iter([ID]), "it[0] is not an AccessLevel: its type is UUID"),
-        ("Iterable[NewContainer]", [b""], "it[0] is not a NewContainer: its type is bytes"),
+        ("Iterable[AccessLevel] | None", iter([ID]), "it[0] must be an AccessLevel, not UUID"),
+        ("Iterable[NewContainer]", [b""], "it[0] must be a NewContainer, not bytes"),
         ("KeyType | int | str", "Sign", "it must be a KeyType, its value or its name"),
         ("ContainerEventType | str | Iterable[ContainerEventType | str] | None", [],
              "it must name at least one ContainerEventType: None asks for all"),
@@ -56,10 +57,12 @@ def test_a_value_of_another_type_is_refused_with_the_name_of_the_argument(
 @pytest.mark.parametrize(
     "annotation, value, copy",
     [
-        ("uuid.UUID | None", None, None),
+        ("uuid.UUID | str | None", None, None),
+        ("uuid.UUID | str", str(ID), ID),
+        ("uuid.UUID | str", ID.hex.upper(), ID),
         ("bytes", bytearray(b"x"), b"x"),
         ("bytes", memoryview(b"x"), b"x"),
-        ("Iterable[uuid.UUID]", iter([ID]), [ID]),
+        ("Iterable[uuid.UUID | str]", iter([ID, str(ID)]), [ID, ID]),
         ("Iterable[AccessLevel] | None", (), []),
         ("KeyType | int | str", "Encryption", KeyType.Encryption),
         ("os.PathLike[str]", Path("x"), Path("x")),
@@ -85,7 +88,7 @@ def test_the_first_wrong_argument_is_named_before_a_missing_session() -> None:
         provider.register(7, 7, 7)
     with pytest.raises(InvalidArgumentError, match=r"^passphrase must be a str, not int"):
         provider.register("Correct horse 1", 7, 7)
-    with pytest.raises(InvalidArgumentError, match=r"^containerId must be a uuid.UUID, not str"):
+    with pytest.raises(InvalidArgumentError, match=r"^containerId is not the text"):
         provider.updateContainerType("id", 7)
     with pytest.raises(BrokerError.notAuthenticatedError):
         provider.updateContainerType(ID, "type")
@@ -96,13 +99,13 @@ def test_a_wrong_argument_in_callback_style_goes_to_the_error_handler() -> None:
     received: list[str] = []
     with ThreadPoolExecutor(1) as queue:
         found = provider.getContainer(
-            "id",
+            7,
             completionHandler=print,
             errorHandler=lambda error: received.append(str(error)),
             queue=queue,
         )
     assert found is provider
-    assert received == ["containerId must be a uuid.UUID, not str"]
+    assert received == ["containerId must be a uuid.UUID or its text, not int"]
 
 
 def test_a_user_named_twice_and_an_expiry_in_the_past_are_refused() -> None:

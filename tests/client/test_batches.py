@@ -226,13 +226,13 @@ def test_a_bad_item_is_named_and_nothing_is_sent(alice: ServerProvider, network:
         ([good, NewContainer("text")], r"containers\[1\]: content must be bytes"),  # type: ignore[arg-type]
         ([NewContainer(Path("nowhere"))], r"containers\[0\]: The file"),
         ([good, NewContainer(b"", {1: object()})], r"containers\[1\]: The header"),
-        ([good, b"no item"], r"containers\[1\] is not a NewContainer"),
+        ([good, b"no item"], r"containers\[1\] must be a NewContainer, not bytes"),
     ]
     for items, why in cases:
         with pytest.raises(BrokerError.invalidArgumentError, match=why):
             drop(alice.createContainers(items))
     for wanted, why in (
-        ([uuid.uuid4(), "x"], r"containerIds\[1\] is not a UUID"),
+        ([uuid.uuid4(), "x"], r"containerIds\[1\] is not the text of a UUID"),
         ("x", "containerIds must be a list of UUID, not str"),
     ):
         with pytest.raises(BrokerError.invalidArgumentError, match=why):

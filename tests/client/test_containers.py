@@ -261,8 +261,8 @@ def opened(secured: Any, key: bytes) -> bytes:
 @postgresql_when_long
 def test_events_tell_each_member_all_in_order(alice: ServerProvider, bob: ServerProvider) -> None:
     last = max((each.id for each in bob.getEvents().result(PATIENCE)), default=0)
-    level = Level.DefaultUserPermissions | Level.ViewType
-    made = alice.createContainer(b"", accessLevels=share(alice, (bob, level)), type="t")
+    levels = share(alice, (bob, Level.DefaultUserPermissions))
+    made = alice.createContainer(b"", accessLevels=levels, type="t")
     container = made.result(PATIENCE).id
     alice.updateContainerHeader(container, 1).result(PATIENCE)
     alice.updateContainerType(container, "u").result(PATIENCE)
@@ -401,7 +401,7 @@ def test_progress_rises_to_the_whole_and_its_own_failure_harms_nothing(
     made = alice.createContainer(pattern(size), progress=report).result(PATIENCE)
     assert seen == sorted(seen)
     assert seen[-1] == (size, size)
-    assert len(seen) == 3
+    assert seen.count(seen[-1]) == 1
     seen.clear()
     assert alice.getContainerContent(made.id, progress=report).result(PATIENCE) == pattern(size)
     assert seen == sorted(seen)

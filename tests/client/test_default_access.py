@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Promise, ServerProvider
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    ContainerAccessLevel,
+    NewContainer,
+    Promise,
+    ServerProvider,
+)
 from tests.client.conftest import id_of, refusal
 from tests.client.test_containers import OWNER, pattern, share
 from tests.kit.both_engines import both_engines, postgresql_when_long
@@ -30,6 +37,28 @@ WITHOUT: dict[str, Update] = {
     ),
 }
 without = pytest.mark.parametrize("update", WITHOUT.values(), ids=WITHOUT.keys())
+
+
+NO_KEY = (
+    " will not open for its creator: accessLevels gives user {} no Decrypt. Include AccessLevel(userId, "
+    "ContainerAccessLevel.DefaultOwnerPermissions) for yourself."
+)
+
+
+def test_a_container_that_its_creator_cannot_open_is_made_with_a_warning(
+    alice: ServerProvider, bob: ServerProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    me, his = id_of(alice), AccessLevel(id_of(bob), OWNER)
+    for levels in ([his], [his, AccessLevel(me, Level.Delete)]):
+        caplog.clear()
+        made = alice.createContainer(b"c", accessLevels=levels).result(PATIENCE)
+        assert caplog.messages == [f"The new container{NO_KEY}".format(me)]
+        assert bob.getContainerContent(made.id).result(PATIENCE) == b"c"
+    caplog.clear()
+    mine = NewContainer(b"", accessLevels=[AccessLevel(me)])
+    items = [NewContainer(b""), mine, NewContainer(b"", accessLevels=[his])]
+    alice.createContainers(items).result(PATIENCE)
+    assert caplog.messages == [f"containers[2]{NO_KEY}".format(me)]
 
 
 @postgresql_when_long

@@ -28,7 +28,7 @@ from tests.kit.tables import query
 
 PATIENCE = 60.0
 Added, Updated, Accessed, Deleted = ContainerEventType
-READER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.ViewType
+READER = ContainerAccessLevel.DefaultUserPermissions
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 PAGE = 1_000
 Told = dict[str, uuid.UUID]
@@ -139,6 +139,17 @@ def test_a_log_of_several_pages_comes_whole_and_by_any_range(
         assert [event.id for event in found] == list(range(start, end + 1))
     even = alice.getEvents(containerType="even").result(PATIENCE)
     assert [event.id for event in even] == list(range(2, count + 1, 2))
+
+
+def test_readers_with_default_permissions_see_the_type_and_filter_by_it(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob))]
+    label = f"of this test {id_of(alice)}"
+    made = alice.createContainer(b"", accessLevels=levels, type=label).result(PATIENCE)
+    assert bob.getContainerMetadata(made.id).result(PATIENCE).type == label
+    (event,) = bob.getEvents(containerType=label).result(PATIENCE)
+    assert (event.containerId, event.containerType) == (made.id, label)
 
 
 def _write_rows(broker: BrokerProcess, user: uuid.UUID, count: int) -> None:

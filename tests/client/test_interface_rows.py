@@ -52,7 +52,7 @@ from tests.kit.owners import (
 
 Level = ContainerAccessLevel
 OWNER = Level.DefaultOwnerPermissions
-READER = Level.DefaultUserPermissions | Level.ViewType
+READER = Level.DefaultUserPermissions
 
 
 def given(promise: Promise[Any]) -> Any:

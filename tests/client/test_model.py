@@ -56,13 +56,13 @@ COSTLY: Final = 1
 """How often in an example a broker ends, or somebody's time: each takes a second."""
 SOON: Final = dt.timedelta(seconds=0.7)
 OWNER: Final = Grant(Level.DefaultOwnerPermissions)
-READER: Final = Level.DefaultUserPermissions
+READER: Final = Level.Download | Level.Decrypt | Level.ViewAccess
 WRITER: Final = READER | Level.Upload
 ROLES: Final = [
     *[OWNER.permissions] * 4,
     WRITER,
     WRITER | Level.ModifyType,
-    WRITER | Level.ModifyType | Level.ViewType,
+    Level.DefaultUserPermissions | Level.Upload | Level.ModifyType,
     WRITER | Level.ModifyAccess,
     READER | Level.ViewType | Level.ReceiveAccessEvents,
     Level.Download | Level.Decrypt,

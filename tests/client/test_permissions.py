@@ -311,7 +311,7 @@ def test_a_reader_refuses_a_change_without_the_right_to_it_whatever_the_broker_t
 def test_a_fetch_is_told_to_who_receives_it_and_the_type_to_who_sees_it(
     alice: ServerProvider, bob: ServerProvider, levels: Levels, receives: Level, sees: Level
 ) -> None:
-    level = Level.DefaultUserPermissions | receives | sees
+    level = Level.Download | Level.Decrypt | Level.ViewAccess | receives | sees
     start = max((event.id for event in bob.getEvents().result(PATIENCE)), default=0) + 1
     made = alice.createContainer(b"c", accessLevels=levels(level), type="t").result(PATIENCE)
     alice.getContainerContent(made.id).result(PATIENCE)

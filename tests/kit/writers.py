@@ -80,7 +80,8 @@ from tests.kit.brokers import Answer, Wire, clock
 from tests.kit.tables import query
 
 OWNER: Final = int(Level.DefaultOwnerPermissions)
-READER: Final = int(Level.DefaultUserPermissions)
+READER: Final = int(Level.Download | Level.Decrypt | Level.ViewAccess)
+"""Reads all but the type."""
 WRITER: Final = READER | Level.Upload
 MINUTE: Final = 60_000_000
 KEEP: Final[Any] = object()

@@ -3,6 +3,7 @@
 A wrong expectation here fails `make check`, in mypy or in pyright.
 """
 
+import asyncio
 import datetime as dt
 import uuid
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from scbroker import (
     ContainerAccessLevel,
     ContainerEvent,
     ContainerEventType,
+    KeyRing,
     ServerProvider,
     mainQueue,
 )
@@ -122,6 +124,29 @@ def contents_are_bytes_files_paths_and_iterators(provider: ServerProvider) -> No
         provider.createContainer(file, progress=lambda done, total: print(done, total)).result()
 
 
+async def ids_are_texts_too(provider: ServerProvider, ids: list[str]) -> None:
+    assert_type(await provider.getContainer(ids[0]), Container[Any])
+    assert_type(await provider.logIn(ids[0], passphrase="q"), bytes)
+    assert_type(await provider.getContainers(ids), list[Container[Any] | BrokerError])
+    assert_type(AccessLevel(ids[0]).userId, uuid.UUID)
+
+
+async def promises_are_coroutines(provider: ServerProvider, container: uuid.UUID) -> None:
+    task = asyncio.create_task(provider.getContainerContent(container))
+    assert_type(await task, bytes | None)
+    async with asyncio.TaskGroup() as group:
+        one = group.create_task(provider.getUserId())
+    assert_type(one.result(), uuid.UUID)
+    assert_type(await asyncio.wait_for(provider.getKeyRing(), 1), KeyRing)
+    both = await asyncio.gather(provider.getUserId(), provider.getKeyRing())
+    assert_type(both, tuple[uuid.UUID, KeyRing])
+
+
+async def a_folder_is_a_trust_store(key: str, url: str) -> None:
+    ServerProvider(key, url, "x", trustStore="folder")
+    ServerProvider(key, url, "x", trustStore=Path("folder"))
+
+
 async def wrong_calls(
     provider: ServerProvider,
     container: uuid.UUID,
@@ -138,8 +163,8 @@ async def wrong_calls(
     await provider.createContainer(b"", accessLevels=[container])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType, reportCallIssue]
     await provider.updateContainer(container, b"", None, "type")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await provider.logIn(container, passphrase="q", ifVersion=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
-    await provider.getContainer("id")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
-    await provider.logIn("id", passphrase="q")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await provider.getContainer(b"id")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await provider.logIn(b"id", passphrase="q")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     provider.logout(completionHandler=nothing)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     provider.logout(completionHandler=key_file, errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     provider.logout(completionHandler=nothing, errorHandler=nothing)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

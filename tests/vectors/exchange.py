@@ -13,7 +13,10 @@ from tests.vectors.cast import cast
 from tests.vectors.files import Vector, store, valid
 
 HEADERS: Final = ("authorization", "content-type", "retry-after")
-READER: Final = ContainerAccessLevel.DefaultUserPermissions
+READER: Final = (
+    ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt | ContainerAccessLevel.ViewAccess
+)
+"""Without ViewType, which the exchange gives later."""
 SECRETS: Final = {
     "alice": ("the Password of alice 1", "a Passphrase that alice knows, 1"),
     "bob": ("the Password of bob 2", "a Passphrase that bob knows, 2"),

@@ -21,7 +21,14 @@ from scbroker.records.canonical import check_printable
 from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE
 from scbroker.records.judge import Grant
 from scbroker.types import Head, NewContainer
-from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType, instance_of, member_of
+from scbroker.vocabulary import (
+    AccessLevel,
+    ContainerEventType,
+    KeyType,
+    instance_of,
+    member_of,
+    uuid_of,
+)
 from scbroker.wire.users import MAX_REMINDER
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -48,20 +55,13 @@ def _octets(name: str, value: Any) -> bytes:
     return bytes(instance_of(name, value, "bytes", bytes, bytearray, memoryview))
 
 
-def _list_of(kind: type) -> Check:
+def _list_of(kind: str, check_item: Check) -> Check:
     def check(name: str, value: Any) -> list[Any]:
         if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
             raise errors.InvalidArgumentError(
-                f"{name} must be a list of {kind.__name__}, not {type(value).__name__}"
+                f"{name} must be a list of {kind}, not {type(value).__name__}"
             )
-        items = list(value)
-        for number, item in enumerate(items):
-            if not isinstance(item, kind):
-                article = "an" if kind is AccessLevel else "a"
-                raise errors.InvalidArgumentError(
-                    f"{name}[{number}] is not {article} {kind.__name__}: its type is {type(item).__name__}"
-                )
-        return items
+        return [check_item(f"{name}[{number}]", item) for number, item in enumerate(value)]
 
     return check
 
@@ -93,7 +93,7 @@ def _progress(name: str, value: Any) -> Callable[[int, int | None], None]:
 
 
 _CHECKS: Final[dict[str, Check]] = {
-    "uuid.UUID": _instance("a uuid.UUID", uuid.UUID),
+    "uuid.UUID | str": uuid_of,
     "str": _instance("a str", str),
     "int": _instance("an int", int),
     "bool": _instance("a bool", bool),
@@ -103,9 +103,9 @@ _CHECKS: Final[dict[str, Check]] = {
     "Head": _instance("a Head", Head),
     "KeyType | int | str": lambda name, value: member_of(KeyType, value, name),
     "ContainerEventType | str | Iterable[ContainerEventType | str]": _event_types,
-    "Iterable[AccessLevel]": _list_of(AccessLevel),
-    "Iterable[NewContainer]": _list_of(NewContainer),
-    "Iterable[uuid.UUID]": _list_of(uuid.UUID),
+    "Iterable[AccessLevel]": _list_of("AccessLevel", _instance("an AccessLevel", AccessLevel)),
+    "Iterable[NewContainer]": _list_of("NewContainer", _instance("a NewContainer", NewContainer)),
+    "Iterable[uuid.UUID | str]": _list_of("UUID", uuid_of),
     "Progress": _progress,
     # `checked_content`, `encode_header` and `decode_header` check these three.
     "ContentSource": lambda _, value: value,

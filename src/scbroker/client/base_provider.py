@@ -7,6 +7,7 @@ Each `_name` takes checked arguments and the current session at once, and return
 from __future__ import annotations
 
 import builtins
+import logging
 import os
 import uuid
 from collections.abc import Callable, Coroutine, Iterable
@@ -16,23 +17,18 @@ from typing import Any, TypeVar
 from scbroker import errors
 from scbroker.client import arguments
 from scbroker.client.containers import contents, fetching, opening, writing
-from scbroker.client.containers.change import (
-    OWNER,
-    Change,
-    decode_header,
-    encode_header,
-    no_progress,
-)
+from scbroker.client.containers.change import OWNER, Change, decode_header, encode_header
 from scbroker.client.containers.contents import ContentReader
 from scbroker.client.parts import saving
-from scbroker.client.parts.content import Progress, checked_content
+from scbroker.client.parts.content import Progress, checked_content, no_progress
 from scbroker.client.provider import BrokerProvider
 from scbroker.client.users.session import Session
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import Role
 from scbroker.types import Container, ContentSource, Header, NewContainer, SecuredContainer
-from scbroker.vocabulary import AccessLevel
+from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
 
+_log = logging.getLogger("scbroker")
 T = TypeVar("T")
 Work = Coroutine[Any, Any, T]
 
@@ -65,13 +61,17 @@ class BaseProvider(BrokerProvider):
     ) -> Work[SecuredContainer]:
         session = self._session()
         new = NewContainer(content, customHeaderObject, accessLevels, type)
-        return session.hold(writing.create(session, _change(new, progress, session.userId)))
+        change = _change(new, progress, session.userId)
+        _warn_of_closed(session.userId, change, "The new container")
+        return session.hold(writing.create(session, change))
 
     def _createContainers(
         self, containers: Iterable[NewContainer]
     ) -> Work[list[SecuredContainer | errors.BrokerError]]:
         session = self._session()
         changes = [_new(session.userId, number, item) for number, item in enumerate(containers)]
+        for number, change in enumerate(changes):
+            _warn_of_closed(session.userId, change, f"containers[{number}]")
         return session.hold(writing.create_each(session, changes))
 
     def _updateContainer(
@@ -224,6 +224,18 @@ def _change(
         grants={creator: OWNER} if creator is not None and not grants else grants,
         progress=progress,
     )
+
+
+def _warn_of_closed(creator: uuid.UUID, change: Change, what: str) -> None:
+    """Log that a new container's own creator will not be able to open it: a list may be meant so, or not."""
+    grant = change.recipients.get(creator)
+    if grant is None or not grant.permissions & ContainerAccessLevel.Decrypt:
+        _log.warning(
+            "%s will not open for its creator: accessLevels gives user %s no Decrypt. Include "
+            "AccessLevel(userId, ContainerAccessLevel.DefaultOwnerPermissions) for yourself.",
+            what,
+            creator,
+        )
 
 
 def _new(creator: uuid.UUID, number: int, item: NewContainer) -> Change:

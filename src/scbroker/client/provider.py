@@ -8,7 +8,8 @@ Every operation raises `BrokerError`s. An error's `outcome` says whether the cha
 effect: once a signed record was sent, a refusal is only the broker's word. In promise style the call itself
 raises for a wrong argument or a missing session, and the promise carries every other error. In callback style
 `errorHandler` gets them all; the call raises only if `errorHandler` or `queue` is wrong. The parameters of
-the interface can be given by position, in its order; those that this project adds by name only.
+the interface can be given by position, in its order; those that this project adds by name only. An id may be
+given as a uuid.UUID or as its text.
 """
 
 from __future__ import annotations
@@ -85,21 +86,21 @@ class BrokerProvider(Protocol):
 
     @overload
     def logIn(
-        self, userId: uuid.UUID, password: str | None = None, passphrase: str | None = None
+        self, userId: uuid.UUID | str, password: str | None = None, passphrase: str | None = None
     ) -> Promise[bytes]: ...
     @overload
-    def logIn(self, keyRing: KeyRing, userId: uuid.UUID) -> Promise[None]: ...
+    def logIn(self, keyRing: KeyRing, userId: uuid.UUID | str) -> Promise[None]: ...
     @overload
     def logIn(
         self,
-        userId: uuid.UUID,
+        userId: uuid.UUID | str,
         password: str | None = None,
         passphrase: str | None = None,
         **handlers: Unpack[Handlers[bytes]],
     ) -> Self: ...
     @overload
     def logIn(
-        self, keyRing: KeyRing, userId: uuid.UUID, **handlers: Unpack[VoidHandlers]
+        self, keyRing: KeyRing, userId: uuid.UUID | str, **handlers: Unpack[VoidHandlers]
     ) -> Self: ...
     @operation_of_forms(key_ring_first)
     def logIn(self, *args: Any, **kwargs: Any) -> Any:
@@ -213,10 +214,10 @@ class BrokerProvider(Protocol):
         Raises `notAuthenticatedError` without a session. The broker learns nothing: nothing is sent."""
 
     @overload
-    def getReminder(self, userId: uuid.UUID | None = None) -> Promise[str]: ...
+    def getReminder(self, userId: uuid.UUID | str | None = None) -> Promise[str]: ...
     @overload
     def getReminder(
-        self, userId: uuid.UUID | None = None, **handlers: Unpack[Handlers[str]]
+        self, userId: uuid.UUID | str | None = None, **handlers: Unpack[Handlers[str]]
     ) -> Self: ...
     @operation
     def getReminder(self, *args: Any, **kwargs: Any) -> Any:
@@ -289,10 +290,10 @@ class BrokerProvider(Protocol):
         passphrase and no more."""
 
     @overload
-    def needToSyncAccount(self, userId: uuid.UUID, keyFileData: bytes) -> Promise[bool]: ...
+    def needToSyncAccount(self, userId: uuid.UUID | str, keyFileData: bytes) -> Promise[bool]: ...
     @overload
     def needToSyncAccount(
-        self, userId: uuid.UUID, keyFileData: bytes, **handlers: Unpack[Handlers[bool]]
+        self, userId: uuid.UUID | str, keyFileData: bytes, **handlers: Unpack[Handlers[bool]]
     ) -> Self: ...
     @operation
     def needToSyncAccount(self, *args: Any, **kwargs: Any) -> Any:
@@ -361,7 +362,8 @@ class BrokerProvider(Protocol):
         than 64 KiB are encrypted and sent in segments; scbroker's own thread calls `progress(done, total)`
         with numbers of bytes. `customHeaderObject` is anything that JSON can hold, by msgspec or pydantic. If
         `accessLevels` is None or empty, the caller alone gets access, with owner permissions; any other list
-        is used exactly, also if it leaves out the caller. `type` is a label of at most 256 bytes.
+        is used exactly, also if it leaves out the caller, which is logged. `type` is a label of at most 256
+        bytes.
 
         Raises `invalidArgumentError` for an argument that cannot be stored; `notFoundError` for an unknown
         user in `accessLevels`; `keySubstitutionError` if the broker serves somebody else's keys for a user.
@@ -398,7 +400,7 @@ class BrokerProvider(Protocol):
     @overload
     def updateContainer(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         content: ContentSource | None = None,
         customHeaderObject: object = None,
         accessLevels: Iterable[AccessLevel] | None = None,
@@ -410,7 +412,7 @@ class BrokerProvider(Protocol):
     @overload
     def updateContainer(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         content: ContentSource | None = None,
         customHeaderObject: object = None,
         accessLevels: Iterable[AccessLevel] | None = None,
@@ -441,7 +443,7 @@ class BrokerProvider(Protocol):
     @overload
     def updateContainerHeader(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         customHeaderObject: object = None,
         *,
         ifVersion: int | None = None,
@@ -449,7 +451,7 @@ class BrokerProvider(Protocol):
     @overload
     def updateContainerHeader(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         customHeaderObject: object = None,
         *,
         ifVersion: int | None = None,
@@ -471,7 +473,7 @@ class BrokerProvider(Protocol):
     @overload
     def updateContainerContent(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         content: ContentSource | None = None,
         *,
         ifVersion: int | None = None,
@@ -480,7 +482,7 @@ class BrokerProvider(Protocol):
     @overload
     def updateContainerContent(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         content: ContentSource | None = None,
         *,
         ifVersion: int | None = None,
@@ -503,7 +505,7 @@ class BrokerProvider(Protocol):
     @overload
     def updateContainerAccessLevels(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         accessLevels: Iterable[AccessLevel] | None = None,
         *,
         ifVersion: int | None = None,
@@ -511,7 +513,7 @@ class BrokerProvider(Protocol):
     @overload
     def updateContainerAccessLevels(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         accessLevels: Iterable[AccessLevel] | None = None,
         *,
         ifVersion: int | None = None,
@@ -535,12 +537,12 @@ class BrokerProvider(Protocol):
 
     @overload
     def updateContainerType(
-        self, containerId: uuid.UUID, type: str | None = None, *, ifVersion: int | None = None
+        self, containerId: uuid.UUID | str, type: str | None = None, *, ifVersion: int | None = None
     ) -> Promise[None]: ...
     @overload
     def updateContainerType(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         type: str | None = None,
         *,
         ifVersion: int | None = None,
@@ -559,7 +561,7 @@ class BrokerProvider(Protocol):
     @overload
     def getContainer(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         headerType: builtins.type[T] | None = None,
         *,
         progress: Progress | None = None,
@@ -567,7 +569,7 @@ class BrokerProvider(Protocol):
     @overload
     def getContainer(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         headerType: builtins.type[T] | None = None,
         *,
         progress: Progress | None = None,
@@ -589,12 +591,12 @@ class BrokerProvider(Protocol):
 
     @overload
     def getContainers(
-        self, containerIds: Iterable[uuid.UUID], headerType: builtins.type[T] | None = None
+        self, containerIds: Iterable[uuid.UUID | str], headerType: builtins.type[T] | None = None
     ) -> Promise[list[Container[T] | BrokerError]]: ...
     @overload
     def getContainers(
         self,
-        containerIds: Iterable[uuid.UUID],
+        containerIds: Iterable[uuid.UUID | str],
         headerType: builtins.type[T] | None = None,
         **handlers: Unpack[Handlers[list[Container[T] | BrokerError]]],
     ) -> Self: ...
@@ -612,12 +614,12 @@ class BrokerProvider(Protocol):
 
     @overload
     def getContainerHeader(
-        self, containerId: uuid.UUID, headerType: builtins.type[T] | None = None
+        self, containerId: uuid.UUID | str, headerType: builtins.type[T] | None = None
     ) -> Promise[Header[T] | None]: ...
     @overload
     def getContainerHeader(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         headerType: builtins.type[T] | None = None,
         **handlers: Unpack[Handlers[Header[T] | None]],
     ) -> Self: ...
@@ -632,12 +634,12 @@ class BrokerProvider(Protocol):
 
     @overload
     def getContainerContent(
-        self, containerId: uuid.UUID, *, progress: Progress | None = None
+        self, containerId: uuid.UUID | str, *, progress: Progress | None = None
     ) -> Promise[bytes | None]: ...
     @overload
     def getContainerContent(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         *,
         progress: Progress | None = None,
         **handlers: Unpack[Handlers[bytes | None]],
@@ -653,12 +655,16 @@ class BrokerProvider(Protocol):
 
     @overload
     def saveContainerContent(
-        self, containerId: uuid.UUID, path: os.PathLike[str], *, progress: Progress | None = None
+        self,
+        containerId: uuid.UUID | str,
+        path: os.PathLike[str],
+        *,
+        progress: Progress | None = None,
     ) -> Promise[int | None]: ...
     @overload
     def saveContainerContent(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         path: os.PathLike[str],
         *,
         progress: Progress | None = None,
@@ -673,14 +679,17 @@ class BrokerProvider(Protocol):
         that was cut off resumes when the same content is saved to the same path again. Returns None and
         writes no file if the container has no content or the caller's permissions hide it.
 
-        Raises `invalidArgumentError` for a path that cannot be written, and what `getContainer` raises.
+        Raises `invalidArgumentError` for a path that cannot be written, `tooLargeError` if the content does
+        not fit on the disk, and what `getContainer` raises.
         The broker learns which segments of the content are fetched, and when."""
 
     @overload
-    def openContainerContent(self, containerId: uuid.UUID) -> Promise[ContentReader | None]: ...
+    def openContainerContent(
+        self, containerId: uuid.UUID | str
+    ) -> Promise[ContentReader | None]: ...
     @overload
     def openContainerContent(
-        self, containerId: uuid.UUID, **handlers: Unpack[Handlers[ContentReader | None]]
+        self, containerId: uuid.UUID | str, **handlers: Unpack[Handlers[ContentReader | None]]
     ) -> Self: ...
     @operation
     def openContainerContent(self, *args: Any, **kwargs: Any) -> Any:
@@ -693,10 +702,10 @@ class BrokerProvider(Protocol):
         Raises what `getContainer` raises. The broker learns which segments are read, and when."""
 
     @overload
-    def getContainerMetadata(self, containerId: uuid.UUID) -> Promise[Container[Any]]: ...
+    def getContainerMetadata(self, containerId: uuid.UUID | str) -> Promise[Container[Any]]: ...
     @overload
     def getContainerMetadata(
-        self, containerId: uuid.UUID, **handlers: Unpack[Handlers[Container[Any]]]
+        self, containerId: uuid.UUID | str, **handlers: Unpack[Handlers[Container[Any]]]
     ) -> Self: ...
     @operation
     def getContainerMetadata(self, *args: Any, **kwargs: Any) -> Any:
@@ -708,9 +717,11 @@ class BrokerProvider(Protocol):
         record it as `Accessed`."""
 
     @overload
-    def deleteContainer(self, containerId: uuid.UUID) -> Promise[None]: ...
+    def deleteContainer(self, containerId: uuid.UUID | str) -> Promise[None]: ...
     @overload
-    def deleteContainer(self, containerId: uuid.UUID, **handlers: Unpack[VoidHandlers]) -> Self: ...
+    def deleteContainer(
+        self, containerId: uuid.UUID | str, **handlers: Unpack[VoidHandlers]
+    ) -> Self: ...
     @operation
     def deleteContainer(self, *args: Any, **kwargs: Any) -> Any:
         """Delete the container for everybody. Needs Delete; cannot be undone, and the id is never used again.
@@ -725,10 +736,10 @@ class BrokerProvider(Protocol):
         time. The broker learns who deletes the container, and when."""
 
     @overload
-    def getSentChanges(self, containerId: uuid.UUID) -> Promise[Sequence[SentChange]]: ...
+    def getSentChanges(self, containerId: uuid.UUID | str) -> Promise[Sequence[SentChange]]: ...
     @overload
     def getSentChanges(
-        self, containerId: uuid.UUID, **handlers: Unpack[Handlers[Sequence[SentChange]]]
+        self, containerId: uuid.UUID | str, **handlers: Unpack[Handlers[Sequence[SentChange]]]
     ) -> Self: ...
     @operation
     def getSentChanges(self, *args: Any, **kwargs: Any) -> Any:
@@ -746,12 +757,12 @@ class BrokerProvider(Protocol):
 
     @overload
     def resetContainerMark(
-        self, containerId: uuid.UUID, accept: Head | None = None
+        self, containerId: uuid.UUID | str, accept: Head | None = None
     ) -> Promise[Heads]: ...
     @overload
     def resetContainerMark(
         self,
-        containerId: uuid.UUID,
+        containerId: uuid.UUID | str,
         accept: Head | None = None,
         **handlers: Unpack[Handlers[Heads]],
     ) -> Self: ...
@@ -789,14 +800,14 @@ class BrokerProvider(Protocol):
     @overload
     def getPublicKeys(
         self,
-        userId: uuid.UUID | None = None,
+        userId: uuid.UUID | str | None = None,
         keyType: KeyType | int | str | None = None,
         index: int | None = None,
     ) -> Promise[Sequence[PublicKey]]: ...
     @overload
     def getPublicKeys(
         self,
-        userId: uuid.UUID | None = None,
+        userId: uuid.UUID | str | None = None,
         keyType: KeyType | int | str | None = None,
         index: int | None = None,
         **handlers: Unpack[Handlers[Sequence[PublicKey]]],
@@ -813,12 +824,12 @@ class BrokerProvider(Protocol):
 
     @overload
     def getLatestActiveSigningKey(
-        self, userId: uuid.UUID, keyType: KeyType | int | str = KeyType.Signing
+        self, userId: uuid.UUID | str, keyType: KeyType | int | str = KeyType.Signing
     ) -> Promise[PublicKey | None]: ...
     @overload
     def getLatestActiveSigningKey(
         self,
-        userId: uuid.UUID,
+        userId: uuid.UUID | str,
         keyType: KeyType | int | str = KeyType.Signing,
         **handlers: Unpack[Handlers[PublicKey | None]],
     ) -> Self: ...
@@ -835,7 +846,7 @@ class BrokerProvider(Protocol):
     def getEvents(
         self,
         eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
-        containerId: uuid.UUID | None = None,
+        containerId: uuid.UUID | str | None = None,
         containerType: str | None = None,
         startId: int | None = None,
         endId: int | None = None,
@@ -844,7 +855,7 @@ class BrokerProvider(Protocol):
     def getEvents(
         self,
         eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
-        containerId: uuid.UUID | None = None,
+        containerId: uuid.UUID | str | None = None,
         containerType: str | None = None,
         startId: int | None = None,
         endId: int | None = None,

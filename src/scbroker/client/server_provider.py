@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 from urllib.parse import ParseResult, SplitResult
 
-import platformdirs
-
 from scbroker import errors
 from scbroker.client import arguments, events
 from scbroker.client.arguments import Validator, validate_secret
@@ -28,7 +26,7 @@ from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.transport import Transport
 from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
-from scbroker.client.users.trust_store import FileTrustStore, TrustStore
+from scbroker.client.users.trust_store import TrustStore, checked_trust_store
 from scbroker.crypto.verify import sha256
 from scbroker.keys import KeyRing, check_key_file, checked_secret
 from scbroker.types import ContainerEvent, Head, Heads, PublicKey, SecuredContainer, SentChange
@@ -46,7 +44,8 @@ class ServerProvider(BaseProvider):
     below a path, it ends with that, as `https://example.org/broker`. `applicationName` names this program
     in the broker's event log.
 
-    `trustStore` keeps what this device has seen (default: files in the platform's state folder).
+    `trustStore` keeps what this device has seen: a TrustStore, or the path of a folder for a FileTrustStore
+    (default: one in the platform's state folder).
     `secretValidator` returns what is wrong with a password or passphrase, or None. `timeout` is the number of
     seconds that one request may take, with its retries (default: 120; a broker that has answered before
     is retried for up to a minute of them, one that never did for about a second). `ssl` and `proxy` apply to
@@ -61,7 +60,7 @@ class ServerProvider(BaseProvider):
         serverUrl: str | SplitResult | ParseResult,
         applicationName: str,
         *,
-        trustStore: TrustStore | None = None,
+        trustStore: TrustStore | str | os.PathLike[str] | None = None,
         secretValidator: Validator = validate_secret,
         timeout: float = 120.0,
         ssl: ssl_module.SSLContext | None = None,
@@ -72,7 +71,7 @@ class ServerProvider(BaseProvider):
             apiKey, serverUrl, applicationName, ssl, proxy, timeout, objectStoreOrigins
         )
         self._applicationName = applicationName
-        self._trust_store = trustStore or FileTrustStore(platformdirs.user_state_dir("scbroker"))
+        self._trust_store = checked_trust_store(trustStore)
         self._validator = secretValidator
         self._transport = Transport(self._endpoint)
         self._finalizer = weakref.finalize(self, _abandon, self._transport)
@@ -236,10 +235,10 @@ class ServerProvider(BaseProvider):
         return accounts.fetch_reminder(self._transport, user_id)
 
     @overload
-    def getSecuredContainer(self, containerId: uuid.UUID) -> Promise[SecuredContainer]: ...
+    def getSecuredContainer(self, containerId: uuid.UUID | str) -> Promise[SecuredContainer]: ...
     @overload
     def getSecuredContainer(
-        self, containerId: uuid.UUID, **handlers: Unpack[Handlers[SecuredContainer]]
+        self, containerId: uuid.UUID | str, **handlers: Unpack[Handlers[SecuredContainer]]
     ) -> Self: ...
     @operation
     def getSecuredContainer(self, *args: Any, **kwargs: Any) -> Any:

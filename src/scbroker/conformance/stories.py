@@ -25,7 +25,7 @@ from scbroker.wire import containers, events, parts, users
 from scbroker.wire.codec import SignedObject
 
 _SECOND: Final = 1_000_000
-_READER: Final = int(Level.DefaultUserPermissions)
+_READER: Final = int(Level.Download | Level.Decrypt | Level.ViewAccess)
 _UNLISTED: Final = int(Level.Download | Level.Decrypt)
 
 

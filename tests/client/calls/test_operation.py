@@ -719,7 +719,7 @@ def test_an_argument_error_is_not_handled_on_the_callers_stack_inside_asyncio(
     alice: ServerProvider, handlers: Handlers
 ) -> None:
     async def main() -> None:
-        alice.getContainer("wrong", **handlers.style)  # type: ignore[call-overload]
+        alice.getContainer("wrong", **handlers.style)
         assert handlers.calls == 0
         while not handlers.calls:  # noqa: ASYNC110 - the handler is no coroutine
             await asyncio.sleep(0.001)

@@ -5,10 +5,11 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
+import uvloop
 
 from scbroker import BrokerError, Promise
 from scbroker.client.calls.io_thread import io_thread
@@ -79,11 +80,114 @@ async def test_a_promise_is_awaited_by_tasks_gather_and_task_groups() -> None:
         return await promise
 
     assert await asyncio.create_task(one(start(soon(1)))) == 1
+    assert await asyncio.create_task(start(soon(1))) == 1
     assert list(await asyncio.gather(start(soon(1)), start(soon(2)))) == [1, 2]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(start(soon(n)))) for n in range(3)]
-    assert [task.result() for task in tasks] == [0, 1, 2]
+        tasks += [group.create_task(start(soon(n))) for n in range(3)]
+    assert [task.result() for task in tasks] == [0, 1, 2] * 2
     assert await asyncio.wait_for(start(soon(3)), 5) == 3
+    assert await asyncio.shield(start(soon(4))) == 4
+    assert {await each for each in asyncio.as_completed([start(soon(5)), start(soon(6))])} == {5, 6}
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("debug", [False, True])
+def test_several_tasks_run_one_promise_and_it_is_awaited_afterwards(
+    run: Callable[..., Any], debug: bool, gate: Gate
+) -> None:
+    promise = start(gate.work())
+
+    async def main() -> list[Any]:
+        tasks = [asyncio.create_task(promise) for _ in range(3)]
+        await asyncio.sleep(0.02)
+        assert "work" in repr(tasks[0])
+        gate.open.set()
+        return [*await asyncio.gather(*tasks), await promise, await promise]
+
+    assert run(main(), debug=debug) == ["through"] * 5
+    assert run(promise) == "through"
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_failure_in_a_task_group_cancels_the_other_waits_and_leaves_their_operations_running(
+    run: Callable[..., Any], gate: Gate
+) -> None:
+    promise = start(gate.work())
+
+    others: list[asyncio.Task[Any]] = []
+
+    async def both() -> None:
+        async with asyncio.TaskGroup() as group:
+            others.append(group.create_task(promise))
+            group.create_task(start(failing(0.02)))
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run(both())
+    assert [type(error) for error in caught.value.exceptions] == [BrokerError.throttledError]
+    assert others[0].cancelled()
+    assert not gate.cancelled
+    gate.open.set()
+    assert promise.result(9) == "through"
+
+
+async def test_a_task_of_a_promise_that_is_cancelled_before_its_first_step_is_cancelled() -> None:
+    promise = start(soon(1))
+    task = asyncio.create_task(promise)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await promise == 1
+    promise.close()
+    assert await promise == 1
+
+
+WOULD_BLOCK = (
+    "result() of work() would block the running event loop: write `await` in place of .result(), or call the "
+    "function that waits by asyncio.to_thread"
+)
+
+
+async def test_result_does_not_block_the_event_loop_of_the_coroutine_that_calls_it(
+    gate: Gate,
+) -> None:
+    promise = start(gate.work())
+
+    def wait_inside() -> object:
+        return promise.result(9)
+
+    async def generate() -> AsyncIterator[object]:
+        yield promise.result(9)
+
+    for attempt in (promise.result, wait_inside):
+        with pytest.raises(BrokerError.invalidArgumentError) as caught:
+            attempt()
+        assert str(caught.value) == WOULD_BLOCK
+    with pytest.raises(BrokerError.invalidArgumentError):
+        await anext(generate())
+    with pytest.raises(TimeoutError):
+        promise.result(0)  # only looks
+    gate.open.set()
+    assert await asyncio.to_thread(wait_inside) == "through"
+    assert promise.result() == "through", "nothing is left to wait for"
+
+
+def test_result_waits_in_a_cell_of_a_notebook_and_in_a_handler_although_a_loop_runs() -> None:
+    """A notebook runs a cell without `await` as the code of a module, below a coroutine of its own."""
+    found: list[object] = []
+    code = "def helper():\n    return begin().result(9)\nfound.append(helper())"
+    cell = compile(code, "cell", "exec").replace(co_name="<cell line: 1>")  # as IPython does
+    names = {"begin": lambda: start(soon(1)), "found": found}
+
+    async def kernel() -> None:
+        exec(cell, names)
+        handled = asyncio.get_running_loop().create_future()
+        handle = lambda: handled.set_result(start(soon(2)).result(9))  # noqa: E731
+        asyncio.get_running_loop().call_soon(handle)
+        found.append(await handled)
+
+    asyncio.run(kernel())
+    assert found == [1, 2]
 
 
 def test_one_promise_is_awaited_in_several_loops_and_threads_at_once(gate: Gate) -> None:

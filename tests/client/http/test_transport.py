@@ -92,7 +92,7 @@ def test_a_redirect_is_not_followed(status: int) -> None:
 @pytest.mark.parametrize(
     "headers, words",
     [
-        (b"", "no version of the protocol"),
+        (b"", "not a broker: its answer .* has no version of the protocol"),
         (b"Scbroker-Protocol: 2\r\n", "version '2'"),
         (b"Scbroker-Protocol: 1\r\nScbroker-Protocol: 2\r\n", "version '1'"),
         (b"Scbroker-Protocol: 01\r\n", "version '01'"),
@@ -153,7 +153,9 @@ def test_an_unreachable_broker_is_named_with_what_to_check() -> None:
     provider = ServerProvider(KEY, f"http://127.0.0.1:{port}", "x", trustStore=MemoryTrustStore())
     with (
         provider,
-        pytest.raises(BrokerError.unreachableError, match=rf"http://localhost:{port} .*serverUrl"),
+        pytest.raises(
+            BrokerError.unreachableError, match=rf"http://127\.0\.0\.1:{port} .*serverUrl"
+        ),
     ):
         provider.getReminder(USER).result(PATIENCE)
 
@@ -260,7 +262,7 @@ def test_https_is_not_given_up_for_a_broker_that_speaks_http(untrusted: Callable
         provider = ServerProvider(
             KEY, untrusted(), "x", trustStore=MemoryTrustStore(), ssl=context, timeout=0.5
         )
-        with provider, pytest.raises(BrokerError.unreachableError, match=r"https://localhost"):
+        with provider, pytest.raises(BrokerError.unreachableError, match=r"https://127\.0\.0\.1:"):
             provider.getReminder(USER).result(PATIENCE)
 
 

@@ -11,7 +11,7 @@ from scbroker import BrokerError, MemoryTrustStore, ServerProvider
 from scbroker.client.http import transport as module
 from scbroker.wire import codec
 from scbroker.wire.users import ReminderAnswer
-from tests.kit.tcp import PROTOCOL, BadBroker, http
+from tests.kit.tcp import PROTOCOL, BadBroker, cut, http
 
 GOOD = http(200, codec.encode(ReminderAnswer(reminder="it works")), PROTOCOL)
 PATIENCE = 20.0
@@ -59,6 +59,49 @@ def test_the_pause_starts_at_retry_after_doubles_and_varies_by_up_to_half(
     first, second = pauses
     assert 3 <= first <= 4.5
     assert 6 <= second <= 9
+
+
+def lines_of(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(record.levelname, record.getMessage()) for record in caplog.records]
+
+
+def test_the_first_retry_is_logged_with_its_reason_and_that_the_request_went_on(
+    pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A second request that is retried within ten seconds adds nothing."""
+    caplog.set_level("INFO", "scbroker")
+    answers = [overloaded("1"), overloaded("1"), GOOD, overloaded("1"), GOOD]
+    with BadBroker(answers) as broker, client(broker) as provider:
+        assert ask(provider) == "it works"
+        seconds = sum(pauses)
+        assert ask(provider) == "it works"
+    assert sum(pauses) < 10
+    assert lines_of(caplog) == [
+        ("WARNING", f"A request failed and is sent again in {pauses[0]:.1f} s: why"),
+        ("INFO", f"A request that was sent again was answered after {seconds:.1f} s"),
+    ]
+
+
+def test_a_long_outage_is_logged_once_in_ten_seconds(
+    pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    with BadBroker([overloaded("1")]) as broker, client(broker, 120.0) as provider:
+        with pytest.raises(BrokerError.overloadedError):
+            ask(provider)
+        seconds = sum(pauses)
+        assert 2 <= len(caplog.records) <= seconds / 10 + 1
+
+
+def test_an_unreachable_broker_is_logged_by_its_address_and_without_any_secret(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with BadBroker([cut] * 2 + [GOOD]) as broker, client(broker) as provider:
+        assert ask(provider) == "it works"
+        key, url = str(provider.apiKey), broker.url
+    (line,) = caplog.messages
+    assert f"No broker answers at {url} (the connection was closed)" in line
+    assert key not in line
+    assert "reminder" not in line, "nor the path of the request"
 
 
 def test_clients_that_were_refused_together_do_not_retry_together(pauses: list[float]) -> None:

@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 import pytest
@@ -127,16 +127,17 @@ def test_a_client_that_was_killed_goes_on_in_another_process(
         import os, signal, sys
         from pathlib import Path
         from scbroker import FileTrustStore, ServerProvider
+        from scbroker.client.parts.meter import Meter
         key, url, file, folder, password, passphrase = sys.argv[1:]
         provider = ServerProvider(key, url, "first", trustStore=FileTrustStore(folder))
         provider.register(password, passphrase).result(60)
         print(provider.getUserId().result(), flush=True)
 
-        def die(done, total):
-            if done >= 0.49 * total:
-                os.kill(os.getpid(), signal.SIGKILL)
+        def die(*_):
+            os.kill(os.getpid(), signal.SIGKILL)
 
-        provider.createContainer(Path(file), progress=die).result(60)
+        Meter.complete = die  # called once a chunk is acknowledged
+        provider.createContainer(Path(file)).result(60)
     """
     folder = tmp_path / "device"
     secrets = (PASSWORD, PASSPHRASE)
@@ -162,16 +163,16 @@ def test_a_broker_that_was_killed_has_what_it_acknowledged(
     file.write_bytes(_PIECE * (5 * CHUNK // len(_PIECE)) + b"the sixth")
     broker = start_broker()
     device = new_provider(True, at=broker, trustStore=FileTrustStore(tmp_path / "device"))
-    killed: list[int] = []
 
-    def kill(done: int, _: int | None) -> None:
-        if not killed:
-            killed.append(done)
-            broker.kill()
+    async def kill(go: Go) -> Any:
+        answer = await go()
+        broker.kill()
+        return answer
 
-    with pytest.raises(BrokerError.unreachableError):
-        device.createContainer(file, progress=kill).result(PATIENCE)
-    assert killed
+    with Network() as network:
+        network.treat("PUT", "/chunks/0", kill)
+        with pytest.raises(BrokerError.unreachableError):
+            device.createContainer(file).result(PATIENCE)
     broker.restart()
     with Network() as network:
         made = begin(device, file)

@@ -350,8 +350,9 @@ def test_only_the_sessions_own_key_file_can_be_compared(
     wrong: dict[Any, str] = {
         account.ring.userId: "session's own",
         uuid.uuid4(): "session's own",
-        str(id_of(alice)): "must be a uuid.UUID, not str",
-        None: "must be a uuid.UUID, not NoneType",
+        str(account.ring.userId): "session's own",
+        "me": "userId is not the text of a UUID",
+        None: "must be a uuid.UUID or its text, not NoneType",
     }
     for user, message in wrong.items():
         with pytest.raises(BrokerError.invalidArgumentError, match=message):
@@ -405,7 +406,8 @@ def test_a_local_key_file_opens_with_a_secret_whole_and_for_its_user_only(accoun
         (BrokerError.invalidArgumentError, data, user, {}),
         (BrokerError.invalidArgumentError, data, user, {"password": ""}),
         (BrokerError.invalidArgumentError, data.hex(), user, {"password": PASSWORD}),
-        (BrokerError.invalidArgumentError, data, str(user), {"password": PASSWORD}),
+        (BrokerError.invalidArgumentError, data, "user", {"password": PASSWORD}),
+        (BrokerError.keySubstitutionError, data, str(uuid.uuid4()), {"password": PASSWORD}),
         (BrokerError.integrityError, b"", user, {"password": PASSWORD}),
         (BrokerError.integrityError, data[:-1], user, {"password": PASSWORD}),
         (BrokerError.integrityError, data + b"\0", user, {"password": PASSWORD}),

@@ -132,6 +132,28 @@ def test_a_disk_that_does_not_sync_a_chunk_has_not_taken_it(
         asyncio.run(folder.put(new_blob_name(random_bytes(16)), b"x"))
 
 
+@pytest.mark.parametrize(
+    "free, message",
+    [
+        (2**50, "The broker's object store failed (storing a chunk): try again later."),
+        (2**20, "The broker's disk is full: tell its operator."),
+    ],
+)
+def test_a_put_that_fails_on_a_disk_with_little_space_left_says_that_it_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, message: str
+) -> None:
+    folder = Folder(tmp_path / "objects")
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=free, f_frsize=1))
+    with pytest.raises(OverloadedError) as caught:
+        asyncio.run(folder.put(new_blob_name(random_bytes(16)), b"x"))
+    assert str(caught.value) == message
+
+
 def test_a_store_gives_ranges_of_what_was_put_until_it_is_removed(tmp_path: Path) -> None:
     async def work(store: Blobs) -> None:
         name, other = (new_blob_name(random_bytes(16)) for _ in range(2))

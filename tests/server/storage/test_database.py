@@ -171,6 +171,7 @@ async def test_out_of_space_what_fits_commits_and_the_rest_is_to_be_retried_with
         assert len(failed) > 5
         assert len(done) > 20
         assert {type(error) for error in failed} == {OverloadedError}
+        assert {str(error) for error in failed} == {"The broker's disk is full: tell its operator."}
         assert all(error.retryable for error in failed if isinstance(error, OverloadedError))
         expected = sorted(row for n in done for row in (2 * n, 2 * n + 1))
         assert await database.read(_ids) == expected

@@ -17,7 +17,8 @@ import contextlib
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Collection, Generator
+import sys
+from collections.abc import Callable, Collection, Coroutine, Generator
 from typing import Any, Final, Generic, NotRequired, TypedDict, TypeVar, get_overloads
 
 from scbroker import errors
@@ -30,6 +31,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 OnError = Callable[[errors.BrokerError], object]
 _CALLBACK: Final = ("completionHandler", "errorHandler", "queue")
+_OF_COROUTINES: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _log = logging.getLogger("scbroker")
 
 
@@ -59,13 +61,35 @@ def _release(key: int, _: object) -> None:
     _under_way.pop(key, None)
 
 
-class Promise(Generic[T_co]):
-    """The result of an operation, which can be awaited or waited for any number of times."""
+class Promise(Coroutine[Any, None, T_co]):
+    """The result of an operation, which can be awaited or waited for any number of times.
+
+    To asyncio it is a coroutine: `asyncio.create_task`, `TaskGroup.create_task` and `asyncio.run` take it.
+    Unlike a coroutine it has begun already, and several tasks may run it. Cancelling such a task ends its
+    wait and leaves the operation running; `cancel()` stops the operation.
+    """
 
     __slots__ = ("_outcome",)
 
     def __init__(self, name: str, future: concurrent.futures.Future[T_co]) -> None:
         self._outcome = _Outcome(name, future)
+
+    @property
+    def __name__(self) -> str:
+        """Return the name of the operation, for the repr of a task."""
+        return self._outcome.name
+
+    def send(self, value: None, /) -> Any:
+        """Take one step of a task's wait. No state is kept between steps, so each task waits for itself."""
+        del value
+        return next(self.__await__())
+
+    def throw(self, *error: Any) -> Any:
+        """End a task's wait with an error, as asyncio does to cancel it."""
+        return super().throw(*error)
+
+    def close(self) -> None:
+        """Do nothing: a wait that was not begun or has ended keeps nothing open."""
 
     def __await__(self) -> Generator[Any, None, T_co]:
         """Wait in the running event loop. Cancelling the wait leaves the operation running."""
@@ -85,11 +109,19 @@ class Promise(Generic[T_co]):
     def result(self, timeout: float | None = None) -> T_co:
         """Wait in a plain script and return the result; `TimeoutError` after `timeout` seconds.
 
-        Raises `invalidArgumentError` on scbroker's own thread, which would wait for itself.
+        Raises `invalidArgumentError` on scbroker's own thread, which would wait for itself, and in a
+        coroutine, unless the operation has ended: the event loop could run nothing else meanwhile. A cell
+        of a notebook without `await` is not a coroutine and may wait, although the notebook's loop runs.
         """
         if io_thread.is_current():
             raise errors.InvalidArgumentError(
                 "result() on scbroker's own thread would wait for ever: call it on a thread of your own"
+            )
+        if not self.done() and timeout != 0 and _is_in_coroutine():
+            name = self._outcome.name
+            raise errors.InvalidArgumentError(
+                f"result() of {name}() would block the running event loop: write `await` in place of "
+                ".result(), or call the function that waits by asyncio.to_thread"
             )
         concurrent.futures.wait([self._outcome.future], timeout)
         if not self._outcome.future.done():
@@ -119,6 +151,22 @@ class Promise(Generic[T_co]):
     def __repr__(self) -> str:
         state = "done" if self.done() else "under way"
         return f"<Promise of {self._outcome.name}, {state}>"
+
+
+def _is_in_coroutine() -> bool:
+    """Return whether a coroutine of the running event loop called this, directly or through functions.
+
+    The search ends at code that is not a function's: a cell of a notebook runs below a coroutine of the
+    notebook, which the cell cannot await.
+    """
+    if asyncio._get_running_loop() is None:
+        return False
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_flags & inspect.CO_NEWLOCALS:
+        frame = frame.f_back
+        if frame.f_code.co_flags & _OF_COROUTINES:
+            return True
+    return False
 
 
 def _set(done: asyncio.Future[None]) -> None:

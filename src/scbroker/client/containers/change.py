@@ -24,7 +24,7 @@ import msgspec
 
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.core.sealing import NewPart
-from scbroker.client.parts.content import Content, Progress, Segment
+from scbroker.client.parts.content import Content, Progress, Segment, no_progress
 from scbroker.client.parts.uploads import Upload, send, start
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import Octets
@@ -51,10 +51,6 @@ _MANY_DIGITS: Final = b"0" * 309
 """Integers of fewer digits never overflow a double."""
 Verify = Callable[[], Awaitable[object]]
 """Verify the recipients' keys. Awaited before any of a large content is uploaded."""
-
-
-def no_progress(done: int, total: int | None) -> None:
-    """Ignore the progress: the caller did not ask for it."""
 
 
 @dataclass(slots=True)

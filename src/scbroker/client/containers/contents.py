@@ -17,12 +17,11 @@ from scbroker.client.calls import tasks
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.operation import Promise
 from scbroker.client.containers import fetching, opening
-from scbroker.client.containers.change import no_progress
 from scbroker.client.containers.fetching import deletion_proved
 from scbroker.client.containers.opening import Fetched, Opened
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.parts import downloads, saving
-from scbroker.client.parts.content import Progress
+from scbroker.client.parts.content import Progress, no_progress
 from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
 from scbroker.records.container_record import SEGMENT, Role

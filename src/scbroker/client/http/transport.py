@@ -17,6 +17,8 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import logging
+import os
 import secrets
 import socket
 import urllib.parse
@@ -39,11 +41,17 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
     from yarl import URL
 
+_log = logging.getLogger("scbroker")
 M = TypeVar("M", bound=Message)
 Query = Mapping[str, str | list[str]]
+Moved = Callable[[int], None]
+"""Is called with the number of bytes of a body that an attempt has sent or received so far."""
 MAX_ANSWER: Final = 16 * 1_048_576
 PIECE: Final = 262_144
 """Bytes that are written to a connection at a time."""
+_SMALLEST_PIECE: Final = 16_384
+_PIECES: Final = 8
+"""Pieces that a body has at least, if each is to be reported and none is smaller than the smallest."""
 _ATTEMPTS: Final = 4
 _PATIENCE: Final = 60.0
 """Seconds. A database takes less to fail over to another machine."""
@@ -53,7 +61,10 @@ _RETRY_BUDGET: Final = 128.0
 """Retries after refusals that a provider starts with, and may save up."""
 _EARNED: Final = 1 / 8
 """Retries that an answer earns: refusals make an eighth more requests, not many times as many."""
+_LOG_SECONDS: Final = 10.0
+"""At least as long are retries not logged after one was."""
 _MISSING: Final = (404, 416)
+_HTTPS: Final = "If this port expects TLS, use https:// in serverUrl."
 _LOOPBACK: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
@@ -65,6 +76,7 @@ class Options(TypedDict, total=False):
     query: Query | None
     limit: int
     target: memoryview | None
+    moved: Moved | None
 
 
 def pause_before_retry(error: errors.BrokerUnavailableError, attempt: int) -> float:
@@ -119,13 +131,22 @@ class Connections:
             await http.close()
 
     def request(
-        self, method: str, url: URL, headers: Mapping[str, str], body: Octets | None
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: Octets | None,
+        moved: Moved | None = None,
     ) -> Any:
         """Return aiohttp's context manager of one request."""
+        if body is not None and (moved is not None or len(body) > PIECE):
+            data: Any = _pieces(memoryview(body), moved)
+        else:
+            data = body
         return self._client().request(
             method,
             url,
-            data=body if body is None or len(body) <= PIECE else _pieces(memoryview(body)),
+            data=data,
             headers=headers,
             allow_redirects=False,
             proxy=self.endpoint.proxy,
@@ -175,6 +196,29 @@ def _resolver() -> AbstractResolver:
     return Resolver()
 
 
+class RetryLog:
+    """Logs that a provider's requests are retried: the first at once, then one in ten seconds.
+
+    The reason is an error's message, which contains no secret and no presigned URL.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._has_warned = False
+
+    def retry(self, why: BaseException, pause: float) -> None:
+        """Note that a request is sent again after a pause in seconds."""
+        if (now := monotonic()) >= self._next:
+            self._next, self._has_warned = now + _LOG_SECONDS, True
+            _log.warning("A request failed and is sent again in %.1f s: %s", pause, why)
+
+    def success(self, seconds: float) -> None:
+        """Note that a request was answered after it was retried for some seconds."""
+        if self._has_warned:
+            self._has_warned = False
+            _log.info("A request that was sent again was answered after %.1f s", seconds)
+
+
 class _Sending:
     """Whether any attempt to send a request may have left this device."""
 
@@ -208,17 +252,19 @@ class ObjectStore(Connections):
     most: int = 16
     unsent_headers: tuple[str, ...] = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
-    async def put(self, url: URL, body: memoryview) -> None:
+    async def put(self, url: URL, body: memoryview, moved: Moved | None = None) -> None:
         """Store an object; raise `StoreError` if the store does not."""
-        await self._send("PUT", url, {"Content-Length": str(len(body))}, body, None)
+        await self._send("PUT", url, {"Content-Length": str(len(body))}, body, None, moved)
 
-    async def get(self, url: URL, start: int, target: memoryview) -> int:
+    async def get(
+        self, url: URL, start: int, target: memoryview, moved: Moved | None = None
+    ) -> int:
         """Read an object's bytes from `start` on into a buffer, and return their number.
 
         It is smaller than the buffer at the object's end. Raises `StoreError`.
         """
         headers = {"Range": f"bytes={start}-{start + len(target) - 1}"}
-        return await self._send("GET", url, headers, None, target)
+        return await self._send("GET", url, headers, None, target, moved)
 
     async def _send(
         self,
@@ -227,15 +273,17 @@ class ObjectStore(Connections):
         headers: dict[str, str],
         body: Octets | None,
         target: memoryview | None,
+        moved: Moved | None,
     ) -> int:
         import aiohttp
 
         has_succeeded = False
+        sent = moved if target is None else None
         try:
-            async with self.request(method, url, headers, body) as response:
+            async with self.request(method, url, headers, body, sent) as response:
                 received = 0
                 if target is not None and response.status == 206:
-                    received = len(await _read_into(response, target))
+                    received = len(await _read_into(response, target, moved))
                 elif target is not None or response.status not in (200, 201, 204):
                     status = response.status
                     response.close()
@@ -258,6 +306,7 @@ class Transport(Connections):
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self.store: ObjectStore = ObjectStore(endpoint)
+        self.retry_log: RetryLog = RetryLog()
         self._budget = _RETRY_BUDGET
         self._has_answered = False
 
@@ -300,10 +349,12 @@ class Transport(Connections):
         query: Query | None = None,
         limit: int = 0,
         target: memoryview | None = None,
+        moved: Moved | None = None,
     ) -> Octets:
         """Send a message or octets, or neither; return the answer's octets.
 
-        They have at most `limit` bytes, or are read into `target`, which is faster than allocating.
+        They have at most `limit` bytes, or are read into `target`, which is faster than allocating. `moved`
+        follows the body that is read into `target`, or else the one that is sent.
         """
         body = octets if message is None else codec.encode(message)
         headers = {
@@ -319,7 +370,7 @@ class Transport(Connections):
         url = self.endpoint.url + path
         if query:
             url += "?" + urllib.parse.urlencode(query, doseq=True)
-        once = functools.partial(self._once, method, url, headers, body, limit, target)
+        once = functools.partial(self._once, method, url, headers, body, limit, target, moved)
         return await self._retried(once, is_act=message is not None and message.is_act)
 
     async def close(self) -> None:
@@ -361,13 +412,16 @@ class Transport(Connections):
                             self._budget -= 1
                     else:
                         self._budget = min(self._budget + _EARNED, _RETRY_BUDGET)
+                        if failure is not None:
+                            self.retry_log.success(monotonic() - started)
                         return answer
                     self.count_failure()
+                    self.retry_log.retry(failure, pause)
                     await sleep(pause)
         if failure is not None:
             raise failure.fresh()
         raise errors.UnreachableError(
-            f"No answer from {self.endpoint.origin} within {self.endpoint.timeout:g} seconds: "
+            f"No answer from {self.endpoint.url} within {self.endpoint.timeout:g} seconds: "
             "check the network, or set a longer timeout."
         )
 
@@ -390,43 +444,82 @@ class Transport(Connections):
         body: Octets | None,
         limit: int,
         target: memoryview | None,
+        moved: Moved | None,
     ) -> Octets:
         import aiohttp
         from yarl import URL
 
+        at, sent = URL(url, encoded=True), moved if target is None else None
         try:
-            async with self.request(method, URL(url, encoded=True), headers, body) as response:
-                _check_version(response)
+            async with self.request(method, at, headers, body, sent) as response:
+                _check_version(response, self.endpoint.url)
                 self._has_answered = True
                 if response.status < 300:
                     if target is not None:
-                        return await _read_into(response, target)
+                        return await _read_into(response, target, moved)
                     return await read(response, limit)
                 retry_after = response.headers.get("Retry-After")
                 problem = await read(response, MAX_PROBLEM)
                 raise error_of(response.status, problem, retry_after)
-        except aiohttp.ClientConnectorCertificateError as error:
-            why = getattr(error.certificate_error, "verify_message", "") or "it does not verify"
-            raise errors.UnreachableError(
-                f"The certificate of {self.endpoint.origin} was refused: {why}. For an authority of "
-                "your own, pass ssl=ssl.create_default_context(cafile=...).",
-                sent=False,
-            ) from None
         except aiohttp.ClientError as error:
             raise errors.UnreachableError(
-                f"No broker answers at {self.endpoint.origin} ({type(error).__name__}): check "
-                "serverUrl, the network, and whether the broker runs.",
+                _why_unreachable(error, self.endpoint.url, self._has_answered),
                 sent=not isinstance(error, aiohttp.ClientConnectorError),
             ) from None
 
 
-async def _pieces(body: memoryview) -> AsyncIterator[memoryview]:
+def _why_unreachable(error: aiohttp.ClientError, url: str, has_answered: bool) -> str:
+    """Return what a caller can do about a request that got no answer from a broker's address.
+
+    `has_answered` tells whether this address has ever been a broker's.
+    """
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = getattr(error.certificate_error, "verify_message", "") or "it does not verify"
+        return (
+            f"The certificate of {url} was refused: {why}. For an authority of your own, pass "
+            "ssl=ssl.create_default_context(cafile=...)."
+        )
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return (
+            f"The server at {url} does not speak TLS, or no version that this machine allows: check the "
+            "port of serverUrl. If the broker is on this machine and has no TLS, use http:// in serverUrl."
+        )
+    why, check = type(error).__name__, "check serverUrl, the network, and whether the broker runs."
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        why = "its host name is unknown"
+    elif isinstance(error, aiohttp.ClientProxyConnectionError):
+        why, check = "the proxy cannot be reached", "check proxy."
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        why = os.strerror(number).lower() if number else "no connection could be made"
+    elif isinstance(error, aiohttp.ServerTimeoutError):
+        why = "it was silent for too long"
+    else:
+        if isinstance(error, aiohttp.ServerConnectionError | aiohttp.ClientOSError):
+            why = "the connection was closed"
+        elif isinstance(error, aiohttp.ClientPayloadError):
+            why = "the answer was cut off"
+        elif isinstance(error, aiohttp.ClientResponseError):
+            why = "the answer is not HTTP"
+        if url.startswith("http:") and not has_answered:
+            check += f" {_HTTPS}"
+    return f"No broker answers at {url} ({why}): {check}"
+
+
+async def _pieces(body: memoryview, moved: Moved | None) -> AsyncIterator[memoryview]:
     """Yield a large body in pieces, so that no single write blocks the event loop."""
-    for start in range(0, len(body), PIECE):
-        yield body[start : start + PIECE]
+    size = PIECE if moved is None else min(PIECE, max(len(body) // _PIECES, _SMALLEST_PIECE))
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+        if moved is not None:  # aiohttp has given the piece to the connection
+            moved(min(start + size, len(body)))
 
 
-async def _read_into(response: aiohttp.ClientResponse, target: memoryview) -> memoryview:
+async def _read_into(
+    response: aiohttp.ClientResponse, target: memoryview, moved: Moved | None = None
+) -> memoryview:
     """Read a body into a buffer; return the part that was filled."""
     size = 0
     async for piece in response.content.iter_any():
@@ -434,6 +527,8 @@ async def _read_into(response: aiohttp.ClientResponse, target: memoryview) -> me
             raise _too_large(len(target))
         target[size : size + len(piece)] = piece
         size += len(piece)
+        if moved is not None:
+            moved(size)
     return target[:size]
 
 
@@ -454,7 +549,7 @@ def _too_large(limit: int) -> errors.TooLargeError:
     )
 
 
-def _check_version(response: aiohttp.ClientResponse) -> None:
+def _check_version(response: aiohttp.ClientResponse, url: str) -> None:
     spoken = response.headers.getall(codec.PROTOCOL_HEADER, [])
     if spoken == [codec.PROTOCOL]:
         return
@@ -466,8 +561,13 @@ def _check_version(response: aiohttp.ClientResponse) -> None:
         raise errors.UnsupportedVersionError(
             "serverUrl redirects, and redirects are not followed: set it to the broker's own address."
         )
-    what = f"version {spoken[0][:20]!r} of the protocol" if spoken else "no version of the protocol"
+    if not spoken:
+        hint = f" {_HTTPS}" if url.startswith("http:") else ""
+        raise errors.UnsupportedVersionError(
+            f"The server at {url} is not a broker: its answer (status {response.status}) has no version of "
+            f"the protocol. Check serverUrl.{hint}"
+        )
     raise errors.UnsupportedVersionError(
-        f"The server at serverUrl speaks {what}, and this program {codec.PROTOCOL}: check serverUrl, "
-        "or update the older of the two."
+        f"The broker at {url} speaks version {spoken[0][:20]!r} of the protocol, and this program "
+        f"{codec.PROTOCOL}: update the older of the two."
     )

@@ -22,6 +22,10 @@ Segment = tuple[Octets, bool]
 _READ: Final = 1_048_576
 
 
+def no_progress(done: int, total: int | None) -> None:
+    """Ignore the progress: the caller did not ask for it."""
+
+
 class Content:
     """A content to be sealed, read in pieces; bytes and files can be read repeatedly."""
 
@@ -145,8 +149,12 @@ def _state_of(path: Path) -> os.stat_result:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "the name is not valid"
         raise InvalidArgumentError(f"The file {str(path)!r} cannot be read: {why}.") from None
+    if stat.S_ISDIR(state.st_mode):
+        raise InvalidArgumentError(
+            f"{path} is a folder: create a container for each of its files, or pass an archive of it."
+        )
     if not stat.S_ISREG(state.st_mode):
-        raise InvalidArgumentError(f"{path} is not a file.")
+        raise InvalidArgumentError(f"{path} is not a file: open it, and pass the open file.")
     return state
 
 

@@ -15,7 +15,9 @@ from typing import Final
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.core.sealing import OpenPart
+from scbroker.client.http.transport import Moved
 from scbroker.client.parts.content import Progress
+from scbroker.client.parts.meter import Meter
 from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.client.users.session import Session
 from scbroker.crypto.verify import HASH_SIZE
@@ -80,16 +82,16 @@ class Download:
         size = min(RUN, self._opened.part.paddedLength)
         sealed = Buffers(AT_ONCE + 1, min(MAX_CHUNK, self._count * SEALED_SEGMENT))
         plain = Buffers(AT_ONCE + 1, size)
-        done = sum(self._length_of(number) for number in skip)
-        if done:
-            progress(done, self.length)
+        meter = Meter(progress, self.length, sum(self._length_of(number) for number in skip))
 
         async def one(number: int, buffer: memoryview) -> None:
-            nonlocal done
             first = number * CHUNK_SEGMENTS
-            count = min(CHUNK_SEGMENTS, self._count - first)
+            count, length = min(CHUNK_SEGMENTS, self._count - first), self._length_of(number)
+            padded = self._opened.part.paddedLength - number * RUN
+            size = min(count * SEGMENT, padded) + count * (SEALED_SEGMENT - SEGMENT)
+            moved = meter.follow(number, length, size)
             try:
-                received = await self._fetch(first, count, buffer)
+                received = await self._fetch(first, count, buffer, moved)
                 target = await plain.take()
 
                 def pass_on() -> None:
@@ -102,8 +104,7 @@ class Download:
                     plain.give_back(target)
             finally:
                 sealed.give_back(buffer)
-            done += self._length_of(number)
-            progress(done, self.length)
+            meter.complete(number, length)
 
         async with all_or_first_error() as fetching:
             for number in range(self._runs):
@@ -120,13 +121,15 @@ class Download:
         )
         return bytes(target[:size])
 
-    async def _fetch(self, first: int, count: int, buffer: memoryview) -> memoryview:
+    async def _fetch(
+        self, first: int, count: int, buffer: memoryview, moved: Moved | None = None
+    ) -> memoryview:
         query, target = {"first": str(first), "count": str(count)}, buffer[: count * SEALED_SEGMENT]
         try:
-            size = await self._urls.get(first, count, target)
+            size = await self._urls.get(first, count, target, moved)
             if size is None:
                 path = f"{self._path}/segments"
-                answer = self._session.send("GET", path, query=query, target=target)
+                answer = self._session.send("GET", path, query=query, target=target, moved=moved)
                 size = len(await answer)
         except TooLargeError:
             raise IntegrityError("The broker returned more segments than were signed.") from None

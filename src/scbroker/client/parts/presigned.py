@@ -16,7 +16,7 @@ import tenacity
 from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.endpoint import allowed
-from scbroker.client.http.transport import StoreError
+from scbroker.client.http.transport import Moved, StoreError
 from scbroker.client.users.session import Session
 from scbroker.records.container_record import SEALED_SEGMENT
 from scbroker.wire import parts
@@ -60,11 +60,13 @@ class PresignedUrls:
         """Replace the lock: a task of the parent process may hold it."""
         self._asking = asyncio.Lock()
 
-    async def put(self, chunk: int, sealed: memoryview, hashes: bytes) -> bool:
+    async def put(
+        self, chunk: int, sealed: memoryview, hashes: bytes, moved: Moved | None = None
+    ) -> bool:
         """Put a chunk to the store and report it; return False if it has to go through the broker."""
 
         async def send(transfer: parts.Transfer, url: URL) -> bool:
-            await self._store.put(url, sealed)
+            await self._store.put(url, sealed, moved)
             one = parts.SentChunk(index=chunk, name=transfer.name, hashes=hashes)
             try:
                 message = parts.SentChunks(chunks=[one])
@@ -79,7 +81,9 @@ class PresignedUrls:
             self._known.pop(chunk, None)
         return sent
 
-    async def get(self, first: int, count: int, target: memoryview) -> int | None:
+    async def get(
+        self, first: int, count: int, target: memoryview, moved: Moved | None = None
+    ) -> int | None:
         """Get segments into a buffer; return their size, or None if they have to come through the broker."""
         size, end = 0, first + count
         while first < end:
@@ -88,9 +92,10 @@ class PresignedUrls:
             start, piece = place * SEALED_SEGMENT, target[size : size + wanted]
 
             async def get(
-                _: parts.Transfer, url: URL, at: int = start, to: memoryview = piece
+                _: parts.Transfer, url: URL, at: int = start, to: memoryview = piece, n: int = size
             ) -> int:
-                return await self._store.get(url, at, to)
+                after = None if moved is None else lambda received: moved(n + received)
+                return await self._store.get(url, at, to, after)
 
             got = await self._retrying(chunk, get, sending=False)
             if got is None:
@@ -118,7 +123,7 @@ class PresignedUrls:
 
         try:
             async with asyncio.timeout(self._timeout):
-                return await _RETRYING.copy()(attempt)
+                return await _RETRYING.copy(before_sleep=self._log_retry)(attempt)
         except TimeoutError:
             raise errors.UnreachableError(
                 f"The object store did not answer within {self._timeout:g} seconds."
@@ -131,6 +136,12 @@ class PresignedUrls:
             raise errors.UnreachableError(
                 f"The object store failed: try again ({failure})."
             ) from None
+
+    def _log_retry(self, state: tenacity.RetryCallState) -> None:
+        if state.outcome is not None and (failure := state.outcome.exception()) is not None:
+            self._session.transport.retry_log.retry(
+                StoreError(f"The object store failed ({failure})."), state.upcoming_sleep
+            )
 
     async def _presigned(self, chunk: int, sending: bool) -> _Presigned | None:
         """Return a chunk's URL, asking the broker if none is known; None if the broker carries the chunk."""

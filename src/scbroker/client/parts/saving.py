@@ -3,11 +3,13 @@
 If the save of a large content is cut off, the next save to the same target verifies and keeps its runs.
 """
 
+import errno
 import os
 import threading
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -20,7 +22,9 @@ from scbroker.client.parts.journal import Journal
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, checksum, random_bytes
 from scbroker.crypto.verify import equal, sha256
-from scbroker.errors import InvalidArgumentError, TrustStoreError
+from scbroker.errors import BrokerError, InvalidArgumentError, TooLargeError, TrustStoreError
+
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _Start(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -43,16 +47,15 @@ def checked_target(path: object) -> Path:
         raise InvalidArgumentError(f"path must be a pathlib.Path, not {type(path).__name__}.")
     target = Path(path).absolute()
     try:
-        if target.is_dir():
-            raise InvalidArgumentError(f"{target} is a folder: name the file to write.")
-        if not target.parent.is_dir():
-            raise InvalidArgumentError(
-                f"The folder {target.parent} does not exist: create it first."
-            )
-        with suppress(FileNotFoundError):
+        is_folder, parent_exists = target.is_dir(), target.parent.is_dir()
+        with suppress(FileNotFoundError, NotADirectoryError):
             target.lstat()  # raises for a name that no file can have
     except (OSError, ValueError) as error:
         raise _not_written(target, error) from None
+    if is_folder:
+        raise InvalidArgumentError(f"{target} is a folder: name the file to write.")
+    if not parent_exists:
+        raise InvalidArgumentError(f"The folder {target.parent} does not exist: create it first.")
     return target
 
 
@@ -185,6 +188,10 @@ class _Partial:
                         self._path.unlink()
 
 
-def _not_written(target: Path, error: OSError | ValueError) -> InvalidArgumentError:
+def _not_written(target: Path, error: OSError | ValueError) -> BrokerError:
     why = getattr(error, "strerror", None) or "the name is not valid"
+    if getattr(error, "errno", None) in _NO_SPACE:
+        return TooLargeError(
+            f"The content does not fit at {str(target)!r} ({why}): make room there, or save it elsewhere."
+        )
     return InvalidArgumentError(f"The file {str(target)!r} cannot be written: {why}.")

@@ -17,6 +17,7 @@ from scbroker.client.core.sealing import NewPart
 from scbroker.client.parts.content import Content, Progress, Segment
 from scbroker.client.parts.downloads import AT_ONCE, RUN, Buffers, path_of
 from scbroker.client.parts.journal import Journal
+from scbroker.client.parts.meter import Meter
 from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import random_bytes
@@ -159,25 +160,23 @@ async def send(
     sealer = Sealer(upload, content, segments)
     buffers = Buffers(AT_ONCE + 1, MAX_CHUNK)  # one is filled while the others are on the wire
     done = sum(_length_of(content, chunk) for chunk in upload.sent)
-    if done:
-        progress(done, content.total)
-
+    meter = Meter(progress, content.total, done)
     chunks = None if content.total is None else -(-content.total // RUN) or 1
     path = path_of(upload.part.container_id, upload.part.part_id)
     urls = PresignedUrls(session, path, chunks, upload.sent)
 
     async def put(chunk: _Chunk, buffer: memoryview) -> None:
-        nonlocal done
         failures = session.transport.all_failures
+        moved = meter.follow(chunk.number, chunk.length, len(chunk.sealed))
         try:
-            if not await urls.put(chunk.number, chunk.sealed, chunk.hashes):
-                await session.send("PUT", f"{path}/chunks/{chunk.number}", octets=chunk.sealed)
+            if not await urls.put(chunk.number, chunk.sealed, chunk.hashes, moved):
+                to = f"{path}/chunks/{chunk.number}"
+                await session.send("PUT", to, octets=chunk.sealed, moved=moved)
         finally:
             # A connection that failed may still be sending from the buffer: do not reuse it.
             buffers.give_back(buffer if session.transport.all_failures == failures else None)
         upload.journal.append_item(_Sent(chunk.number, chunk.hashes))
-        done += chunk.length
-        progress(done, content.total)
+        meter.complete(chunk.number, chunk.length)
 
     run = io_thread.in_own_thread if content.waits else io_thread.in_pool
     async with all_or_first_error() as sending:

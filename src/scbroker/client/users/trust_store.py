@@ -20,15 +20,16 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import filelock
 import msgspec
+import platformdirs
 
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.own_files import make_own_folder, open_own, temporary_file
 from scbroker.client.sealed_log import DamagedLogError, SealedLog
-from scbroker.errors import TrustStoreError
+from scbroker.errors import InvalidArgumentError, TrustStoreError
 
 _MAGIC: Final = b"scbroker.trust\x01"
 _COMPACT_AT: Final = 4096
@@ -68,6 +69,7 @@ def raise_to(
             return
 
 
+@runtime_checkable
 class TrustStore(Protocol):
     """Where marks and device passes are kept."""
 
@@ -154,6 +156,21 @@ class FileTrustStore:
 
     def _pass(self, user_id: uuid.UUID) -> Path:
         return self.directory / f"{user_id}.pass"
+
+
+def checked_trust_store(trustStore: object) -> TrustStore:
+    """Return the trust store of an argument: itself, one in the folder that it names, or the default one."""
+    if trustStore is None:
+        return FileTrustStore(platformdirs.user_state_dir("scbroker"))
+    if isinstance(trustStore, str | os.PathLike) and trustStore != "":
+        return FileTrustStore(trustStore)
+    if isinstance(trustStore, TrustStore):
+        return trustStore
+    given = "an empty path" if trustStore == "" else type(trustStore).__name__
+    raise InvalidArgumentError(
+        "trustStore must be the path of a folder, a FileTrustStore, a MemoryTrustStore, or an object with "
+        f"the methods of TrustStore, not {given}"
+    )
 
 
 @contextmanager

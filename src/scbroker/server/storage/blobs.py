@@ -29,6 +29,7 @@ import structlog
 from obstore.store import LocalStore, ObjectStore, S3Store, from_url
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
+from scbroker.server.storage.database import DISK_FULL
 
 _log: Final = structlog.get_logger("scbroker.server")
 _REMOTE: Final = ("s3", "gs", "az")
@@ -57,6 +58,8 @@ _RETRIES: Final[dict[str, Any]] = {
 _STAGED: Final = "#1"
 # Seconds after which a failure ends a round of deletions.
 _REMOVING: Final = 20.0
+# Free bytes below which a failed put is said to have found the disk full: other chunks are written as well.
+_SPARE: Final = 64 * 1_048_576
 
 
 class Stored(NamedTuple):
@@ -269,6 +272,22 @@ class Folder(Blobs):
         sync(root)
         self._root = root
         super().__init__(LocalStore(root))
+
+    async def put(self, name: str, data: bytes | memoryview) -> None:
+        try:
+            await super().put(name, data)
+        except OverloadedError as error:
+            if await asyncio.to_thread(self._is_full, len(data)):
+                raise OverloadedError(DISK_FULL, retryAfter=1) from error
+            raise
+
+    def _is_full(self, size: int) -> bool:
+        """Return whether a failed put of this size may have found no space on the disk."""
+        try:
+            state = os.statvfs(self._root)
+        except OSError:  # the folder is gone, or its disk
+            return False
+        return state.f_bavail * state.f_frsize < size + _SPARE
 
     def keeping(self) -> contextlib.AbstractContextManager[None]:
         """Keep all processes from deleting objects; the system releases the lock if this process ends."""

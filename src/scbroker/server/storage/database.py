@@ -36,6 +36,7 @@ from scbroker.errors import InvalidArgumentError, OverloadedError
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 _WAIT_SECONDS: Final = 5.0
+DISK_FULL: Final = "The broker's disk is full: tell its operator."
 _TEMPORARY_SQLITE_CODES: Final = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -45,6 +46,7 @@ _TEMPORARY_SQLITE_CODES: Final = {
 }
 # Classes: connection, rollback, resources, operator intervention. Codes: idle in transaction, lock timeout.
 _TEMPORARY_STATES: Final = ("08", "40", "53", "57", "25P03", "55P03")
+_DISK_FULL: Final = "53100"
 # A write that finds the server read-only met a primary that became a standby. For a read it is a fault.
 _TEMPORARY_FOR_WRITES: Final = (*_TEMPORARY_STATES, "25006")
 # Classes: data exception, constraint violation.
@@ -136,9 +138,11 @@ def _translating(temporary: tuple[str, ...] = _TEMPORARY_STATES) -> Iterator[Non
         cause: Any = error.orig if isinstance(error, DBAPIError) else error
         standby = isinstance(getattr(cause, "__cause__", None), TargetServerAttributeNotMatched)
         lost = isinstance(error, DBAPIError) and error.connection_invalidated
-        busy = getattr(cause, "sqlite_errorcode", 0) & 0xFF in _TEMPORARY_SQLITE_CODES
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        busy = code in _TEMPORARY_SQLITE_CODES
         if standby or lost or busy or _state(error).startswith(temporary):
-            text = "The broker's database cannot answer now: try again."
+            full = code == sqlite3.SQLITE_FULL or _state(error) == _DISK_FULL
+            text = DISK_FULL if full else "The broker's database cannot answer now: try again."
             raise OverloadedError(text, retryAfter=1) from error
         raise
 

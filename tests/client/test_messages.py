@@ -1,0 +1,293 @@
+"""What a user reads after a common mistake: what is wrong, and what to do about it."""
+
+import os
+import resource
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scbroker import AccessLevel, BrokerError, Promise, SecuredContainer, ServerProvider
+from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
+from tests.client.http.test_transport_tls import Terminator, certificate
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import NewProvider
+from tests.kit.impatience import be_impatient
+from tests.kit.tcp import BadBroker, hang
+
+PATIENCE = 30.0
+KEY = uuid.UUID("bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb")
+ID_OR_TEXT = "containerId must be a uuid.UUID or its text, not "
+TLS_HINT = "If this port expects TLS, use https:// in serverUrl."
+CHECK = "check serverUrl, the network, and whether the broker runs."
+
+
+def message_of(mistake: Callable[[], object], kind: type[BrokerError]) -> str:
+    """The whole message of the error that a mistake raises, at the call or by its promise."""
+
+    def make() -> None:
+        found = mistake()
+        if isinstance(found, Promise):
+            found.result(PATIENCE)
+
+    with pytest.raises(BrokerError) as caught:
+        make()
+    assert type(caught.value) is kind
+    return str(caught.value)
+
+
+@pytest.fixture
+def made(alice: ServerProvider) -> SecuredContainer:
+    return alice.createContainer(b"x" * 100_000).result(PATIENCE)
+
+
+def test_a_folders_name_is_taken_as_trust_store(new_provider: NewProvider, tmp_path: Path) -> None:
+    for folder in (str(tmp_path / "text"), tmp_path / "path"):
+        with new_provider(trustStore=folder) as provider:
+            provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)
+        assert list(Path(folder).glob("*.trust"))
+
+
+@pytest.mark.parametrize("store, given", [("", "an empty path"), (7, "int"), ([], "list")])
+def test_what_cannot_be_a_trust_store_is_refused_when_the_provider_is_made(
+    store: Any, given: str
+) -> None:
+    assert message_of(
+        lambda: ServerProvider(KEY, "https://broker.example", "x", trustStore=store),
+        BrokerError.invalidArgumentError,
+    ) == (
+        "trustStore must be the path of a folder, a FileTrustStore, a MemoryTrustStore, or an object with "
+        f"the methods of TrustStore, not {given}"
+    )
+
+
+def test_an_address_that_is_not_the_brokers_origin_is_answered_with_its_origins(
+    tmp_path: Path,
+) -> None:
+    with BrokerProcess(tmp_path / "data", origins="https://broker.example") as broker:
+        provider = ServerProvider(broker.api_key, broker.url, "x", trustStore=tmp_path / "trust")
+        assert message_of(
+            lambda: provider.register(PASSWORD, PASSPHRASE), BrokerError.invalidArgumentError
+        ) == (
+            f"'http://localhost:{broker.port}' is not an origin of this broker: set serverUrl to one of its "
+            "origins (https://broker.example:443), or add this one to SCBROKER_ORIGINS at the broker."
+        )
+
+
+def test_what_is_not_an_id_is_named_with_what_to_pass(
+    alice: ServerProvider, made: SecuredContainer
+) -> None:
+    provider: Any = alice
+    promise = alice.createContainer(b"")
+    invalid = BrokerError.invalidArgumentError
+    assert message_of(lambda: provider.getContainer(7), invalid) == f"{ID_OR_TEXT}int"
+    assert message_of(lambda: provider.getContainer(made), invalid) == (
+        f"{ID_OR_TEXT}SecuredContainer: pass its id"
+    )
+    assert message_of(lambda: provider.getContainer(promise), invalid) == (
+        f"{ID_OR_TEXT}a promise: await it first, or pass what its result() returns"
+    )
+    user: Any = alice.getUserId()
+    assert message_of(lambda: AccessLevel(user), invalid).endswith("not a promise: await it first, or "
+        "pass what its result() returns")  # fmt: skip
+    wrong = message_of(lambda: alice.getContainer("my own Passphrase 1"), invalid)
+    assert wrong == (
+        "containerId is not the text of a UUID, which has 32 hexadecimal digits, as "
+        "8bc85a1e-7008-81b5-a4a4-91ea171fbdd7: check it"
+    )
+    promise.result(PATIENCE)
+
+
+def test_a_missing_or_an_unknown_argument_is_named_with_the_operation(
+    alice: ServerProvider,
+) -> None:
+    provider: Any = alice
+    takes = "It takes: containerId, completionHandler, errorHandler, queue."
+    invalid = BrokerError.invalidArgumentError
+    assert message_of(lambda: provider.deleteContainer(), invalid) == (
+        f"deleteContainer() missing a required argument: 'containerId'. {takes}"
+    )
+    assert message_of(lambda: provider.deleteContainer(id=KEY), invalid) == (
+        f"deleteContainer() missing a required argument: 'containerId'. {takes}"
+    )
+    assert message_of(lambda: provider.deleteContainer(KEY, now=True), invalid) == (
+        f"deleteContainer() got an unexpected keyword argument 'now'. {takes}"
+    )
+
+
+def test_a_content_is_not_saved_into_a_missing_folder_nor_onto_a_folder(
+    alice: ServerProvider, made: SecuredContainer, tmp_path: Path
+) -> None:
+    def saving(target: Path) -> str:
+        return message_of(
+            lambda: alice.saveContainerContent(made.id, target), BrokerError.invalidArgumentError
+        )
+
+    assert saving(tmp_path) == f"{tmp_path} is a folder: name the file to write."
+    missing = tmp_path / "missing"
+    assert saving(missing / "file") == f"The folder {missing} does not exist: create it first."
+    (tmp_path / "file").write_bytes(b"")
+    assert saving(tmp_path / "file" / "below") == (
+        f"The folder {tmp_path / 'file'} does not exist: create it first."
+    )
+    assert saving(tmp_path / ("x" * 300)).endswith(" cannot be written: File name too long.")
+
+
+def test_a_folder_and_a_missing_file_are_not_uploaded(
+    alice: ServerProvider, tmp_path: Path
+) -> None:
+    def creating(content: Path) -> str:
+        return message_of(lambda: alice.createContainer(content), BrokerError.invalidArgumentError)
+
+    assert creating(tmp_path) == (
+        f"{tmp_path} is a folder: create a container for each of its files, or pass an archive of it."
+    )
+    missing = tmp_path / "missing"
+    assert creating(missing) == f"The file {missing} does not exist."
+    os.mkfifo(tmp_path / "pipe")
+    assert creating(tmp_path / "pipe") == (
+        f"{tmp_path / 'pipe'} is not a file: open it, and pass the open file."
+    )
+
+
+@contextmanager
+def web_server() -> Iterator[str]:
+    """A server on this machine that knows nothing of brokers."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """The address of something on this machine that is not what the client expects."""
+    with ExitStack() as stack:
+
+        def of(what: str) -> str:
+            if what == "web server":
+                return stack.enter_context(web_server())
+            if what == "TLS":
+                running = Terminator(certificate(tmp_path)).running()
+                return stack.enter_context(running).replace("https", "http")
+            if what == "http":
+                broker = stack.enter_context(BrokerProcess(tmp_path / "data"))
+                return broker.url.replace("http", "https")
+            if what == "silent":
+                return stack.enter_context(BadBroker([hang])).url
+            with socket.create_server(("127.0.0.1", 0)) as closed:
+                return f"http://127.0.0.1:{closed.getsockname()[1]}"
+
+        yield of
+
+
+@pytest.mark.parametrize(
+    "what, kind, message",
+    [
+        ("web server", BrokerError.unsupportedVersionError,
+         "The server at {0} is not a broker: its answer (status 404) has no version of the protocol. Check "
+         "serverUrl. " + TLS_HINT),
+        ("TLS", BrokerError.unreachableError,
+         "No broker answers at {0} (the connection was closed): " + f"{CHECK} {TLS_HINT}"),
+        ("http", BrokerError.unreachableError,
+         "The server at {0} does not speak TLS, or no version that this machine allows: check the port of "
+         "serverUrl. If the broker is on this machine and has no TLS, use http:// in serverUrl."),
+        ("nothing", BrokerError.unreachableError,
+         "No broker answers at {0} (connection refused): " + CHECK),
+        ("silent", BrokerError.unreachableError,
+         "No answer from {0} within 0.5 seconds: check the network, or set a longer timeout."),
+    ],
+)  # fmt: skip
+def test_an_address_without_a_broker_is_named_as_it_was_given_with_what_is_there(
+    address: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    kind: type[BrokerError],
+    message: str,
+) -> None:
+    be_impatient(monkeypatch)
+    url = address(what)
+    timeout = 0.5 if what == "silent" else PATIENCE
+    with ServerProvider(KEY, url, "x", timeout=timeout) as provider:
+        assert message_of(lambda: provider.getReminder(KEY), kind) == message.format(url)
+
+
+def test_an_unknown_host_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_impatient(monkeypatch)
+    with ServerProvider(KEY, "https://broker.invalid", "x") as provider:
+        assert message_of(lambda: provider.getReminder(KEY), BrokerError.unreachableError) == (
+            f"No broker answers at https://broker.invalid (its host name is unknown): {CHECK}"
+        )
+
+
+def test_a_content_that_does_not_fit_on_the_disk_is_not_a_wrong_argument(
+    alice: ServerProvider, made: SecuredContainer, tmp_path: Path
+) -> None:
+    """The kernel refuses to let any file of this process grow further, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    target = tmp_path / "file"
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+        message = message_of(
+            lambda: alice.saveContainerContent(made.id, target), BrokerError.tooLargeError
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert message == (
+        f"The content does not fit at {str(target)!r} (File too large): make room there, or save it "
+        "elsewhere."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_permissions_are_checked_when_an_access_level_is_made() -> None:
+    assert message_of(lambda: AccessLevel(KEY, "read"), BrokerError.invalidArgumentError) == (
+        "permissions must be a ContainerAccessLevel, its value or its name (Download, Decrypt, Upload, "
+        "ViewAccess, ModifyAccess, ModifyType, ViewType, ReceiveAccessEvents, Delete, "
+        "DefaultOwnerPermissions, DefaultUserPermissions), not 'read'"
+    )
+
+
+def test_every_id_may_be_text(
+    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
+) -> None:
+    me, him = str(id_of(alice)), str(id_of(bob))
+    levels = [AccessLevel(me, "DefaultOwnerPermissions"), AccessLevel(him.upper())]
+    assert levels[1] == AccessLevel(id_of(bob))
+    made = alice.createContainer(b"1", {"h": 1}, accessLevels=levels, type="t").result(PATIENCE)
+    box = str(made.id)
+    alice.updateContainerContent(box, b"2").result(PATIENCE)
+    alice.updateContainerHeader(box, {"h": 2}).result(PATIENCE)
+    alice.updateContainerType(box, "u").result(PATIENCE)
+    alice.updateContainerAccessLevels(box, levels).result(PATIENCE)
+    assert alice.getSentChanges(box).result(PATIENCE) == []
+    assert alice.resetContainerMark(box).result(PATIENCE).served.version == 5
+    found = bob.getContainer(made.id.hex).result(PATIENCE)
+    assert bob.getContainers([box, made.id]).result(PATIENCE) == [found, found]
+    assert bob.getContainerMetadata(box).result(PATIENCE).id == made.id
+    assert bob.getSecuredContainer(box).result(PATIENCE).version == 5
+    assert bob.getContainerContent(box).result(PATIENCE) == b"2"
+    assert bob.getContainerHeader(box).result(PATIENCE) == found.header
+    assert bob.getEvents(containerId=box).result(PATIENCE)[0].version == 1
+    assert len(bob.getPublicKeys(me).result(PATIENCE)) == 2
+    assert bob.getLatestActiveSigningKey(me).result(PATIENCE)
+    assert bob.getReminder(me).result(PATIENCE) == ""
+    ring = alice.getKeyRing().result(PATIENCE)
+    new_provider().logIn(keyRing=ring, userId=me).result(PATIENCE)
+    alice.updateContainer(box, b"3", accessLevels=levels).result(PATIENCE)
+    alice.deleteContainer(box).result(PATIENCE)
+    with pytest.raises(BrokerError.deletedError):
+        bob.getContainer(box).result(PATIENCE)

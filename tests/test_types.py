@@ -1,0 +1,109 @@
+"""What print() shows of results: what a person looks for, and nothing that is encrypted."""
+
+import datetime as dt
+import uuid
+
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    Availability,
+    ContainerAccessLevel,
+    ContainerEvent,
+    ContainerEventType,
+    Header,
+    NewContainer,
+    SecuredContainer,
+)
+from scbroker.types import Container
+
+ID, USER = uuid.UUID(int=1), uuid.UUID(int=2)
+TIME = dt.datetime(2026, 11, 23, 1, 2, 3, tzinfo=dt.UTC)
+SECRETS = (b"the content", "the header", b"the record", b"the wrap", b"the sealed header")
+
+
+def container(**changes: object) -> Container[object]:
+    given: dict[str, object] = {
+        "id": ID, "type": "note", "access": [AccessLevel(USER)], "version": 3, "length": 11,
+        "createdAt": TIME, "createdBy": USER, "modifiedAt": TIME, "modifiedBy": USER,
+        "contentAvailability": Availability.Available, "headerAvailability": Availability.Available,
+        "content": SECRETS[0], "header": Header({"title": SECRETS[1]}),
+    }  # fmt: skip
+    return Container(**{**given, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changes, shown",
+    [
+        ({}, "type 'note', version 3, content of 11 bytes, header, 1 member"),
+        (
+            {"type": None, "access": None, "length": None, "content": None,
+             "contentAvailability": Availability.Hidden, "headerAvailability": Availability.Absent},
+            "type None, version 3, content hidden, no header, members hidden",
+        ),
+        (
+            {"access": [AccessLevel(ID), AccessLevel(USER)], "content": None,
+             "contentAvailability": Availability.NotIncluded},
+            "type 'note', version 3, content of 11 bytes not included, header, 2 members",
+        ),
+    ],
+)  # fmt: skip
+def test_a_container_shows_its_metadata_and_what_it_holds(
+    changes: dict[str, object], shown: str
+) -> None:
+    modified = f"modified 2026-11-23 01:02:03 UTC by {USER}"
+    assert str(container(**changes)) == f"<Container {ID}: {shown}, {modified}>"
+
+
+def test_a_secured_container_shows_the_same() -> None:
+    plain = container()
+    given = {name: getattr(plain, name) for name in list(Container.__dataclass_fields__)[:11]}
+    secured = SecuredContainer(
+        **given, record=b"r", signature=b"s", wrap=None, sealedHeader=b"h", sealedContent=b"c"
+    )
+    assert str(secured) == str(plain).replace("<Container", "<SecuredContainer")
+
+
+def test_an_access_level_shows_the_names_of_its_permissions_and_its_end() -> None:
+    assert str(AccessLevel(USER)) == f"<AccessLevel of user {USER}: DefaultUserPermissions>"
+    level = AccessLevel(USER, ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt, TIME)
+    assert str(level) == (
+        f"<AccessLevel of user {USER}: Download|Decrypt until 2026-11-23 01:02:03 UTC>"
+    )
+
+
+def test_an_event_shows_what_changed_when_and_by_whom() -> None:
+    event = ContainerEvent(
+        7, ContainerEventType.Updated, ID, "note", TIME, 3, USER, "a program", ("header",), None
+    )
+    assert str(event) == (
+        f"<ContainerEvent 7: Updated of header, container {ID}, type 'note', version 3, "
+        f"2026-11-23 01:02:03 UTC by {USER} in 'a program'>"
+    )
+    expired = ContainerEvent(8, ContainerEventType.Deleted, ID, None, TIME, 0, None, "", (), None)
+    assert str(expired) == (
+        f"<ContainerEvent 8: Deleted, container {ID}, type None, version 0, 2026-11-23 01:02:03 UTC in ''>"
+    )
+
+
+def test_a_new_container_shows_its_parts_and_none_of_their_bytes() -> None:
+    given = NewContainer(b"the content", {"the": "header"}, [AccessLevel(USER)], "note")
+    assert str(given) == "<NewContainer: type 'note', content of 11 bytes, header, access levels>"
+    bare = NewContainer(None)
+    assert str(bare) == "<NewContainer: type None, no content, no header, no access levels>"
+    read = NewContainer(iter([b"the content"]))
+    assert "content from a list_iterator" in str(read)
+
+
+def test_no_plaintext_stands_in_a_text_of_a_result() -> None:
+    results = [
+        container(),
+        Header({"title": "the header"}),
+        NewContainer(b"the content", {"the header": 1}),
+        [container()],
+    ]
+    for result in results:
+        for text in (str(result), repr(result), f"{result}"):
+            assert "the content" not in text
+            assert "the header" not in text
+            assert "title" not in text
