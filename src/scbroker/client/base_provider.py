@@ -151,10 +151,16 @@ class BaseProvider(BrokerProvider):
         return self._read(containerId, use, header=True, content=True)
 
     def _getContainers(
-        self, containerIds: Iterable[uuid.UUID], headerType: builtins.type[Any] | None = None
+        self,
+        containerIds: Iterable[uuid.UUID],
+        headerType: builtins.type[Any] | None = None,
+        content: bool = True,
+        headers: bool = True,
     ) -> Work[list[Container[Any] | errors.BrokerError]]:
         session, open_header = self._session(), partial(_header, header_type=headerType)
-        return session.hold(contents.get_each(session, list(containerIds), open_header))
+        wanted = {Role.Header: headers, Role.Content: content}
+        asked = [role for role, is_wanted in wanted.items() if is_wanted]
+        return session.hold(contents.get_each(session, list(containerIds), open_header, asked))
 
     def _getContainerHeader(
         self, containerId: uuid.UUID, headerType: builtins.type[Any] | None = None
@@ -180,7 +186,7 @@ class BaseProvider(BrokerProvider):
 
     def _getContainerMetadata(self, containerId: uuid.UUID) -> Work[Container[Any]]:
         async def use(session: Session, opened: opening.Opened) -> Container[Any]:
-            return opening.container(session, opened, None, None, asked=False)
+            return opening.container(session, opened, None, None, asked=())
 
         return self._read(containerId, use)
 

@@ -589,13 +589,21 @@ class BrokerProvider(Protocol):
 
     @overload
     def getContainers(
-        self, containerIds: Iterable[uuid.UUID], headerType: builtins.type[T] | None = None
+        self,
+        containerIds: Iterable[uuid.UUID],
+        headerType: builtins.type[T] | None = None,
+        *,
+        content: bool = True,
+        headers: bool = True,
     ) -> Promise[list[Container[T] | BrokerError]]: ...
     @overload
     def getContainers(
         self,
         containerIds: Iterable[uuid.UUID],
         headerType: builtins.type[T] | None = None,
+        *,
+        content: bool = True,
+        headers: bool = True,
         **handlers: Unpack[Handlers[list[Container[T] | BrokerError]]],
     ) -> Self: ...
     @operation
@@ -603,12 +611,14 @@ class BrokerProvider(Protocol):
         """Read many containers in few requests; the results are in the order of the ids.
 
         Each is verified as by `getContainer`, independently of the others: one that cannot be read has its
-        `BrokerError` as its result. `headerType` applies to every header. An id may occur twice.
+        `BrokerError` as its result. `headerType` applies to every header. An id may occur twice. With
+        `content=False` or `headers=False` these parts are not fetched, and are `NotIncluded`.
 
         Raises `invalidArgumentError` with the position of a wrong id. If a request gets no answer, also one
         for a large content, the operation fails as a whole, as with an `unreachableError`.
 
-        The broker learns of each what it learns at `getContainer`, and that they were read together."""
+        The broker learns of each what it learns at `getContainer`, and that they were read together; without
+        contents and headers it records no fetch (`Accessed`)."""
 
     @overload
     def getContainerHeader(
