@@ -1,4 +1,4 @@
-"""Define the types that operations return, and the items of `createContainers`.
+"""Define the types that operations return, and the items of batches.
 
 All are immutable. A repr contains nothing that was decrypted. A field that the caller's permissions hide is
 None. Times are aware datetimes in UTC.
@@ -97,6 +97,20 @@ class NewContainer:
     customHeaderObject: object = field(default=None, repr=False)
     accessLevels: Iterable[AccessLevel] | None = None
     type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessChange:
+    """One of the items of `updateContainersAccessLevels`: who gets or loses access to a container.
+
+    `add` and `remove` change these users' entries of the present access list. `replace` is a whole list, as
+    `updateContainerAccessLevels` takes it, and excludes the other two.
+    """
+
+    containerId: uuid.UUID
+    add: Iterable[AccessLevel] = ()
+    remove: Iterable[uuid.UUID] = ()
+    replace: Iterable[AccessLevel] | None = None
 
 
 @dataclass(frozen=True, slots=True)

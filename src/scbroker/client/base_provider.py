@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import os
 import uuid
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,6 +19,8 @@ from scbroker.client.containers import contents, fetching, opening, writing
 from scbroker.client.containers.change import (
     OWNER,
     Change,
+    Grants,
+    Merge,
     decode_header,
     encode_header,
     no_progress,
@@ -30,7 +32,14 @@ from scbroker.client.provider import BrokerProvider
 from scbroker.client.users.session import Session
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import Role
-from scbroker.types import Container, ContentSource, Header, NewContainer, SecuredContainer
+from scbroker.types import (
+    AccessChange,
+    Container,
+    ContentSource,
+    Header,
+    NewContainer,
+    SecuredContainer,
+)
 from scbroker.vocabulary import AccessLevel
 
 T = TypeVar("T")
@@ -115,6 +124,24 @@ class BaseProvider(BrokerProvider):
         change = Change(grants=arguments.checked_grants(accessLevels))
         return self._append(containerId, change, ifVersion)
 
+    def _updateContainersAccessLevels(
+        self, changes: Iterable[AccessChange]
+    ) -> Work[list[SecuredContainer | errors.BrokerError]]:
+        items = [_access_change(number, item) for number, item in enumerate(changes)]
+        return self._update_each("changes", items)
+
+    def _grantAccess(
+        self, containerIds: Sequence[uuid.UUID], accessLevels: Sequence[AccessLevel]
+    ) -> Work[list[SecuredContainer | errors.BrokerError]]:
+        merge = Merge(arguments.checked_grants(accessLevels), frozenset())
+        return self._update_each("containerIds", [(each, merge) for each in containerIds])
+
+    def _revokeAccess(
+        self, containerIds: Sequence[uuid.UUID], userIds: Sequence[uuid.UUID]
+    ) -> Work[list[SecuredContainer | errors.BrokerError]]:
+        merge = Merge({}, frozenset(userIds))
+        return self._update_each("containerIds", [(each, merge) for each in containerIds])
+
     def _updateContainerType(
         self, containerId: uuid.UUID, type: str | None = None, ifVersion: int | None = None
     ) -> Work[None]:
@@ -128,6 +155,15 @@ class BaseProvider(BrokerProvider):
     ) -> Work[SecuredContainer]:
         session = self._session()
         return session.hold(writing.update(session, containerId, change, ifVersion))
+
+    def _update_each(
+        self, argument: str, items: Sequence[tuple[uuid.UUID, Grants | Merge]]
+    ) -> Work[list[SecuredContainer | errors.BrokerError]]:
+        """Change the access of the containers that an argument names, each once."""
+        session = self._session()
+        arguments.check_named_once(argument, [container_id for container_id, _ in items])
+        changes = {container_id: Change(grants=grants) for container_id, grants in items}
+        return session.hold(writing.update_each(session, changes))
 
     def _append(self, containerId: uuid.UUID, change: Change, ifVersion: int | None) -> Work[None]:
         session = self._session()
@@ -235,6 +271,31 @@ def _change(
 def _new(creator: uuid.UUID, number: int, item: NewContainer) -> Change:
     """Return the change that creates one item of a batch; its position is in every error."""
     try:
-        return _change(arguments.checked_fields(item), creator=creator)
+        return _change(arguments.checked_fields(NewContainer, item), creator=creator)
     except errors.InvalidArgumentError as error:
         raise errors.InvalidArgumentError(f"containers[{number}]: {error}") from None
+
+
+def _access_change(number: int, item: AccessChange) -> tuple[uuid.UUID, Grants | Merge]:
+    """Return container and change of one item of a batch; its position is in every error."""
+    try:
+        checked = arguments.checked_fields(AccessChange, item)
+        return checked.containerId, _grants(checked)
+    except errors.InvalidArgumentError as error:
+        raise errors.InvalidArgumentError(f"changes[{number}]: {error}") from None
+
+
+def _grants(item: AccessChange) -> Grants | Merge:
+    add, remove = list(item.add), frozenset(item.remove)
+    if item.replace is not None:
+        if add or remove:
+            raise errors.InvalidArgumentError(
+                "replace names the whole access list: pass it without add and remove"
+            )
+        return arguments.checked_grants(item.replace, "replace")
+    grants = arguments.checked_grants(add, "add")
+    if both := remove & grants.keys():
+        raise errors.InvalidArgumentError(
+            f"add and remove both name user {min(both)}: name each user in one of them"
+        )
+    return Merge(grants, remove)
