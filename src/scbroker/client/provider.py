@@ -615,8 +615,8 @@ class BrokerProvider(Protocol):
         nobody would have access afterwards (delete the container instead), `conflictError` if others change
         the container all the time.
 
-        Raises `invalidArgumentError` for a wrong argument, and for a container that is named twice. The
-        broker learns whose access is taken, and that it was taken together."""
+        Raises `invalidArgumentError` for a wrong argument, and for a container that is named twice.
+        The broker learns the users, and that they were removed from these containers together."""
 
     @overload
     def updateContainerType(
