@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from scbroker import (
     AccessChange,
@@ -20,8 +21,11 @@ from scbroker import (
     ServerProvider,
     WriteOutcome,
 )
-from scbroker.client.containers import writing
+from scbroker.client.containers import drafting, writing
+from scbroker.wire.containers import RecordsAnswer
+from scbroker.wire.problems import ItemProblem
 from tests.client.conftest import Users, drop, id_of
+from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import HeldAnswer, Network, refused
@@ -310,6 +314,44 @@ def test_the_last_entry_is_not_removed(alice: ServerProvider, bob: ServerProvide
     assert kinds(found) == [BrokerError.invalidArgumentError] * 2
     assert "delete it with deleteContainer" in str(found[0])
     assert members(alice, shared) == {me: OWNER, him: READER}
+
+
+def test_a_list_does_not_grow_beyond_what_a_container_takes(
+    alice: ServerProvider,
+    bob: ServerProvider,
+    carol: ServerProvider,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drafting, "MAX_ENTRIES", 2)
+    some = made(alice, 2, AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob)))
+    found = alice.grantAccess(some, AccessLevel(id_of(carol))).result(PATIENCE)
+    assert kinds(found) == [BrokerError.tooLargeError] * 2
+    assert "3 users would have access to the container: it takes at most 2" in str(found[0])
+
+
+def test_a_container_that_is_deleted_before_the_change_arrives_is_an_error_only_with_its_tombstone(
+    alice: ServerProvider, bob: ServerProvider, network: Network, new_provider: NewProvider
+) -> None:
+    some = made(alice, 3)
+    held = HeldAnswer()
+    network.treat("POST", VIEWS, held.hold)
+    promise = alice.grantAccess(some, AccessLevel(id_of(bob)))
+    assert held.arrived.wait(PATIENCE)
+    with other_device(alice, new_provider) as phone:
+        phone.deleteContainer(some[1]).result(PATIENCE)
+
+    def deny(answer: RecordsAnswer) -> RecordsAnswer:
+        problem = ItemProblem(code="deleted", detail="so")
+        denied = replace(answer.records[2], receipt=None, problem=problem)
+        return replace(answer, records=[*answer.records[:2], denied])
+
+    with lying(deny, (RecordsAnswer,)):
+        held.release.set()
+        found = promise.result(PATIENCE)
+    # The broker stored the third: the reading that looks for the tombstone finds the grant.
+    assert kinds(found) == [DONE, BrokerError.deletedError, DONE]
+    assert isinstance(found[1], BrokerError)
+    assert found[1].outcome is WriteOutcome.NotStored
 
 
 def test_an_expired_user_is_revoked_with_a_new_container_key(
