@@ -1,5 +1,6 @@
 """Measure batches of containers against single calls of the same client."""
 
+import itertools
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -8,11 +9,13 @@ from typing import Any, Final
 
 from benchmarks.result import Result, interleaved, rate
 from benchmarks.small import CONTENT, HEADER, Stage
-from scbroker import BrokerError, NewContainer
+from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, NewContainer
 from tests.kit.brokers import BrokerProcess
 
 _BATCH: Final = 64
 _AT_LEAST: Final = 3.0
+_AS_FAST: Final = 0.7
+_WRITER: Final = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
 _TIMES: Final = 3
 _SETS: Final = 1 + 5 * _TIMES
 _PATIENCE: Final = 60.0
@@ -32,6 +35,8 @@ def run(folder: Path, *, quick: bool = False) -> list[Result]:
                     lambda: _get(stage, next(together)), lambda: _get_singly(stage, next(singly))),
             _beside("getContainers, read before",
                     lambda: _get(stage, read), lambda: _get_singly(stage, read)),
+            _grants(stage, stage.two),
+            _grants(stage, stage.ten),
         ]  # fmt: skip
 
 
@@ -40,6 +45,23 @@ def _beside(name: str, together: Callable[[], object], singly: Callable[[], obje
     return rate(
         f"{name}, {_BATCH} of 1 KiB", _BATCH / batch, "/s", _BATCH / single, "one by one",
         ratio_at_least=_AT_LEAST,
+    )  # fmt: skip
+
+
+def _grants(stage: Stage, access: list[AccessLevel]) -> Result:
+    """Change one entry of each list, which wraps a new key for every member, beside creating as many."""
+    ids, him = create(stage, access), access[1].userId
+    levels = itertools.cycle([AccessLevel(him, _WRITER), access[1]])
+    grant, new = interleaved(
+        [
+            lambda: _good(stage.alice.grantAccess(ids, next(levels)).result(_PATIENCE)),
+            lambda: create(stage, access),
+        ],
+        _TIMES,
+    )
+    return rate(
+        f"grantAccess, {_BATCH} of {len(access)} members", _BATCH / grant, "/s", _BATCH / new,
+        "createContainers", ratio_at_least=_AS_FAST,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ import scbroker
 from scbroker import BrokerError, errors
 
 PUBLIC = [
+    "AccessChange",
     "AccessLevel",
     "Availability",
     "BaseProvider",

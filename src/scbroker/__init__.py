@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.errors import WriteOutcome as WriteOutcome
     from scbroker.keys import KeyFile as KeyFile
     from scbroker.keys import KeyRing as KeyRing
+    from scbroker.types import AccessChange as AccessChange
     from scbroker.types import Container as Container
     from scbroker.types import ContainerEvent as ContainerEvent
     from scbroker.types import Head as Head
@@ -39,6 +40,7 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.vocabulary import KeyType as KeyType
 
 _HOME = {
+    "AccessChange": "types",
     "AccessLevel": "vocabulary",
     "Availability": "vocabulary",
     "BaseProvider": "client.base_provider",

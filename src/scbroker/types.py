@@ -1,4 +1,4 @@
-"""Define the types that operations return, and the items of `createContainers`.
+"""Define the types that operations return, and the items of batches.
 
 All are immutable. A repr contains nothing that was or will be encrypted. A field that the caller's
 permissions hide is None. Times are aware datetimes in UTC.
@@ -139,6 +139,20 @@ class NewContainer:
             "no access levels" if self.accessLevels is None else "access levels",
         )
         return f"<NewContainer: {', '.join(shown)}>"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessChange:
+    """One of the items of `updateContainersAccessLevels`: who gets or loses access to a container.
+
+    `add` and `remove` change these users' entries of the present access list. `replace` is a whole list, as
+    `updateContainerAccessLevels` takes it, and excludes the other two.
+    """
+
+    containerId: uuid.UUID | str
+    add: Iterable[AccessLevel] = ()
+    remove: Iterable[uuid.UUID | str] = ()
+    replace: Iterable[AccessLevel] | None = None
 
 
 @dataclass(frozen=True, slots=True)

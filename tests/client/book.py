@@ -232,6 +232,7 @@ class Book:
             and attempt.version is None
             and (attempt.outcome.error is None or attempt.outcome.unknown)
         ]
+        may = [attempt for attempt in may if not self._wrote_nothing(attempt, version, body)]
         sure = [a for a in may if isinstance(a.outcome.result, SecuredContainer)]
         sure = [attempt for attempt in sure if attempt.outcome.result.version == version]
         if not sure and len(attempts) > 1:
@@ -246,6 +247,14 @@ class Book:
         self.claim(same, f"version {version} is another record than its author was told of")
         writer.version = version
         return writer
+
+    def _wrote_nothing(self, attempt: Attempt, version: int, body: bytes) -> bool:
+        """Whether a merge found this version, or an earlier one, as it would have made it."""
+        result = attempt.outcome.result
+        if attempt.change is None or attempt.change.merge is None or result is None:
+            return False
+        sender = self.devices.post.sent[record_hash(body)][1]
+        return bool(result.version < version) or sender != attempt.device.name
 
     def _add(
         self, kept: Kept, writer: Attempt, bodies: dict[int, bytes], given: Circumstances
@@ -316,16 +325,34 @@ class Book:
         version, change, kept = attempt.version, attempt.change, attempt.container
         assert change is not None
         assert kept is not None
+        if version is None and change.merge is not None:
+            self._judge_idle(attempt, change, seen, given)
+            return
         self.claim(version is not None, f"it was reported as done, and no record has it: {attempt}")
         assert version is not None
         between = kept.changed[seen[0].version : version - 1]
         if given.same_seen:
-            lost = [name for name in change.values if any(name in each for each in between)]
+            lost = [name for name in change.replaced if any(name in each for each in between)]
             self.claim(not lost, f"{lost} of somebody else were overwritten unseen: {attempt}")
             alone = not between or not change.tried_once
             self.claim(alone, f"it was written although there had been a change: {attempt}")
         if isinstance(attempt.outcome.result, SecuredContainer):
             self._judge_metadata(attempt, kept.states[version - 1])
+
+    def _judge_idle(
+        self, attempt: Attempt, change: Change, seen: Sequence[State], given: Circumstances
+    ) -> None:
+        """Nothing was written, because a state that there was had nothing to change."""
+        result, kept = attempt.outcome.result, attempt.container
+        assert kept is not None
+        there = {state.version: state for state in seen}
+        self.claim(result.version in there, f"it shows none of {sorted(there)}: {attempt}")
+        state = there[result.version]
+        refusal = state.refusal(attempt.user, change, given.began)
+        self.claim(refusal is None, f"it was done in place of {refusal}: {attempt}")
+        self.claim(state.has(change, given.began), f"{state} was to be changed: {attempt}")
+        self.claim(result.record == kept.bodies[state.version - 1], f"another record: {attempt}")
+        self._judge_metadata(attempt, state)
 
     def _judge_metadata(self, attempt: Attempt, state: State) -> None:
         """What a writer gets back is what they would read of their own version."""
@@ -355,9 +382,9 @@ class Book:
         """Whether others wrote what makes a conflict of this change."""
         assert attempt.container is not None
         others = attempt.container.changed[seen[0].version :]
-        if change.tried_once or len(others) > _RETRIES:
+        if change.tried_once or (len(others) > _RETRIES and change.merge is None):
             return bool(others)
-        return any(name in each for name in change.values for each in others)
+        return any(name in each for name in change.replaced for each in others)
 
     def judge_read(self, attempt: Attempt, seen: Sequence[State], given: Circumstances) -> None:
         """A look shows one of the states that there were, as far as the user may see it."""

@@ -44,6 +44,18 @@ Members = Mapping[int, Grant]
 
 
 @dataclass(frozen=True)
+class Merge:
+    """One user's access, in whatever list there is; None takes it."""
+
+    user: int
+    grant: Grant | None
+
+    def into(self, members: Members) -> Members:
+        others = {user: grant for user, grant in members.items() if user != self.user}
+        return others if self.grant is None else {**others, self.user: self.grant}
+
+
+@dataclass(frozen=True)
 class Change:
     """What one operation is to do: new values of some fields, or the end of the container."""
 
@@ -68,9 +80,20 @@ class Change:
         return any(self.values.get(name) is not None for name in ("header", "content"))
 
     @property
+    def merge(self) -> Merge | None:
+        """The change of access that goes on top of others'."""
+        access = self.values.get("access")
+        return access if isinstance(access, Merge) else None
+
+    @property
+    def replaced(self) -> set[Field]:
+        """The fields whose values are put in place of what there is."""
+        return set(self.values) - ({"access"} if self.merge else set())
+
+    @property
     def tried_once(self) -> bool:
         """Whether any other change in between is a conflict."""
-        return "access" in self.values or self.condition is not None
+        return "access" in self.replaced or self.condition is not None
 
 
 @dataclass(frozen=True)
@@ -112,13 +135,34 @@ class State:
             return BrokerError.conflictError
         if not own.allows(change.needed):
             return BrokerError.permissionDeniedError
-        if "access" in change.values and not may_give(own, members, change.values["access"]):
-            return BrokerError.permissionDeniedError
+        if "access" in change.values:
+            asked = self.asked(change, now)
+            if not asked:
+                return BrokerError.invalidArgumentError
+            if not may_give(own, members, asked):
+                return BrokerError.permissionDeniedError
         return None
+
+    def asked(self, change: Change, now: dt.datetime) -> Members:
+        """The whole list that a change of access asks for."""
+        merge = change.merge
+        members: Members = (
+            change.values["access"] if merge is None else merge.into(self.members(now))
+        )
+        return members
+
+    def has(self, change: Change, now: dt.datetime) -> bool:
+        """Whether there is nothing to write. An expired user who is to go still has the key."""
+        merge = change.merge
+        if merge is None or (merge.grant is None and merge.user in self.access):
+            return False
+        return self.asked(change, now) == self.members(now)
 
     def after(self, user: int, change: Change, now: dt.datetime, *, renewed: bool) -> State:
         """The next version; `renewed` where a new container key was made that nobody asked for."""
         values = {**self.values, **change.values}
+        if "access" in change.values:
+            values["access"] = self.asked(change, now)
         if renewed:
             values["access"] = self.members(now)
         chose = renewed or "access" in change.values

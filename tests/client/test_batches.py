@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from scbroker import (
     AccessLevel,
+    Availability,
     BrokerError,
     Container,
     ContainerAccessLevel,
@@ -30,6 +31,7 @@ from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of
 from tests.client.test_lying_broker import lying
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, HeldAnswer, Network, lost, refused
+from tests.kit.waiting import wait_until
 
 PATIENCE = 30.0
 RECORDS = "/v1/batches/records"
@@ -418,6 +420,44 @@ def test_what_cannot_be_read_stands_in_its_place_and_the_others_are_read(
         BrokerError.invalidArgumentError,
         b"2",
     ]
+
+
+@pytest.mark.parametrize("content", [True, False])
+@pytest.mark.parametrize("headers", [True, False])
+def test_parts_that_are_not_wanted_are_neither_fetched_nor_returned(
+    alice: ServerProvider, bob: ServerProvider, network: Network, content: bool, headers: bool
+) -> None:
+    levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob))]
+    items = [NewContainer(each, {"h": 1}, levels) for each in (b"small", b"x" * 70_000)]
+    items.append(NewContainer(None, None, levels))
+    made = ids(alice, items)
+    with lying(lambda answer: answer, (ViewsAnswer,)) as answers:
+        promise = bob.getContainers(made, content=content, headers=headers)
+        small, large, empty = promise.result(PATIENCE)
+    served: Any = answers[0]
+    view = served.views[0].view
+    assert (view.header is not None, view.content is not None) == (headers, content)
+    assert bool(network.those("GET", "/segments")) == content
+    for each, whole in ((small, b"small"), (large, b"x" * 70_000)):
+        assert isinstance(each, Container)
+        assert each.content == (whole if content else None)
+        assert (each.header is not None) == headers
+        available = {True: Availability.Available, False: Availability.NotIncluded}
+        assert each.contentAvailability is available[content]
+        assert each.headerAvailability is available[headers]
+        assert each.length == len(whole)
+    assert isinstance(empty, Container)
+    assert (empty.contentAvailability, empty.headerAvailability) == (Availability.Absent,) * 2
+    bob.getContainerHeader(made[0]).result(PATIENCE)
+    # The broker writes these events up to a second later, and one an hour for a reader and container.
+    fetched = {made[0], made[1]} if content or headers else {made[0]}
+
+    def accessed() -> list[uuid.UUID]:
+        found = alice.getEvents(ContainerEventType.Accessed).result(PATIENCE)
+        return [event.containerId for event in found]
+
+    wait_until(lambda: len(accessed()) >= len(fetched))
+    assert set(accessed()) == fetched
 
 
 def test_marks_are_kept_of_each_and_the_next_reading_asks_from_there(

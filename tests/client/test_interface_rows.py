@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from scbroker import (
+    AccessChange,
     AccessLevel,
     Availability,
     BrokerError,
@@ -820,6 +821,29 @@ def test_several_containers_are_created_and_read_in_their_order(alice: ServerPro
         found = given(alice.getContainers(order))
         assert found == [given(alice.getContainer(each)) for each in order]
     assert [each.content for each in given(alice.getContainers(ids))] == [b"one", b"two"]
+
+
+def test_access_to_several_containers_is_given_taken_and_replaced(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    ids = [given(alice.createContainer(each)).id for each in (b"one", b"two")]
+    me, him = given(alice.getUserId()), given(bob.getUserId())
+    mine, his = AccessLevel(me, ContainerAccessLevel.DefaultOwnerPermissions), AccessLevel(him)
+
+    def check(found: Any, *levels: AccessLevel) -> None:
+        assert [each.id for each in found] == ids
+        for each in found:
+            assert sorted(each.access, key=str) == sorted(levels, key=str)
+            assert given(alice.getContainerMetadata(each.id)).access == each.access
+            assert each.record == given(alice.getSecuredContainer(each.id)).record
+
+    check(given(alice.grantAccess(ids, [his])), mine, his)
+    assert [each.content for each in given(bob.getContainers(ids))] == [b"one", b"two"]
+    check(given(alice.revokeAccess(ids, [him])), mine)
+    added = [AccessChange(each, add=[his]) for each in ids]
+    check(given(alice.updateContainersAccessLevels(added)), mine, his)
+    replaced = [AccessChange(each, replace=[mine]) for each in ids]
+    check(given(alice.updateContainersAccessLevels(replaced)), mine)
 
 
 def test_a_content_is_saved_and_opened_or_there_is_none(

@@ -22,10 +22,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Promise
+from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Promise, SecuredContainer
 from tests.client.book import Attempt, Book, Circumstances, Kept
 from tests.client.conftest import drop
-from tests.client.model import Change, Field, Grant, Members, State, farewell
+from tests.client.model import Change, Field, Grant, Members, Merge, State, farewell
 from tests.kit.both_engines import postgresql_when_long
 from tests.kit.brokers import BrokerProcess
 from tests.kit.devices import (
@@ -71,12 +71,15 @@ ROLES: Final = [
     None,
 ]
 Kind = Literal[
-    "header", "content", "type", "access", "alone", "all", "delete", "create", "read", "secured", "log"
+    "header", "content", "type", "access", "grant", "revoke", "alone", "all", "delete", "create", "read",
+    "secured", "log",
 ]  # fmt: skip
-OFTEN: Final[list[Kind]] = ["header", "content", "type", "access", "all", "read", "log"]
+MERGES: Final[list[Kind]] = ["grant", "revoke"]
+OFTEN: Final[list[Kind]] = ["header", "content", "type", "access", *MERGES, "all", "read", "log"]
 SELDOM: Final[list[Kind]] = ["alone", "delete", "create", "secured"]
 NEEDED: Final[dict[Kind, Level]] = {
     "type": Level.ModifyType, "access": Level.ModifyAccess, "alone": OWNER.permissions,
+    "grant": Level.ModifyAccess, "revoke": Level.ModifyAccess,
     "all": Level.ModifyType | Level.ModifyAccess, "delete": Level.Delete,
     "read": Level.Download | Level.Decrypt, "secured": Level.Download,
 }  # fmt: skip
@@ -130,6 +133,20 @@ THREE_FIELDS: Final = st.permutations(FIELDS).flatmap(
 )
 PLANS: Final = st.tuples(*[st.tuples(ROLE, DAYS)] * USERS)
 Plan = tuple[tuple[Level | None, int | None], ...]
+
+
+class Only:
+    """A promise of one container of several: its error is that of the container."""
+
+    def __init__(self, promise: Promise[list[SecuredContainer | BrokerError]]) -> None:
+        self._promise = promise
+        self.done = promise.done
+
+    def result(self, timeout: float) -> SecuredContainer:
+        [found] = self._promise.result(timeout)
+        if isinstance(found, BrokerError):
+            raise found
+        return found
 
 
 def kept_until_the_end(step: Callable[..., None]) -> Callable[..., None]:
@@ -397,6 +414,8 @@ class Writers(RuleBasedStateMachine):
         condition = {"none": None, "right": version, "stale": version - 1}[wish.condition]
         if wish.kind == "alone":
             return Change({"access": {state.creator: OWNER}}, condition=condition)
+        if wish.kind in MERGES:
+            return Change({"access": self._merge(wish, state)})
         values = self._values(large=wish.large)
         if empty:
             values = dict.fromkeys(values)
@@ -417,6 +436,15 @@ class Writers(RuleBasedStateMachine):
         if OWNER not in members.values():
             members[wish.member] = OWNER
         return members
+
+    def _merge(self, wish: Wish, state: State) -> Merge:
+        """One user's access; who is owner stays so: others may take it from all the rest meanwhile."""
+        if state.access.get(wish.member) == OWNER:
+            return Merge(wish.member, OWNER)
+        grants = wish.kind == "grant" and wish.role is not None
+        return Merge(
+            wish.member, self._grant(wish.role, wish.days) if grants and wish.role else None
+        )
 
     def _run_out(self, kept: Kept, owner: int, user: int, role: Level) -> None:
         began, ends = _now(), _now() + SOON
@@ -472,7 +500,7 @@ class Writers(RuleBasedStateMachine):
             self.devices.log_in(device)
         self.book.settle(attempts, given)
 
-    def _start(self, attempt: Attempt) -> Promise[Any]:
+    def _start(self, attempt: Attempt) -> Any:
         provider, change = attempt.device.provider, attempt.change
         if attempt.kind == "log":
             return provider.getEvents()
@@ -493,9 +521,15 @@ class Writers(RuleBasedStateMachine):
             return provider.deleteContainer(container)
         return self._start_update(attempt, container, change)
 
-    def _start_update(self, attempt: Attempt, container: uuid.UUID, change: Change) -> Promise[Any]:
+    def _start_update(self, attempt: Attempt, container: uuid.UUID, change: Change) -> Any:
         provider, condition = attempt.device.provider, change.condition
         assert attempt.container is not None
+        if change.merge is not None:
+            user, grant = self.devices.id_of(change.merge.user), change.merge.grant
+            if grant is None:
+                return Only(provider.revokeAccess(container, user))
+            level = AccessLevel(user, grant.permissions, grant.ends)
+            return Only(provider.grantAccess(container, level))
         values = self._arguments(attempt.container.state.creator, change)
         if attempt.kind == "all":
             return provider.updateContainer(

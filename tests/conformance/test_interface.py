@@ -20,6 +20,7 @@ DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     "[]": ((), None),
     "()": ((),),
     "false": (False,),
+    "true": (True,),
     "120.0": (120.0,),
     "KeyType.Signing": (KeyType.Signing,),
 }

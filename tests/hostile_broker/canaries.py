@@ -21,6 +21,7 @@ import msgspec
 import pytest
 
 from scbroker import (
+    AccessChange,
     BrokerError,
     FileTrustStore,
     KeyFile,
@@ -259,6 +260,14 @@ class _Day:
         alice.updateContainerContent(it, self.contents[1]).result(PATIENCE)
         alice.updateContainerType(it, self.type).result(PATIENCE)
         alice.updateContainerAccessLevels(it, members).result(PATIENCE)
+        him, everybody = next(each for each in members if each.userId == bob), list(members)
+        same = AccessChange(it, replace=everybody)
+        for together in (
+            alice.revokeAccess(it, bob),
+            alice.grantAccess([it], him),
+            alice.updateContainersAccessLevels([same]),
+        ):
+            self.evidence.show(together, same, *together.result(PATIENCE))
         alice.updateContainer(
             it,
             content=self.large(),

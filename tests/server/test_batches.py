@@ -279,8 +279,9 @@ def test_two_senders_of_the_same_containers_at_once_get_the_same_answers(new_use
 def test_two_writers_with_batches_of_the_same_containers_lose_nothing(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     stories = [Story(alice).created({alice: OWNER, bob: OWNER}) for _ in range(6)]
-    hers = [story.follow(alice, content=b"a") for story in stories]
-    his = [story.follow(bob, content=b"b") for story in stories]
+    both = {alice: OWNER, bob: OWNER}
+    hers = [story.follow(alice, content=b"a", grants=both) for story in stories]
+    his = [story.follow(bob, content=b"b", grants=both) for story in stories]
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(append, alice, hers)
         second = pool.submit(append, bob, his[::-1])
@@ -288,9 +289,46 @@ def test_two_writers_with_batches_of_the_same_containers_lose_nothing(new_user: 
         codes(first.result()), codes(second.result())[::-1], stories, strict=True
     ):
         assert sorted([str(one), str(other)]) == ["None", "conflict"]
-        kept = alice.view(story).head
-        assert kept is not None
+        kept = alice.view(story).governing[-1].record
         assert kept.body == (hers if one is None else his)[stories.index(story)].record.body
+
+
+def test_each_change_of_a_batch_is_judged_alone_among_refused_deleted_and_unknown_ones(
+    new_user: NewUser,
+) -> None:
+    alice, bob, carol = new_user(), new_user(), new_user()
+    both, more = {alice: OWNER, bob: READER}, {alice: OWNER, bob: READER, carol: READER}
+    stories = [Story(alice).created(both) for _ in range(6)]
+    good, outdated, deleted, beyond, stale, last = stories
+    outdated_change = outdated.follow(alice, grants=more)
+    outdated.tell(alice, outdated.follow(alice, content=b"newer"))
+    deleted_change = deleted.follow(alice, grants=more)
+    deleted.tell(alice, deleted.follow(alice, tombstone=True))
+    unknown = Story(alice)
+    supposed(unknown, unknown.begin())
+    his = Story(bob).created({bob: OWNER, alice: READER})
+    old_key: dict[User, Grant | int] = {**more, carol: Grant(READER, key_index=4)}
+    batch = [
+        good.follow(alice, grants=more),
+        outdated_change,
+        deleted_change,
+        his.follow(alice, grants={alice: OWNER, bob: OWNER}),
+        beyond.follow(alice, grants={alice: OWNER, bob: READER, carol: Grant(OWNER, clock() - 1)}),
+        stale.follow(alice, grants=old_key),
+        unknown.follow(alice, grants=more),
+        last.follow(alice, grants=more),
+    ]
+    outcomes = append(alice, batch)
+    assert codes(outcomes) == [
+        None, "conflict", "deleted", "permission", "rejected", "stale-keys", "not-found", None,
+    ]  # fmt: skip
+    told = {event.containerId for event in carol.events()}
+    assert told == {str(good.uuid), str(last.uuid)}
+    assert [item.receipt for item in append(alice, [batch[7], batch[0]])] == [
+        outcomes[7].receipt, outcomes[0].receipt,
+    ]  # fmt: skip
+    assert carol.view(good, "content=1").content == alice.view(good, "content=1").content
+    beyond.tell(alice, beyond.follow(alice, grants=more))
 
 
 @on_sqlite

@@ -9,9 +9,10 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, assert_type
+from typing import Any, Generic, TypeAlias, TypeVar, assert_type
 
 from scbroker import (
+    AccessChange,
     AccessLevel,
     BrokerError,
     Container,
@@ -233,6 +234,57 @@ async def update_container_access_levels(provider: ServerProvider, container: uu
     )
 
 
+Changed: TypeAlias = list[SecuredContainer | BrokerError]
+
+
+async def update_containers_access_levels(
+    provider: ServerProvider, containers: list[uuid.UUID], levels: list[AccessLevel]
+) -> None:
+    changes = [AccessChange(each, add=levels, remove=containers) for each in containers]
+    assert_type(await provider.updateContainersAccessLevels(changes), Changed)
+    assert_type(provider.updateContainersAccessLevels(iter(changes)).result(), Changed)
+    provider.updateContainersAccessLevels(
+        changes, completionHandler=Takes[Changed](), errorHandler=failed
+    )
+    provider.updateContainersAccessLevels(
+        changes,
+        completionHandler=Takes[list[SecuredContainer]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def grant_access(
+    provider: ServerProvider, containers: list[uuid.UUID], levels: list[AccessLevel]
+) -> None:
+    assert_type(await provider.grantAccess(containers, levels), Changed)
+    assert_type(provider.grantAccess(containers[0], levels[0]).result(), Changed)
+    provider.grantAccess(
+        iter(containers), iter(levels), completionHandler=Takes[Changed](), errorHandler=failed
+    )
+    provider.grantAccess(
+        containers,
+        levels,
+        completionHandler=Takes[list[SecuredContainer]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def revoke_access(
+    provider: ServerProvider, containers: list[uuid.UUID], users: list[uuid.UUID]
+) -> None:
+    assert_type(await provider.revokeAccess(containers, users), Changed)
+    assert_type(provider.revokeAccess(containers[0], users[0]).result(), Changed)
+    provider.revokeAccess(
+        iter(containers), iter(users), completionHandler=Takes[Changed](), errorHandler=failed
+    )
+    provider.revokeAccess(
+        containers,
+        users,
+        completionHandler=Takes[list[SecuredContainer]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
 async def update_container_type(provider: ServerProvider, container: uuid.UUID) -> None:
     await assert_type(provider.updateContainerType(container, "note"), Promise[None])
     assert_type(provider.updateContainerType(container), Promise[None]).result()
@@ -288,6 +340,13 @@ async def get_containers(provider: ServerProvider, containers: list[uuid.UUID]) 
         completionHandler=Takes[list[SecuredContainer | BrokerError]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         errorHandler=failed,
     )
+
+
+async def get_containers_without_parts(
+    provider: ServerProvider, containers: list[uuid.UUID]
+) -> None:
+    found = await provider.getContainers(containers, content=False, headers=False)
+    assert_type(found, list[Container[Any] | BrokerError])
 
 
 async def get_containers_with_a_type(provider: ServerProvider, containers: list[uuid.UUID]) -> None:

@@ -60,7 +60,7 @@ def in_its_place(provider: Any, parameter: Parameter) -> Any:
             return KeyType.Signing
         case "KeyRing":
             return KeyRing.generate()
-        case "[NewContainer]" | "[UUID]":
+        case "[NewContainer]" | "[UUID]" | "[AccessChange]" | "[AccessLevel]":
             return []
         case "Path":
             return Path(tempfile.mkdtemp(), "somewhere")

@@ -12,15 +12,15 @@ import os
 import time
 import unicodedata
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from scbroker import errors
 from scbroker.keys import KeyRing, checked_secret
 from scbroker.records.canonical import check_printable
 from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE
 from scbroker.records.judge import Grant
-from scbroker.types import Head, NewContainer
+from scbroker.types import AccessChange, Head, NewContainer
 from scbroker.vocabulary import (
     AccessLevel,
     ContainerEventType,
@@ -34,6 +34,7 @@ from scbroker.wire.users import MAX_REMINDER
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _log = logging.getLogger("scbroker")
 Check = Callable[[str, Any], Any]
+Item = TypeVar("Item", NewContainer, AccessChange)
 Validator = Callable[[str], str | None]
 
 
@@ -64,6 +65,11 @@ def _list_of(kind: str, check_item: Check) -> Check:
         return [check_item(f"{name}[{number}]", item) for number, item in enumerate(value)]
 
     return check
+
+
+def _one_or_list_of(kind: str, one: type | tuple[type, ...], check_item: Check) -> Check:
+    several = _list_of(kind, check_item)
+    return lambda name, value: several(name, [value] if isinstance(value, one) else value)
 
 
 def _event_types(name: str, value: Any) -> list[ContainerEventType]:
@@ -106,6 +112,13 @@ _CHECKS: Final[dict[str, Check]] = {
     "Iterable[AccessLevel]": _list_of("AccessLevel", _instance("an AccessLevel", AccessLevel)),
     "Iterable[NewContainer]": _list_of("NewContainer", _instance("a NewContainer", NewContainer)),
     "Iterable[uuid.UUID | str]": _list_of("UUID", uuid_of),
+    "Iterable[AccessChange]": _list_of("AccessChange", _instance("an AccessChange", AccessChange)),
+    "AccessLevel | Iterable[AccessLevel]": _one_or_list_of(
+        "AccessLevel", AccessLevel, _instance("an AccessLevel", AccessLevel)
+    ),
+    "uuid.UUID | str | Iterable[uuid.UUID | str]": _one_or_list_of(
+        "UUID", (uuid.UUID, str), uuid_of
+    ),
     "Progress": _progress,
     # `checked_content`, `encode_header` and `decode_header` check these three.
     "ContentSource": lambda _, value: value,
@@ -141,26 +154,43 @@ def key_ring_first(positional: tuple[object, ...], named: Collection[str]) -> in
     return int(isinstance(positional[0], KeyRing) if positional else "keyRing" in named)
 
 
-_NEW: Final = {each.name: check_of(str(each.type)) for each in dataclasses.fields(NewContainer)}
+_FIELDS: Final = {
+    kind: {each.name: check_of(str(each.type)) for each in dataclasses.fields(kind)}
+    for kind in (NewContainer, AccessChange)
+}
 
 
-def checked_fields(item: NewContainer) -> NewContainer:
-    """Return a copy of one of the items of `createContainers`, its fields checked by their types."""
-    return NewContainer(**{name: check(name, getattr(item, name)) for name, check in _NEW.items()})
+def checked_fields(kind: type[Item], item: Item) -> Item:
+    """Return a copy of one of the items of a batch, its fields checked by their types."""
+    fields = {name: check(name, getattr(item, name)) for name, check in _FIELDS[kind].items()}
+    return kind(**fields)
 
 
-def checked_grants(accessLevels: Iterable[AccessLevel] | None) -> dict[uuid.UUID, Grant]:
+def check_named_once(name: str, containers: Sequence[uuid.UUID]) -> None:
+    """Raise `InvalidArgumentError` for a container that a batch of changes names twice."""
+    first: dict[uuid.UUID, int] = {}
+    for number, container in enumerate(containers):
+        if first.setdefault(container, number) != number:
+            raise errors.InvalidArgumentError(
+                f"{name}[{number}] names the container of {name}[{first[container]}] again: name each "
+                "container once"
+            )
+
+
+def checked_grants(
+    levels: Iterable[AccessLevel] | None, name: str = "accessLevels"
+) -> dict[uuid.UUID, Grant]:
     """Return the access list of an argument, empty for None; each user at most once, expiry in the future."""
     grants: dict[uuid.UUID, Grant] = {}
-    for level in accessLevels or ():
+    for level in levels or ():
         if level.userId in grants:
             raise errors.InvalidArgumentError(
-                f"accessLevels names user {level.userId} twice: give each user one level."
+                f"{name} names user {level.userId} twice: give each user one level."
             )
         grants[level.userId] = Grant(int(level.permissions), _checked_expiry(level))
     if len(grants) > MAX_ENTRIES:
         raise errors.InvalidArgumentError(
-            f"accessLevels must name at most {MAX_ENTRIES} users, not {len(grants)}"
+            f"{name} must name at most {MAX_ENTRIES} users, not {len(grants)}"
         )
     return grants
 

@@ -10,14 +10,21 @@ import builtins
 import logging
 import os
 import uuid
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from scbroker import errors
 from scbroker.client import arguments
 from scbroker.client.containers import contents, fetching, opening, writing
-from scbroker.client.containers.change import OWNER, Change, decode_header, encode_header
+from scbroker.client.containers.change import (
+    OWNER,
+    Change,
+    Grants,
+    Merge,
+    decode_header,
+    encode_header,
+)
 from scbroker.client.containers.contents import ContentReader
 from scbroker.client.parts import saving
 from scbroker.client.parts.content import Progress, checked_content, no_progress
@@ -25,8 +32,15 @@ from scbroker.client.provider import BrokerProvider
 from scbroker.client.users.session import Session
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import Role
-from scbroker.types import Container, ContentSource, Header, NewContainer, SecuredContainer
-from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
+from scbroker.types import (
+    AccessChange,
+    Container,
+    ContentSource,
+    Header,
+    NewContainer,
+    SecuredContainer,
+)
+from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, uuid_of
 
 _log = logging.getLogger("scbroker")
 T = TypeVar("T")
@@ -115,6 +129,24 @@ class BaseProvider(BrokerProvider):
         change = Change(grants=arguments.checked_grants(accessLevels))
         return self._append(containerId, change, ifVersion)
 
+    def _updateContainersAccessLevels(
+        self, changes: Iterable[AccessChange]
+    ) -> Work[list[SecuredContainer | errors.BrokerError]]:
+        items = [_access_change(number, item) for number, item in enumerate(changes)]
+        return self._update_each("changes", items)
+
+    def _grantAccess(
+        self, containerIds: Sequence[uuid.UUID], accessLevels: Sequence[AccessLevel]
+    ) -> Work[list[SecuredContainer | errors.BrokerError]]:
+        merge = Merge(arguments.checked_grants(accessLevels), frozenset())
+        return self._update_each("containerIds", [(each, merge) for each in containerIds])
+
+    def _revokeAccess(
+        self, containerIds: Sequence[uuid.UUID], userIds: Sequence[uuid.UUID]
+    ) -> Work[list[SecuredContainer | errors.BrokerError]]:
+        merge = Merge({}, frozenset(userIds))
+        return self._update_each("containerIds", [(each, merge) for each in containerIds])
+
     def _updateContainerType(
         self, containerId: uuid.UUID, type: str | None = None, ifVersion: int | None = None
     ) -> Work[None]:
@@ -128,6 +160,15 @@ class BaseProvider(BrokerProvider):
     ) -> Work[SecuredContainer]:
         session = self._session()
         return session.hold(writing.update(session, containerId, change, ifVersion))
+
+    def _update_each(
+        self, argument: str, items: Sequence[tuple[uuid.UUID, Grants | Merge]]
+    ) -> Work[list[SecuredContainer | errors.BrokerError]]:
+        """Change the access of the containers that an argument names, each once."""
+        session = self._session()
+        arguments.check_named_once(argument, [container_id for container_id, _ in items])
+        changes = {container_id: Change(grants=grants) for container_id, grants in items}
+        return session.hold(writing.update_each(session, changes))
 
     def _append(self, containerId: uuid.UUID, change: Change, ifVersion: int | None) -> Work[None]:
         session = self._session()
@@ -151,10 +192,16 @@ class BaseProvider(BrokerProvider):
         return self._read(containerId, use, header=True, content=True)
 
     def _getContainers(
-        self, containerIds: Iterable[uuid.UUID], headerType: builtins.type[Any] | None = None
+        self,
+        containerIds: Iterable[uuid.UUID],
+        headerType: builtins.type[Any] | None = None,
+        content: bool = True,
+        headers: bool = True,
     ) -> Work[list[Container[Any] | errors.BrokerError]]:
         session, open_header = self._session(), partial(_header, header_type=headerType)
-        return session.hold(contents.get_each(session, list(containerIds), open_header))
+        wanted = {Role.Header: headers, Role.Content: content}
+        asked = [role for role, is_wanted in wanted.items() if is_wanted]
+        return session.hold(contents.get_each(session, list(containerIds), open_header, asked))
 
     def _getContainerHeader(
         self, containerId: uuid.UUID, headerType: builtins.type[Any] | None = None
@@ -180,7 +227,7 @@ class BaseProvider(BrokerProvider):
 
     def _getContainerMetadata(self, containerId: uuid.UUID) -> Work[Container[Any]]:
         async def use(session: Session, opened: opening.Opened) -> Container[Any]:
-            return opening.container(session, opened, None, None, asked=False)
+            return opening.container(session, opened, None, None, asked=())
 
         return self._read(containerId, use)
 
@@ -241,6 +288,31 @@ def _warn_of_closed(creator: uuid.UUID, change: Change, what: str) -> None:
 def _new(creator: uuid.UUID, number: int, item: NewContainer) -> Change:
     """Return the change that creates one item of a batch; its position is in every error."""
     try:
-        return _change(arguments.checked_fields(item), creator=creator)
+        return _change(arguments.checked_fields(NewContainer, item), creator=creator)
     except errors.InvalidArgumentError as error:
         raise errors.InvalidArgumentError(f"containers[{number}]: {error}") from None
+
+
+def _access_change(number: int, item: AccessChange) -> tuple[uuid.UUID, Grants | Merge]:
+    """Return container and change of one item of a batch; its position is in every error."""
+    try:
+        checked = arguments.checked_fields(AccessChange, item)
+        return uuid_of("containerId", checked.containerId), _grants(checked)
+    except errors.InvalidArgumentError as error:
+        raise errors.InvalidArgumentError(f"changes[{number}]: {error}") from None
+
+
+def _grants(item: AccessChange) -> Grants | Merge:
+    add, remove = list(item.add), frozenset(uuid_of("remove", user) for user in item.remove)
+    if item.replace is not None:
+        if add or remove:
+            raise errors.InvalidArgumentError(
+                "replace names the whole access list: pass it without add and remove"
+            )
+        return arguments.checked_grants(item.replace, "replace")
+    grants = arguments.checked_grants(add, "add")
+    if both := remove & grants.keys():
+        raise errors.InvalidArgumentError(
+            f"add and remove both name user {min(both)}: name each user in one of them"
+        )
+    return Merge(grants, remove)

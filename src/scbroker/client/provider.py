@@ -33,6 +33,7 @@ from scbroker.client.parts.content import Progress
 from scbroker.errors import BrokerError
 from scbroker.keys import KeyRing
 from scbroker.types import (
+    AccessChange,
     Container,
     ContainerEvent,
     ContentSource,
@@ -536,6 +537,90 @@ class BrokerProvider(Protocol):
         make any other change to void it. The broker learns the new members and their permissions."""
 
     @overload
+    def updateContainersAccessLevels(
+        self, changes: Iterable[AccessChange]
+    ) -> Promise[list[SecuredContainer | BrokerError]]: ...
+    @overload
+    def updateContainersAccessLevels(
+        self,
+        changes: Iterable[AccessChange],
+        **handlers: Unpack[Handlers[list[SecuredContainer | BrokerError]]],
+    ) -> Self: ...
+    @operation
+    def updateContainersAccessLevels(self, *args: Any, **kwargs: Any) -> Any:
+        """Change the access lists of many containers in few requests; the results are in their order.
+
+        Each is changed independently of the others: a container that was not changed has its `BrokerError`
+        as its result. With `add` and `remove` an item is that of `grantAccess` and `revokeAccess`; with
+        `replace` it is `updateContainerAccessLevels`, and a `conflictError` if somebody else changed the
+        container between the reading and the change.
+
+        Raises `invalidArgumentError` with the position of the wrong item, also for a container that is named
+        twice, before anything is sent. If a request gets no answer, its error is that of each container that
+        is not changed, with an `outcome` of its own. The operation fails as a whole only if no change was
+        sent.
+
+        The broker learns of each what it learns at `updateContainerAccessLevels`, and that they were changed
+        together."""
+
+    @overload
+    def grantAccess(
+        self,
+        containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
+        accessLevels: AccessLevel | Iterable[AccessLevel],
+    ) -> Promise[list[SecuredContainer | BrokerError]]: ...
+    @overload
+    def grantAccess(
+        self,
+        containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
+        accessLevels: AccessLevel | Iterable[AccessLevel],
+        **handlers: Unpack[Handlers[list[SecuredContainer | BrokerError]]],
+    ) -> Self: ...
+    @operation
+    def grantAccess(self, *args: Any, **kwargs: Any) -> Any:
+        """Give users access to containers; all others keep theirs. Needs ModifyAccess and what is given.
+
+        A user who has access already gets exactly the given permissions and expiry. What others changed
+        meanwhile stays: the client reads the list again and adds the users to that one, 16 times at most. A
+        container whose list has these entries already is not written. The results are those of
+        `updateContainersAccessLevels`: a container, or the `BrokerError` in its place.
+
+        A result is `permissionDeniedError` without the permissions that are given or taken, `notFoundError`
+        for an unknown user, `conflictError` if others change the container all the time. After an error whose
+        `outcome` is `Uncertain` the users may have the key.
+
+        Raises `invalidArgumentError` for a wrong argument, and for a container or user that is named twice.
+        The broker learns the users and their permissions, and that the containers were shared together."""
+
+    @overload
+    def revokeAccess(
+        self,
+        containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
+        userIds: uuid.UUID | str | Iterable[uuid.UUID | str],
+    ) -> Promise[list[SecuredContainer | BrokerError]]: ...
+    @overload
+    def revokeAccess(
+        self,
+        containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
+        userIds: uuid.UUID | str | Iterable[uuid.UUID | str],
+        **handlers: Unpack[Handlers[list[SecuredContainer | BrokerError]]],
+    ) -> Self: ...
+    @operation
+    def revokeAccess(self, *args: Any, **kwargs: Any) -> Any:
+        """Take users' access to containers; all others keep theirs. Needs ModifyAccess and what is taken.
+
+        Makes a new container key: the users cannot open anything that is written from now on, but may have
+        kept what they could read. A user without access is not an error. What others changed meanwhile stays,
+        as with `grantAccess`. The results are those of `updateContainersAccessLevels`.
+
+        A result is `permissionDeniedError` without the permissions that are taken, `invalidArgumentError` if
+        nobody would have access afterwards (delete the container instead), `conflictError` if others change
+        the container all the time.
+
+        Raises `invalidArgumentError` for a wrong argument, and for a container that is named twice.
+        The broker learns the users, and that they were removed from these containers together."""
+
+    @overload
     def updateContainerType(
         self, containerId: uuid.UUID | str, type: str | None = None, *, ifVersion: int | None = None
     ) -> Promise[None]: ...
@@ -591,13 +676,21 @@ class BrokerProvider(Protocol):
 
     @overload
     def getContainers(
-        self, containerIds: Iterable[uuid.UUID | str], headerType: builtins.type[T] | None = None
+        self,
+        containerIds: Iterable[uuid.UUID | str],
+        headerType: builtins.type[T] | None = None,
+        *,
+        content: bool = True,
+        headers: bool = True,
     ) -> Promise[list[Container[T] | BrokerError]]: ...
     @overload
     def getContainers(
         self,
         containerIds: Iterable[uuid.UUID | str],
         headerType: builtins.type[T] | None = None,
+        *,
+        content: bool = True,
+        headers: bool = True,
         **handlers: Unpack[Handlers[list[Container[T] | BrokerError]]],
     ) -> Self: ...
     @operation
@@ -605,12 +698,14 @@ class BrokerProvider(Protocol):
         """Read many containers in few requests; the results are in the order of the ids.
 
         Each is verified as by `getContainer`, independently of the others: one that cannot be read has its
-        `BrokerError` as its result. `headerType` applies to every header. An id may occur twice.
+        `BrokerError` as its result. `headerType` applies to every header. An id may occur twice. With
+        `content=False` or `headers=False` these parts are not fetched, and are `NotIncluded`.
 
         Raises `invalidArgumentError` with the position of a wrong id. If a request gets no answer, also one
         for a large content, the operation fails as a whole, as with an `unreachableError`.
 
-        The broker learns of each what it learns at `getContainer`, and that they were read together."""
+        The broker learns of each what it learns at `getContainer`, and that they were read together; without
+        contents and headers it records no fetch (`Accessed`)."""
 
     @overload
     def getContainerHeader(

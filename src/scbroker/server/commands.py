@@ -153,11 +153,18 @@ def prepare(settings: Settings) -> None:
         raise InvalidArgumentError(
             f"The data folder {settings.directory} cannot be created: {error.strerror}."
         ) from None
-    if (settings.directory / UNFINISHED).exists():
+    try:
+        if (settings.directory / UNFINISHED).exists():
+            raise InvalidArgumentError(
+                f"A restore was cut off in {settings.directory}: empty the folder and restore again."
+            )
+        stores.make_private(settings.directory)
+    except PermissionError:
+        folder = settings.directory
         raise InvalidArgumentError(
-            f"A restore was cut off in {settings.directory}: empty the folder and restore again."
-        )
-    stores.make_private(settings.directory)
+            f"The broker's user cannot list the data folder {folder}: run chown {os.geteuid()} {folder} and "
+            f"chmod 700 {folder} as an administrator, or name another folder with --data-dir."
+        ) from None
     if not os.access(settings.directory, os.W_OK | os.X_OK):
         raise InvalidArgumentError(f"The data folder {settings.directory} cannot be written.")
 

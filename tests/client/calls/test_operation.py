@@ -18,6 +18,7 @@ import pytest
 import uvloop
 
 from scbroker import (
+    AccessChange,
     AccessLevel,
     BrokerError,
     Container,
@@ -189,6 +190,17 @@ def with_key_file_of_user(world: World) -> dict[str, Any]:
 SECRETS = {"password": PASSWORD, "passphrase": PASSPHRASE}
 EVERYTHING = {"content": b"n", "customHeaderObject": None, "accessLevels": None, "type": None}
 own = with_own()
+
+
+def with_other_user(world: World) -> dict[str, Any]:
+    level = AccessLevel(world.account.ring.userId)
+    return {"containerIds": world.container, "accessLevels": level}
+
+
+def of_own_and_nobody(world: World) -> dict[str, Any]:
+    return {"containerIds": [world.container], "userIds": [uuid.uuid4()]}
+
+
 OPERATIONS = [
     Operation("register", lambda _: SECRETS, bytes, needs_session=False),
     Operation("logIn", by_passphrase, bytes, needs_session=False),
@@ -213,6 +225,11 @@ OPERATIONS = [
     Operation("updateContainerHeader", with_own(customHeaderObject=1), SecuredContainer),
     Operation("updateContainerContent", with_own(content=b"new"), SecuredContainer),
     Operation("updateContainerAccessLevels", own, VOID),
+    Operation("updateContainersAccessLevels",
+              lambda world: {"changes": [AccessChange(world.container, replace=[])]},
+              list_of(SecuredContainer)),
+    Operation("grantAccess", with_other_user, list_of(SecuredContainer)),
+    Operation("revokeAccess", of_own_and_nobody, list_of(SecuredContainer)),
     Operation("updateContainerType", with_own(type="new"), VOID),
     Operation("getContainer", own, Container),
     Operation("getContainers", lambda world: {"containerIds": [world.container]}, list_of(Container)),
@@ -241,9 +258,9 @@ def each_of(operations: Iterable[Any]) -> pytest.MarkDecorator:
 
 
 def is_of_a_container(name: str) -> bool:
-    """Whether an unknown container is an error; of getContainers it is one in its place in the list."""
+    """Whether an unknown container is an error; of many containers it is one in its place in the list."""
     kinds = ("getContainer", "getSecured", "openContainer", "saveContainer", "updateContainer")
-    return name.startswith((*kinds, "deleteContainer")) and name != "getContainers"
+    return name.startswith((*kinds, "deleteContainer")) and "Containers" not in name
 
 
 each_operation = each_of(OPERATIONS)
@@ -406,6 +423,7 @@ def test_without_a_session_the_error_handler_is_told_and_nobody_else(
     assert isinstance(handlers.failed[0], BrokerError.notAuthenticatedError)
 
 
+UNKNOWN = uuid.uuid4()
 WRONG = [
     ("register", {"password": PASSWORD, "passphrase": ""}),
     ("logIn", {"userId": "not an id", "passphrase": PASSPHRASE}),
@@ -416,6 +434,13 @@ WRONG = [
     ("createContainers", {"containers": NewContainer(b"")}),
     ("createContainers", {"containers": [b"content"]}),
     ("createContainers", {"containers": [NewContainer(b""), NewContainer(b"", type="\0")]}),
+    ("updateContainersAccessLevels", {"changes": AccessChange(uuid.uuid4())}),
+    ("updateContainersAccessLevels", {"changes": [AccessChange(UNKNOWN), AccessChange(UNKNOWN)]}),
+    ("grantAccess", {"containerIds": [UNKNOWN, UNKNOWN], "accessLevels": []}),
+    ("grantAccess", {"containerIds": UNKNOWN, "accessLevels": UNKNOWN}),
+    ("revokeAccess", {"containerIds": [UNKNOWN], "userIds": [7]}),
+    ("getContainers", {"containerIds": [], "content": 1}),
+    ("getContainers", {"containerIds": [], "headers": None}),
     ("getContainer", {"containerId": "c"}),
     ("getSentChanges", {"containerId": "c"}),
     ("resetContainerMark", {"containerId": uuid.uuid4(), "accept": 7}),

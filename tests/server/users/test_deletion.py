@@ -19,10 +19,11 @@ from msgspec.structs import replace
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.keys import KeyRing
+from scbroker.records.canonical import UserId
 from scbroker.records.container_record import Part, Role, record_hash
 from scbroker.records.key_record import RETIRED, KeyChain
 from scbroker.server.storage.tables import metadata
-from scbroker.server.users.deletion import finish
+from scbroker.server.users.deletion import _check_closes, finish
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire import users as u
 from scbroker.wire.codec import decode, encode
@@ -667,6 +668,21 @@ def test_one_deletion_sent_by_many_at_once_happens_once(
     answers = at_once(delete_user, hers, messages)
     assert {answer.status for answer in answers} == {204}
     _assert_forgotten(broker.database_url, alice, set())
+
+
+@pytest.mark.parametrize("shares", [False, True])
+async def test_a_deletion_that_finds_the_user_deleted_meanwhile_has_nothing_left_to_do(
+    broker: BrokerProcess, new_user: NewUser, shares: bool
+) -> None:
+    """Another one was carried out after this one found the user, and before it read their keys."""
+    alice, bob = new_user(), new_user()
+    if shares:
+        Story(alice).created({alice: OWNER, bob: OWNER})
+    record, user_id = closing(alice).signed, UserId(alice.ring.userId.bytes)
+    async with further_broker(broker.database_url) as here:
+        assert await _check_closes(here, user_id, 2, record, clock())
+        (await asyncio.to_thread(delete_user, alice)).expect(204)
+        assert not await _check_closes(here, user_id, 2, record, clock())
 
 
 # Later acts of other users

@@ -45,6 +45,21 @@ KEEP: Final = msgspec.UNSET
 """In place of a field's new value: leave the field as it is."""
 OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
 Grants = Mapping[uuid.UUID, Grant]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A change of some entries of whatever access list the author reads."""
+
+    add: Grants
+    """The entries that these users get, in place of any that they have."""
+    remove: frozenset[uuid.UUID]
+
+    def into(self, present: Grants) -> Grants:
+        kept = {user: grant for user, grant in present.items() if user not in self.remove}
+        return {**kept, **self.add}
+
+
 _MAX_DEPTH: Final = 100
 _DIGITS: Final = bytes(ord("0" if chr(each) in "0123456789" else " ") for each in range(256))
 _MANY_DIGITS: Final = b"0" * 309
@@ -60,8 +75,8 @@ class Change:
     header: bytes | Keep | None = KEEP
     content: Content | Keep | None = KEEP
     type: str | Keep | None = KEEP
-    grants: Grants | Keep = KEEP
-    """If empty, the container's creator alone gets access, with owner permissions."""
+    grants: Grants | Merge | Keep = KEEP
+    """If an empty list, the container's creator alone gets access, with owner permissions."""
     delete: bool = False
     progress: Progress = no_progress
     upload: Upload | None = None
@@ -70,7 +85,12 @@ class Change:
     @property
     def recipients(self) -> Grants:
         """Return the access of a new container's members."""
-        return {} if self.grants is KEEP else self.grants
+        return self.grants if isinstance(self.grants, Mapping) else {}
+
+    @property
+    def can_follow_others(self) -> bool:
+        """Return whether this change of access, or of other fields, can be made on any access list."""
+        return not isinstance(self.grants, Mapping)
 
     def keeps(self, role: Role) -> bool:
         """Return whether the container's part of this role stays as it is."""
@@ -182,10 +202,17 @@ async def keys_of(
         return own
     found = await session.directory.latest(users)
     chains = {user: chain for user, chain in found.items() if not chain.closed} | own
+    check_living(users, chains, members)
+    return chains
+
+
+def check_living(
+    users: Iterable[uuid.UUID], chains: Mapping[uuid.UUID, KeyChain], members: Collection[uuid.UUID]
+) -> None:
+    """Raise `NotFoundError` for a user without current keys who is not a member already."""
     for user in users:
         if user not in chains and user not in members:
             raise NotFoundError(f"User {user} was deleted: remove the user from accessLevels.")
-    return chains
 
 
 def _seal_small(part: NewPart, plaintext: Octets) -> SealedPart:

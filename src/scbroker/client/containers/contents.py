@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -36,21 +36,25 @@ _CACHED: Final = 2
 
 
 async def get_each(
-    session: Session, ids: Sequence[uuid.UUID], open_header: OpenHeader
+    session: Session, ids: Sequence[uuid.UUID], open_header: OpenHeader, asked: Collection[Role]
 ) -> list[Container[Any] | BrokerError]:
-    """Return containers with header and content, or why one was not read, in the order of the ids."""
+    """Return containers with the parts asked for, or why one was not read, in the order of the ids."""
+    with_header, with_content = Role.Header in asked, Role.Content in asked
     found: dict[uuid.UUID, Container[Any] | BrokerError] = {}
 
     def open_one(fetched: Fetched | BrokerError) -> tuple[Opened, Container[Any]]:
         if isinstance(fetched, BrokerError):
             raise fetched
         opened = opening.open_fetched(session, fetched)
-        header = open_header(opening.read_part(session, opened, Role.Header))
-        content = opening.read_part(session, opened, Role.Content)
-        return opened, opening.container(session, opened, content, header)
+        header = content = None
+        if with_header:
+            header = open_header(opening.read_part(session, opened, Role.Header))
+        if with_content:
+            content = opening.read_part(session, opened, Role.Content)
+        return opened, opening.container(session, opened, content, header, asked=asked)
 
     async def get_some(some: Sequence[uuid.UUID]) -> None:
-        fetched = await fetching.fetch_many(session, some)
+        fetched = await fetching.fetch_many(session, some, header=with_header, content=with_content)
         outcomes = await tasks.each_in_pool(open_one, fetched)
         for container_id, outcome in zip(some, outcomes, strict=True):
             if isinstance(outcome, BrokerError):
@@ -58,10 +62,12 @@ async def get_each(
                 continue
             opened, small = outcome
             with tasks.alone(partial(found.__setitem__, container_id)):
-                if small.content is None:  # absent, or large
+                if small.content is None and with_content:  # absent, or large
                     content = await read(session, opened, no_progress)
                     if content is not None:
-                        small = opening.container(session, opened, content, small.header)
+                        small = opening.container(
+                            session, opened, content, small.header, asked=asked
+                        )
                 found[container_id] = small
 
     once = list(dict.fromkeys(ids))

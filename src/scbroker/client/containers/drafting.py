@@ -6,21 +6,19 @@ Spec: docs/spec/container.md, section 9.
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
 from scbroker import errors
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.containers.change import KEEP, OWNER, Change, Grants, keys_of
+from scbroker.client.containers.change import KEEP, OWNER, Change, Grants, Merge, keys_of
 from scbroker.client.containers.opening import Opened
 from scbroker.client.core.judging import State, open_type
 from scbroker.client.core.sealing import NewAccess, make_access, make_type
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
 from scbroker.records.canonical import user_id_of
-from scbroker.records.container_record import ContainerRecord, Entry, Link, Part, Role
+from scbroker.records.container_record import MAX_ENTRIES, ContainerRecord, Entry, Link, Part, Role
 from scbroker.records.judge import Grant, check_delegation
 from scbroker.records.key_record import KeyChain, KnownKey
 from scbroker.vocabulary import ContainerAccessLevel
@@ -80,12 +78,18 @@ def draft_first(
     return Draft(record, access, salted, container_key, text)
 
 
-async def draft_next(
-    session: Session, change: Change, opened: Opened, time: int, *, newer_keys: bool = False
+def draft_next(
+    session: Session,
+    change: Change,
+    opened: Opened,
+    grants: Grants | None,
+    chains: Mapping[uuid.UUID, KeyChain],
+    key: KnownKey,
+    time: int,
 ) -> Draft:
     """Return the record that applies a change to the head that was read.
 
-    `newer_keys` says that a recipient has replaced the key that their wrap is for.
+    `grants` are those of `new_grants`, for users with the keys in `chains`.
     """
     state = opened.state
     version = state.record.version + 1
@@ -96,19 +100,13 @@ async def draft_next(
     if change.type is not KEEP and (served is None or change.type != text):
         text = change.type
         salted, digest = make_type(state.container_id, text)
-    key = await session.signing_key()
-    time = max(time, key.introduced, state.record.time, state.governing.record.time)
-    grants = new_grants(state, change, time, newer_keys=newer_keys)
     access, container_key, governing = None, opened.container_key, None
     if grants is not None:
         container_key = random_bytes(KEY_SIZE)
-        members = members_of(state)
-        chains = await keys_of(session, grants, members)
-        make = partial(
-            make_access, state.container_id, version, session.fingerprint, digest, container_key,
-            grants, chains, members,
+        access = make_access(
+            state.container_id, version, session.fingerprint, digest, container_key, grants, chains,
+            members_of(state),
         )  # fmt: skip
-        access = await io_thread.in_pool(make) if len(grants) > MANY_WRAPS else make()
         governing = access.governing
     elif digest != before.type:
         governing = replace(before, type=digest)
@@ -125,7 +123,7 @@ async def draft_next(
         parent=state.head.hash,
         author=session.fingerprint,
         keyIndex=key.index,
-        time=time,
+        time=time_after(state, key, time),
         link=Link(state.governing.record.version, state.governing.known.hash),
         governing=governing,
         header=parts[Role.Header],
@@ -145,13 +143,26 @@ def new_grants(
     seals nothing new is never a renewal.
     """
     if change.grants is not KEEP and not change.delete:
-        return _named(state, change.grants)
+        return _asked(state, change.grants, time)
     if not change.may_renew or not (newer_keys or state.governing.needs_renewal(time)):
         return None
-    return {
-        user_id_of(entry.fingerprint): Grant(entry.permissions, entry.expiresAt)
-        for entry in state.governing.access.unexpired(time).values()
-    }
+    return _present(state, time)
+
+
+def changes_nothing(state: State, change: Change, time: int) -> bool:
+    """Return whether a merge finds the access list as it would make it.
+
+    An expired entry that it removes is a change: its user still has the container key.
+    """
+    if not isinstance(change.grants, Merge) or change.grants.remove & members_of(state).keys():
+        return False
+    present = _present(state, time)
+    return change.grants.into(present) == present
+
+
+def time_after(state: State, key: KnownKey, time: int) -> int:
+    """Return the time of a record that follows this state; `time` is the clock's."""
+    return max(time, key.introduced, state.record.time, state.governing.record.time)
 
 
 def members_of(state: State) -> dict[uuid.UUID, Entry]:
@@ -172,10 +183,9 @@ async def check_allowed(session: Session, state: State, change: Change, time: in
         raise errors.PermissionDeniedError(f"Your access to this container lacks {missing.name}.")
     if change.grants is KEEP:
         return
-    unexpired = state.governing.access.unexpired(time).values()
-    before = {user_id_of(each.fingerprint): each for each in unexpired}
+    asked = _asked(state, change.grants, time)
     try:
-        check_delegation(entry, before, _named(state, change.grants), complete=True)
+        check_delegation(entry, _present(state, time), asked, complete=True)
     except errors.IntegrityError as error:
         raise beyond_own_access(error) from None
     if not change.grants:
@@ -194,9 +204,28 @@ def beyond_own_access(error: errors.IntegrityError) -> errors.PermissionDeniedEr
     return errors.PermissionDeniedError(f"This change is beyond your own access: {error}")
 
 
-def _named(state: State, grants: Grants) -> Grants:
-    """Return the grants asked for; if there are none, the creator's (docs/guide/sharing.md)."""
-    return grants or {user_id_of(state.createdBy): OWNER}
+def _asked(state: State, grants: Grants | Merge, time: int) -> Grants:
+    """Return the whole list asked for; an empty one gives access to the creator (docs/guide/sharing.md)."""
+    if not isinstance(grants, Merge):
+        return grants or {user_id_of(state.createdBy): OWNER}
+    merged = grants.into(_present(state, time))
+    if not merged:
+        raise errors.InvalidArgumentError(
+            "Nobody would have access to the container: delete it with deleteContainer instead."
+        )
+    if len(merged) > MAX_ENTRIES:
+        raise errors.TooLargeError(
+            f"{len(merged)} users would have access to the container: it takes at most {MAX_ENTRIES}."
+        )
+    return merged
+
+
+def _present(state: State, time: int) -> Grants:
+    """Return the access in force that has not expired."""
+    return {
+        user_id_of(entry.fingerprint): Grant(entry.permissions, entry.expiresAt)
+        for entry in state.governing.access.unexpired(time).values()
+    }
 
 
 def _part(

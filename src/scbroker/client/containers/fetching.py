@@ -69,9 +69,18 @@ async def fetch(
     return _raised(*await _fetch_each(session, [container_id], ask, any_keys=any_keys))
 
 
-async def fetch_many(session: Session, ids: Sequence[uuid.UUID]) -> list[Fetched | BrokerError]:
-    """Return each container as `fetch` does, with the small parts of both roles, or its error."""
-    return await _fetch_each(session, ids, _ask_for_many)
+async def fetch_many(
+    session: Session,
+    ids: Sequence[uuid.UUID],
+    *,
+    header: bool = False,
+    content: bool = False,
+    recipients: bool = False,
+    any_keys: bool = False,
+) -> list[Fetched | BrokerError]:
+    """Return each container as `fetch` does, or its error, by requests for many views."""
+    ask = partial(_ask_for_many, header=header, content=content, recipients=recipients)
+    return await _fetch_each(session, ids, ask, any_keys=any_keys)
 
 
 async def fetch_after(session: Session, container_id: uuid.UUID, mark: Mark | None) -> Fetched:
@@ -198,10 +207,10 @@ async def _ask_for_one(session: Session, marks: _Marks, **wanted: bool) -> _View
         return {container_id: error}
 
 
-async def _ask_for_many(session: Session, marks: _Marks) -> _Views:
+async def _ask_for_many(session: Session, marks: _Marks, **wanted: bool) -> _Views:
     """Request views until the broker has answered for each: an answer holds as many as fit."""
     asked = [
-        containers.ViewRequest(containerId=str(each), since=_since(mark), header=True, content=True)
+        containers.ViewRequest(containerId=str(each), since=_since(mark), **wanted)
         for each, mark in marks.items()
     ]
     outcomes: list[ContainerView | BrokerError] = []

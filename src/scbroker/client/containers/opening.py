@@ -5,7 +5,7 @@ Spec: docs/spec/container.md, sections 3 to 6.
 
 import contextlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,22 +92,26 @@ def container(
     content: bytes | None,
     header: Header[Any] | None,
     *,
-    asked: bool = True,
+    asked: Collection[Role] = tuple(Role),
 ) -> Container[Any]:
-    """Return the opened container; `asked` is False if content and header were not asked for."""
+    """Return the opened container; `asked` has the parts that were asked for."""
     state = opened.state
     text = open_type(state, opened.view.type, session.fingerprint)
     return Container(
         **_metadata(session, state, opened.container_key, text),
-        headerAvailability=_availability(state, Role.Header, header, hidden=asked),
-        contentAvailability=_availability(state, Role.Content, content, hidden=asked),
+        headerAvailability=_availability(state, Role.Header, header, hidden=Role.Header in asked),
+        contentAvailability=_availability(
+            state, Role.Content, content, hidden=Role.Content in asked
+        ),
         content=content,
         header=header,
     )
 
 
-async def secured(session: Session, fetched: Fetched) -> SecuredContainer:
-    """Return the container without opening its content or header.
+async def secured(
+    session: Session, fetched: Fetched, *, asked: Collection[Role] = tuple(Role)
+) -> SecuredContainer:
+    """Return the container with the sealed parts that were asked for, without opening them.
 
     The caller gets the signature and the sealed parts themselves, so both are verified here. The signature is
     not covered by the mark's hash: a head that was accepted by its mark may come with any signature.
@@ -118,7 +122,7 @@ async def secured(session: Session, fetched: Fetched) -> SecuredContainer:
     verify_author(state.signed, state.record, chains[author])
     key = open_fetched(session, fetched).container_key
     text = open_type(state, view.type, session.fingerprint)
-    sealed = {role: sealed_part(session, fetched, role) for role in Role}
+    sealed = {role: sealed_part(session, fetched, role) for role in asked}
     return secured_of(session, state, key, text, view.wrap, sealed)
 
 

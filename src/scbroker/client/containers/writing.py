@@ -7,8 +7,17 @@ Spec: docs/spec/container.md, section 9; docs/spec/protocol.md, section 5.
 """
 
 import contextlib
+import itertools
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Self
@@ -17,7 +26,15 @@ from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
 from scbroker.client.containers import drafting, fetching, opening, sent
-from scbroker.client.containers.change import KEEP, Change, keys_of, seal_parts
+from scbroker.client.containers.change import (
+    KEEP,
+    Change,
+    Grants,
+    Merge,
+    check_living,
+    keys_of,
+    seal_parts,
+)
 from scbroker.client.containers.drafting import Draft
 from scbroker.client.containers.opening import Fetched, Opened
 from scbroker.client.core.judging import State
@@ -28,7 +45,7 @@ from scbroker.errors import BrokerError, WriteOutcome
 from scbroker.records.canonical import MAX_UINT, container_id_of, encode_object
 from scbroker.records.container_record import LABEL, AccessList, Part, Role, bare_body, wrap_hash
 from scbroker.records.judge import Known, judge_first, judge_next
-from scbroker.records.key_record import KeyChain, Signed
+from scbroker.records.key_record import KeyChain, KnownKey, Signed
 from scbroker.types import SecuredContainer
 from scbroker.vocabulary import KeyType
 from scbroker.wire import containers
@@ -37,6 +54,8 @@ from scbroker.wire.containers import RecordReceipt, RecordRequest
 from scbroker.wire.problems import result_of
 
 _ATTEMPTS: Final = 4
+_MERGES: Final = 16
+"""Attempts of a merge: of as many devices that change one access list at once, each succeeds."""
 _REQUEST_BYTES: Final = 1_048_576
 
 
@@ -72,6 +91,18 @@ class Attempt:
         return opening.secured_of(session, self.state, key, self.draft.text, wrap, self.sealed)
 
 
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """A reading of a container, and what its next record is drafted with."""
+
+    fetched: Fetched
+    key: KnownKey
+    time: int
+    """The clock's time when the record is drafted."""
+    grants: Grants | None
+    """The access list of the record; None if it does not change access."""
+
+
 @dataclass(slots=True, eq=False)
 class Writing:
     """A change on its way to the broker. A nonce says that it creates the container."""
@@ -90,9 +121,19 @@ class Writing:
     has_rivals: bool = False
     """Whether other records of the attempt's version were sent, in this operation or an earlier one."""
     is_stored: bool = False
+    present: SecuredContainer | None = None
+    """The container as it was read, if there was nothing to change."""
     error: BrokerError | None = None
     is_refused: bool = False
     """Whether the error is a refusal of the record, by the broker or as outdated before it was sent."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_stored or self.present is not None
+
+    @property
+    def most_attempts(self) -> int:
+        return _MERGES if isinstance(self.change.grants, Merge) else _ATTEMPTS
 
     @classmethod
     def creating(cls, session: Session, change: Change) -> Self:
@@ -118,7 +159,7 @@ class Writing:
                 latest = session.directory.own.latest(KeyType.Signing).index
                 return self.attempt.draft.record.keyIndex != latest
             case errors.ConflictError():
-                is_replayable = self.change.grants is KEEP and self.if_version is None
+                is_replayable = self.change.can_follow_others and self.if_version is None
                 return self.nonce is None and is_replayable
         return False
 
@@ -128,7 +169,7 @@ class Writing:
 
     def result(self, session: Session) -> SecuredContainer:
         self.check_stored()
-        return self.attempt.result(session)
+        return self.present or self.attempt.result(session)
 
     # The next methods keep account of the records that were sent.
 
@@ -207,6 +248,20 @@ async def create_each(
     return [item.error or item.result(session) for item in items]
 
 
+async def update_each(
+    session: Session, changes: Mapping[uuid.UUID, Change]
+) -> list[SecuredContainer | BrokerError]:
+    """Append a change to each container; return each or its error, in the order of the changes.
+
+    The changes concern the same fields, and hold no content.
+    """
+    items = [Writing(change, container_id.bytes) for container_id, change in changes.items()]
+    groups = _cut(items, lambda _: 1, containers.MAX_BATCH)
+    async with _outcomes_said(session, items):
+        await tasks.a_few_at_once(_append(session, group) for group in groups)
+    return [item.error or item.result(session) for item in items]
+
+
 async def update(
     session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
 ) -> SecuredContainer:
@@ -221,13 +276,23 @@ async def append(
     await change.begin_upload(session, container_id.bytes)
     try:
         item = Writing(change, container_id.bytes, if_version=if_version)
-        async with _outcomes_said(session, [item]), fetching.deletion_proved(session, container_id):
-            await _until_stored(session, [item], _attempt_change)
-            item.check_stored()
+        async with _outcomes_said(session, [item]):
+            await _append(session, [item])
         item.check_stored()
         return item
     finally:
         change.close()
+
+
+async def _append(session: Session, items: Sequence[Writing]) -> None:
+    await _until_stored(session, items, _attempt_change)
+    for item in items:
+        if isinstance(item.error, errors.DeletedError) and item.is_refused:
+            try:
+                async with fetching.deletion_proved(session, uuid.UUID(bytes=item.container_id)):
+                    item.check_stored()
+            except BrokerError as error:
+                item.fail(error)
 
 
 @contextlib.asynccontextmanager
@@ -243,7 +308,7 @@ async def _outcomes_said(session: Session, items: Sequence[Writing]) -> AsyncIte
             if not any(item.uncertain or item.is_stored for item in items):
                 raise
             for item in items:
-                if not item.is_stored and (item.error is None or len(items) == 1):
+                if not item.is_done and (item.error is None or len(items) == 1):
                     item.fail(error)
         for item in items:
             with contextlib.suppress(BrokerError):  # the outcome stays uncertain
@@ -272,8 +337,8 @@ async def _until_stored(
     items: Sequence[Writing],
     attempt: Callable[[Session, Sequence[Writing]], Awaitable[None]],
 ) -> None:
-    """Attempt what is not stored, four times at most: again only if keys or the head were outdated."""
-    for _ in range(_ATTEMPTS):
+    """Attempt what is not stored; again, a few times at most, only if keys or the head were outdated."""
+    for attempts in itertools.count(1):
         for item in items:
             item.error, item.is_refused = None, False
         await attempt(session, items)
@@ -281,7 +346,9 @@ async def _until_stored(
             # A rejected signature: read which key of one's own is the latest, after a change of keys ended.
             async with session.changing_keys:
                 await session.directory.latest_own()
-        items = [item for item in items if item.is_outdated(session)]
+        items = [
+            item for item in items if item.is_outdated(session) and attempts < item.most_attempts
+        ]
         if not items:
             return
 
@@ -292,7 +359,9 @@ async def _attempt_creation(session: Session, items: Sequence[Writing], send: Se
         verify = partial(keys_of, session, item.change.recipients)
         with tasks.alone(item.fail):
             await seal_parts(session, item.change, item.container_id, None, verify)
-    chains = await _recipients(session, _open(items))
+    chains = await _recipients(
+        session, [(item, item.change.recipients, ()) for item in _open(items)]
+    )
     key, time = await session.signing_key(), now()
 
     def make_ready(item: Writing) -> None:
@@ -302,30 +371,81 @@ async def _attempt_creation(session: Session, items: Sequence[Writing], send: Se
         _prepare(session, item, draft, None, time)
 
     left = _open(items)
-    is_short = len(left) == 1 and len(left[0].change.recipients) <= drafting.MANY_WRAPS
-    outcomes = await tasks.each_in_pool(make_ready, left, here=is_short)
-    for item, outcome in zip(left, outcomes, strict=True):
-        if outcome is not None:
-            item.fail(outcome)
+    await _each_ready(left, make_ready, sum(len(item.change.recipients) for item in left))
     await send(session, _open(left))
 
 
+async def _each_ready(
+    items: Sequence[Writing], make_ready: Callable[[Writing], None], wraps: int
+) -> None:
+    """Draft and sign the records of these items, with so many wraps in all."""
+    is_short = len(items) == 1 and wraps <= drafting.MANY_WRAPS
+    outcomes = await tasks.each_in_pool(make_ready, items, here=is_short)
+    for item, outcome in zip(items, outcomes, strict=True):
+        if outcome is not None:
+            item.fail(outcome)
+
+
 async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
-    """Read a container; seal, draft, sign and send a change of it."""
-    [item] = items
-    change = item.change
-    fetched = await fetching.fetch(
+    """Read containers; seal, draft, sign and send a change of each. One alone takes the single requests."""
+    bases: dict[Writing, Basis] = {}
+    for item, fetched in await _read_each(session, items):
+        with tasks.alone(item.fail):
+            basis = await _sealed_basis(session, item, fetched)
+            if basis is not None:
+                bases[item] = basis
+    chains = await _recipients(
         session,
-        uuid.UUID(bytes=item.container_id),
-        header=change.carries(Role.Header),
-        content=change.carries(Role.Content),
-        recipients=change.may_renew,
-        any_keys=change.delete or change.grants is not KEEP,
+        [
+            (item, basis.grants or (), drafting.members_of(basis.fetched.state))
+            for item, basis in bases.items()
+        ],
     )
-    item.settle(session)
-    if item.is_stored:
-        return  # the broker has stored an earlier attempt, although it did not confirm it
-    state = fetched.state
+
+    def make_ready(item: Writing) -> None:
+        basis = bases[item]
+        opened = _open_or_without(session, basis.fetched)
+        draft = drafting.draft_next(
+            session, item.change, opened, basis.grants, chains, basis.key, basis.time
+        )
+        _prepare(session, item, draft, basis.fetched, basis.time)
+
+    left = _open(list(bases))
+    await _each_ready(left, make_ready, sum(len(bases[item].grants or ()) for item in left))
+    left = _open(left)
+    await (_send_many if len(items) > 1 else _send_one)(session, left)
+
+
+async def _read_each(session: Session, items: Sequence[Writing]) -> list[tuple[Writing, Fetched]]:
+    """Read the containers of changes that concern the same fields; return those that are left to change."""
+    change = items[0].change
+    ids = [uuid.UUID(bytes=item.container_id) for item in items]
+    wanted = {
+        "header": change.carries(Role.Header),
+        "content": change.carries(Role.Content),
+        "recipients": change.may_renew,
+        "any_keys": change.delete or change.grants is not KEEP,
+    }
+    found: Sequence[Fetched | BrokerError] = ()
+    if len(items) > 1:
+        found = await fetching.fetch_many(session, ids, **wanted)
+    else:
+        with tasks.alone(items[0].fail):
+            found = [await fetching.fetch(session, ids[0], **wanted)]
+    left = []
+    for item, fetched in zip(items, found, strict=False):
+        if isinstance(fetched, BrokerError):
+            item.fail(fetched)
+            continue
+        item.settle(session)
+        if not item.is_stored:  # else an earlier attempt, although the broker did not confirm it
+            left.append((item, fetched))
+    return left
+
+
+async def _sealed_basis(session: Session, item: Writing, fetched: Fetched) -> Basis | None:
+    """Check a change and seal its new parts; None if there is nothing to write, or it is outdated."""
+    change, state = item.change, fetched.state
     if state.record.version == MAX_UINT:
         raise errors.TooLargeError(
             f"The container is at version {MAX_UINT}, the last one: nothing can follow. No honest history is "
@@ -339,6 +459,9 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
             f"The container is at version {state.record.version}, not {item.if_version}."
         )
     await drafting.check_allowed(session, state, change, fetched.time)
+    if drafting.changes_nothing(state, change, fetched.time):
+        item.present = await opening.secured(session, fetched, asked=())
+        return None
     newer_keys = change.may_renew and await session.directory.has_newer_key(
         state.governing.access, fetched.view.recipients
     )
@@ -350,12 +473,11 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
     _, mark = fetching.mark_of(session, item.container_id)
     if mark is not None and mark.version > state.record.version:
         item.refuse(errors.ConflictError("The container was changed meanwhile: read it again."))
-        return
-    time = now()
-    opened = _open_or_without(session, fetched)
-    draft = await drafting.draft_next(session, change, opened, time, newer_keys=newer_keys)
-    _prepare(session, item, draft, fetched, time)
-    await _send_one(session, items)
+        return None
+    time, key = now(), await session.signing_key()
+    after = drafting.time_after(state, key, time)
+    grants = drafting.new_grants(state, change, after, newer_keys=newer_keys)
+    return Basis(fetched, key, time, grants)
 
 
 def _open_or_without(session: Session, fetched: Fetched) -> Opened:
@@ -370,7 +492,7 @@ def _check_no_conflict(first: State, latest: State, change: Change) -> None:
     """Raise `ConflictError` if another member changed a field that this change changes too."""
     before, after = first.governing.governing, latest.governing.governing
     fields = {
-        "access": change.grants is not KEEP
+        "access": not change.can_follow_others
         and first.governing.known.hash != latest.governing.known.hash,
         "header": change.header is not KEEP
         and _id(first.record.header) != _id(latest.record.header),
@@ -442,7 +564,7 @@ async def _send_one(session: Session, items: Sequence[Writing]) -> None:
 
 
 async def _send_many(session: Session, items: Sequence[Writing]) -> None:
-    """Send first records, about a megabyte in a request."""
+    """Send records, about a megabyte in a request: never more access entries than a batch may have."""
     for some in _cut(items, _size, _REQUEST_BYTES):
         for item in some:
             item.send(session)
@@ -554,22 +676,32 @@ def _fork() -> errors.ForkError:
     )
 
 
-async def _recipients(session: Session, items: Sequence[Writing]) -> Mapping[uuid.UUID, KeyChain]:
-    """Return the keys of all recipients by one request; if it fails, by one for each container."""
+async def _recipients(
+    session: Session, items: Sequence[tuple[Writing, Collection[uuid.UUID], Collection[uuid.UUID]]]
+) -> Mapping[uuid.UUID, KeyChain]:
+    """Return the keys of all users of new lists by one request; if it fails, by one for each container.
+
+    `items` have the users of the new list, and those of the list before, who may have been deleted.
+    """
+    everybody = {user for _, users, _ in items for user in users}
+    found: dict[uuid.UUID, KeyChain] = {}
     try:
-        return await keys_of(session, {user for item in items for user in item.change.recipients})
+        found |= await keys_of(session, everybody, everybody)
     except tasks.EVERYTHING:
         raise
     except BrokerError as error:
         if len(items) == 1:
-            items[0].fail(error)
+            items[0][0].fail(error)
             return {}
-    found: dict[uuid.UUID, KeyChain] = {}
-    for item in items:
+        for item, users, members in items:
+            with tasks.alone(item.fail):
+                found |= await keys_of(session, users, members)
+        return found
+    for item, users, members in items:
         with tasks.alone(item.fail):
-            found |= await keys_of(session, item.change.recipients)
+            check_living(users, found, members)
     return found
 
 
 def _open(items: Sequence[Writing]) -> list[Writing]:
-    return [item for item in items if not item.is_stored and item.error is None]
+    return [item for item in items if not item.is_done and item.error is None]

@@ -5,9 +5,11 @@ records which chunks have arrived, until the record is sent. Spec: docs/spec/con
 docs/spec/protocol.md, section 5.
 """
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -22,9 +24,12 @@ from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE, sha256
+from scbroker.errors import BrokerError, BrokerUnavailableError
 from scbroker.records.canonical import container_id_of
 from scbroker.records.container_record import Role
 from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK, MAX_LISTED, Chunks
+
+_DROP_SECONDS: Final = 5.0
 
 
 class _Start(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -165,7 +170,11 @@ async def send(
     path = path_of(upload.part.container_id, upload.part.part_id)
     urls = PresignedUrls(session, path, chunks, upload.sent)
 
+    is_begun = False
+
     async def put(chunk: _Chunk, buffer: memoryview) -> None:
+        nonlocal is_begun
+        is_begun = True
         failures = session.transport.all_failures
         moved = meter.follow(chunk.number, chunk.length, len(chunk.sealed))
         try:
@@ -179,14 +188,31 @@ async def send(
         meter.complete(chunk.number, chunk.length)
 
     run = io_thread.in_own_thread if content.waits else io_thread.in_pool
-    async with all_or_first_error() as sending:
-        while True:
-            buffer = await buffers.take()
-            chunk = await run(sealer.next_chunk, buffer)
-            if chunk is None:
-                break
-            sending.create_task(put(chunk, buffer))
+    try:
+        async with all_or_first_error() as sending:
+            while True:
+                buffer = await buffers.take()
+                chunk = await run(sealer.next_chunk, buffer)
+                if chunk is None:
+                    break
+                sending.create_task(put(chunk, buffer))
+    except BaseException as error:
+        # Without a journal nothing resumes this upload. A broker that does not answer is not asked.
+        if (
+            is_begun
+            and not upload.journal.is_kept
+            and not isinstance(error, BrokerUnavailableError)
+        ):
+            await _drop(session, path)
+        raise
     return sealer.length, bytes(sealer.hashes)
+
+
+async def _drop(session: Session, path: str) -> None:
+    """Have the broker delete a part that was given up. If that fails, the broker deletes it a day later."""
+    with suppress(BrokerError, TimeoutError):
+        async with asyncio.timeout(_DROP_SECONDS):
+            await session.send("DELETE", path)
 
 
 def _length_of(content: Content, chunk: int) -> int:

@@ -88,12 +88,12 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
         challenges.check_fresh(broker, order, call.now)
         with challenges.using_up(broker, order.nonce):
             length = check_signed(signer, order, ORDER_LABEL, signed).user.chain_length
-        await _check_closes(broker, user_id, length, closing, call.now)
-        buckets = throttle.buckets_of(broker, user_id)
-        await broker.database.write(
-            lambda c: end(c, user_id, length, closing, order.nonce, buckets)
-        )
-        broker.is_scrubbed = False
+        if await _check_closes(broker, user_id, length, closing, call.now):
+            buckets = throttle.buckets_of(broker, user_id)
+            await broker.database.write(
+                lambda c: end(c, user_id, length, closing, order.nonce, buckets)
+            )
+            broker.is_scrubbed = False
     with contextlib.suppress(BrokerError):  # the background repeats what fails here
         deadline = time.monotonic() + _SECONDS
         more = True
@@ -107,23 +107,29 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
 
 async def _check_closes(
     broker: Broker, user_id: UserId, length: int, closing: Signed, moment: int
-) -> None:
-    """Raise unless the record closes the user's chain of this length.
+) -> bool:
+    """Raise unless the record closes the user's chain of this length; False if they are deleted already.
 
+    Another request may delete the user, and their key records, after this one found them.
     Date and predecessor are compared first: a record that does not follow must not cost the time of verifying
     a long chain, as often as its sender likes.
     """
     check_dates([closing], moment)
 
-    def read(connection: Connection) -> KeyChain:
+    def read(connection: Connection) -> KeyChain | None:
+        if sql.the(connection, sql.FIND_USER, id=user_id).deleted:
+            return None
         [last] = sql.key_chain(connection, user_id, length - 1, 1)
         if parse_key_record(closing).previous != labelled_hash(LABEL, last.body):
             raise RejectedError("The key record does not follow the stored one (K2): log in again.")
         return broker.chains.get(connection, user_id, length)
 
     chain = await broker.database.read(read, large=True)
+    if chain is None:
+        return False
     if not grown_chain(chain, [closing], moment).closed:
         raise RejectedError("The key record does not close the chain (K8).")
+    return True
 
 
 def _check_own(user_id: UserId, order: Order, message: UserDeletion) -> None:

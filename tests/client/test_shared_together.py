@@ -1,0 +1,457 @@
+"""Access to many containers at once: merged into the list that each has, each with its own outcome."""
+
+import datetime as dt
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker import (
+    AccessChange,
+    AccessLevel,
+    Availability,
+    BrokerError,
+    ContainerAccessLevel,
+    MemoryTrustStore,
+    NewContainer,
+    SecuredContainer,
+    ServerProvider,
+    WriteOutcome,
+)
+from scbroker.client.containers import drafting, writing
+from scbroker.wire.containers import RecordsAnswer
+from scbroker.wire.problems import ItemProblem
+from tests.client.conftest import Users, drop, id_of
+from tests.client.test_lying_broker import lying
+from tests.kit.both_engines import both_engines
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import HeldAnswer, Network, refused
+
+PATIENCE = 30.0
+RECORDS = "/v1/batches/records"
+VIEWS = "/v1/batches/views"
+KEYS = "/v1/key-records"
+OWNER = ContainerAccessLevel.DefaultOwnerPermissions
+READER = ContainerAccessLevel.DefaultUserPermissions
+WRITER = READER | ContainerAccessLevel.Upload
+NOBODY = uuid.UUID("00000000-0000-8000-8000-000000000000")
+DONE = SecuredContainer
+Members = dict[uuid.UUID, ContainerAccessLevel]
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network() as network:
+        yield network
+
+
+def made(provider: ServerProvider, count: int, *levels: AccessLevel) -> list[uuid.UUID]:
+    items = [NewContainer(b"%d" % n, accessLevels=levels) for n in range(count)]
+    found = provider.createContainers(items).result(PATIENCE)
+    return [each.id for each in found if isinstance(each, SecuredContainer)]
+
+
+def members(provider: ServerProvider, container: uuid.UUID) -> Members:
+    found = provider.getContainerMetadata(container).result(PATIENCE)
+    return {level.userId: level.permissions for level in found.access or ()}
+
+
+def kinds(found: Sequence[object]) -> list[type]:
+    return [type(each) for each in found]
+
+
+def other_device(provider: ServerProvider, new_provider: NewProvider) -> ServerProvider:
+    return new_provider(provider.getKeyRing().result(PATIENCE), trustStore=MemoryTrustStore())
+
+
+def test_a_grant_adds_to_the_list_of_each_container_in_one_request_of_each_kind(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network
+) -> None:
+    me, him, her = id_of(alice), id_of(bob), id_of(carol)
+    some = [*made(alice, 2), *made(alice, 2, AccessLevel(me, OWNER), AccessLevel(him, WRITER))]
+    before = len(network.those("POST", RECORDS))
+    keys = len(network.those("POST", KEYS))
+    found = alice.grantAccess(some, [AccessLevel(her), AccessLevel(him, READER)]).result(PATIENCE)
+    assert len(network.those("POST", RECORDS)) == before + 1
+    assert len(network.those("POST", VIEWS)) == 1
+    assert len(network.those("POST", KEYS)) == keys + 1
+    assert kinds(found) == [DONE] * 4
+    for container, result in zip(some, found, strict=True):
+        assert isinstance(result, SecuredContainer)
+        assert (result.id, result.version) == (container, 2)
+        assert members(alice, container) == {me: OWNER, him: READER, her: READER}
+        assert result.access is not None
+        assert {level.userId for level in result.access} == {me, him, her}
+    assert [each.content for each in carol.getContainers(some).result(PATIENCE)] == [  # type: ignore[union-attr]
+        b"0", b"1", b"0", b"1",
+    ]  # fmt: skip
+
+
+def test_a_revocation_takes_users_from_each_list_and_what_is_written_next_is_out_of_their_reach(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+) -> None:
+    me, him, her = id_of(alice), id_of(bob), id_of(carol)
+    levels = [AccessLevel(me, OWNER), AccessLevel(him), AccessLevel(her)]
+    some = made(alice, 3, *levels)
+    found = alice.revokeAccess(some, [him, NOBODY]).result(PATIENCE)
+    assert kinds(found) == [DONE] * 3
+    for container in some:
+        assert members(alice, container) == {me: OWNER, her: READER}
+    assert kinds(bob.getContainers(some).result(PATIENCE)) == [BrokerError.notFoundError] * 3
+    assert carol.getContainerContent(some[0]).result(PATIENCE) == b"0"
+
+
+def test_one_container_and_one_user_need_no_list_and_take_the_single_requests(
+    alice: ServerProvider, bob: ServerProvider, network: Network
+) -> None:
+    him = id_of(bob)
+    container = alice.createContainer(b"1").result(PATIENCE).id
+    assert kinds(alice.grantAccess(container, AccessLevel(him)).result(PATIENCE)) == [DONE]
+    assert bob.getContainerContent(container).result(PATIENCE) == b"1"
+    assert kinds(alice.revokeAccess(container, him).result(PATIENCE)) == [DONE]
+    assert members(alice, container).keys() == {id_of(alice)}
+    assert not network.those("POST", RECORDS)
+    assert not network.those("POST", VIEWS)
+
+
+def test_a_list_that_is_already_as_asked_is_not_written_and_the_container_is_the_result(
+    alice: ServerProvider, bob: ServerProvider, network: Network
+) -> None:
+    me, him = id_of(alice), id_of(bob)
+    until = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+    some = made(alice, 2, AccessLevel(me, OWNER), AccessLevel(him, WRITER, until))
+    before = len(network.those("POST", RECORDS))
+    same = AccessLevel(him, WRITER, until)
+    for found in (
+        alice.grantAccess(some, same).result(PATIENCE),
+        alice.revokeAccess(some, NOBODY).result(PATIENCE),
+        alice.grantAccess(some, []).result(PATIENCE),
+        alice.updateContainersAccessLevels([AccessChange(each) for each in some]).result(PATIENCE),
+        [
+            *alice.grantAccess(some[0], same).result(PATIENCE),
+            *alice.revokeAccess(some[1], []).result(PATIENCE),
+        ],
+    ):
+        assert [each.id for each in found if isinstance(each, SecuredContainer)] == some
+        for each in found:
+            assert isinstance(each, SecuredContainer)
+            assert (each.version, each.contentAvailability) == (1, Availability.NotIncluded)
+    assert len(network.those("POST", RECORDS)) == before
+    assert not network.those("PUT", "/records/2")
+    assert kinds(alice.grantAccess(some, AccessLevel(him, WRITER)).result(PATIENCE)) == [DONE] * 2
+    assert {
+        level.expiresAt for level in alice.getContainer(some[0]).result(PATIENCE).access or ()
+    } == {None}
+
+
+def test_the_result_of_a_grant_is_the_secured_container_without_its_parts(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    some = made(alice, 2)
+    found = alice.grantAccess(some, AccessLevel(id_of(bob))).result(PATIENCE)
+    for result, container in zip(found, some, strict=True):
+        whole = alice.getSecuredContainer(container).result(PATIENCE)
+        assert isinstance(result, SecuredContainer)
+        assert (result.record, result.signature, result.wrap) == (
+            whole.record, whole.signature, whole.wrap,
+        )  # fmt: skip
+        assert (result.access, result.version, result.length) == (whole.access, 2, 1)
+
+
+def test_an_item_adds_removes_or_replaces(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+) -> None:
+    me, him, her = id_of(alice), id_of(bob), id_of(carol)
+    some = made(alice, 4, AccessLevel(me, OWNER), AccessLevel(him))
+    changes = [
+        AccessChange(some[0], add=iter([AccessLevel(her, WRITER)]), remove=iter([him])),
+        AccessChange(some[1], replace=[AccessLevel(me, OWNER), AccessLevel(her)]),
+        AccessChange(some[2], replace=[]),
+        AccessChange(some[3], remove=[me], add=[AccessLevel(him, OWNER)]),
+    ]
+    found = alice.updateContainersAccessLevels(iter(changes)).result(PATIENCE)
+    assert kinds(found) == [DONE] * 4
+    assert [members(alice, each) for each in some[:3]] == [
+        {me: OWNER, her: WRITER}, {me: OWNER, her: READER}, {me: OWNER},
+    ]  # fmt: skip
+    assert members(bob, some[3]) == {him: OWNER}
+    last = found[3]
+    assert isinstance(last, SecuredContainer)
+    assert (last.access, last.wrap) == (None, None)
+
+
+@both_engines
+def test_devices_that_grant_different_users_at_once_lose_no_grant(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
+) -> None:
+    some = made(alice, 50)
+    phone = other_device(alice, new_provider)
+    for round_ in (READER, WRITER):
+        granting = [
+            alice.grantAccess(some, AccessLevel(id_of(bob), round_)),
+            phone.grantAccess(some[::-1], AccessLevel(id_of(carol), round_)),
+        ]
+        for promise in granting:
+            assert kinds(promise.result(PATIENCE)) == [DONE] * 50
+        expected = {id_of(alice): OWNER, id_of(bob): round_, id_of(carol): round_}
+        assert [members(alice, each) for each in some] == [expected] * 50
+    revoking = [
+        alice.revokeAccess(some, id_of(bob)),
+        phone.grantAccess(some, AccessLevel(id_of(carol))),
+    ]
+    for promise in revoking:
+        assert kinds(promise.result(PATIENCE)) == [DONE] * 50
+    expected = {id_of(alice): OWNER, id_of(carol): READER}
+    assert [members(phone, each) for each in some] == [expected] * 50
+    phone.close()
+
+
+def test_what_others_changed_between_reading_and_writing_is_kept(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network,
+    new_provider: NewProvider,
+) -> None:  # fmt: skip
+    me, him, her = id_of(alice), id_of(bob), id_of(carol)
+    some = made(alice, 3)
+    held = HeldAnswer()
+    network.treat("POST", VIEWS, held.hold)
+    promise = alice.grantAccess(some, AccessLevel(him))
+    assert held.arrived.wait(PATIENCE)
+    with other_device(alice, new_provider) as phone:
+        levels = [AccessLevel(me, OWNER), AccessLevel(her)]
+        phone.updateContainerAccessLevels(some[1], levels).result(PATIENCE)
+        phone.updateContainerContent(some[2], b"new").result(PATIENCE)
+    held.release.set()
+    assert kinds(promise.result(PATIENCE)) == [DONE] * 3
+    assert [members(alice, each) for each in some] == [
+        {me: OWNER, him: READER}, {me: OWNER, him: READER, her: READER}, {me: OWNER, him: READER},
+    ]  # fmt: skip
+    assert bob.getContainerContent(some[2]).result(PATIENCE) == b"new"
+
+
+def test_a_replaced_list_is_a_conflict_if_others_changed_access_meanwhile(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network,
+    new_provider: NewProvider,
+) -> None:  # fmt: skip
+    me, him, her = id_of(alice), id_of(bob), id_of(carol)
+    some = made(alice, 2)
+    held = HeldAnswer()
+    network.treat("POST", VIEWS, held.hold)
+    levels = [AccessLevel(me, OWNER), AccessLevel(him)]
+    changes = [AccessChange(each, replace=levels) for each in some]
+    promise = alice.updateContainersAccessLevels(changes)
+    assert held.arrived.wait(PATIENCE)
+    with other_device(alice, new_provider) as phone:
+        phone.grantAccess(some[0], AccessLevel(her)).result(PATIENCE)
+    held.release.set()
+    conflict, done = promise.result(PATIENCE)
+    assert isinstance(conflict, BrokerError.conflictError)
+    assert conflict.outcome is WriteOutcome.NotStored
+    assert isinstance(done, SecuredContainer)
+    assert members(alice, some[0]) == {me: OWNER, her: READER}
+
+
+def test_each_container_has_its_own_error_and_the_others_are_changed(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network
+) -> None:
+    me, him, her = id_of(alice), id_of(bob), id_of(carol)
+    mine = made(bob, 2)
+    [limited] = made(alice, 1, AccessLevel(me, OWNER), AccessLevel(him, WRITER))
+    [weak] = made(
+        alice, 1, AccessLevel(me, OWNER), AccessLevel(him, WRITER | ContainerAccessLevel.ModifyAccess)
+    )  # fmt: skip
+    [foreign] = made(alice, 1)
+    [deleted] = made(bob, 1)
+    bob.deleteContainer(deleted).result(PATIENCE)
+    count = len(network.those("POST", RECORDS))
+    some = [mine[0], limited, weak, foreign, deleted, NOBODY, mine[1]]
+    found = bob.grantAccess(some, AccessLevel(her, OWNER)).result(PATIENCE)
+    assert kinds(found) == [
+        DONE, BrokerError.permissionDeniedError, BrokerError.permissionDeniedError,
+        BrokerError.notFoundError, BrokerError.deletedError, BrokerError.notFoundError, DONE,
+    ]  # fmt: skip
+    assert all(
+        each.outcome is WriteOutcome.NotStored for each in found if isinstance(each, BrokerError)
+    )
+    assert "lacks ModifyAccess" in str(found[1])
+    assert "beyond your own access" in str(found[2])
+    assert len(network.those("POST", RECORDS)) == count + 1
+    assert members(alice, limited).keys() == members(alice, weak).keys() == {me, him}
+
+
+def test_users_who_do_not_exist_are_an_error_of_the_containers_that_name_them(
+    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
+) -> None:
+    gone = new_provider(True)
+    lost = id_of(gone)
+    me, him = id_of(alice), id_of(bob)
+    [old] = made(alice, 1, AccessLevel(me, OWNER), AccessLevel(lost))
+    new = made(alice, 2)
+    gone.deleteUser().result(PATIENCE)
+    changes = [
+        AccessChange(new[0], add=[AccessLevel(lost)]),
+        AccessChange(old, add=[AccessLevel(him)]),
+        AccessChange(new[1], add=[AccessLevel(him)]),
+    ]
+    found = alice.updateContainersAccessLevels(changes).result(PATIENCE)
+    assert kinds(found) == [BrokerError.notFoundError, DONE, DONE]
+    assert members(alice, old).keys() == {me, him, lost}
+    changes[0] = AccessChange(new[0], add=[AccessLevel(NOBODY)])
+    changes[1:] = [AccessChange(each, remove=[him]) for each in (old, new[1])]
+    found = alice.updateContainersAccessLevels(changes).result(PATIENCE)
+    assert kinds(found) == [BrokerError.notFoundError, DONE, DONE]
+    assert kinds(alice.revokeAccess(old, lost).result(PATIENCE)) == [DONE]
+    assert members(alice, old).keys() == {me}
+
+
+def test_the_last_entry_is_not_removed(alice: ServerProvider, bob: ServerProvider) -> None:
+    me, him = id_of(alice), id_of(bob)
+    [alone] = made(alice, 1)
+    [shared] = made(alice, 1, AccessLevel(me, OWNER), AccessLevel(him))
+    found = alice.revokeAccess([alone, shared], [me, him]).result(PATIENCE)
+    assert kinds(found) == [BrokerError.invalidArgumentError] * 2
+    assert "delete it with deleteContainer" in str(found[0])
+    assert members(alice, shared) == {me: OWNER, him: READER}
+
+
+def test_a_list_does_not_grow_beyond_what_a_container_takes(
+    alice: ServerProvider,
+    bob: ServerProvider,
+    carol: ServerProvider,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drafting, "MAX_ENTRIES", 2)
+    some = made(alice, 2, AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob)))
+    found = alice.grantAccess(some, AccessLevel(id_of(carol))).result(PATIENCE)
+    assert kinds(found) == [BrokerError.tooLargeError] * 2
+    assert "3 users would have access to the container: it takes at most 2" in str(found[0])
+
+
+def test_a_container_that_is_deleted_before_the_change_arrives_is_an_error_only_with_its_tombstone(
+    alice: ServerProvider, bob: ServerProvider, network: Network, new_provider: NewProvider
+) -> None:
+    some = made(alice, 3)
+    held = HeldAnswer()
+    network.treat("POST", VIEWS, held.hold)
+    promise = alice.grantAccess(some, AccessLevel(id_of(bob)))
+    assert held.arrived.wait(PATIENCE)
+    with other_device(alice, new_provider) as phone:
+        phone.deleteContainer(some[1]).result(PATIENCE)
+
+    def deny(answer: RecordsAnswer) -> RecordsAnswer:
+        problem = ItemProblem(code="deleted", detail="so")
+        denied = replace(answer.records[2], receipt=None, problem=problem)
+        return replace(answer, records=[*answer.records[:2], denied])
+
+    with lying(deny, (RecordsAnswer,)):
+        held.release.set()
+        found = promise.result(PATIENCE)
+    # The broker stored the third: the reading that looks for the tombstone finds the grant.
+    assert kinds(found) == [DONE, BrokerError.deletedError, DONE]
+    assert isinstance(found[1], BrokerError)
+    assert found[1].outcome is WriteOutcome.NotStored
+
+
+def test_an_expired_user_is_revoked_with_a_new_container_key(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+) -> None:
+    me, him, her = id_of(alice), id_of(bob), id_of(carol)
+    soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
+    some = made(alice, 2, AccessLevel(me, OWNER), AccessLevel(him, READER, soon), AccessLevel(her))
+    time.sleep(1.1)
+    [same] = alice.grantAccess(some[0], AccessLevel(her)).result(PATIENCE)
+    assert isinstance(same, SecuredContainer)
+    assert same.version == 1
+    for found in alice.revokeAccess(some, him).result(PATIENCE):
+        assert isinstance(found, SecuredContainer)
+        assert found.version == 2
+        assert {level.userId for level in found.access or ()} == {me, her}
+
+
+def test_a_wrong_item_is_named_and_nothing_is_sent(alice: ServerProvider, network: Network) -> None:
+    me = id_of(alice)
+    one, other = uuid.uuid4(), uuid.uuid4()
+    before = len(network.sent)
+    level = AccessLevel(me)
+    past = AccessLevel(me, READER, dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+    good = AccessChange(one)
+    cases: list[tuple[Any, str]] = [
+        (good, "changes must be a list of AccessChange, not AccessChange"),
+        ([good, one], r"changes\[1\] is not an AccessChange: its type is UUID"),
+        (
+            [good, AccessChange(other), good],
+            r"changes\[2\] names the container of changes\[0\] again",
+        ),
+        ([good, AccessChange("x")], r"changes\[1\]: containerId must be"),  # type: ignore[arg-type]
+        ([AccessChange(one, [level], [me])], rf"changes\[0\]: add and remove both name user {me}"),
+        ([AccessChange(one, [level], replace=[level])], r"changes\[0\]: replace names the whole"),
+        ([AccessChange(one, remove=[me], replace=[])], r"changes\[0\]: replace names the whole"),
+        ([AccessChange(one, [level, level])], rf"changes\[0\]: add names user {me} twice"),
+        (
+            [AccessChange(one, replace=[level, level])],
+            rf"changes\[0\]: replace names user {me} twice",
+        ),
+        ([AccessChange(one, [past])], r"changes\[0\]: expiresAt"),
+        ([AccessChange(one, [me])], r"changes\[0\]: add\[0\] is not an AccessLevel"),
+        ([AccessChange(one, remove=[level])], r"changes\[0\]: remove\[0\] is not a UUID"),  # type: ignore[list-item]
+    ]
+    for changes, why in cases:
+        with pytest.raises(BrokerError.invalidArgumentError, match=why):
+            drop(alice.updateContainersAccessLevels(changes))
+    for call, arguments, why in (
+        (alice.grantAccess, ([one, one], level), r"containerIds\[1\] names the container of cont"),
+        (alice.grantAccess, (one, [level, level]), f"accessLevels names user {me} twice"),
+        (alice.grantAccess, (one, me), "accessLevels must be a list of AccessLevel, not UUID"),
+        (alice.revokeAccess, ([one, one], me), r"containerIds\[1\] names the container of cont"),
+        (alice.revokeAccess, (one, level), "userIds must be a list of UUID, not AccessLevel"),
+    ):
+        with pytest.raises(BrokerError.invalidArgumentError, match=why):
+            drop(call(*arguments))
+    assert alice.updateContainersAccessLevels([]).result(PATIENCE) == []
+    assert alice.grantAccess([], level).result(PATIENCE) == []
+    assert len(network.sent) == before
+
+
+def test_an_error_of_a_request_is_that_of_each_container_of_it(
+    alice: ServerProvider, bob: ServerProvider, network: Network
+) -> None:
+    some = made(alice, 2)
+    [same] = made(alice, 1, AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob)))
+    down = BrokerError.unreachableError("No broker answers.")
+    network.treat("POST", RECORDS, refused(down))
+    found = alice.grantAccess([*some, same], AccessLevel(id_of(bob))).result(PATIENCE)
+    assert kinds(found) == [type(down), type(down), DONE]
+    for error, container in zip(found[:2], some, strict=True):
+        assert isinstance(error, BrokerError)
+        assert (error.outcome, error.containerId) == (WriteOutcome.Uncertain, container)
+    network.treat("POST", VIEWS, refused(down))
+    network._treatments.reverse()
+    with pytest.raises(BrokerError.unreachableError) as caught:
+        alice.revokeAccess(some, id_of(bob)).result(PATIENCE)
+    assert caught.value.outcome is WriteOutcome.NotStored
+
+
+def test_a_broker_that_always_answers_conflict_is_asked_a_bounded_number_of_times(
+    alice: ServerProvider, bob: ServerProvider, network: Network
+) -> None:
+    [container] = made(alice, 1)
+    network.treat("PUT", "/records/2", refused(BrokerError.conflictError("no")))
+    [error] = alice.grantAccess(container, AccessLevel(id_of(bob))).result(PATIENCE)
+    assert isinstance(error, BrokerError.conflictError)
+    assert (error.outcome, error.containerId) == (WriteOutcome.Uncertain, container)
+    assert len(network.those("PUT", "/records/2")) == writing._MERGES
+
+
+def test_more_containers_than_a_request_holds_and_many_users_are_cut_into_requests(
+    alice: ServerProvider, user_pool: Users, network: Network
+) -> None:
+    levels = [AccessLevel(ring.userId) for ring in user_pool(20)]
+    some = made(alice, 70)
+    count = len(network.those("POST", RECORDS))
+    found = alice.grantAccess(some, levels).result(PATIENCE)
+    assert kinds(found) == [DONE] * 70
+    assert len(network.those("POST", VIEWS)) == 2
+    assert len(network.those("POST", RECORDS)) - count >= 3
+    assert len(members(alice, some[69])) == 21
