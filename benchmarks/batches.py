@@ -14,7 +14,7 @@ from tests.kit.brokers import BrokerProcess
 
 _BATCH: Final = 64
 _AT_LEAST: Final = 3.0
-_AS_FAST: Final = 0.7
+_AS_FAST: Final = 1.0
 _WRITER: Final = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
 _TIMES: Final = 3
 _SETS: Final = 1 + 5 * _TIMES
