@@ -90,7 +90,9 @@ class Connections:
     """
 
     most: int
-    """Connections at the same time."""
+    """Connections at the same time; 0 for any number."""
+    read_seconds: float = 60
+    """How long to wait for the next bytes of an answer."""
     unsent_headers: tuple[str, ...]
     """Headers of aiohttp's own that requests do not carry."""
 
@@ -142,7 +144,9 @@ class Connections:
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60),
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=10, sock_read=self.read_seconds
+                ),
                 skip_auto_headers=self.unsent_headers,
                 read_bufsize=PIECE,
             )
@@ -249,6 +253,17 @@ class ObjectStore(Connections):
                 self.count_failure()
 
 
+class _Waits(Connections):
+    """Requests to the broker that wait for an event, each on a connection that no other request needs.
+
+    The broker sends a heartbeat every 15 seconds; a connection is given up after the third that is missing.
+    """
+
+    most: int = 0
+    read_seconds: float = 45
+    unsent_headers: tuple[str, ...] = ("User-Agent", "Accept-Encoding")
+
+
 class Transport(Connections):
     """Requests to one broker."""
 
@@ -258,6 +273,7 @@ class Transport(Connections):
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self.store: ObjectStore = ObjectStore(endpoint)
+        self.waits: Connections = _Waits(endpoint)
         self._budget = _RETRY_BUDGET
         self._has_answered = False
 
@@ -306,25 +322,53 @@ class Transport(Connections):
         They have at most `limit` bytes, or are read into `target`, which is faster than allocating.
         """
         body = octets if message is None else codec.encode(message)
+        headers = self._headers(token)
+        if body is not None:
+            headers["Content-Type"] = codec.OCTETS if message is None else codec.MESSAGE
+            headers["Content-Length"] = str(len(body))
+        url = self._url(path, query)
+        once = functools.partial(self._once, self, method, url, headers, body, limit, target)
+        return await self._retried(once, is_act=message is not None and message.is_act)
+
+    async def wait(self, path: str, seconds: float, query: Query, *, token: str) -> Octets:
+        """Send a request whose answer may begin at once and end after some time; return its octets.
+
+        It is not retried: the caller decides when to ask again. After `seconds` it is unreachable.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._once(
+                    self.waits,
+                    "GET",
+                    self._url(path, query),
+                    self._headers(token),
+                    None,
+                    MAX_ANSWER,
+                    None,
+                )
+        except TimeoutError:
+            raise errors.UnreachableError(
+                f"The answer of {self.endpoint.origin} does not end."
+            ) from None
+
+    def _headers(self, token: str | None) -> dict[str, str]:
         headers = {
             codec.PROTOCOL_HEADER: codec.PROTOCOL,
             codec.API_KEY_HEADER: str(self.endpoint.apiKey),
             codec.APPLICATION_HEADER: self.endpoint.applicationName,
         }
-        if body is not None:
-            headers["Content-Type"] = codec.OCTETS if message is None else codec.MESSAGE
-            headers["Content-Length"] = str(len(body))
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+    def _url(self, path: str, query: Query | None) -> str:
         url = self.endpoint.url + path
-        if query:
-            url += "?" + urllib.parse.urlencode(query, doseq=True)
-        once = functools.partial(self._once, method, url, headers, body, limit, target)
-        return await self._retried(once, is_act=message is not None and message.is_act)
+        return url + "?" + urllib.parse.urlencode(query, doseq=True) if query else url
 
     async def close(self) -> None:
         """Close the connections to the broker and to object stores."""
         await super().close()
+        await self.waits.close()
         await self.store.close()
 
     async def _retried(self, once: Callable[[], Awaitable[Octets]], *, is_act: bool) -> Octets:
@@ -384,6 +428,7 @@ class Transport(Connections):
 
     async def _once(
         self,
+        connections: Connections,
         method: str,
         url: str,
         headers: dict[str, str],
@@ -395,7 +440,9 @@ class Transport(Connections):
         from yarl import URL
 
         try:
-            async with self.request(method, URL(url, encoded=True), headers, body) as response:
+            async with connections.request(
+                method, URL(url, encoded=True), headers, body
+            ) as response:
                 _check_version(response)
                 self._has_answered = True
                 if response.status < 300:
