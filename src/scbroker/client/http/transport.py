@@ -327,7 +327,7 @@ class Transport(Connections):
             headers["Content-Type"] = codec.OCTETS if message is None else codec.MESSAGE
             headers["Content-Length"] = str(len(body))
         url = self._url(path, query)
-        once = functools.partial(self._once, self, method, url, headers, body, limit, target)
+        once = functools.partial(self._once, method, url, headers, body, limit, target)
         return await self._retried(once, is_act=message is not None and message.is_act)
 
     async def wait(self, path: str, seconds: float, query: Query, *, token: str) -> Octets:
@@ -335,17 +335,10 @@ class Transport(Connections):
 
         It is not retried: the caller decides when to ask again. After `seconds` it is unreachable.
         """
+        url, headers = self._url(path, query), self._headers(token)
         try:
             async with asyncio.timeout(seconds):
-                return await self._once(
-                    self.waits,
-                    "GET",
-                    self._url(path, query),
-                    self._headers(token),
-                    None,
-                    MAX_ANSWER,
-                    None,
-                )
+                return await self._once("GET", url, headers, None, MAX_ANSWER, None, self.waits)
         except TimeoutError:
             raise errors.UnreachableError(
                 f"The answer of {self.endpoint.origin} does not end."
@@ -428,21 +421,20 @@ class Transport(Connections):
 
     async def _once(
         self,
-        connections: Connections,
         method: str,
         url: str,
         headers: dict[str, str],
         body: Octets | None,
         limit: int,
         target: memoryview | None,
+        connections: Connections | None = None,
     ) -> Octets:
         import aiohttp
         from yarl import URL
 
+        way, address = connections or self, URL(url, encoded=True)
         try:
-            async with connections.request(
-                method, URL(url, encoded=True), headers, body
-            ) as response:
+            async with way.request(method, address, headers, body) as response:
                 _check_version(response)
                 self._has_answered = True
                 if response.status < 300:
