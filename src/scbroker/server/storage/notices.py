@@ -81,9 +81,10 @@ class Notices:
         self._more.clear()
         sending, self._unsent = self._unsent, set()
         try:
-            for payload in self._payloads(sending):
+            payloads = list(self._payloads(sending))
+            for payload in payloads:
                 await driver.execute(_NOTIFY, payload, timeout=_ANSWER_SECONDS)
-            if not sending:
+            if not payloads:
                 await driver.execute("SELECT 1", timeout=_ANSWER_SECONDS)
         except BaseException:
             self._unsent |= sending
