@@ -243,5 +243,5 @@ def listeners(broker: BrokerProcess) -> list[tuple[Any, ...]]:
     return query(
         broker.database_url,
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
-        " AND (query LIKE 'LISTEN%' OR query LIKE '%pg_notify%') AND pid <> pg_backend_pid()",
+        " AND (query = 'SELECT 1' OR query LIKE '%pg_notify%') AND pid <> pg_backend_pid()",
     )
