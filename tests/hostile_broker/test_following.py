@@ -143,8 +143,8 @@ def test_a_connection_without_a_byte_is_given_up_and_the_log_says_so(
 def test_heartbeats_without_an_end_are_given_up_as_well(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "_WAIT", 1)
-    monkeypatch.setattr(following, "_LATE", -0.5)
+    monkeypatch.setattr(following, "_WAIT", 60)
+    monkeypatch.setattr(following, "_LATE", -59.5)
     monkeypatch.setattr(following, "_LONGEST_PAUSE", 0.1)
     [alice] = mallory.people(1)
     device = mallory.device_of(alice)
