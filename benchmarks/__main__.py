@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from benchmarks import (
     batches,
     crowd,
+    follow,
     growth,
     large,
     overload,
@@ -28,6 +29,7 @@ PARTS: Final[dict[str, Part]] = {
     "small": small.run,
     "batches": batches.run,
     "crowd": crowd.run,
+    "follow": follow.run,
     "overload": overload.run,
     "postgresql": postgresql.run,
     "large": large.run,

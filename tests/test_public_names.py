@@ -44,6 +44,7 @@ PUBLIC = [
     "SecuredContainer",
     "SentChange",
     "ServerProvider",
+    "Stream",
     "TrustStore",
     "WriteOutcome",
     "mainQueue",

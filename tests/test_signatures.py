@@ -8,7 +8,7 @@ import pytest
 
 from scbroker import ServerProvider
 from tests.conformance.interface import INTERFACE
-from tests.kit.declared import callback_forms, promise_forms
+from tests.kit.declared import STREAMS, callback_forms, promise_forms
 
 NAMES = sorted({each.name for each in [*INTERFACE.operations, *INTERFACE.added]})
 CALLBACK = ["completionHandler = None", "errorHandler = None", "queue = None"]
@@ -74,3 +74,16 @@ def test_an_operation_has_its_name_and_a_docstring_wherever_it_is_looked_up(name
     operation = getattr(ServerProvider, name)
     assert operation.__name__ == name
     assert inspect.getdoc(operation)
+
+
+@pytest.mark.parametrize("name", sorted(STREAMS))
+def test_a_stream_takes_handlers_only_if_it_is_declared_with_them(name: str) -> None:
+    signature = inspect.signature(getattr(ServerProvider, name))
+    [first], handled = promise_forms(name), callback_forms(name)
+    added = [f"{key} = None" for key in ("eventHandler", "errorHandler", "queue")]
+    assert shown(signature) == [*shown(first), "*", *added] if handled else shown(first)
+    assert signature.return_annotation == first.return_annotation
+    for form in handled:
+        assert shown(form) == [*shown(first), "**handlers"]
+        item = str(first.return_annotation).removeprefix("Stream[")[:-1]
+        assert form.parameters["handlers"].annotation == f"Unpack[EventHandlers[{item}]]"

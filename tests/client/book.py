@@ -456,6 +456,12 @@ class Book:
         log = list(self.devices.log(user))
         ids = [event.id for event in log]
         self.claim(ids == list(range(1, len(ids) + 1)), f"user {user} has events {ids}")
+        followed = self.devices.followed(user, len(ids))
+        self.claim(
+            [(e.id, e.eventType, e.containerId) for e in followed]
+            == [(e.id, e.eventType, e.containerId) for e in log],
+            f"user {user} followed {followed}, and has {log}",
+        )
         for listed in self._listed[user]:
             now = log[: len(listed)]
             same = [new if new.version == 0 else old for old, new in zip(listed, now, strict=False)]

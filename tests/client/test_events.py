@@ -5,7 +5,6 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import msgspec
 import pytest
@@ -22,8 +21,9 @@ from scbroker import (
 from tests.client.conftest import drop, id_of
 from tests.kit.ageing import DAY, age, drop_old_events
 from tests.kit.both_engines import both_engines, postgresql_when_long
-from tests.kit.brokers import BrokerProcess, clock
+from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
+from tests.kit.long_logs import write_events
 from tests.kit.tables import query
 
 PATIENCE = 60.0
@@ -130,7 +130,7 @@ def test_a_log_of_several_pages_comes_whole_and_by_any_range(
     broker: BrokerProcess, alice: ServerProvider
 ) -> None:
     count = 2 * PAGE + 17
-    _write_rows(broker, id_of(alice), count)
+    write_events(broker, id_of(alice), count)
     everything = alice.getEvents().result(PATIENCE)
     assert [event.id for event in everything] == list(range(1, count + 1))
     assert [event.version for event in everything] == list(range(1, count + 1))
@@ -150,20 +150,6 @@ def test_readers_with_default_permissions_see_the_type_and_filter_by_it(
     assert bob.getContainerMetadata(made.id).result(PATIENCE).type == label
     (event,) = bob.getEvents(containerType=label).result(PATIENCE)
     assert (event.containerId, event.containerType) == (made.id, label)
-
-
-def _write_rows(broker: BrokerProcess, user: uuid.UUID, count: int) -> None:
-    columns = "user_id, event_type, container_id, container_type, date, version, application, changes, salt"
-    rows = range(1, count + 1)
-    for start in range(0, count, 500):
-        some = rows[start : start + 500]
-        values: list[Any] = []
-        for number in some:
-            label = "odd" if number % 2 else "even"
-            values += [user.bytes, "Updated", user.bytes, label, clock(), number, "by hand", 1]
-            values.append(user.bytes)
-        places = ", ".join(f"({', '.join('?' * 9)})" for _ in some)
-        query(broker.database_url, f"INSERT INTO events ({columns}) VALUES {places}", *values)
 
 
 @postgresql_when_long

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, Self
 
 import pytest
 
-from scbroker import BrokerError, ContainerEvent, MemoryTrustStore, Promise, ServerProvider
+from scbroker import BrokerError, ContainerEvent, MemoryTrustStore, Promise, ServerProvider, Stream
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http import transport
 from scbroker.client.http.transport import Transport
@@ -159,9 +159,25 @@ class Devices:
     _devices: dict[int, Device] = field(default_factory=dict)
     _stores: dict[int, MemoryTrustStore] = field(default_factory=dict)
     _onlookers: dict[int, ServerProvider] = field(default_factory=dict)
+    _streams: dict[int, tuple[Stream[ContainerEvent], list[ContainerEvent]]] = field(
+        default_factory=dict
+    )
 
     def close(self) -> None:
         self._stack.close()
+
+    def followed(self, user: int, count: int) -> list[ContainerEvent]:
+        """The first events of the user, as a stream has delivered them since it was first asked for."""
+        if user not in self._streams:
+            provider = self._log_in(user, self.brokers[0], "a follower")
+            self._streams[user] = self._stack.enter_context(provider.followEvents(1)), []
+        stream, found = self._streams[user]
+        giving_up = threading.Timer(PATIENCE, stream.close)
+        giving_up.start()
+        while len(found) < count and (event := next(stream, None)) is not None:
+            found.append(event)
+        giving_up.cancel()
+        return found[:count]
 
     @property
     def users(self) -> list[int]:

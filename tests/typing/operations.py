@@ -30,6 +30,7 @@ from scbroker import (
     SecuredContainer,
     SentChange,
     ServerProvider,
+    Stream,
 )
 
 T = TypeVar("T")
@@ -528,3 +529,13 @@ async def get_events(provider: ServerProvider) -> None:
     assert_type(provider.getEvents(startId=1).result(), Sequence[ContainerEvent])
     provider.getEvents(completionHandler=Takes[Sequence[ContainerEvent]](), errorHandler=failed)
     provider.getEvents(completionHandler=Takes[list[ContainerEvent]](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def follow_events(provider: ServerProvider) -> None:
+    async for event in assert_type(provider.followEvents(), Stream[ContainerEvent]):
+        assert_type(event, ContainerEvent)
+    for event in provider.followEvents(1, [ContainerEventType.Added]):
+        assert_type(event, ContainerEvent)
+    handled = provider.followEvents(eventHandler=Takes[ContainerEvent](), errorHandler=failed)
+    assert_type(handled, Stream[ContainerEvent])
+    provider.followEvents(eventHandler=Takes[Head](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -112,7 +112,29 @@ async def events(session: Session, criteria: Criteria) -> list[ContainerEvent]:
     log = await _fetch(session, criteria, mark)
     if not _FILTERS & criteria.keys():
         log = await _follow(session, criteria, mark, log)
-    return [_event(event) for event in log.events]
+    return [public_event(event) for event in log.events]
+
+
+async def end_of_log(session: Session) -> int:
+    """Return the highest id of the log. No event is read, and the mark stays as it is."""
+    mark = _mark(session)[1]
+    query = {"startId": str(_MAX_ID), "limit": "1"}
+    page = await session.call("GET", "/v1/events", Events, query=query)
+    _check_ends(page, _Ends(mark.first, mark.last))
+    return page.lastId
+
+
+async def check_page(session: Session, first: int, page: Events) -> list[Event]:
+    """Return the events of a page of all events from `first` on, and raise the mark if they continue it."""
+    if page.lastId + 1 < first:
+        raise errors.RollbackError(
+            f"The broker's event log ends at {page.lastId}, so that {first} is not its next id: if startId "
+            "came from this log, the broker lost events."
+        )
+    mark = _mark(session)[1]
+    criteria: Criteria = {"startId": str(first), "endId": str(min(first + MAX_PAGE - 1, _MAX_ID))}
+    log = await _fetch(session, criteria, mark, page)
+    return (await _follow(session, criteria, mark, log)).events
 
 
 async def reset_mark(session: Session, accept: Head | None) -> Heads:
@@ -169,8 +191,13 @@ async def _follow(session: Session, criteria: Criteria, begun: Mark, log: _Log) 
     )
 
 
-async def _fetch(session: Session, criteria: Criteria, mark: Mark) -> _Log:
-    """Fetch all pages. If the next event is dropped meanwhile, begin again with the first that is kept."""
+async def _fetch(
+    session: Session, criteria: Criteria, mark: Mark, fetched: Events | None = None
+) -> _Log:
+    """Fetch all pages, of which the first may have been `fetched`.
+
+    If the next event is dropped meanwhile, begin again with the first that is kept.
+    """
     ends = _Ends(mark.first, mark.last)
     found: list[Event] = []
     query = dict(criteria)
@@ -179,7 +206,8 @@ async def _fetch(session: Session, criteria: Criteria, mark: Mark) -> _Log:
     begun: Events | None = None
     last, count = None, 0
     while True:
-        page = await session.call("GET", "/v1/events", Events, query=query)
+        page = fetched or await session.call("GET", "/v1/events", Events, query=query)
+        fetched = None
         _check_ends(page, ends)
         if page.firstId > expected:
             if "startId" in criteria:
@@ -315,7 +343,8 @@ def _decoded(stored: bytes | None) -> Mark:
     return Mark() if stored is None else msgspec.msgpack.decode(stored, type=Mark)
 
 
-def _event(event: Event) -> ContainerEvent:
+def public_event(event: Event) -> ContainerEvent:
+    """Return an event as callers see it."""
     return ContainerEvent(
         id=event.id,
         eventType=ContainerEventType(event.eventType),

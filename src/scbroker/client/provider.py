@@ -28,6 +28,7 @@ from scbroker.client.calls.operation import (
     operation,
     operation_of_forms,
 )
+from scbroker.client.calls.stream import EventHandlers, Stream, stream_operation
 from scbroker.client.containers.contents import ContentReader
 from scbroker.client.parts.content import Progress
 from scbroker.errors import BrokerError
@@ -972,3 +973,38 @@ class BrokerProvider(Protocol):
         `rollbackError`, `forkError` or `integrityError` if the log contradicts what this device has seen;
         `tooLargeError` for more than a million events. The broker learns that the log is read, and with which
         criteria."""
+
+    @overload
+    def followEvents(
+        self,
+        startId: int | None = None,
+        eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
+        containerId: uuid.UUID | str | None = None,
+        containerType: str | None = None,
+    ) -> Stream[ContainerEvent]: ...
+    @overload
+    def followEvents(
+        self,
+        startId: int | None = None,
+        eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
+        containerId: uuid.UUID | str | None = None,
+        containerType: str | None = None,
+        **handlers: Unpack[EventHandlers[ContainerEvent]],
+    ) -> Stream[ContainerEvent]: ...
+    @stream_operation
+    def followEvents(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the events of the session's user that match, each once and in order, as they happen.
+
+        Without `startId` the stream begins behind the end that the log has when the broker first answers.
+        `startId=last.id + 1` goes on after an event that was delivered, also in another process. The criteria
+        are those of `getEvents`; the client reads the whole log and applies them. The stream goes on for
+        ever: while the broker is unreachable it tries again, every 30 seconds at last, and warns in the log.
+
+        With `eventHandler` and `errorHandler` the handlers get the events and the error, one at a time, on
+        `queue`; the stream that is returned then lives until it is closed.
+
+        Raises `eventsExpiredError`, whose `firstId` is the first event kept, if the next event was dropped;
+        `rollbackError`, `forkError` or `integrityError` if the log contradicts what this device has seen;
+        `notAuthenticatedError` when the session ends. A broker that withholds new events is noticed only when
+        it serves later ones. The broker learns that and how far the log is read, and as long as the stream
+        exists that this device is connected."""

@@ -16,11 +16,12 @@ from typing import Any, Final, Self, TypeVar, Unpack, overload
 from urllib.parse import ParseResult, SplitResult
 
 from scbroker import errors
-from scbroker.client import arguments, events
+from scbroker.client import arguments, events, following
 from scbroker.client.arguments import Validator, validate_secret
 from scbroker.client.base_provider import BaseProvider, Work
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.operation import Handlers, Promise, operation
+from scbroker.client.calls.stream import Pages
 from scbroker.client.containers import fetching, marks, opening
 from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.transport import Transport
@@ -304,6 +305,18 @@ class ServerProvider(BaseProvider):
         session = self._session()
         criteria = events.checked_criteria(eventType, containerId, containerType, startId, endId)
         return session.hold(events.events(session, criteria))
+
+    def _followEvents(
+        self,
+        startId: int | None = None,
+        eventType: list[ContainerEventType] | None = None,
+        containerId: uuid.UUID | None = None,
+        containerType: str | None = None,
+    ) -> Pages[ContainerEvent]:
+        session = self._session()
+        events.checked_criteria(None, None, None, startId, None)
+        criteria = following.Criteria(eventType, containerId, containerType)
+        return following.follow(session, startId, criteria)
 
 
 def _abandon(transport: Transport) -> None:

@@ -46,6 +46,9 @@ _PRESENT: Final = prometheus.Gauge(
 _WAITING: Final = prometheus.Gauge(
     "scbroker_requests_waiting", "Requests waiting on client I/O.", registry=_REGISTRY
 )
+_FOLLOWERS: Final = prometheus.Gauge(
+    "scbroker_followers", "Requests waiting for an event.", registry=_REGISTRY
+)
 _CLOCK_DIFFERENCE: Final = prometheus.Gauge(
     "scbroker_clock_difference_seconds",
     "Seconds by which this machine's clock is ahead of the database's.",
@@ -94,9 +97,13 @@ def set_clock_difference(seconds: float) -> None:
     _CLOCK_DIFFERENCE.set(seconds)
 
 
-def metrics(present: int, waiting: int) -> Response:
-    """Return all metrics of this process; `present` requests are admitted, `waiting` wait on client I/O."""
+def metrics(present: int, waiting: int, followers: int) -> Response:
+    """Return all metrics of this process.
+
+    `present` requests are admitted, `waiting` wait on client I/O, `followers` wait for an event.
+    """
     _PRESENT.set(present)
     _WAITING.set(waiting)
+    _FOLLOWERS.set(followers)
     body = prometheus.generate_latest(_REGISTRY)
     return answer(body, 200, prometheus.CONTENT_TYPE_LATEST)

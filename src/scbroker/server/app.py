@@ -48,7 +48,8 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
         app.state.broker = broker = await opened()
         gc.freeze()  # what exists now lives as long as the process: do not scan it for garbage again
         try:
-            async with _background_work(broker):
+            wake = broker.gate.followers.wake
+            async with broker.database.listening(wake), _background_work(broker):
                 yield {"gate": broker.gate}
         finally:
             await broker.database.close()
@@ -172,7 +173,7 @@ async def _ready(request: Request) -> Response:
 
 async def _metrics(request: Request) -> Response:
     gate: Gate = request.app.state.broker.gate
-    return metrics(gate.present, gate.waiting)
+    return metrics(gate.present, gate.waiting, gate.followers.count)
 
 
 async def _no_such_path(request: Request, error: Exception) -> Response:

@@ -265,8 +265,22 @@ class Broker:
     """Whether no KeyFile was replaced or deleted since the database last cleared its write-ahead log."""
 
     def __post_init__(self) -> None:
-        self.gate = Gate(self.settings.max_requests, self.settings.max_connections)
+        limits = self.settings
+        self.gate = Gate(limits.max_requests, limits.max_connections, limits.max_followers)
         self.large_bodies = LargeBodies(self.settings.max_transfers)
+
+    async def find_session(self, token_hash: bytes) -> SessionUser:
+        """Return the user of a token; raise `NotAuthenticatedError` if it is unknown, ended or expired."""
+        version = self.database.version()
+        row = self.sessions.get(version, token_hash)
+        if row is None:
+            values = {"token_hash": token_hash}
+            row = await self.database.query(lambda c: sql.one(c, sql.FIND_SESSION, **values))
+            if row is not None:
+                self.sessions.keep(version, token_hash, row)
+        if row is None or row.expires_at <= now():
+            raise errors.NotAuthenticatedError("The session has ended: log in again.")
+        return SessionUser(row.id, row.fingerprint, row.chain_length, token_hash)
 
     def keyed(self, name: str, *parts: bytes) -> bytes:
         """Return a hash under the broker's key, which is kept outside the database."""

@@ -20,7 +20,7 @@ import contextlib
 import functools
 import itertools
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -55,6 +55,9 @@ _WAIT_SECONDS: Final = 30.0
 _MAX_UNREAD: Final = 128 * 1_048_576
 """Bytes of large responses without a slot that clients have not read."""
 _MAX_UNREAD_OF_A_USER: Final = 16 * 1_048_576
+_FOLLOWERS_OF_A_USER: Final = 32
+_READING_FOLLOWERS: Final = 8
+_SPREAD_SECONDS: Final = 2.0
 _KEPT_BUFFERS: Final = 4
 _FIRST_BYTES: Final = 1_048_576
 Release = Callable[[], None]
@@ -92,8 +95,10 @@ class Kind(IntEnum):
 class Gate:
     """The requests and connections of a process."""
 
-    def __init__(self, max_requests: int, max_connections: int) -> None:
+    def __init__(self, max_requests: int, max_connections: int, max_followers: int = 512) -> None:
         self.max_connections = max_connections
+        # Followers must not take all connections from other requests.
+        self.followers: Followers = Followers(min(max_followers, max_connections * 3 // 4))
         self.connections: set[Connection] = set()
         self._max_requests, self._max_writing = max_requests, max(1, max_requests * 3 // 4)
         self._present = [0] * len(Kind)
@@ -132,6 +137,15 @@ class Gate:
             yield
         finally:
             self.waiting -= 1
+            self._present[kind] += 1
+
+    @contextlib.contextmanager
+    def following(self, kind: Kind) -> Iterator[None]:
+        """Do not count the request as present while it waits for an event: `followers` counts it."""
+        self._present[kind] -= 1
+        try:
+            yield
+        finally:
             self._present[kind] += 1
 
     async def check(self) -> None:
@@ -212,6 +226,10 @@ class Connection(HttpToolsProtocol):
         if closes:
             self.transport.close()
 
+    def shutdown(self) -> None:
+        self._gate.followers.end()
+        super().shutdown()
+
     def on_response_complete(self) -> None:
         self._since = self.loop.time()
         super().on_response_complete()
@@ -275,6 +293,60 @@ def _admitted(app: ASGIApp, gate: Gate) -> ASGIApp:
             gate.leave(kind)
 
     return call
+
+
+class Followers:
+    """The requests of a process that wait for an event of their user.
+
+    Such a request uses no slot, thread or database connection. Those that were woken read a few at a time, so
+    that a container of a thousand members does not keep out other requests.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._of_user: dict[bytes, list[asyncio.Event]] = {}
+        self.count: int = 0
+        self.is_ending: bool = False
+        """Whether the process stops: no request may wait any longer."""
+        self.reading: asyncio.Semaphore = asyncio.Semaphore(_READING_FOLLOWERS)
+
+    def add(self, user_id: bytes) -> tuple[asyncio.Event, Release]:
+        """Count a request; return the event that wakes it, and the function that ends its wait."""
+        own = self._of_user.setdefault(user_id, [])
+        if self.count >= self._most or len(own) >= _FOLLOWERS_OF_A_USER:
+            if not own:
+                del self._of_user[user_id]
+            raise overloaded("Too many requests wait for events: try again later.")
+        woken = asyncio.Event()
+        own.append(woken)
+        self.count += 1
+        return woken, functools.partial(self._remove, user_id, woken)
+
+    def _remove(self, user_id: bytes, woken: asyncio.Event) -> None:
+        own = self._of_user[user_id]
+        own.remove(woken)
+        self.count -= 1
+        if not own:
+            del self._of_user[user_id]
+
+    def wake(self, users: Collection[bytes] | None) -> None:
+        """Wake the requests of these users. Those of all users, for None, are woken within two seconds."""
+        if users is None:
+            loop = asyncio.get_running_loop()
+            for woken in itertools.chain.from_iterable(self._of_user.values()):
+                loop.call_later(_SPREAD_SECONDS * secrets.randbelow(1001) / 1000, woken.set)
+            return
+        for user_id in users:
+            for woken in self._of_user.get(user_id, ()):
+                woken.set()
+
+    def end(self) -> None:
+        """Wake all requests at once, for the last time."""
+        if self.is_ending:
+            return
+        self.is_ending = True
+        for woken in itertools.chain.from_iterable(self._of_user.values()):
+            woken.set()
 
 
 class _Usage:

@@ -12,7 +12,7 @@ import msgspec
 
 from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import appending, views
-from scbroker.server.events import pages
+from scbroker.server.events import following
 from scbroker.server.parts import chunks, presigned
 from scbroker.server.users import challenges, deletion, key_files, registration, sessions
 from scbroker.wire import codec
@@ -101,7 +101,8 @@ OPERATIONS: Final = (
               c.RecordsRequest, c.RecordsAnswer, limit=codec.MAX_MESSAGE),
     Operation("POST", "/v1/batches/views", views.read_views, "Read several containers",
               c.ViewsRequest, c.ViewsAnswer, large=True),
-    Operation("GET", "/v1/events", pages.list_events, "List events", None, e.Events, e.EventQuery),
+    Operation("GET", "/v1/events", following.list_events, "List events, or wait for them",
+              None, e.Events, e.EventQuery),
 )  # fmt: skip
 
 

@@ -180,22 +180,7 @@ async def _identify(broker: Broker, operation: Operation, request: Request) -> S
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme != "Bearer" or len(token) != 43:
         raise errors.NotAuthenticatedError("This needs a session: log in first.")
-    return await _find_session(broker, token)
-
-
-async def _find_session(broker: Broker, token: str) -> SessionUser:
-    """Return the user of a token; raise `NotAuthenticatedError` if it is unknown, ended or expired."""
-    token_hash = sha256(token.encode())
-    version = broker.database.version()
-    row = broker.sessions.get(version, token_hash)
-    if row is None:
-        values = {"token_hash": token_hash}
-        row = await broker.database.query(lambda c: sql.one(c, sql.FIND_SESSION, **values))
-        if row is not None:
-            broker.sessions.keep(version, token_hash, row)
-    if row is None or row.expires_at <= now():
-        raise errors.NotAuthenticatedError("The session has ended: log in again.")
-    return SessionUser(row.id, row.fingerprint, row.chain_length, token_hash)
+    return await broker.find_session(sha256(token.encode()))
 
 
 @functools.lru_cache(_APPLICATIONS)

@@ -79,6 +79,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Large requests and answers, mostly of up to 8 MiB, that a process handles at once."""
     max_connections: Positive = 900
     """Connections to a process; a further one is answered only on the operator's paths, and closed."""
+    max_followers: Positive = 512
+    """Requests of a process that wait for events, each on a connection of its own."""
     database_connections: Positive = 16
     """Connections of a process to PostgreSQL."""
     database_wait_seconds: Seconds = 5

@@ -10,6 +10,10 @@ from scbroker.wire.codec import MAX_APPLICATION, Hash, Id, Message, Printable
 from scbroker.wire.containers import TypeLabel
 
 MAX_PAGE: Final = 1000
+MAX_WAIT: Final = 600
+"""Seconds that a request may wait for an event."""
+HEARTBEAT: Final = b"\xc0"
+"""Nil in MessagePack, which is not a message: an answer that waits has some of these before its page."""
 NO_EVENTS: Final = bytes(HASH_SIZE)
 """The digest of no events."""
 SALT_SIZE: Final = 16
@@ -21,7 +25,11 @@ EventType = Literal["Added", "Updated", "Accessed", "Deleted"]
 
 
 class EventQuery(Message, frozen=True, kw_only=True):
-    """Criteria for events; None matches any. Both ids are inclusive."""
+    """Criteria for events; None matches any. Both ids are inclusive.
+
+    With `wait`, the answer waits up to so many seconds for an event of the id startId; no criterion goes with
+    that.
+    """
 
     eventType: list[EventType] = []
     containerId: Id | None = None
@@ -29,6 +37,13 @@ class EventQuery(Message, frozen=True, kw_only=True):
     startId: Uint | None = None
     endId: Uint | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = MAX_PAGE
+    wait: Annotated[int, Meta(ge=0, le=MAX_WAIT)] = 0
+
+    @property
+    def follows(self) -> bool:
+        """Return whether this asks for all events from an id on, as a request that waits must."""
+        criteria = self.eventType, self.containerId, self.containerType, self.endId
+        return self.startId is not None and criteria == ([], None, None, None)
 
 
 EventSalt = Annotated[bytes, Meta(min_length=SALT_SIZE, max_length=SALT_SIZE)]

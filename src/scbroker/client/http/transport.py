@@ -102,7 +102,9 @@ class Connections:
     """
 
     most: int
-    """Connections at the same time."""
+    """Connections at the same time; 0 for any number."""
+    read_seconds: float = 60
+    """How long to wait for the next bytes of an answer."""
     unsent_headers: tuple[str, ...]
     """Headers of aiohttp's own that requests do not carry."""
 
@@ -163,7 +165,9 @@ class Connections:
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60),
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=10, sock_read=self.read_seconds
+                ),
                 skip_auto_headers=self.unsent_headers,
                 read_bufsize=PIECE,
             )
@@ -297,6 +301,17 @@ class ObjectStore(Connections):
                 self.count_failure()
 
 
+class _Waits(Connections):
+    """Requests to the broker that wait for an event, each on a connection that no other request needs.
+
+    The broker sends a heartbeat every 15 seconds; a connection is given up after the third that is missing.
+    """
+
+    most: int = 0
+    read_seconds: float = 45
+    unsent_headers: tuple[str, ...] = ("User-Agent", "Accept-Encoding")
+
+
 class Transport(Connections):
     """Requests to one broker."""
 
@@ -307,6 +322,7 @@ class Transport(Connections):
         super().__init__(endpoint)
         self.store: ObjectStore = ObjectStore(endpoint)
         self.retry_log: RetryLog = RetryLog()
+        self.waits: Connections = _Waits(endpoint)
         self._budget = _RETRY_BUDGET
         self._has_answered = False
 
@@ -357,25 +373,48 @@ class Transport(Connections):
         follows the body that is read into `target`, or else the one that is sent.
         """
         body = octets if message is None else codec.encode(message)
+        headers = self._headers(token)
+        if body is not None:
+            headers["Content-Type"] = codec.OCTETS if message is None else codec.MESSAGE
+            headers["Content-Length"] = str(len(body))
+        url = self._url(path, query)
+        once = functools.partial(self._once, method, url, headers, body, limit, target, moved)
+        return await self._retried(once, is_act=message is not None and message.is_act)
+
+    async def wait(self, path: str, seconds: float, query: Query, *, token: str) -> Octets:
+        """Send a request whose answer may begin at once and end after some time; return its octets.
+
+        It is not retried: the caller decides when to ask again. After `seconds` it is unreachable.
+        """
+        url, headers = self._url(path, query), self._headers(token)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._once(
+                    "GET", url, headers, None, MAX_ANSWER, None, connections=self.waits
+                )
+        except TimeoutError:
+            raise errors.UnreachableError(
+                f"The answer of {self.endpoint.origin} does not end."
+            ) from None
+
+    def _headers(self, token: str | None) -> dict[str, str]:
         headers = {
             codec.PROTOCOL_HEADER: codec.PROTOCOL,
             codec.API_KEY_HEADER: str(self.endpoint.apiKey),
             codec.APPLICATION_HEADER: self.endpoint.applicationName,
         }
-        if body is not None:
-            headers["Content-Type"] = codec.OCTETS if message is None else codec.MESSAGE
-            headers["Content-Length"] = str(len(body))
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+    def _url(self, path: str, query: Query | None) -> str:
         url = self.endpoint.url + path
-        if query:
-            url += "?" + urllib.parse.urlencode(query, doseq=True)
-        once = functools.partial(self._once, method, url, headers, body, limit, target, moved)
-        return await self._retried(once, is_act=message is not None and message.is_act)
+        return url + "?" + urllib.parse.urlencode(query, doseq=True) if query else url
 
     async def close(self) -> None:
         """Close the connections to the broker and to object stores."""
         await super().close()
+        await self.waits.close()
         await self.store.close()
 
     async def _retried(self, once: Callable[[], Awaitable[Octets]], *, is_act: bool) -> Octets:
@@ -444,14 +483,16 @@ class Transport(Connections):
         body: Octets | None,
         limit: int,
         target: memoryview | None,
-        moved: Moved | None,
+        moved: Moved | None = None,
+        connections: Connections | None = None,
     ) -> Octets:
         import aiohttp
         from yarl import URL
 
-        at, sent = URL(url, encoded=True), moved if target is None else None
+        way, at = connections or self, URL(url, encoded=True)
+        sent = moved if target is None else None
         try:
-            async with self.request(method, at, headers, body, sent) as response:
+            async with way.request(method, at, headers, body, sent) as response:
                 _check_version(response, self.endpoint.url)
                 self._has_answered = True
                 if response.status < 300:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, Unpack
 from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import Shared
-from scbroker.client.http.transport import Options, Transport
+from scbroker.client.http.transport import Options, Query, Transport
 from scbroker.client.users.directory import REPLACED, Directory
 from scbroker.client.users.trust_store import Marks
 from scbroker.crypto.seal import DecryptionKey, Octets
@@ -178,6 +178,7 @@ class Session:
         self._lock = threading.Lock()
         self._operations = 0
         self._idle = asyncio.Event()
+        self._waits: set[asyncio.Future[Octets]] = set()
         self.changing_keys: asyncio.Lock = asyncio.Lock()
         """The lock of whatever replaces the KeyFile."""
         self.token.renewal = None
@@ -211,6 +212,26 @@ class Session:
     async def send(self, method: str, path: str, **options: Unpack[Options]) -> Octets:
         """Make a request under the token; return the answer's octets."""
         return await self._with_token(self.transport.send, method, path, **options)
+
+    async def wait(self, path: str, seconds: float, query: Query) -> Octets:
+        """Make a request that waits under the token; return the answer's octets.
+
+        The end of the session ends it at once with `NotAuthenticatedError`: unlike an operation under way,
+        it does not delay a log-out.
+        """
+        waiting = asyncio.ensure_future(
+            self._with_token(self.transport.wait, path, seconds, query=query)
+        )
+        self._waits.add(waiting)
+        try:
+            _ = self.keys.ring  # raises if the session ended before the request was added
+            return await waiting
+        except asyncio.CancelledError:
+            _ = self.keys.ring
+            raise
+        finally:
+            self._waits.discard(waiting)
+            waiting.cancel()
 
     async def _with_token(
         self, request: Callable[..., Awaitable[T]], *about: Any, **options: Unpack[Options]
@@ -269,3 +290,5 @@ class Session:
         """Drop keys and token at once; an operation under way that needs them fails."""
         self.keys.forget()
         self.token.take()
+        for waiting in list(self._waits):
+            waiting.get_loop().call_soon_threadsafe(waiting.cancel)

@@ -15,7 +15,7 @@ from scbroker.records.canonical import ContainerId, UserId, stored_user_id
 from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Role
 from scbroker.server.broker import SECOND, Access, Broker, Call, now
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.database import NewRows, is_of_database
+from scbroker.server.storage.database import NewRows, is_of_database, wake_after_commit
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
 from scbroker.wire.events import Change
 
@@ -58,7 +58,7 @@ def record_change(
             part, previous = record.part(role), parent.part(role)
             if (part and part.partId) != (previous and previous.partId):
                 changes |= 1 << role
-    rows = []
+    rows: list[dict[str, Any]] = []
     for fingerprint in sorted((old.keys() | present.keys()) & living):
         was, entry = old.get(fingerprint), present.get(fingerprint)
         kind, visible = ContainerEventType.Updated, 0
@@ -86,6 +86,14 @@ def record_change(
         }
         rows.append(row)
     new.add(sql.ADD_EVENTS, rows)
+    new.woken.update(UserId(row["user_id"]) for row in rows)
+
+
+def _add(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Add events, and wake the requests that wait for them."""
+    if rows:
+        connection.execute(sql.ADD_EVENTS, rows)
+        wake_after_commit(connection, {row["user_id"] for row in rows})
 
 
 def record_expiry(connection: Connection, containers: Sequence[Row[Any]], moment: int) -> None:
@@ -100,8 +108,7 @@ def record_expiry(connection: Connection, containers: Sequence[Row[Any]], moment
         for member in sorted(claimed, key=lambda member: int(member.expires_at))
         if not found[member.container_id].deleted  # else they have the event of its deletion
     ]
-    if rows:
-        connection.execute(sql.ADD_EVENTS, rows)
+    _add(connection, rows)
 
 
 def record_expiry_in(
@@ -242,8 +249,7 @@ def _record_access(
         for member in receivers
         if member.user_id in living
     ]
-    if rows:
-        connection.execute(sql.ADD_EVENTS, rows)
+    _add(connection, rows)
 
 
 def _is_due(

@@ -14,7 +14,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -32,9 +32,12 @@ from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.util import greenlet_spawn
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
+from scbroker.server.storage.notices import Notices, Wake
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
+_WOKEN: Final = "scbroker.woken"
+"""The key, in a connection's `info`, of the users to wake after its transaction."""
 _WAIT_SECONDS: Final = 5.0
 DISK_FULL: Final = "The broker's disk is full: tell its operator."
 _TEMPORARY_SQLITE_CODES: Final = {
@@ -87,11 +90,36 @@ class Database(Protocol):
     async def clock_difference(self) -> float:
         """Return by how many seconds this machine's clock is ahead of the database's."""
 
+    def listening(self, wake: Wake) -> contextlib.AbstractAsyncContextManager[None]:
+        """Call `wake` during a block with the users that committed transactions name by `wake_after_commit`.
+
+        On PostgreSQL these include transactions of other processes. None stands for all users: their
+        transactions may have been missed.
+        """
+
     async def close(self) -> None: ...
 
 
+def wake_after_commit(connection: Connection, users: Iterable[bytes]) -> None:
+    """Wake the waiting requests of these users once this transaction has committed."""
+    connection.info.setdefault(_WOKEN, set()).update(users)
+
+
+def _woken(connection: Connection) -> Collection[bytes]:
+    """Return and forget the users to wake."""
+    found: Collection[bytes] = connection.info.pop(_WOKEN, ())
+    return found
+
+
 class NewRows(dict[Any, list[dict[str, Any]]]):
-    """Rows to insert by INSERT statement, so that each statement runs once for all of its rows."""
+    """Rows to insert by INSERT statement, so that each statement runs once for all of its rows.
+
+    `woken` are the users to wake after the transaction.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.woken: set[bytes] = set()
 
     def add(self, statement: Any, rows: Sequence[dict[str, Any]]) -> None:
         if rows:
@@ -102,6 +130,7 @@ class NewRows(dict[Any, list[dict[str, Any]]]):
 
     def take(self, other: NewRows) -> None:
         """Append the rows of another collection."""
+        self.woken |= other.woken
         for statement, rows in other.items():
             self.add(statement, rows)
 
@@ -110,6 +139,7 @@ class NewRows(dict[Any, list[dict[str, Any]]]):
         while self:
             statement = next(iter(self))
             connection.execute(statement, self.pop(statement))
+        wake_after_commit(connection, self.woken)
 
 
 def one(connection: Connection, statement: Any, **values: object) -> Row[Any] | None:
@@ -170,6 +200,16 @@ def _in_transaction(engine: Engine, work: Work[T]) -> T:
         return work(connection)
 
 
+def _written(engine: Engine, work: Work[T], woken: set[bytes]) -> T:
+    """Return the result of a committed transaction, and add the users to wake to `woken`."""
+    with engine.connect() as connection:
+        _woken(connection)  # of a transaction that failed
+        with connection.begin():
+            result = work(connection)
+            woken.update(_woken(connection))
+        return result
+
+
 def _on_connection(engine: Engine, work: Work[T]) -> T:
     with engine.connect() as connection:
         return work(connection)
@@ -191,9 +231,10 @@ class _Job:
     """On the monotonic clock; a job that is not started by then is refused."""
     result: Any = None
     error: BaseException | None = None
+    woken: Collection[bytes] = ()
 
     def run(self, connection: Connection) -> None:
-        self.result, self.error = None, None
+        self.result, self.error, self.woken = None, None, ()
         if time.monotonic() > self.deadline:
             self.error = _waited_too_long()
             return
@@ -203,24 +244,16 @@ class _Job:
             driver.execute("SAVEPOINT job")
             try:
                 self.result = self.work(connection)
+                self.woken = _woken(connection)
             except Exception as error:
                 self.error = error
+                _woken(connection)
                 driver.execute("ROLLBACK TO job")
             driver.execute("RELEASE job")
         except Exception as error:
             # When the disk is full, SQLite drops the savepoint too and the rollback fails as well. Only
             # the first error says what to do.
             self.error = self.error or error
-
-
-def _resolve(jobs: list[_Job]) -> None:
-    for job in jobs:
-        if job.future.done():
-            continue
-        if job.error is not None:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.result)
 
 
 class SqliteDatabase:
@@ -248,6 +281,7 @@ class SqliteDatabase:
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="scbroker-read")
         self._free_threads = asyncio.Semaphore(_READERS)
         self._writer = threading.Thread(target=self._write_all, name="scbroker-write", daemon=True)
+        self._wake: Wake = _wake_nobody
         self._writer.start()
 
     async def read(self, work: Work[T], *, large: bool = False) -> T:
@@ -313,6 +347,14 @@ class SqliteDatabase:
     async def clock_difference(self) -> float:
         return 0.0  # the file is on this machine
 
+    @contextlib.asynccontextmanager
+    async def listening(self, wake: Wake) -> AsyncIterator[None]:
+        self._wake = wake  # no other process writes
+        try:
+            yield
+        finally:
+            self._wake = _wake_nobody
+
     async def close(self) -> None:
         self._jobs.put(None)
         await self._loop.run_in_executor(None, self._writer.join)
@@ -330,9 +372,23 @@ class SqliteDatabase:
             if batch and not self._try_commit(batch):
                 for job in batch:
                     self._try_commit([job])
-            self._loop.call_soon_threadsafe(_resolve, batch)
+            self._loop.call_soon_threadsafe(self._resolve, batch)
             if queued[-1] is None:
                 return
+
+    def _resolve(self, jobs: list[_Job]) -> None:
+        woken: set[bytes] = set()
+        for job in jobs:
+            if job.error is None:  # it has committed, also if its request was cancelled
+                woken.update(job.woken)
+            if job.future.done():
+                continue
+            if job.error is not None:
+                job.future.set_exception(job.error)
+            else:
+                job.future.set_result(job.result)
+        if woken:
+            self._wake(woken)
 
     def _next_queued(self) -> list[_Job | None]:
         """Wait for a job; return it with those queued behind it."""
@@ -357,6 +413,10 @@ class SqliteDatabase:
                     job.result, job.error = None, error
             return False
         return True
+
+
+def _wake_nobody(users: Collection[bytes] | None) -> None:
+    del users
 
 
 def _driver(connection: Connection) -> sqlite3.Connection:
@@ -421,6 +481,7 @@ class PostgresDatabase:
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
         self._autocommit = self._sync.execution_options(isolation_level="AUTOCOMMIT")
+        self._notices: Notices | None = None
 
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         del large  # asyncpg does not block the event loop
@@ -436,7 +497,12 @@ class PostgresDatabase:
         with _translating(_TEMPORARY_FOR_WRITES):
             async for attempt in _RETRYING.copy():
                 with attempt:
-                    return await greenlet_spawn(_in_transaction, self._sync, next(attempts))
+                    woken: set[bytes] = set()
+                    try:
+                        return await greenlet_spawn(_written, self._sync, next(attempts), woken)
+                    finally:  # also after an error: the transaction may have committed
+                        if woken and self._notices is not None:
+                            self._notices.add(woken)
         raise AssertionError("the last attempt returns or raises")
 
     async def migrate(self, work: Work[T]) -> T:
@@ -457,6 +523,17 @@ class PostgresDatabase:
             return (before + time.time()) / 2 - stated
 
         return await self.query(ask)
+
+    @contextlib.asynccontextmanager
+    async def listening(self, wake: Wake) -> AsyncIterator[None]:
+        self._notices = Notices(_postgresql_engine(self._url, {}, poolclass=NullPool), wake)
+        listening = asyncio.create_task(self._notices.run())
+        try:
+            yield
+        finally:
+            self._notices = None
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
 
     async def close(self) -> None:
         await self._engine.dispose()

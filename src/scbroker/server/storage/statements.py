@@ -299,6 +299,12 @@ CLAIM_EXPIRED: Final = _set(
 EXPIRED_OF_USER: Final = _page(
     select(members.c.container_id).where(_user(members), _EXPIRED), members.c.expires_at
 )
+NEXT_EXPIRY: Final = (
+    select(members.c.expires_at)
+    .where(_user(members), members.c.expires_at.is_not(None), ~members.c.expiry_recorded)
+    .order_by(members.c.expires_at)
+    .limit(1)
+)
 EXPIRED_IN: Final = select(members.c.container_id).where(_among(members.c.container_id), _EXPIRED)
 # Waits for writers of these containers, and does not block readers.
 SHARE_CONTAINERS: Final = _CONTAINERS.with_for_update(read=True)

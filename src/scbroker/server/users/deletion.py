@@ -31,6 +31,7 @@ from scbroker.server.containers import members, tombstones
 from scbroker.server.events import log
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.users import challenges, throttle
 from scbroker.server.users.challenges import Signer, check_signed
 from scbroker.server.users.key_files import (
@@ -174,6 +175,7 @@ def end(
         sql.SET_USER, {"user": user_id, "deleted": True, "chain_length": chain_length + 1}
     )
     connection.execute(sql.ADD_PENDING_USER, {"user": user_id})
+    wake_after_commit(connection, [user_id])
 
 
 def purge_some(connection: Connection, user_id: UserId) -> bool:

@@ -20,6 +20,7 @@ from scbroker.records.canonical import UserId
 from scbroker.records.key_record import KeyChain, Signed, parse_key_record
 from scbroker.server.broker import SECOND, Broker, Call, add_to_counter, check_not_deleted, refusing
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.users import challenges, throttle
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
@@ -103,6 +104,7 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
         if message.endOtherSessions:
             others = {"user": user_id, "kept": call.session.token_hash}
             connection.execute(sql.END_OTHER_SESSIONS, others)
+            wake_after_commit(connection, [user_id])
 
     await broker.database.write(write)
     broker.is_scrubbed = False

@@ -12,6 +12,7 @@ from scbroker.records.canonical import stored_user_id
 from scbroker.records.key_record import Signed
 from scbroker.server.broker import SECOND, Broker, Call, now, refusing
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.users import challenges, throttle
 from scbroker.server.users.challenges import Signer
 from scbroker.wire.codec import NoQuery
@@ -54,8 +55,12 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
 async def log_out(broker: Broker, call: Call, query: NoQuery) -> None:
     """End the caller's session."""
     del query
-    values = {"hash": call.session.token_hash}
-    await broker.database.write(lambda c: c.execute(sql.END_SESSION, values))
+
+    def end(connection: Connection) -> None:
+        connection.execute(sql.END_SESSION, {"hash": call.session.token_hash})
+        wake_after_commit(connection, [call.session.id])
+
+    await broker.database.write(end)
 
 
 def delete_expired(connection: Connection) -> None:

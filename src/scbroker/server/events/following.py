@@ -1,0 +1,157 @@
+"""Answer requests for events, at once or when an event exists. Spec: docs/spec/protocol.md, section 5.
+
+A request that waits has begun its answer: it sends a heartbeat every 15 seconds, so that no proxy ends it,
+and then the page, or nothing if the client has to ask again: after its time, and for every error. It waits in
+memory. `Followers` wakes it when a transaction of its user's events, or of the end of a session, has
+committed. Access that expires adds an event without a transaction: each wait ends at the next such time.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+from typing import Final
+
+from sqlalchemy import Connection
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from scbroker import errors
+from scbroker.server.answers import HEADERS
+from scbroker.server.broker import SECOND, Broker, Call, now
+from scbroker.server.capacity import ADMITTED, Kind, Release
+from scbroker.server.events import pages
+from scbroker.server.storage import statements as sql
+from scbroker.wire import codec
+from scbroker.wire.events import HEARTBEAT, EventQuery, Events
+
+_HEARTBEAT_SECONDS: Final = 15.0
+_SOONEST: Final = 0.01
+"""Seconds, so that a clock that is set back does not make a request read without a pause."""
+_LARGE: Final = 262_144
+_FOR_EVER: Final = float("inf")
+# nginx would buffer the heartbeats otherwise.
+_HEADERS: Final = {**HEADERS, "Content-Type": codec.MESSAGE, "X-Accel-Buffering": "no"}
+
+
+async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events | Response:
+    """Return a page of the user's own log; with `wait` only when it has an event, or the time is over."""
+    if not query.wait:
+        return await pages.list_events(broker, call, query)
+    if not query.follows:
+        raise errors.InvalidArgumentError("wait needs startId, and no other criterion.")
+    followers = broker.gate.followers
+    try:
+        # Before the page is read: an event that is committed after that wakes the request.
+        woken, release = followers.add(call.session.id)
+    except errors.OverloadedError:
+        page = await pages.list_events(broker, call, query)
+        if _is_answer(page, query):
+            return page
+        raise
+    try:
+        page = await pages.list_events(broker, call, query)
+        if not _is_answer(page, query):
+            due = await _next_expiry(broker, call)
+            return _Waiting(broker, call, query, woken, release, due)
+    except BaseException:
+        release()
+        raise
+    release()
+    return page
+
+
+def _is_answer(page: Events, query: EventQuery) -> bool:
+    """Return whether a page says more than that the log ends just before startId."""
+    return page.lastId + 1 != query.startId or page.firstId > page.lastId + 1
+
+
+async def _next_expiry(broker: Broker, call: Call) -> float:
+    """Return when, on the event loop's clock, the next of the user's accesses expires."""
+
+    def find(connection: Connection) -> int | None:
+        values = {"user": call.session.id}
+        found: int | None = connection.execute(sql.NEXT_EXPIRY, values).scalar()
+        return found
+
+    expires_at = await broker.database.query(find)
+    if expires_at is None:
+        return _FOR_EVER
+    return asyncio.get_running_loop().time() + max(_SOONEST, (expires_at - now()) / SECOND)
+
+
+class _Waiting(Response):
+    """The answer of a request that waits for an event."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        call: Call,
+        query: EventQuery,
+        woken: asyncio.Event,
+        release: Release,
+        due: float,
+    ) -> None:
+        super().__init__(None, 200, _HEADERS)
+        del self.headers["content-length"]
+        self._broker, self._call, self._query = broker, call, query
+        self._woken = woken
+        self._releases = [release]
+        self._ends = asyncio.get_running_loop().time() + query.wait
+        self._due = due
+        """When to read again, on the event loop's clock, even if nothing woke the request."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        leaving = asyncio.create_task(self._wake_when_gone(receive))
+        try:
+            start = {"type": "http.response.start", "status": self.status_code}
+            await send({**start, "headers": self.raw_headers})
+            while (body := await self._next(scope[ADMITTED], leaving)) is None:
+                await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
+            await send({"type": "http.response.body", "body": body, "more_body": False})
+        finally:
+            leaving.cancel()
+            for release in self._releases:
+                release()
+
+    async def _wake_when_gone(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._woken.set()
+
+    async def _next(self, kind: Kind, leaving: asyncio.Task[None]) -> bytes | None:
+        """Return the answer's message, no bytes if the client has to ask again, None for a heartbeat."""
+        gate, loop = self._broker.gate, asyncio.get_running_loop()
+        heartbeat = loop.time() + _HEARTBEAT_SECONDS
+        while True:
+            with gate.following(kind), contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(min(heartbeat, self._ends, self._due)):
+                    await self._woken.wait()
+            if leaving.done() or gate.followers.is_ending or loop.time() >= self._ends:
+                return b""
+            if not self._woken.is_set() and loop.time() < self._due:
+                return None
+            self._woken.clear()
+            with gate.following(kind):
+                await gate.followers.reading.acquire()
+            try:
+                body = await self._read()
+            except errors.BrokerError:
+                return b""
+            finally:
+                gate.followers.reading.release()
+            if body is not None:
+                return body
+
+    async def _read(self) -> bytes | None:
+        """Return the message of a page that has an event; None to wait on."""
+        call = dataclasses.replace(self._call, now=now())
+        await self._broker.find_session(call.session.token_hash)
+        page = await pages.list_events(self._broker, call, self._query)
+        if not _is_answer(page, self._query):
+            self._due = await _next_expiry(self._broker, call)
+            return None
+        body = codec.encode(page)
+        if len(body) > _LARGE:
+            bodies = self._broker.large_bodies
+            self._releases.append(bodies.count_unread(call.session.id, len(body)))
+        return body

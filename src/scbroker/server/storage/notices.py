@@ -1,0 +1,118 @@
+"""Tell all processes of one PostgreSQL database whose event logs have grown: LISTEN and NOTIFY.
+
+A process has one connection for both. It sends the users of its committed transactions in statements of their
+own, some milliseconds together: a NOTIFY inside a transaction would make all commits of the database wait for
+one another. A notice is lost if its process dies between the commit and the NOTIFY, or if a listener's
+connection breaks. So a process that starts wakes the users of all processes, and one whose connection was
+lost wakes its own; a request that waits reads again after ten minutes at most (docs/adr/0016).
+"""
+
+import asyncio
+import base64
+import secrets
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+_log: Final = structlog.get_logger("scbroker.server")
+_CHANNEL: Final = "scbroker_events"
+_NOTIFY: Final = f"SELECT pg_notify('{_CHANNEL}', $1)"
+_EVERYBODY: Final = "*"
+_COALESCED_SECONDS: Final = 0.003
+_USERS: Final = 300
+"""Users of one notice: 22 characters each, and a payload must have fewer than 8,000 bytes."""
+_CHECK_SECONDS: Final = 60.0
+"""A connection without traffic is checked so often: a network that drops packets ends no connection."""
+_ANSWER_SECONDS: Final = 10.0
+_LONGEST_PAUSE: Final = 10.0
+Wake = Callable[[Collection[bytes] | None], None]
+"""Wakes the requests of these users, or of all."""
+
+
+class Notices:
+    """The notices of one process to all others, and theirs to it."""
+
+    def __init__(self, engine: AsyncEngine, wake: Wake) -> None:
+        self._engine, self._wake = engine, wake
+        self._unsent: set[bytes] = set()
+        self._is_started = False
+        self._more = asyncio.Event()
+
+    def add(self, users: Collection[bytes]) -> None:
+        """Wake the requests of these users here, and in all other processes soon."""
+        self._wake(users)
+        self._unsent.update(users)
+        self._more.set()
+
+    async def run(self) -> None:
+        """Send and receive until cancelled; after a failure connect again, ever later."""
+        failures = 0
+        while True:
+            try:
+                async with self._engine.connect() as connection:
+                    raw = await connection.get_raw_connection()
+                    driver: Any = raw.driver_connection  # asyncpg's
+                    driver.add_termination_listener(lambda _: self._more.set())
+                    await driver.add_listener(_CHANNEL, self._receive)
+                    if failures:
+                        _log.info("listening for events again")
+                    failures = 0
+                    self._wake(None)
+                    while True:
+                        await self._send(driver)
+                        await self._until_more()
+            except Exception as error:
+                failures += 1
+                _log.warning("the connection for events is lost", error=repr(error))
+            await asyncio.sleep(min(0.1 * 2**failures, _LONGEST_PAUSE) * _jitter())
+
+    async def _until_more(self) -> None:
+        try:
+            async with asyncio.timeout(_CHECK_SECONDS):
+                await self._more.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(_COALESCED_SECONDS)
+
+    async def _send(self, driver: Any) -> None:
+        """Send what is to be sent, or ask whether the connection still works."""
+        self._more.clear()
+        sending, self._unsent = self._unsent, set()
+        try:
+            payloads = list(self._payloads(sending))
+            for payload in payloads:
+                await driver.execute(_NOTIFY, payload, timeout=_ANSWER_SECONDS)
+            if not payloads:
+                await driver.execute("SELECT 1", timeout=_ANSWER_SECONDS)
+        except BaseException:
+            self._unsent |= sending
+            raise
+        self._is_started = True
+
+    def _payloads(self, users: Collection[bytes]) -> Iterator[str]:
+        if not self._is_started:
+            yield _EVERYBODY
+            return
+        ordered = sorted(users)
+        for at in range(0, len(ordered), _USERS):
+            yield " ".join(
+                base64.b64encode(each).decode()[:22] for each in ordered[at : at + _USERS]
+            )
+
+    def _receive(self, driver: Any, process: int, channel: str, payload: str) -> None:
+        del channel
+        if process == driver.get_server_pid():  # this process woke its own when it committed
+            return
+        if payload == _EVERYBODY:
+            self._wake(None)
+            return
+        try:
+            self._wake([base64.b64decode(each + "==", validate=True) for each in payload.split()])
+        except ValueError:
+            _log.warning("a notice could not be read")
+
+
+def _jitter() -> float:
+    return 0.5 + secrets.randbelow(1001) / 1000

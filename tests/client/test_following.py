@@ -1,0 +1,426 @@
+"""followEvents over a real broker: each event once and in order, through whatever happens between."""
+
+import concurrent.futures
+import datetime as dt
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    ContainerAccessLevel,
+    ContainerEvent,
+    ContainerEventType,
+    MemoryTrustStore,
+    ServerProvider,
+    Stream,
+)
+from scbroker.client import events, following
+from scbroker.wire.events import Event
+from tests.client.conftest import id_of
+from tests.kit.ageing import DAY, age, drop_old_events
+from tests.kit.both_engines import both_engines
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.fixtures import NewProvider, StartBroker
+from tests.kit.long_logs import write_events
+from tests.kit.waiting import wait_until
+
+PATIENCE = 60.0
+Added, Updated, Accessed, Deleted = ContainerEventType
+OWNER = ContainerAccessLevel.DefaultOwnerPermissions
+READER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.ViewType
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses of an outage are a tenth as long."""
+    monkeypatch.setattr(following, "_LONGEST_PAUSE", 1.0)
+
+
+def take(stream: Stream[ContainerEvent], count: int) -> list[ContainerEvent]:
+    """The next events, each within some time."""
+    with concurrent.futures.ThreadPoolExecutor(1) as beside:
+        return [beside.submit(next, stream).result(PATIENCE) for _ in range(count)]
+
+
+def ids(found: Iterable[ContainerEvent]) -> list[int]:
+    return [event.id for event in found]
+
+
+def create(provider: ServerProvider, count: int = 1, **more: Any) -> list[uuid.UUID]:
+    return [provider.createContainer(b"", **more).result(PATIENCE).id for _ in range(count)]
+
+
+@both_engines
+def test_events_come_as_they_happen_each_once_and_in_order(alice: ServerProvider) -> None:
+    made = create(alice, 2)
+    with alice.followEvents(1) as stream:
+        assert [(e.id, e.containerId) for e in take(stream, 2)] == [(1, made[0]), (2, made[1])]
+        for number in range(3, 8):
+            [new] = create(alice)
+            [event] = take(stream, 1)
+            assert (event.id, event.containerId, event.eventType) == (number, new, Added)
+    assert alice.getEvents().result(PATIENCE)[-1].id == 7
+
+
+@both_engines
+def test_an_event_reaches_another_device_within_a_fraction_of_a_second(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    other = new_provider(alice.getKeyRing().result(PATIENCE))
+    create(alice)
+    with other.followEvents(2) as stream:
+        time.sleep(0.3)
+        delays = []
+        for _ in range(10):
+            create(alice)
+            began = time.monotonic()
+            take(stream, 1)
+            delays.append(time.monotonic() - began)
+    assert sorted(delays)[5] < 0.3
+
+
+def test_without_start_the_stream_begins_behind_the_logs_end(alice: ServerProvider) -> None:
+    create(alice, 3)
+    with alice.followEvents() as stream:
+        time.sleep(0.3)
+        [new] = create(alice)
+        [event] = take(stream, 1)
+        assert (event.id, event.containerId) == (4, new)
+
+
+def test_a_fresh_device_at_the_end_of_a_long_log_does_not_read_the_log(
+    alice: ServerProvider, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(alice, 30)
+    read: list[int] = []
+    public_event = events.public_event
+
+    def note(event: Event) -> ContainerEvent:
+        read.append(event.id)
+        return public_event(event)
+
+    monkeypatch.setattr(events, "public_event", note)
+    fresh = new_provider(alice.getKeyRing().result(PATIENCE))
+    with fresh.followEvents() as stream:
+        time.sleep(0.3)
+        create(alice)
+        assert ids(take(stream, 1)) == [31]
+    assert read == [31]
+
+
+def test_the_stored_id_of_the_last_event_resumes_where_another_stream_ended(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    create(alice, 5)
+    with alice.followEvents(1) as stream:
+        last = take(stream, 3)[-1]
+    other = new_provider(alice.getKeyRing().result(PATIENCE))
+    with other.followEvents(startId=last.id + 1) as stream:
+        assert ids(take(stream, 2)) == [4, 5]
+
+
+def test_a_log_of_several_pages_is_followed_page_by_page(
+    alice: ServerProvider, broker: BrokerProcess
+) -> None:
+    write_events(broker, id_of(alice), 2_017)
+    with alice.followEvents(0) as stream:
+        assert ids(take(stream, 2_017)) == list(range(1, 2_018))
+        create(alice)
+        assert ids(take(stream, 1)) == [2_018]
+
+
+@pytest.mark.parametrize(
+    "criteria",
+    [
+        {},
+        {"eventType": Added},
+        {"eventType": ["Updated", "Deleted"]},
+        {"containerType": "a"},
+        {"containerType": "b", "eventType": [Updated]},
+    ],
+)
+def test_the_criteria_match_what_they_match_in_get_events(
+    alice: ServerProvider, criteria: dict[str, Any]
+) -> None:
+    [one] = create(alice, type="a")
+    [two] = create(alice)
+    alice.updateContainerType(one, "b").result(PATIENCE)
+    alice.updateContainerHeader(two, {}).result(PATIENCE)
+    alice.updateContainerType(two, "a").result(PATIENCE)
+    for its_id in (None, one, two):
+        expected = alice.getEvents(**criteria, containerId=its_id).result(PATIENCE)
+        with alice.followEvents(1, **criteria, containerId=its_id) as stream:
+            assert take(stream, len(expected)) == expected
+
+
+async def test_async_for_follows(alice: ServerProvider) -> None:
+    made = [(await alice.createContainer(b"")).id]
+    async with alice.followEvents(1) as stream:
+        async for event in stream:
+            assert (event.id, event.containerId) == (len(made), made[-1])
+            if len(made) == 4:
+                break
+            made.append((await alice.createContainer(b"")).id)
+
+
+def test_handlers_follow_until_the_stream_is_closed(alice: ServerProvider) -> None:
+    found: list[ContainerEvent] = []
+    failed: list[BrokerError] = []
+    with concurrent.futures.ThreadPoolExecutor(4) as queue:
+        stream = alice.followEvents(
+            1, eventHandler=found.append, errorHandler=failed.append, queue=queue
+        )
+        create(alice, 3)
+        wait_until(lambda: ids(found) == [1, 2, 3])
+        stream.close()
+        create(alice)
+        time.sleep(0.3)
+    assert (ids(found), failed) == ([1, 2, 3], [])
+
+
+def test_two_streams_of_one_session_get_the_same(alice: ServerProvider) -> None:
+    with alice.followEvents(1) as one, alice.followEvents(1) as two:
+        create(alice, 3)
+        assert take(one, 3) == take(two, 3)
+
+
+def test_the_mark_is_raised_by_what_is_followed_from_the_first_event_on(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    store = MemoryTrustStore()
+    other = new_provider(alice.getKeyRing().result(PATIENCE), trustStore=store)
+    create(alice, 3)
+    with other.followEvents(1) as stream:
+        take(stream, 3)
+        create(alice, 2)
+        take(stream, 2)
+    heads = other.resetEventMark().result(PATIENCE)
+    assert heads.stored == heads.served
+    assert heads.served.version == 5
+
+
+# Access that expires
+
+
+@both_engines
+def test_the_end_of_an_access_is_told_when_it_expires(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    known = bob.getEvents().result(PATIENCE)
+    with bob.followEvents(known[-1].id + 1 if known else 1) as stream:
+        expires = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=2)
+        levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob), READER, expires)]
+        create(alice, accessLevels=levels)
+        added, deleted = take(stream, 2)
+    assert (added.eventType, deleted.eventType) == (Added, Deleted)
+    assert abs(deleted.date - expires) < dt.timedelta(milliseconds=1)
+    late = (dt.datetime.now(dt.UTC) - expires).total_seconds()
+    assert 0 <= late < 0.5
+
+
+# Brokers that end, and outages
+
+
+@both_engines
+def test_a_broker_that_is_killed_and_restarted_loses_and_doubles_no_event(
+    fresh_broker: BrokerProcess, new_provider: NewProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "scbroker")
+    alice = new_provider(True, at=fresh_broker)
+    other = new_provider(alice.getKeyRing().result(PATIENCE), at=fresh_broker)
+    create(alice)
+    ending, made = threading.Event(), []
+
+    def write() -> None:
+        while not ending.is_set():
+            made.append(create(alice)[0])
+
+    with other.followEvents(2) as stream, concurrent.futures.ThreadPoolExecutor(1) as beside:
+        writing = beside.submit(write)
+        found = take(stream, 5)
+        for _ in range(3):
+            fresh_broker.kill()
+            time.sleep(0.2)
+            fresh_broker.start()
+            found += take(stream, 10)
+        ending.set()
+        writing.result(PATIENCE)
+        found += take(stream, len(made) - len(found))
+    assert ids(found) == list(range(2, len(made) + 2))
+    assert [event.containerId for event in found] == made
+
+
+def test_an_outage_is_reported_once_and_so_is_its_end(
+    fresh_broker: BrokerProcess, new_provider: NewProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "scbroker")
+    alice = new_provider(True, at=fresh_broker)
+    create(alice)
+    with alice.followEvents(1) as stream:
+        take(stream, 1)
+        fresh_broker.stop()
+        time.sleep(3)
+        fresh_broker.start()
+        create(alice)
+        assert ids(take(stream, 1)) == [2]
+    said = [(each.levelname, each.getMessage()) for each in caplog.records]
+    assert [level for level, _ in said] == ["WARNING", "INFO"]
+    assert said[0][1].startswith("followEvents waits for the broker: No broker answers")
+    assert said[1][1] == "followEvents goes on: the broker answers again"
+
+
+def test_a_stream_that_begins_while_the_broker_is_down_begins_when_it_is_up(
+    fresh_broker: BrokerProcess, new_provider: NewProvider
+) -> None:
+    alice = new_provider(True, at=fresh_broker)
+    create(alice)
+    fresh_broker.stop()
+    with alice.followEvents() as stream:
+        time.sleep(0.5)
+        fresh_broker.start()
+        wait_until(lambda: followers(fresh_broker) == 1)
+        create(alice)
+        assert ids(take(stream, 1)) == [2]
+
+
+def followers(broker: BrokerProcess) -> int:
+    """How many requests wait for events."""
+    with Wire(broker) as wire:
+        lines = wire.send("GET", "/metrics").body.decode().splitlines()
+    [line] = [each for each in lines if each.startswith("scbroker_followers ")]
+    return int(float(line.split()[1]))
+
+
+def test_a_restart_takes_no_longer_for_those_who_wait(
+    fresh_broker: BrokerProcess, new_provider: NewProvider
+) -> None:
+    alice = new_provider(True, at=fresh_broker)
+    with alice.followEvents(1):
+        wait_until(lambda: followers(fresh_broker) == 1)
+        began = time.monotonic()
+        fresh_broker.stop()
+        assert time.monotonic() - began < 3
+
+
+@both_engines
+def test_a_stream_goes_on_when_its_token_is_renewed(
+    start_broker: StartBroker, new_provider: NewProvider
+) -> None:
+    broker = start_broker(session_seconds=32)
+    alice = new_provider(True, at=broker)
+    with alice.followEvents(1) as stream:
+        for number in range(1, 4):
+            create(alice)
+            assert ids(take(stream, 1)) == [number]
+            time.sleep(1)
+
+
+# Ends
+
+
+def test_events_that_were_dropped_end_the_stream_with_the_first_that_is_kept(
+    start_broker: StartBroker, new_provider: NewProvider
+) -> None:
+    broker = start_broker(event_retention_seconds=DAY)
+    alice = new_provider(True, at=broker)
+    create(alice, 4)
+    age(broker, id_of(alice))
+    create(alice)
+    drop_old_events(broker)
+    with alice.followEvents(2) as stream, pytest.raises(BrokerError.eventsExpiredError) as caught:
+        take(stream, 1)
+    assert caught.value.firstId == 5
+    with alice.followEvents(caught.value.firstId) as stream:
+        assert ids(take(stream, 1)) == [5]
+
+
+def test_a_log_out_ends_a_waiting_stream_at_once(alice: ServerProvider) -> None:
+    stream = alice.followEvents(1)
+    time.sleep(0.3)
+    began = time.monotonic()
+    alice.logout().result(PATIENCE)
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        take(stream, 1)
+    assert time.monotonic() - began < 2
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        alice.followEvents()
+
+
+def test_closing_the_provider_ends_its_streams(alice: ServerProvider) -> None:
+    stream = alice.followEvents(1)
+    time.sleep(0.3)
+    alice.close()
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        take(stream, 1)
+
+
+def test_the_deletion_of_the_user_on_another_device_ends_a_waiting_stream(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    other = new_provider(alice.getKeyRing().result(PATIENCE))
+    with other.followEvents(1) as stream:
+        time.sleep(0.3)
+        alice.deleteUser().result(PATIENCE)
+        with pytest.raises(BrokerError.notAuthenticatedError):
+            take(stream, 1)
+
+
+def test_keys_that_were_replaced_on_another_device_end_a_waiting_stream(
+    new_provider: NewProvider,
+) -> None:
+    alice = new_provider()
+    alice.register("correct Horse 7", "battery Staple 8").result(PATIENCE)
+    other = new_provider(alice.getKeyRing().result(PATIENCE))
+    with other.followEvents(1) as stream:
+        time.sleep(0.3)
+        alice.changeCredentials("correct Horse 9", "battery Staple 9", compromised=True).result(
+            PATIENCE
+        )
+        with pytest.raises(BrokerError.notAuthenticatedError, match="replaced"):
+            take(stream, 1)
+
+
+def test_a_start_behind_the_logs_end_is_an_error(alice: ServerProvider) -> None:
+    create(alice)
+    with (
+        alice.followEvents(3) as stream,
+        pytest.raises(BrokerError.rollbackError, match="ends at 1"),
+    ):
+        take(stream, 1)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"startId": -1}, {"startId": "1"}, {"containerId": 7}, {"endId": 3}]
+)
+def test_wrong_arguments_are_refused_at_the_call(
+    alice: ServerProvider, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError):
+        alice.followEvents(**wrong)
+
+
+# Several brokers on one database
+
+
+@pytest.mark.only_on("postgresql")
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_an_event_written_through_one_broker_is_followed_through_another(
+    start_broker: StartBroker, new_provider: NewProvider
+) -> None:
+    one, two = start_broker(workers=2), start_broker()
+    alice = new_provider(True, at=one)
+    other = new_provider(alice.getKeyRing().result(PATIENCE), at=two)
+    with other.followEvents(1) as stream:
+        time.sleep(0.5)
+        for number in range(1, 21):
+            began = time.monotonic()
+            create(alice)
+            assert ids(take(stream, 1)) == [number]
+            assert time.monotonic() - began < 2

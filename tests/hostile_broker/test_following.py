@@ -1,0 +1,174 @@
+"""Lies to a device that follows its event log, silence, and users who take all places to wait.
+
+Attacks 75 to 79 of `catalogue`. Each id is delivered once and in order or the stream ends with an error; a
+broker that answers without end is not asked without a pause.
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from scbroker import BrokerError, ServerProvider
+from scbroker.client import following
+from scbroker.client.http import transport
+from scbroker.wire.events import HEARTBEAT, Events
+from tests.hostile_broker.accomplices import Mallory
+from tests.hostile_broker.broker import Exchange
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.protocol import EVENTS, ROLLBACK
+from tests.hostile_broker.test_event_log import LIES, log_of_five, reads
+from tests.kit.waiting import wait_until
+
+
+def collect(device: ServerProvider, start: int, count: int) -> list[int]:
+    """The ids of so many events; the error of the stream if it has one."""
+    with device.followEvents(start) as stream:
+        giving_up = threading.Timer(15, stream.close)
+        giving_up.start()
+        try:
+            return [event.id for event in itertools.islice(stream, count)]
+        finally:
+            giving_up.cancel()
+
+
+FOLLOWED = [name for name, (_, fresh, _) in LIES.items() if fresh is not None]
+
+
+@attack(75, "a stream with gaps")
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_lie_about_the_log_ends_the_stream_of_a_fresh_device(mallory: Mallory, name: str) -> None:
+    lie, _, _ = LIES[name]
+    alice, _ = log_of_five(mallory)
+    device = mallory.device_of(alice)
+    with (
+        mallory.lying(EVENTS, lie),
+        pytest.raises(
+            (
+                BrokerError.untrustedError,
+                BrokerError.brokerFaultError,
+                BrokerError.eventsExpiredError,
+            )
+        ),
+    ):
+        assert collect(device, 1, 5) == [1, 2, 3, 4, 5]
+
+
+@attack(75, "a stream with gaps")
+@pytest.mark.parametrize("name", sorted(LIES))
+def test_a_lie_about_the_log_ends_the_stream_of_a_device_that_has_read_it(
+    mallory: Mallory, name: str
+) -> None:
+    lie, _, error = LIES[name]
+    alice, _ = log_of_five(mallory)
+    device = mallory.device_of(alice)
+    assert reads(device) == [1, 2, 3, 4, 5]
+    with mallory.lying(EVENTS, lie), pytest.raises((error, BrokerError.eventsExpiredError)):
+        collect(device, 1, 6)
+    assert collect(device, 1, 5) == [1, 2, 3, 4, 5]
+
+
+@attack(76, "a stream that goes back")
+def test_a_log_that_ends_before_the_streams_next_event_is_a_rollback_also_without_marks(
+    mallory: Mallory,
+) -> None:
+    alice, _ = log_of_five(mallory)
+    device = mallory.device_of(alice)
+    shorter = Events(events=[], firstId=1, lastId=3)
+    with mallory.answering(EVENTS, shorter), pytest.raises(ROLLBACK, match="ends at 3"):
+        collect(device, 6, 1)
+
+
+@attack(76, "a stream that goes back")
+def test_a_log_that_became_shorter_under_a_stream_is_a_rollback(mallory: Mallory) -> None:
+    alice, story = log_of_five(mallory)
+    device = mallory.device_of(alice)
+    with device.followEvents(1) as stream:
+        assert [next(stream).id for _ in range(5)] == [1, 2, 3, 4, 5]
+        story.tell(alice, story.follow(alice, content=b"six"))
+        shorter = Events(events=[], firstId=1, lastId=3)
+        with mallory.lying(EVENTS, lambda _: shorter):
+            story.tell(alice, story.follow(alice, content=b"seven"))
+            with pytest.raises(ROLLBACK):
+                list(itertools.islice(stream, 3))
+
+
+@contextmanager
+def counted(mallory: Mallory, answer: Any) -> Iterator[list[float]]:
+    """Answers all questions about events so; gives the times when they came."""
+    asked: list[float] = []
+
+    def before(exchange: Exchange) -> None:
+        asked.append(time.monotonic())
+        exchange.invent(answer)
+
+    with mallory.meddling(EVENTS, before=before):
+        yield asked
+
+
+@attack(77, "a stream of empty answers")
+@pytest.mark.parametrize(
+    "answer",
+    [b"", HEARTBEAT * 100_000, Events(events=[], firstId=1, lastId=0)],
+    ids=["nothing", "heartbeats", "a page"],
+)
+def test_a_broker_that_answers_at_once_without_an_event_is_asked_once_a_second(
+    mallory: Mallory, answer: Any
+) -> None:
+    [alice] = mallory.people(1)
+    device = mallory.device_of(alice)
+    with counted(mallory, answer) as asked, device.followEvents(1):
+        wait_until(lambda: len(asked) >= 4)
+        gaps = [b - a for a, b in itertools.pairwise(asked)]
+    assert min(gaps) > 0.8
+
+
+@attack(78, "a stream without a heartbeat")
+def test_a_connection_without_a_byte_is_given_up_and_the_log_says_so(
+    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The layer forwards an answer when it is complete: it sends no heartbeat."""
+    monkeypatch.setattr(transport._Waits, "read_seconds", 0.5)
+    monkeypatch.setattr(following, "_LONGEST_PAUSE", 0.1)
+    [alice] = mallory.people(1)
+    device = mallory.device_of(alice)
+    before = len(mallory.since(0))
+    with device.followEvents(1):
+        wait_until(lambda: len(mallory.since(before)) >= 3, seconds=20)
+    assert "followEvents waits for the broker" in caplog.text
+
+
+@attack(78, "a stream without a heartbeat")
+def test_heartbeats_without_an_end_are_given_up_as_well(
+    mallory: Mallory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "_WAIT", 60)
+    monkeypatch.setattr(following, "_LATE", -59.5)
+    monkeypatch.setattr(following, "_LONGEST_PAUSE", 0.1)
+    [alice] = mallory.people(1)
+    device = mallory.device_of(alice)
+    before = len(mallory.since(0))
+    with device.followEvents(1):
+        wait_until(lambda: len(mallory.since(before)) >= 3, seconds=20)
+
+
+@attack(79, "all places to wait taken")
+def test_one_user_cannot_take_all_places_to_wait(mallory: Mallory) -> None:
+    alice, bob = mallory.people(2)
+    greedy, modest = mallory.device_of(alice), mallory.device_of(bob)
+    refused: list[int] = []
+
+    def after(exchange: Exchange) -> None:
+        if exchange.status == 503:
+            refused.append(1)
+
+    with ExitStack() as stack, mallory.meddling(EVENTS, after=after):
+        for _ in range(40):
+            stack.enter_context(greedy.followEvents(1))
+        wait_until(lambda: len(refused) >= 8)
+        modest.createContainer(b"").result(30)
+        assert collect(modest, 1, 1) == [1]

@@ -1,0 +1,247 @@
+"""Requests that wait for an event: what they are answered, what they cost, and how many there may be."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from scbroker.wire.events import Events
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.fixtures import StartBroker
+from tests.kit.tables import query
+from tests.kit.waiting import wait_until
+
+PATIENCE = 30.0
+
+
+class Reader:
+    """A session that asks for events on connections of its own, byte by byte."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._broker = broker
+        self.wire = Wire(broker)
+        self.ring = broker.new_user()
+        self.wire.log_in(self.ring)
+
+    def ask(self, query: str) -> socket.socket:
+        """Sends a request; the connection stays open."""
+        headers = "".join(f"{key}: {value}\r\n" for key, value in self.wire.headers().items())
+        connection = socket.create_connection(("127.0.0.1", self._broker.port), PATIENCE)
+        connection.sendall(f"GET /v1/events?{query} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+        return connection
+
+
+def head_of(connection: socket.socket) -> bytes:
+    """The head of an answer; what came behind it is lost."""
+    found = b""
+    while b"\r\n\r\n" not in found:
+        found += connection.recv(1)
+    return found.lower()
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """The body of an answer in chunks, to its end."""
+    found = b""
+    while not found.endswith(b"0\r\n\r\n"):
+        piece = connection.recv(65536)
+        assert piece
+        found += piece
+    body = b""
+    while (size := int(found.partition(b"\r\n")[0], 16)) > 0:
+        found = found.partition(b"\r\n")[2]
+        body, found = body + found[:size], found[size + 2 :]
+    return body
+
+
+def metric(broker: BrokerProcess, name: str) -> int:
+    with Wire(broker) as wire:
+        lines = wire.send("GET", "/metrics").body.decode().splitlines()
+    [line] = [each for each in lines if each.startswith(f"{name} ")]
+    return int(float(line.split()[1]))
+
+
+NewReader = Callable[[BrokerProcess], Reader]
+
+
+@pytest.fixture
+def new_reader() -> Iterator[NewReader]:
+    with ExitStack() as stack:
+
+        def make(broker: BrokerProcess) -> Reader:
+            reader = Reader(broker)
+            stack.enter_context(reader.wire)
+            return reader
+
+        yield make
+
+
+@pytest.fixture
+def reader(fresh_broker: BrokerProcess, new_reader: NewReader) -> Reader:
+    return new_reader(fresh_broker)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_the_answer_begins_at_once_and_its_time_ends_it_without_a_page(reader: Reader) -> None:
+    began = time.monotonic()
+    with reader.ask("startId=1&wait=1") as connection:
+        head = head_of(connection)
+        assert time.monotonic() - began < 0.9
+        assert head.startswith(b"http/1.1 200 ")
+        assert b"\r\nx-accel-buffering: no\r\n" in head
+        assert b"\r\ntransfer-encoding: chunked\r\n" in head
+        assert b"content-length" not in head
+        assert rest_of(connection) == b""
+    assert 0.9 < time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "query",
+    ["wait=1", "startId=1&wait=601", "startId=1&wait=-1", "startId=1&wait=1&endId=1",
+     "startId=1&wait=1&eventType=Added", "startId=1&wait=1&containerType=a",
+     "startId=1&wait=1&containerId=00000000-0000-8000-8000-000000000000"],
+)  # fmt: skip
+def test_a_wait_goes_with_a_start_and_without_criteria(reader: Reader, query: str) -> None:
+    reader.wire.send("GET", f"/v1/events?{query}").expect(400, "invalid")
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("start", [2, 7])
+def test_a_start_beyond_the_next_id_is_answered_at_once(reader: Reader, start: int) -> None:
+    began = time.monotonic()
+    answer = reader.wire.send("GET", f"/v1/events?startId={start}&wait=60").expect(200)
+    assert answer.message(Events) == Events(events=[], firstId=1, lastId=0)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_log_out_elsewhere_ends_the_wait_of_every_session_without_a_page(reader: Reader) -> None:
+    with reader.ask("startId=1&wait=60") as connection:
+        head_of(connection)
+        began = time.monotonic()
+        reader.wire.send("DELETE", "/v1/sessions/current").expect(204)
+        assert rest_of(connection) == b""
+        assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_client_that_leaves_is_forgotten_at_once(
+    reader: Reader, fresh_broker: BrokerProcess
+) -> None:
+    with ExitStack() as stack:
+        for _ in range(5):
+            head_of(stack.enter_context(reader.ask("startId=1&wait=60")))
+        assert metric(fresh_broker, "scbroker_followers") == 5
+    wait_until(lambda: metric(fresh_broker, "scbroker_followers") == 0, seconds=5)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_followers_take_no_slot_of_other_requests(
+    start_broker: StartBroker, new_reader: NewReader
+) -> None:
+    broker = start_broker(max_requests=2)
+    reader = new_reader(broker)
+    with ExitStack() as stack:
+        for _ in range(20):
+            head_of(stack.enter_context(reader.ask("startId=1&wait=60")))
+        for name in ("scbroker_requests_present", "scbroker_requests_waiting"):
+            assert metric(broker, name) == 0
+        for _ in range(10):
+            reader.wire.send("GET", "/v1/events").expect(200)
+    wait_until(lambda: metric(broker, "scbroker_followers") == 0)
+    assert metric(broker, "scbroker_requests_present") == 0
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "settings, most", [({"max_followers": 3}, 3), ({"max_connections": 8}, 6), ({}, 32)]
+)
+def test_more_followers_than_are_allowed_are_refused_and_others_are_served(
+    start_broker: StartBroker, new_reader: NewReader, settings: dict[str, int], most: int
+) -> None:
+    broker = start_broker(**settings)
+    reader = new_reader(broker)
+    with ExitStack() as stack:
+        for _ in range(most):
+            assert b" 200 " in head_of(stack.enter_context(reader.ask("startId=1&wait=60")))
+        answer = reader.wire.send("GET", "/v1/events?startId=1&wait=60")
+        answer.expect(503, "overloaded")
+        reader.wire.send("GET", "/v1/events").expect(200)
+        # An answer that needs no wait is given all the same.
+        reader.wire.send("GET", "/v1/events?startId=2&wait=60").expect(200)
+    wait_until(lambda: metric(broker, "scbroker_followers") == 0)
+    with reader.ask("startId=1&wait=60") as connection:
+        assert b" 200 " in head_of(connection)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
+def test_a_stop_answers_all_who_wait(start_broker: StartBroker, new_reader: NewReader) -> None:
+    broker = start_broker()
+    readers = [new_reader(broker) for _ in range(2)]
+    with ExitStack() as stack:
+        waiting = [
+            stack.enter_context(reader.ask("startId=1&wait=60"))
+            for reader in readers
+            for _ in range(20)
+        ]
+        for connection in waiting:
+            head_of(connection)
+        began = time.monotonic()
+        broker.stop()
+        assert time.monotonic() - began < 4
+        for connection in waiting:
+            assert rest_of(connection) == b""
+
+
+@pytest.mark.only_on("postgresql")
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_no_statement_reaches_the_database_for_those_who_wait(
+    start_broker: StartBroker, new_reader: NewReader
+) -> None:
+    broker = start_broker()
+    reader = new_reader(broker)
+    other = new_reader(broker)
+    with ExitStack() as stack:
+        for each in (reader, other):
+            for _ in range(25):
+                head_of(stack.enter_context(each.ask("startId=1&wait=60")))
+        time.sleep(1.5)
+        before = statements(broker)
+        time.sleep(4)
+        assert statements(broker) == before
+
+
+def statements(broker: BrokerProcess) -> list[tuple[Any, ...]]:
+    """The last statement of each connection of the broker, and when it began."""
+    found = query(
+        broker.database_url,
+        "SELECT pid, query_start::text, query FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    )
+    return sorted(each for each in found if "pg_stat_activity" not in each[2])
+
+
+@pytest.mark.only_on("postgresql")
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_lost_connection_for_events_is_logged_and_made_again_and_followers_are_woken(
+    start_broker: StartBroker, new_reader: NewReader
+) -> None:
+    broker = start_broker()
+    new_reader(broker)
+    wait_until(lambda: listeners(broker))
+    [(pid,)] = listeners(broker)
+    query(broker.database_url, "SELECT pg_terminate_backend(?::int)", pid)
+    wait_until(lambda: listeners(broker) and listeners(broker) != [(pid,)], seconds=10)
+    assert "the connection for events is lost" in broker.log
+    wait_until(lambda: "listening for events again" in broker.log, seconds=10)
+
+
+def listeners(broker: BrokerProcess) -> list[tuple[Any, ...]]:
+    return query(
+        broker.database_url,
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+        " AND (query = 'SELECT 1' OR query LIKE '%pg_notify%') AND pid <> pg_backend_pid()",
+    )
