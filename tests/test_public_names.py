@@ -43,6 +43,7 @@ PUBLIC = [
     "SecuredContainer",
     "SentChange",
     "ServerProvider",
+    "Stream",
     "TrustStore",
     "WriteOutcome",
     "mainQueue",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.client.base_provider import BaseProvider as BaseProvider
     from scbroker.client.calls.main_queue import mainQueue as mainQueue
     from scbroker.client.calls.operation import Promise as Promise
+    from scbroker.client.calls.stream import Stream as Stream
     from scbroker.client.containers.contents import ContentReader as ContentReader
     from scbroker.client.provider import BrokerProvider as BrokerProvider
     from scbroker.client.server_provider import ServerProvider as ServerProvider
@@ -64,6 +65,7 @@ _HOME = {
     "SecuredContainer": "types",
     "SentChange": "types",
     "ServerProvider": "client.server_provider",
+    "Stream": "client.calls.stream",
     "TrustStore": "client.users.trust_store",
     "WriteOutcome": "errors",
     "mainQueue": "client.calls.main_queue",

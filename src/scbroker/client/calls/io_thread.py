@@ -42,15 +42,26 @@ class IOThread:
         self._thread: threading.Thread | None = None
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         self._running: dict[concurrent.futures.Future[Any], tuple[str, object]] = {}
+        self._endless: set[concurrent.futures.Future[Any]] = set()
         self._closing: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._bound: weakref.WeakSet[Inherited] = weakref.WeakSet(bound)
 
     def submit(
-        self, name: str, work: Coroutine[Any, Any, T], owner: object = None
+        self,
+        name: str,
+        work: Coroutine[Any, Any, T],
+        owner: object = None,
+        *,
+        endless: bool = False,
     ) -> concurrent.futures.Future[T]:
-        """Run a coroutine on the thread; callable from any thread. Keeps `owner` alive until it ends."""
+        """Run a coroutine on the thread; callable from any thread. Keeps `owner` alive until it ends.
+
+        Work that is `endless` is cancelled when the process ends, which does not wait for it.
+        """
         future = asyncio.run_coroutine_threadsafe(work, self._started())
         self._running[future] = (name, owner)
+        if endless:
+            self._endless.add(future)
         future.add_done_callback(self._done)
         return future
 
@@ -91,6 +102,7 @@ class IOThread:
 
     def _done(self, future: concurrent.futures.Future[Any]) -> None:
         self._running.pop(future, None)
+        self._endless.discard(future)
 
     def after_fork(self) -> None:
         """Forget the parent's thread and loop in the child, without touching the shared sockets."""
@@ -104,6 +116,8 @@ class IOThread:
 
     def drain(self) -> None:
         """At exit: wait five seconds for operations under way, then log those that were dropped."""
+        for future in list(self._endless):
+            future.cancel()
         pending = dict(self._running)
         if pending:
             concurrent.futures.wait(pending, timeout=_DRAIN_SECONDS)

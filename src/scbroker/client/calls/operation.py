@@ -174,15 +174,8 @@ def operation_of_forms(
     """
 
     def decorate(declared: F) -> F:
-        name, overloads = declared.__name__, [inspect.signature(o) for o in get_overloads(declared)]
-        forms = [o for o in overloads if str(o.return_annotation).startswith("Promise[")]
-        signatures = [_with_all(form, forms) for form in forms]
-        checks = {
-            key: check_of(parameter.annotation)
-            for form in forms
-            for key, parameter in list(form.parameters.items())[1:]
-        }
-        is_void = any(form.return_annotation == "Promise[None]" for form in forms)
+        declaration = Declaration(declared, form_of)
+        name, is_void = declaration.name, declaration.is_void
 
         @functools.wraps(declared)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -191,14 +184,8 @@ def operation_of_forms(
             handlers = None if in_promise_style else _Handlers(name, is_void, *style)
             try:
                 if handlers is not None:
-                    _check_handler(name, "completionHandler", handlers.completion)
-                signature = signatures[form_of(args, kwargs)]
-                given = {
-                    key: checks[key](key, value)
-                    for key, value in _bound(name, signature, (self, *args), kwargs).items()
-                    if value is not signature.parameters[key].default
-                }
-                future = io_thread.submit(name, getattr(self, f"_{name}")(**given), self)
+                    check_handler(name, "completionHandler", handlers.completion)
+                future = io_thread.submit(name, declaration.begin(self, args, kwargs), self)
             except Exception as error:
                 if handlers is not None:
                     handlers.fail(error)
@@ -211,15 +198,59 @@ def operation_of_forms(
             handlers.follow(future)
             return self
 
-        call.__signature__ = signatures[0]  # type: ignore[attr-defined] # functions have it all the same
+        call.__signature__ = declaration.signature  # type: ignore[attr-defined] # functions have it all the same
         return call  # type: ignore[return-value] # the overloads are what callers see
 
     return decorate
 
 
-def _with_all(form: inspect.Signature, forms: list[inspect.Signature]) -> inspect.Signature:
+class Declaration:
+    """The overloads of an operation: its forms, and the checks of their parameters.
+
+    Overloads with `**handlers` show callback style to type checkers; each other one is a form. `handlers`
+    are the keywords that take the place of `**handlers`.
+    """
+
+    def __init__(
+        self,
+        declared: Callable[..., Any],
+        form_of: Callable[[tuple[object, ...], Collection[str]], int] = lambda *_: 0,
+        handlers: tuple[str, str, str] = _CALLBACK,
+    ) -> None:
+        overloads = [inspect.signature(each) for each in get_overloads(declared)]
+        forms = [each for each in overloads if "handlers" not in each.parameters]
+        self.name: str = declared.__name__
+        self.takes_handlers: bool = len(forms) < len(overloads)
+        self.is_void: bool = any(form.return_annotation == "Promise[None]" for form in forms)
+        self._form_of = form_of
+        keywords = handlers if self.takes_handlers else ()
+        self._signatures = [_with_all(form, forms, keywords) for form in forms]
+        self._checks = {
+            key: check_of(parameter.annotation)
+            for form in forms
+            for key, parameter in list(form.parameters.items())[1:]
+        }
+
+    @property
+    def signature(self) -> inspect.Signature:
+        return self._signatures[0]
+
+    def begin(self, provider: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Check the arguments, and return what the provider's `_name` makes of them."""
+        signature = self._signatures[self._form_of(args, kwargs)]
+        given = {
+            key: self._checks[key](key, value)
+            for key, value in _bound(self.name, signature, (provider, *args), kwargs).items()
+            if value is not signature.parameters[key].default
+        }
+        return getattr(provider, f"_{self.name}")(**given)
+
+
+def _with_all(
+    form: inspect.Signature, forms: list[inspect.Signature], handlers: Collection[str]
+) -> inspect.Signature:
     """Return a form's signature with all other parameters, and those of callback style, as keywords."""
-    result = str(form.return_annotation).removeprefix("Promise[")[:-1]
+    kind, _, result = str(form.return_annotation)[:-1].partition("[")
     taken = "" if result == "None" else result
     annotations = (f"Callable[[{taken}], object]", "OnError", "Executor | None")
     parameters = dict(form.parameters)
@@ -227,11 +258,11 @@ def _with_all(form: inspect.Signature, forms: list[inspect.Signature]) -> inspec
         for key, parameter in each.parameters.items():
             optional = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
             parameters.setdefault(key, optional)
-    for key, annotation in zip(_CALLBACK, annotations, strict=True):
+    for key, annotation in zip(handlers, annotations, strict=False):
         parameters[key] = inspect.Parameter(
             key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
         )
-    returned = f"{form.return_annotation} | Self"
+    returned = form.return_annotation if kind == "Stream" else f"{form.return_annotation} | Self"
     return form.replace(parameters=list(parameters.values()), return_annotation=returned)
 
 
@@ -247,7 +278,8 @@ def _bound(
     return dict(list(given.items())[1:])
 
 
-def _check_handler(name: str, key: str, handler: object) -> None:
+def check_handler(name: str, key: str, handler: object) -> None:
+    """Raise `InvalidArgumentError` unless a handler is a function that can be called on a queue."""
     if not callable(handler):
         raise errors.InvalidArgumentError(f"{name}() in callback style needs {key}, a function.")
     called = getattr(handler, "__call__", None)  # noqa: B004 - of an object that is not a function
@@ -255,6 +287,18 @@ def _check_handler(name: str, key: str, handler: object) -> None:
         raise errors.InvalidArgumentError(
             f"{key} must not be a coroutine function: await the promise that {name}() returns instead."
         )
+
+
+def checked_queue(queue: object) -> concurrent.futures.Executor:
+    """Return the executor that runs handlers: the main queue unless another one is given."""
+    runner = mainQueue if queue is None else queue
+    if not isinstance(runner, concurrent.futures.Executor) or isinstance(
+        runner, concurrent.futures.ProcessPoolExecutor
+    ):
+        raise errors.InvalidArgumentError(
+            f"queue must be a concurrent.futures.Executor of threads, not {type(queue).__name__}."
+        )
+    return runner
 
 
 class _Handlers:
@@ -266,16 +310,10 @@ class _Handlers:
     def __init__(
         self, name: str, is_void: bool, completion: Any, error: Any, queue: object
     ) -> None:
-        _check_handler(name, "errorHandler", error)
-        runner = mainQueue if queue is None else queue
-        if not isinstance(runner, concurrent.futures.Executor) or isinstance(
-            runner, concurrent.futures.ProcessPoolExecutor
-        ):
-            raise errors.InvalidArgumentError(
-                f"queue must be a concurrent.futures.Executor of threads, not {type(queue).__name__}."
-            )
+        check_handler(name, "errorHandler", error)
         self.completion = completion
-        self._name, self._is_void, self._error, self._queue = name, is_void, error, runner
+        self._name, self._is_void, self._error = name, is_void, error
+        self._queue = checked_queue(queue)
 
     def fail(self, error: Exception) -> None:
         """Give `errorHandler` an error of the call itself."""
@@ -300,14 +338,27 @@ class _Handlers:
             self._queue.arrived(self._name)
 
     def _submit(self, handler: Callable[..., object], *outcome: Any) -> None:
-        def run() -> None:
-            try:
-                handler(*outcome)
-            except Exception:
-                _log.exception("A handler of %s failed", self._name)
+        submit_handler(self._queue, self._name, functools.partial(handler, *outcome))
 
-        run.__name__ = self._name  # for mainQueue's warning if it never runs
+
+def submit_handler(
+    queue: concurrent.futures.Executor, name: str, handler: Callable[[], object]
+) -> bool:
+    """Run a handler of an operation on the queue; return False if the queue was shut down.
+
+    An error that the handler raises is logged: nobody could receive it.
+    """
+
+    def run() -> None:
         try:
-            self._queue.submit(run)
-        except RuntimeError:
-            _log.error("%s: its queue was shut down before its handler could run", self._name)
+            handler()
+        except Exception:
+            _log.exception("A handler of %s failed", name)
+
+    run.__name__ = name  # for mainQueue's warning if it never runs
+    try:
+        queue.submit(run)
+    except RuntimeError:
+        _log.error("%s: its queue was shut down before its handler could run", name)
+        return False
+    return True

@@ -1,0 +1,332 @@
+"""Hand out results that arrive one after another: `Stream`, and the declaration of operations that return it.
+
+An asynchronous generator of pages runs on scbroker's thread. It is advanced only once the consumer has begun
+the page before, so that at most one page is prefetched and memory stays bounded. A consumer crosses to that
+thread once a page. It takes items without waiting, and waits for a wake-up only when none has arrived: so a
+wait that is cancelled or interrupted loses no item.
+
+`Stream` is the consumer's end and `_Feed` is shared with the running generator, which does not reference the
+stream: a stream that is dropped is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import contextlib
+import functools
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, Final, Generic, NotRequired, Self, TypedDict, TypeVar
+
+from scbroker import errors
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.main_queue import MainQueue
+from scbroker.client.calls.operation import (
+    Declaration,
+    OnError,
+    check_handler,
+    checked_queue,
+    public_error,
+    submit_handler,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Pages = AsyncGenerator[Sequence[T], None]
+_HANDLERS: Final = ("eventHandler", "errorHandler", "queue")
+
+
+class EventHandlers(TypedDict, Generic[T]):
+    """The keywords of a stream's handlers (PEP 692), and the executor that runs them."""
+
+    eventHandler: Callable[[T], object]
+    errorHandler: OnError
+    queue: NotRequired[concurrent.futures.Executor | None]
+
+
+class _EndedError(Exception):
+    """The stream has no further item."""
+
+
+class _NotYetError(Exception):
+    """No item has arrived: wait for a wake-up, and take again."""
+
+
+class _Feed(Generic[T]):
+    """The items that have arrived and those of one prefetched page, and how both ends wake each other."""
+
+    def __init__(self) -> None:
+        self._begun: collections.deque[T] = collections.deque()
+        self._prefetched: collections.deque[T] | None = None
+        self._failure: BaseException | None = None
+        self._is_over = self._is_closed = False
+        self._wakers: list[Callable[[], object]] = []
+        self._future: concurrent.futures.Future[None] | None = None
+        self._more: Callable[[], object]
+        self.after_fork()
+        io_thread.bound(self)
+
+    def after_fork(self) -> None:
+        """Replace the lock, which a thread of the parent may have locked; leave the parent's loop alone."""
+        # Re-entrant: a finalizer of the stream may run in the midst of any method, on its thread.
+        self._lock = threading.RLock()
+        self._more = _nothing
+
+    def start(self, name: str, pages: Pages[T], owner: object) -> None:
+        """Run the generator on scbroker's thread; `owner` is kept alive until it ends."""
+        self._future = io_thread.submit(name, self._run(pages), owner, endless=True)
+        self._future.add_done_callback(self._finish)
+
+    async def _run(self, pages: Pages[T]) -> None:
+        wanted = asyncio.Event()
+        self._more = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, wanted.set)
+        async with contextlib.aclosing(pages):
+            async for page in pages:
+                if not page:
+                    continue
+                wanted.clear()
+                self._put(page)
+                await wanted.wait()
+
+    def _put(self, page: Sequence[T]) -> None:
+        arrived = collections.deque(page)
+        with self._lock:
+            self._prefetched = arrived
+        self._wake()
+
+    def _finish(self, future: concurrent.futures.Future[None]) -> None:
+        failure: BaseException | None
+        try:
+            failure = future.exception()
+        except concurrent.futures.CancelledError as cancelled:
+            failure = cancelled
+        with self._lock:
+            self._is_over, self._failure = True, failure
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:
+            wakers, self._wakers = self._wakers, []
+        for wake in wakers:
+            with contextlib.suppress(RuntimeError):  # its loop has ended, and the wait with it
+                wake()
+
+    def take(self) -> T:
+        """Return the next item; raise `_NotYetError`, `_EndedError`, or once the error of the work."""
+        with self._lock:
+            if self._is_closed:
+                raise _EndedError
+            if not self._begun and self._prefetched is not None:
+                self._begun, self._prefetched = self._prefetched, None
+                self._more()
+            if self._begun:
+                return self._begun.popleft()
+            if not self._is_over:
+                raise _NotYetError
+            failure, self._failure = self._failure, None
+        if failure is None:
+            raise _EndedError
+        raise public_error(failure) from None
+
+    def wake_by(self, wake: Callable[[], object]) -> None:
+        """Call `wake` once, on any thread, when an item has arrived or the stream has ended."""
+        with self._lock:
+            waits = not (self._prefetched or self._begun or self._is_over or self._is_closed)
+            if waits:
+                self._wakers.append(wake)
+        if not waits:
+            wake()
+
+    def forget(self, wake: Callable[[], object]) -> None:
+        """Remove the wake-up of a consumer that waits no longer."""
+        with self._lock, contextlib.suppress(ValueError):  # it was called
+            self._wakers.remove(wake)
+
+    def close(self) -> None:
+        """Drop what has arrived, wake all consumers, and cancel the work."""
+        with self._lock:
+            self._is_closed = True
+            self._begun.clear()
+            self._prefetched = None
+        self._wake()
+        if self._future is not None:
+            self._future.cancel()
+
+
+def _nothing() -> None:
+    pass
+
+
+class Stream(Generic[T_co]):
+    """Results that arrive one after another, for `for` and `async for`.
+
+    Iterating waits for the next result. An error is raised once; then the stream has ended. `close` ends it
+    at once, also for a thread or task that waits; leaving `with` or `async with` closes it, and so does
+    dropping it. A task that is cancelled while it waits loses no result: iterate on to get it. Several
+    threads or tasks may iterate over one stream; each result goes to one of them.
+    """
+
+    __slots__ = ("__weakref__", "_feed", "_name")
+
+    def __init__(self, name: str, pages: Pages[T_co], owner: object = None) -> None:
+        self._name = name
+        self._feed: _Feed[T_co] = _Feed()
+        weakref.finalize(self, self._feed.close).atexit = False
+        self._feed.start(name, pages, owner)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T_co:
+        if io_thread.is_current():
+            raise errors.InvalidArgumentError(
+                "next() on scbroker's own thread would wait for ever: call it on a thread of your own"
+            )
+        while True:
+            try:
+                return self._feed.take()
+            except _EndedError:
+                raise StopIteration from None
+            except _NotYetError:
+                arrived = threading.Lock()
+            arrived.acquire()
+            wake = arrived.release
+            self._feed.wake_by(wake)
+            try:
+                arrived.acquire()
+            finally:
+                self._feed.forget(wake)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T_co:
+        while True:
+            try:
+                return self._feed.take()
+            except _EndedError:
+                raise StopAsyncIteration from None
+            except _NotYetError:
+                loop = asyncio.get_running_loop()
+                arrived = loop.create_future()
+            wake = functools.partial(loop.call_soon_threadsafe, _set, arrived)
+            self._feed.wake_by(wake)
+            try:
+                await arrived
+            finally:
+                self._feed.forget(wake)
+
+    def close(self) -> None:
+        """End the stream; callable from any thread, any number of times. It does not wait."""
+        self._feed.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Stream of {self._name}>"
+
+
+def _set(arrived: asyncio.Future[None]) -> None:
+    if not arrived.done():
+        arrived.set_result(None)
+
+
+class _Handlers(Generic[T]):
+    """The handlers of one stream: each result is one job on the queue, and the next job follows it.
+
+    So they run in order and never two at once, on any queue, and other jobs of the queue run in between. The
+    stream is kept alive until it ends or is closed.
+    """
+
+    def __init__(self, name: str, event: Any, error: Any, queue: object) -> None:
+        check_handler(name, "errorHandler", error)
+        check_handler(name, "eventHandler", event)
+        self._name, self._event, self._error = name, event, error
+        self._queue = checked_queue(queue)
+
+    def follow(self, stream: Stream[T], feed: _Feed[T]) -> None:
+        """Run the handlers for the results of a stream."""
+        self._stream: Stream[T] | None = stream
+        self._feed = feed
+        if isinstance(self._queue, MainQueue):
+            self._queue.expect(self._name)
+        feed.wake_by(self._submit)
+
+    def _submit(self) -> None:
+        if not submit_handler(self._queue, self._name, self._handle):
+            self._end()
+
+    def _handle(self) -> None:
+        """Give one result or the error to its handler, and wait for the next result."""
+        try:
+            item = self._feed.take()
+        except _EndedError:
+            self._end()
+        except errors.BrokerError as error:
+            self._end()
+            self._error(error)
+        except _NotYetError:
+            self._feed.wake_by(self._submit)
+        else:
+            try:
+                self._event(item)
+            finally:
+                self._feed.wake_by(self._submit)
+
+    def _end(self) -> None:
+        self._feed.close()
+        self._stream = None
+        if isinstance(self._queue, MainQueue):
+            self._queue.arrived(self._name)
+
+
+def stream_operation(declared: F) -> F:
+    """Make an operation that returns a Stream. A provider implements it as `_name(self, ...)`.
+
+    That method is called at once with the checked arguments, and returns the generator of pages. Only an
+    operation that is declared with `EventHandlers` takes handlers.
+    """
+    declaration = Declaration(declared, handlers=_HANDLERS)
+    name, keywords = declaration.name, _HANDLERS if declaration.takes_handlers else ()
+
+    @functools.wraps(declared)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        style = [kwargs.pop(key, None) for key in keywords]
+        handlers = None if all(each is None for each in style) else _Handlers[Any](name, *style)
+        try:
+            pages = declaration.begin(self, args, kwargs)
+        except Exception as error:
+            if handlers is not None:
+                pages = _failing(error)
+            elif isinstance(error, errors.BrokerError):
+                raise
+            else:
+                raise public_error(error) from error
+        stream = Stream[Any](name, pages, self)
+        if handlers is not None:
+            handlers.follow(stream, stream._feed)
+        return stream
+
+    call.__signature__ = declaration.signature  # type: ignore[attr-defined] # functions have it all the same
+    return call  # type: ignore[return-value] # the overloads are what callers see
+
+
+async def _failing(error: Exception) -> Pages[Any]:
+    no_pages: tuple[Sequence[Any], ...] = ()
+    for page in no_pages:
+        yield page
+    raise error

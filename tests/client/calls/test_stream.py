@@ -1,0 +1,532 @@
+"""Streams: in order, at most one page ahead, closed from anywhere, and never an item lost or given twice."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import gc
+import logging
+import threading
+import time
+import weakref
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from typing import Any, Unpack, overload
+
+import pytest
+import uvloop
+
+from scbroker import BrokerError, Stream, mainQueue
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.stream import EventHandlers, stream_operation
+from tests.kit.scripts import PATIENCE, functions_of, run_script
+from tests.kit.waiting import wait_until
+
+Pages = AsyncGenerator[Sequence[int], None]
+
+
+class Source:
+    """Pages that the test sends, and what became of the generator."""
+
+    def __init__(self) -> None:
+        self.asked, self.ended = 0, threading.Event()
+        self._queue: asyncio.Queue[Sequence[int] | BaseException | None] = asyncio.Queue()
+
+    def send(self, *pages: Sequence[int] | BaseException | None) -> None:
+        """Sends pages, an error, or None for the end."""
+
+        async def put() -> None:
+            for page in pages:
+                self._queue.put_nowait(page)
+
+        io_thread.submit("put", put()).result(PATIENCE)
+
+    async def pages(self) -> Pages:
+        try:
+            while True:
+                self.asked += 1
+                page = await self._queue.get()
+                if page is None:
+                    return
+                if isinstance(page, BaseException):
+                    raise page
+                yield page
+        finally:
+            self.ended.set()
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture
+def stream(source: Source) -> Iterator[Stream[int]]:
+    with Stream("work", source.pages()) as stream:
+        yield stream
+    assert source.ended.wait(PATIENCE)
+
+
+class Provider:
+    """A provider whose operations stream numbers."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    @overload
+    def follow(self, start: int = 0) -> Stream[int]: ...
+    @overload
+    def follow(self, start: int = 0, **handlers: Unpack[EventHandlers[int]]) -> Stream[int]: ...
+    @stream_operation
+    def follow(self, *args: Any, **kwargs: Any) -> Any:
+        """Follow."""
+
+    def _follow(self, start: int = 0) -> Pages:
+        if start < 0:
+            raise BrokerError.invalidArgumentError("start must be 0 or more")
+        if start == 99:
+            raise ZeroDivisionError
+        return self._source.pages()
+
+    @overload
+    def count(self, start: int = 0) -> Stream[int]: ...
+    @overload
+    def count(self, start: str) -> Stream[int]: ...
+    @stream_operation
+    def count(self, *args: Any, **kwargs: Any) -> Any:
+        """Count."""
+
+    def _count(self, start: int = 0) -> Pages:
+        del start
+        return self._source.pages()
+
+
+@pytest.fixture
+def provider(source: Source) -> Provider:
+    return Provider(source)
+
+
+def collect(stream: Stream[int], found: list[Any]) -> threading.Thread:
+    """Iterates over a stream on a thread of its own."""
+
+    def iterate() -> None:
+        try:
+            found.extend([*stream, "end"])
+        except BrokerError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=iterate)
+    thread.start()
+    return thread
+
+
+def test_items_come_in_order_and_the_stream_ends_for_good(
+    source: Source, stream: Stream[int]
+) -> None:
+    source.send([1, 2], [], [3], None)
+    assert list(stream) == [1, 2, 3]
+    assert list(stream) == []
+    assert repr(stream) == "<Stream of work>"
+
+
+@pytest.mark.parametrize(
+    "runner", [asyncio.Runner, lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop)]
+)
+def test_async_for_gets_the_same_in_any_event_loop(
+    source: Source, stream: Stream[int], runner: Callable[[], asyncio.Runner]
+) -> None:
+    async def iterate() -> list[int]:
+        return [item async for item in stream]
+
+    source.send([1, 2])
+    threading.Timer(0.05, lambda: source.send([3], None)).start()
+    with runner() as running:
+        assert running.run(iterate()) == [1, 2, 3]
+        assert running.run(iterate()) == []
+
+
+def test_one_loop_goes_on_where_another_stopped(source: Source, stream: Stream[int]) -> None:
+    async def take() -> int:
+        return await anext(stream)
+
+    source.send([1, 2, 3], None)
+    assert [asyncio.run(take()), next(stream), asyncio.run(take())] == [1, 2, 3]
+
+
+def test_one_page_is_prefetched_and_no_more(source: Source, stream: Stream[int]) -> None:
+    source.send([1, 2], [3, 4], [5], None)
+    wait_until(lambda: source.asked == 1)
+    time.sleep(0.05)
+    assert source.asked == 1
+    assert next(stream) == 1
+    wait_until(lambda: source.asked == 2)
+    assert next(stream) == 2
+    time.sleep(0.05)
+    assert source.asked == 2
+    assert next(stream) == 3
+    wait_until(lambda: source.asked == 3)
+
+
+def test_a_page_costs_one_change_of_threads_and_not_one_for_each_item(
+    source: Source, stream: Stream[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.send(range(1000), range(1000), None)
+    assert next(stream) == 0
+    feed = stream._feed
+    hops: list[int] = []
+    more = feed._more
+
+    def count() -> None:
+        hops.append(1)
+        more()
+
+    monkeypatch.setattr(feed, "_more", count)
+    assert len(list(stream)) == 1999
+    assert len(hops) == 1
+
+
+def test_an_error_comes_after_the_items_before_it_and_once(
+    source: Source, stream: Stream[int]
+) -> None:
+    source.send([1], BrokerError.throttledError("slow down", retryAfter=7.0))
+    assert next(stream) == 1
+    with pytest.raises(BrokerError.throttledError, match="slow down") as caught:
+        next(stream)
+    assert caught.value.retryAfter == 7.0
+    assert functions_of(caught.value)[1:] == ["__next__", "take"]
+    assert list(stream) == []
+
+
+async def test_a_fault_is_raised_as_a_brokers_error_without_its_frames(
+    source: Source, stream: Stream[int]
+) -> None:
+    source.send(KeyError("secret"))
+    with pytest.raises(BrokerError.brokerFaultError, match="KeyError") as caught:
+        await anext(stream)
+    assert functions_of(caught.value)[1:] == ["__anext__", "take"]
+    assert caught.value.__cause__ is None
+    assert "secret" not in str(caught.value)
+    assert [item async for item in stream] == []
+
+
+def test_close_ends_a_thread_that_waits_and_the_work(source: Source, stream: Stream[int]) -> None:
+    found: list[Any] = []
+    thread = collect(stream, found)
+    time.sleep(0.05)
+    assert thread.is_alive()
+    stream.close()
+    thread.join(PATIENCE)
+    assert found == ["end"]
+    assert source.ended.wait(PATIENCE)
+    stream.close()
+
+
+async def test_close_from_another_thread_ends_a_task_that_waits(
+    source: Source, stream: Stream[int]
+) -> None:
+    async with stream:
+        task = asyncio.ensure_future(anext(stream, "end"))
+        await asyncio.sleep(0.05)
+        threading.Thread(target=stream.close).start()
+        assert await asyncio.wait_for(task, PATIENCE) == "end"
+    assert await asyncio.to_thread(source.ended.wait, PATIENCE)
+
+
+def test_close_drops_what_has_arrived(source: Source, stream: Stream[int]) -> None:
+    source.send([1, 2], [3])
+    assert next(stream) == 1
+    stream.close()
+    assert list(stream) == []
+
+
+def test_leaving_with_closes(source: Source) -> None:
+    with Stream("work", source.pages()) as stream:
+        source.send([1, 2])
+        for item in stream:
+            assert item == 1
+            break
+    assert source.ended.wait(PATIENCE)
+    assert list(stream) == []
+
+
+async def test_a_cancelled_wait_loses_no_item_and_leaves_nothing_behind(
+    source: Source, stream: Stream[int]
+) -> None:
+    for _ in range(20):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(stream), 0.001)
+    assert stream._feed._wakers == []
+    source.send([1, 2, 3], None)
+    found = []
+    while True:
+        task = asyncio.ensure_future(anext(stream, "end"))
+        await asyncio.sleep(0)
+        if task.cancel():
+            continue
+        found.append(task.result())
+        if found[-1] == "end":
+            break
+    assert found == [1, 2, 3, "end"]
+
+
+def test_each_item_goes_to_one_of_several_threads(source: Source, stream: Stream[int]) -> None:
+    found: list[Any] = []
+    threads = [collect(stream, found) for _ in range(4)]
+    source.send(*([n * 10 + m for m in range(10)] for n in range(100)), None)
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert sorted(item for item in found if item != "end") == list(range(1000))
+    assert found.count("end") == 4
+
+
+def test_the_error_goes_to_one_thread_and_ends_the_others(
+    source: Source, stream: Stream[int]
+) -> None:
+    found: list[Any] = []
+    threads = [collect(stream, found) for _ in range(4)]
+    source.send(BrokerError.forkError("forked"))
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert found.count("end") == 3
+    assert sum(isinstance(each, BrokerError.forkError) for each in found) == 1
+
+
+def test_a_dropped_stream_ends_its_work_without_a_word(
+    source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = Source()
+    alive = weakref.ref(owner)
+    stream = Stream("work", source.pages(), owner)
+    source.send([1, 2], [3])
+    assert next(stream) == 1
+    del owner
+    gc.collect()
+    assert alive() is not None, "the work needs its provider"
+    del stream
+    assert source.ended.wait(PATIENCE)
+    wait_until(lambda: (gc.collect(), alive() is None)[1])
+    assert not caplog.records
+
+
+def test_a_stream_that_was_dropped_after_an_error_says_nothing(
+    source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Stream("work", source.pages())
+    source.send(BrokerError.forkError("forked"))
+    assert source.ended.wait(PATIENCE)
+    del stream
+    gc.collect()
+    assert not caplog.records
+
+
+def test_next_on_the_own_thread_is_refused(stream: Stream[int]) -> None:
+    async def iterate() -> None:
+        next(stream)
+
+    with pytest.raises(BrokerError.invalidArgumentError, match="thread of your own"):
+        io_thread.submit("iterate", iterate()).result(PATIENCE)
+
+
+def test_a_loop_that_ended_while_its_task_waited_harms_nobody(
+    source: Source, stream: Stream[int]
+) -> None:
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(anext(stream))
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+    source.send([1], None)
+    assert list(stream) == [1]
+    task._log_destroy_pending = False  # type: ignore[attr-defined] # asyncio's word for it
+
+
+# Declared operations
+
+
+def test_an_operation_checks_its_arguments_at_the_call(provider: Provider) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match="start must be an int, not str"):
+        provider.follow(start="1")  # type: ignore[call-overload]
+    with pytest.raises(BrokerError.invalidArgumentError, match="start must be 0 or more"):
+        provider.follow(-1)
+    with pytest.raises(BrokerError.invalidArgumentError, match=r"It takes: start, event"):
+        provider.follow(begin=1)  # type: ignore[call-overload]
+    with pytest.raises(BrokerError.brokerFaultError, match="ZeroDivisionError"):
+        provider.follow(99)
+
+
+def test_an_operation_without_handlers_takes_none(provider: Provider) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match=r"It takes: start\."):
+        provider.count(eventHandler=print)  # type: ignore[call-overload]
+    with provider.count() as stream:
+        assert isinstance(stream, Stream)
+
+
+class Handlers:
+    """Both handlers, and what they were called with; the first of some calls fail."""
+
+    def __init__(self, failing: int = 0) -> None:
+        self.calls: list[Any] = []
+        self.errors: list[BrokerError] = []
+        self.at_once = self.most_at_once = 0
+        self._failing = failing
+
+    def event(self, item: int) -> None:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        time.sleep(0.001)
+        self.calls.append(item)
+        self.at_once -= 1
+        if len(self.calls) <= self._failing:
+            raise ValueError("of the handler")
+
+    def error(self, error: BrokerError) -> None:
+        self.errors.append(error)
+
+
+def test_handlers_run_in_order_and_never_two_at_once_on_a_queue_of_many_threads(
+    provider: Provider, source: Source
+) -> None:
+    handlers = Handlers()
+    with concurrent.futures.ThreadPoolExecutor(8) as queue:
+        stream = provider.follow(
+            eventHandler=handlers.event, errorHandler=handlers.error, queue=queue
+        )
+        source.send(range(50), range(50, 100))
+        wait_until(lambda: len(handlers.calls) == 100)
+        assert handlers.calls == list(range(100))
+        assert handlers.most_at_once == 1
+        stream.close()
+        assert source.ended.wait(PATIENCE)
+    assert not handlers.errors
+
+
+def test_handlers_keep_the_stream_that_nobody_else_keeps(
+    provider: Provider, source: Source
+) -> None:
+    handlers = Handlers()
+    with concurrent.futures.ThreadPoolExecutor(1) as queue:
+        provider.follow(eventHandler=handlers.event, errorHandler=handlers.error, queue=queue)
+        gc.collect()
+        source.send([1])
+        wait_until(lambda: handlers.calls == [1])
+        source.send(None)
+        assert source.ended.wait(PATIENCE)
+
+
+def test_the_main_queue_runs_handlers_until_the_stream_is_closed(
+    provider: Provider, source: Source
+) -> None:
+    handlers = Handlers()
+    stream = provider.follow(eventHandler=handlers.event, errorHandler=handlers.error)
+    source.send([1, 2])
+    assert not mainQueue.run(0.2)
+    assert handlers.calls == [1, 2]
+    threading.Timer(0.05, stream.close).start()
+    assert mainQueue.run(PATIENCE)
+
+
+def test_the_error_handler_gets_the_error_once_and_the_main_queue_is_free(
+    provider: Provider, source: Source
+) -> None:
+    handlers = Handlers()
+    provider.follow(eventHandler=handlers.event, errorHandler=handlers.error)
+    source.send([1], BrokerError.forkError("forked"))
+    assert mainQueue.run(PATIENCE)
+    assert handlers.calls == [1]
+    assert [str(error) for error in handlers.errors] == ["forked"]
+
+
+def test_an_error_of_the_call_goes_to_the_error_handler(provider: Provider) -> None:
+    handlers = Handlers()
+    stream = provider.follow(-1, eventHandler=handlers.event, errorHandler=handlers.error)
+    assert mainQueue.run(PATIENCE)
+    assert isinstance(handlers.errors[0], BrokerError.invalidArgumentError)
+    assert list(stream) == []
+
+
+def test_a_handler_that_fails_is_logged_and_the_next_result_comes(
+    provider: Provider, source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    handlers = Handlers(failing=1)
+    provider.follow(eventHandler=handlers.event, errorHandler=handlers.error)
+    source.send([1, 2], None)
+    assert mainQueue.run(PATIENCE)
+    assert handlers.calls == [1, 2]
+    [record] = caplog.records
+    assert (record.levelno, record.getMessage()) == (logging.ERROR, "A handler of follow failed")
+
+
+def test_a_queue_that_was_shut_down_ends_the_stream(
+    provider: Provider, source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    handlers = Handlers()
+    with concurrent.futures.ThreadPoolExecutor(1) as queue:
+        provider.follow(eventHandler=handlers.event, errorHandler=handlers.error, queue=queue)
+    source.send([1])
+    assert source.ended.wait(PATIENCE)
+    assert "its queue was shut down" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "style, why",
+    [
+        ({"eventHandler": print}, "needs errorHandler, a function"),
+        ({"errorHandler": print}, "needs eventHandler, a function"),
+        ({"eventHandler": print, "errorHandler": print, "queue": 1}, "queue must be"),
+    ],
+)
+def test_wrong_handlers_are_refused_at_the_call(
+    provider: Provider, style: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match=why):
+        provider.follow(**style)
+
+
+# Processes
+
+
+def test_a_process_ends_at_once_with_an_open_stream_and_without_a_word() -> None:
+    began = time.monotonic()
+    done = run_script("""
+        import asyncio
+        from scbroker import Stream
+
+        async def pages():
+            yield [1]
+            await asyncio.sleep(3600)
+
+        stream = Stream("work", pages())
+        print(next(stream))
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+    assert time.monotonic() - began < 4
+
+
+def test_a_forked_child_gets_what_had_arrived_and_then_the_error() -> None:
+    done = run_script("""
+        import asyncio, os, warnings
+        from scbroker import BrokerError, Stream
+        warnings.simplefilter("ignore", DeprecationWarning)
+
+        async def pages():
+            yield [1, 2]
+            await asyncio.sleep(0.5)
+            yield [3]
+
+        stream = Stream("work", pages())
+        print(next(stream), flush=True)
+        if (pid := os.fork()) == 0:
+            try:
+                for item in stream:
+                    print("child", item, flush=True)
+            except BrokerError.unreachableError as error:
+                print(error, list(stream), flush=True)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        print(list(stream))
+    """)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "1",
+        "child 2",
+        "The process was forked while the operation was under way. []",
+        "[2, 3]",
+    ]
