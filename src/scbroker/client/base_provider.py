@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 from scbroker import errors
 from scbroker.client import arguments
-from scbroker.client.containers import contents, fetching, opening, writing
+from scbroker.client.calls.stream import Pages
+from scbroker.client.containers import contents, fetching, listing, opening, writing
 from scbroker.client.containers.change import (
     OWNER,
     Change,
@@ -30,8 +31,16 @@ from scbroker.client.provider import BrokerProvider
 from scbroker.client.users.session import Session
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import Role
-from scbroker.types import Container, ContentSource, Header, NewContainer, SecuredContainer
+from scbroker.types import (
+    Container,
+    ContainerPage,
+    ContentSource,
+    Header,
+    NewContainer,
+    SecuredContainer,
+)
 from scbroker.vocabulary import AccessLevel
+from scbroker.wire.containers import MAX_BATCH
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, T]
@@ -156,6 +165,14 @@ class BaseProvider(BrokerProvider):
         session, open_header = self._session(), partial(_header, header_type=headerType)
         return session.hold(contents.get_each(session, list(containerIds), open_header))
 
+    def _listContainers(self, **wanted: Any) -> Work[ContainerPage[Any]]:
+        session, (found, after) = self._session(), _wanted(**wanted)
+        return session.hold(listing.page(session, found, after))
+
+    def _iterContainers(self, **wanted: Any) -> Pages[Container[Any] | errors.BrokerError]:
+        session, (found, after) = self._session(), _wanted(**wanted)
+        return listing.pages(session, found, after)
+
     def _getContainerHeader(
         self, containerId: uuid.UUID, headerType: builtins.type[Any] | None = None
     ) -> Work[Header[Any] | None]:
@@ -180,7 +197,7 @@ class BaseProvider(BrokerProvider):
 
     def _getContainerMetadata(self, containerId: uuid.UUID) -> Work[Container[Any]]:
         async def use(session: Session, opened: opening.Opened) -> Container[Any]:
-            return opening.container(session, opened, None, None, asked=False)
+            return opening.container(session, opened, None, None, asked=())
 
         return self._read(containerId, use)
 
@@ -210,6 +227,21 @@ def _header(data: bytes | None, header_type: builtins.type[Any] | None) -> Heade
     if data is None:
         return None
     return Header(decode_header(data, Any if header_type is None else header_type))
+
+
+def _wanted(
+    containerType: str | None = None,
+    startAfter: uuid.UUID | None = None,
+    limit: int = MAX_BATCH,
+    headers: bool = True,
+    headerType: builtins.type[Any] | None = None,
+) -> tuple[listing.Wanted, uuid.UUID | None]:
+    """Return what a list is to have, and the id that it begins after."""
+    if not 1 <= limit <= MAX_BATCH:
+        raise errors.InvalidArgumentError(f"limit must be 1 to {MAX_BATCH}, not {limit}")
+    open_header = partial(_header, header_type=headerType) if headers else None
+    wanted = listing.Wanted(arguments.checked_type(containerType), limit, open_header)
+    return wanted, startAfter
 
 
 def _change(

@@ -17,6 +17,7 @@ from scbroker.wire.containers import (
 )
 from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.tables import query
+from tests.kit.waiting import wait_until
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, delete_user
 from tests.server.conftest import NewUser
 
@@ -211,11 +212,13 @@ def test_one_container_is_served_however_large_its_view_is(new_user: NewUser) ->
 
 def test_a_listed_header_is_recorded_as_a_fetch_and_metadata_are_not(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: READER}, header=b"{}")
+    grants = {alice: OWNER | Level.ReceiveAccessEvents, bob: READER}
+    story = Story(alice).created(grants, header=b"{}")
     alone = Story(bob).created(header=b"{}")
     page(bob)
     assert [event.eventType for event in alice.events()] == ["Added"]
     page(bob, header=True)
+    wait_until(lambda: len(alice.events()) == 2)
     [_, event] = alice.events()
     assert (event.eventType, event.containerId) == ("Accessed", str(story.uuid))
     assert event.relatedUserId == bob.id

@@ -5,7 +5,7 @@ Spec: docs/spec/container.md, sections 3 to 6.
 
 import contextlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,15 +92,17 @@ def container(
     content: bytes | None,
     header: Header[Any] | None,
     *,
-    asked: bool = True,
+    asked: Collection[Role] = tuple(Role),
 ) -> Container[Any]:
-    """Return the opened container; `asked` is False if content and header were not asked for."""
+    """Return the opened container; `asked` are the parts that were asked for."""
     state = opened.state
     text = open_type(state, opened.view.type, session.fingerprint)
     return Container(
         **_metadata(session, state, opened.container_key, text),
-        headerAvailability=_availability(state, Role.Header, header, hidden=asked),
-        contentAvailability=_availability(state, Role.Content, content, hidden=asked),
+        headerAvailability=_availability(state, Role.Header, header, hidden=Role.Header in asked),
+        contentAvailability=_availability(
+            state, Role.Content, content, hidden=Role.Content in asked
+        ),
         content=content,
         header=header,
     )
