@@ -27,6 +27,7 @@ PUBLIC = [
     "ContainerAccessLevel",
     "ContainerEvent",
     "ContainerEventType",
+    "ContainerPage",
     "ContentReader",
     "FileTrustStore",
     "Head",
