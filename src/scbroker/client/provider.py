@@ -651,14 +651,24 @@ class BrokerProvider(Protocol):
         The broker learns that the caller lists containers, of which type, and which ones this device has read
         up to which version; with `headers`, that it fetches each header, and when (`Accessed`)."""
 
-    @stream_operation
+    @overload
     def iterContainers(
         self,
         containerType: str | None = None,
         startAfter: uuid.UUID | None = None,
         headers: bool = True,
-        headerType: builtins.type[T] | None = None,
-    ) -> Stream[Container[T] | BrokerError]:
+    ) -> Stream[Container[Any] | BrokerError]: ...
+    @overload
+    def iterContainers(
+        self,
+        containerType: str | None = None,
+        startAfter: uuid.UUID | None = None,
+        headers: bool = True,
+        *,
+        headerType: builtins.type[T] | None,
+    ) -> Stream[Container[T] | BrokerError]: ...
+    @stream_operation
+    def iterContainers(self, *args: Any, **kwargs: Any) -> Any:
         """Return the containers that the caller has access to one after the other, by id, each verified.
 
         They are those of `listContainers`, for `for` and `async for`. One page is prefetched, and memory does

@@ -205,7 +205,7 @@ def operation_of_forms(
 
 
 class Declaration:
-    """The overloads of an operation, or its only form: its forms, and the checks of their parameters.
+    """The overloads of an operation: its forms, and the checks of their parameters.
 
     Overloads with `**handlers` show callback style to type checkers; each other one is a form. `handlers`
     are the keywords that take the place of `**handlers`.
@@ -217,8 +217,7 @@ class Declaration:
         form_of: Callable[[tuple[object, ...], Collection[str]], int] = lambda *_: 0,
         handlers: tuple[str, str, str] = _CALLBACK,
     ) -> None:
-        declarations = get_overloads(declared) or [declared]
-        overloads = [inspect.signature(each) for each in declarations]
+        overloads = [inspect.signature(each) for each in get_overloads(declared)]
         forms = [each for each in overloads if "handlers" not in each.parameters]
         self.name: str = declared.__name__
         self.takes_handlers: bool = len(forms) < len(overloads)
