@@ -10,6 +10,7 @@ from benchmarks import (
     crowd,
     growth,
     large,
+    listing,
     overload,
     page,
     plots,
@@ -27,6 +28,7 @@ class Part(Protocol):
 PARTS: Final[dict[str, Part]] = {
     "small": small.run,
     "batches": batches.run,
+    "listing": listing.run,
     "crowd": crowd.run,
     "overload": overload.run,
     "postgresql": postgresql.run,

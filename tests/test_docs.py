@@ -21,7 +21,7 @@ import pytest
 import scbroker
 from scbroker import BrokerError, ServerProvider, mainQueue
 from tests.kit.brokers import BrokerProcess
-from tests.kit.declared import HOMES
+from tests.kit.declared import HOMES, STREAMS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -229,7 +229,8 @@ def test_the_reference_has_every_operation_and_every_public_name(site: Path) -> 
     ids = set[str]().union(*(Elements(page).ids for page in (site / "reference").glob("*.html")))
     names = {each.rpartition(".")[2] for each in ids if each.startswith("scbroker.")}
     assert set(scbroker.__all__) <= names
-    assert {f"scbroker.{home.__name__}.{name}" for name, home in HOMES.items()} <= ids
+    homes = {**HOMES, **STREAMS}
+    assert {f"scbroker.{home.__name__}.{name}" for name, home in homes.items()} <= ids
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from scbroker import ServerProvider
-from tests.kit.declared import HOMES
+from tests.kit.declared import HOMES, STREAMS
 
 SOURCE: Final = Path(__file__).parent.parent / "src" / "scbroker"
 RIDDLES: Final = {"Who", "What", "Of", "Whoever", "How"}
@@ -57,7 +57,7 @@ def test_a_module_says_in_one_plain_statement_what_it_is_for(module: str) -> Non
     assert faults(first_line_of(module)) == []
 
 
-each_operation = pytest.mark.parametrize("name", sorted(HOMES))
+each_operation = pytest.mark.parametrize("name", sorted([*HOMES, *STREAMS]))
 
 
 def text_of(name: str) -> str:

@@ -77,6 +77,11 @@ class Interface:
         """Those of this project."""
         return [Operation.of(row) for row in self.beyond["operation"]]
 
+    @cached_property
+    def streams(self) -> list[Operation]:
+        """Those of this project that return a Stream."""
+        return [Operation.of(row) for row in self.beyond["stream"]]
+
     def rows(self, kind: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.data[kind]
         return found
@@ -94,7 +99,7 @@ class Interface:
 
     @property
     def cells_beyond(self) -> list[str]:
-        operations = [operation.declaration for operation in self.added]
+        operations = [operation.declaration for operation in [*self.added, *self.streams]]
         members = [f"`{row['name']}` {row['says']}" for row in self.beyond["member"]]
         parameters = [f"`{row['name']} = {row['default']}`" for row in self.beyond["parameter"]]
         defaults = [

@@ -9,9 +9,9 @@ import scbroker
 from scbroker import BaseProvider, BrokerProvider, KeyType, ServerProvider
 from tests.conformance.interface import INTERFACE, ROOT, Operation, Parameter
 from tests.conformance.page import ROWS, Row, names_of_tests
-from tests.kit.declared import HOMES, promise_forms
+from tests.kit.declared import HOMES, STREAMS, promise_forms
 
-ALL: Final = [*INTERFACE.operations, *INTERFACE.added]
+ALL: Final = [*INTERFACE.operations, *INTERFACE.added, *INTERFACE.streams]
 each_operation = pytest.mark.parametrize("operation", ALL, ids=str)
 each_row = pytest.mark.parametrize("row", ROWS, ids=[row.key.strip("`") for row in ROWS])
 # The defaults of the file, as the code has them. An empty list and None are the same access levels (A1, A3).
@@ -20,6 +20,8 @@ DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     "[]": ((), None),
     "()": ((),),
     "false": (False,),
+    "true": (True,),
+    "64": (64,),
     "120.0": (120.0,),
     "KeyType.Signing": (KeyType.Signing,),
 }
@@ -87,9 +89,10 @@ def test_the_code_has_the_operations_of_the_interface_and_those_that_are_marked_
     properties = {row["property"] for row in INTERFACE.rows("provider") if "property" in row}
     ours = {row["name"] for row in INTERFACE.beyond["member"]}
     assert {name for name in dir(ServerProvider) if not name.startswith("_")} == (
-        HOMES.keys() | properties | ours
+        HOMES.keys() | STREAMS.keys() | properties | ours
     )
-    assert {operation.name for operation in ALL} == HOMES.keys()
+    assert {operation.name for operation in ALL} == HOMES.keys() | STREAMS.keys()
+    assert {operation.name for operation in INTERFACE.streams} == STREAMS.keys()
     assert len({operation.name for operation in INTERFACE.operations}) == 27
 
 
@@ -118,7 +121,7 @@ def test_a_form_takes_more_than_its_row_only_if_it_is_marked_as_ours_and_may_be_
         assert is_default(ours[name], default)
 
 
-@pytest.mark.parametrize("name", sorted(HOMES))
+@pytest.mark.parametrize("name", sorted([*HOMES, *STREAMS]))
 def test_the_code_has_no_form_of_an_operation_that_is_not_a_row(name: str) -> None:
     """Forms of one row differ in what is ours alone: `headerType` gives the result another type."""
     rows = [operation for operation in ALL if operation.name == name]

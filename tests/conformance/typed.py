@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, assert_type
 
 from scbroker import (
-    AccessLevel, BaseProvider, BrokerError, Container, ContainerEvent, ContainerEventType, ContentReader,
-    Head, Header, Heads, KeyRing, KeyType, NewContainer, Promise, PublicKey, SecuredContainer, SentChange,
-    ServerProvider,
+    AccessLevel, BaseProvider, BrokerError, Container, ContainerEvent, ContainerEventType, ContainerPage,
+    ContentReader, Head, Header, Heads, KeyRing, KeyType, NewContainer, Promise, PublicKey, SecuredContainer,
+    SentChange, ServerProvider,
 )
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from typing import Final, get_overloads
 
 from scbroker import BrokerProvider, ServerProvider
 
-HOMES: Final[dict[str, type]] = {
+_ALL: Final[dict[str, type]] = {
     name: home
     for home in (BrokerProvider, ServerProvider)
     for name, each in vars(home).items()
@@ -14,7 +14,7 @@ HOMES: Final[dict[str, type]] = {
 
 
 def promise_forms(name: str) -> list[inspect.Signature]:
-    """Return the declared forms of an operation in promise style."""
+    """Return the declared forms of an operation in promise style, or of a stream without handlers."""
     return [form for form in _overloads(name) if "handlers" not in form.parameters]
 
 
@@ -25,3 +25,13 @@ def callback_forms(name: str) -> list[inspect.Signature]:
 
 def _overloads(name: str) -> list[inspect.Signature]:
     return [inspect.signature(each) for each in get_overloads(getattr(ServerProvider, name))]
+
+
+def _is_stream(name: str) -> bool:
+    return str(promise_forms(name)[0].return_annotation).startswith("Stream[")
+
+
+STREAMS: Final = {name: home for name, home in _ALL.items() if _is_stream(name)}
+"""The operations that return a Stream."""
+HOMES: Final = {name: home for name, home in _ALL.items() if name not in STREAMS}
+"""All others: they return a Promise, or take handlers."""
