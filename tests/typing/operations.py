@@ -428,6 +428,8 @@ async def list_containers(provider: ServerProvider) -> None:
 async def iter_containers(provider: ServerProvider) -> None:
     assert_type(provider.iterContainers(), Stream[Container[Any] | BrokerError])
     assert_type(provider.iterContainers(headerType=Letter), Stream[Container[Letter] | BrokerError])
+    provider.iterContainers(eventHandler=Takes[Container[Any] | BrokerError](), errorHandler=failed)
+    provider.iterContainers(eventHandler=Takes[Head](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def get_sent_changes(provider: ServerProvider, container: uuid.UUID) -> None:

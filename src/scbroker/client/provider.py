@@ -27,7 +27,7 @@ from scbroker.client.calls.operation import (
     operation,
     operation_of_forms,
 )
-from scbroker.client.calls.stream import Stream, stream_operation
+from scbroker.client.calls.stream import EventHandlers, Stream, stream_operation
 from scbroker.client.containers.contents import ContentReader
 from scbroker.client.parts.content import Progress
 from scbroker.errors import BrokerError
@@ -657,22 +657,24 @@ class BrokerProvider(Protocol):
         containerType: str | None = None,
         startAfter: uuid.UUID | None = None,
         headers: bool = True,
-    ) -> Stream[Container[Any] | BrokerError]: ...
+        headerType: builtins.type[T] | None = None,
+    ) -> Stream[Container[T] | BrokerError]: ...
     @overload
     def iterContainers(
         self,
         containerType: str | None = None,
         startAfter: uuid.UUID | None = None,
         headers: bool = True,
-        *,
-        headerType: builtins.type[T] | None,
+        headerType: builtins.type[T] | None = None,
+        **handlers: Unpack[EventHandlers[Container[T] | BrokerError]],
     ) -> Stream[Container[T] | BrokerError]: ...
     @stream_operation
     def iterContainers(self, *args: Any, **kwargs: Any) -> Any:
         """Return the containers that the caller has access to one after the other, by id, each verified.
 
-        They are those of `listContainers`, for `for` and `async for`. One page is prefetched, and memory does
-        not depend on the number of containers. The ids of `leftOut` are logged as a warning.
+        They are those of `listContainers`, for `for` and `async for`, or for `eventHandler`, which is called
+        for each. One page is prefetched, and memory does not depend on the number of containers. The ids of
+        `leftOut` are logged as a warning.
 
         Raises what `listContainers` raises, while it is iterated over.
 
