@@ -165,13 +165,28 @@ class BaseProvider(BrokerProvider):
         session, open_header = self._session(), partial(_header, header_type=headerType)
         return session.hold(contents.get_each(session, list(containerIds), open_header))
 
-    def _listContainers(self, **wanted: Any) -> Work[ContainerPage[Any]]:
-        session, (found, after) = self._session(), _wanted(**wanted)
-        return session.hold(listing.page(session, found, after))
+    def _listContainers(
+        self,
+        containerType: str | None = None,
+        startAfter: uuid.UUID | None = None,
+        limit: int = MAX_BATCH,
+        headers: bool = True,
+        headerType: builtins.type[Any] | None = None,
+    ) -> Work[ContainerPage[Any]]:
+        session = self._session()
+        wanted = _wanted(containerType, limit, headers, headerType)
+        return session.hold(listing.page(session, wanted, startAfter))
 
-    def _iterContainers(self, **wanted: Any) -> Pages[Container[Any] | errors.BrokerError]:
-        session, (found, after) = self._session(), _wanted(**wanted)
-        return listing.pages(session, found, after)
+    def _iterContainers(
+        self,
+        containerType: str | None = None,
+        startAfter: uuid.UUID | None = None,
+        headers: bool = True,
+        headerType: builtins.type[Any] | None = None,
+    ) -> Pages[Container[Any] | errors.BrokerError]:
+        session = self._session()
+        wanted = _wanted(containerType, MAX_BATCH, headers, headerType)
+        return listing.pages(session, wanted, startAfter)
 
     def _getContainerHeader(
         self, containerId: uuid.UUID, headerType: builtins.type[Any] | None = None
@@ -230,18 +245,13 @@ def _header(data: bytes | None, header_type: builtins.type[Any] | None) -> Heade
 
 
 def _wanted(
-    containerType: str | None = None,
-    startAfter: uuid.UUID | None = None,
-    limit: int = MAX_BATCH,
-    headers: bool = True,
-    headerType: builtins.type[Any] | None = None,
-) -> tuple[listing.Wanted, uuid.UUID | None]:
-    """Return what a list is to have, and the id that it begins after."""
+    type: str | None, limit: int, headers: bool, header_type: builtins.type[Any] | None
+) -> listing.Wanted:
+    """Return the checked parameters of a list."""
     if not 1 <= limit <= MAX_BATCH:
         raise errors.InvalidArgumentError(f"limit must be 1 to {MAX_BATCH}, not {limit}")
-    open_header = partial(_header, header_type=headerType) if headers else None
-    wanted = listing.Wanted(arguments.checked_type(containerType), limit, open_header)
-    return wanted, startAfter
+    open_header = partial(_header, header_type=header_type) if headers else None
+    return listing.Wanted(arguments.checked_type(type), limit, open_header)
 
 
 def _change(
