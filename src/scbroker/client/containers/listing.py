@@ -85,7 +85,12 @@ async def pages(
 
 
 def _begun(session: Session, wanted: Wanted, after: uuid.UUID | None) -> asyncio.Task[_Served]:
-    return asyncio.create_task(session.hold(_request(session, wanted, after)))
+    """Start the request of a page. It is counted as under way once it runs: it may be cancelled before."""
+
+    async def request() -> _Served:
+        return await session.hold(_request(session, wanted, after))
+
+    return asyncio.create_task(request())
 
 
 async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) -> _Served:
