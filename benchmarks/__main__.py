@@ -11,6 +11,7 @@ from benchmarks import (
     follow,
     growth,
     large,
+    listing,
     overload,
     page,
     plots,
@@ -28,6 +29,7 @@ class Part(Protocol):
 PARTS: Final[dict[str, Part]] = {
     "small": small.run,
     "batches": batches.run,
+    "listing": listing.run,
     "crowd": crowd.run,
     "follow": follow.run,
     "overload": overload.run,

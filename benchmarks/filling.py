@@ -45,6 +45,17 @@ def fill_events(database: Path, user: uuid.UUID, count: int) -> None:
         )
 
 
+def fill_members(database: Path, user: uuid.UUID | None, count: int) -> None:
+    """Add memberships of a user, or of a user each, in containers of one type that do not exist."""
+    with _filling(database) as connection:
+        connection.execute(
+            _NUMBERS
+            + "INSERT INTO members (container_id, user_id, permissions, key_index, expiry_recorded, type)"
+            " SELECT randomblob(16), coalesce(:user, randomblob(16)), 511, 0, 0, 'another' FROM numbers",
+            {"count": count, "user": None if user is None else user.bytes},
+        )
+
+
 def copy_container(database: Path, real: uuid.UUID, count: int) -> None:
     """Copy a container's rows `count` times, under random ids of containers and parts."""
     with _filling(database) as connection:

@@ -28,6 +28,7 @@ PUBLIC = [
     "ContainerAccessLevel",
     "ContainerEvent",
     "ContainerEventType",
+    "ContainerPage",
     "ContentReader",
     "FileTrustStore",
     "Head",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.types import AccessChange as AccessChange
     from scbroker.types import Container as Container
     from scbroker.types import ContainerEvent as ContainerEvent
+    from scbroker.types import ContainerPage as ContainerPage
     from scbroker.types import Head as Head
     from scbroker.types import Header as Header
     from scbroker.types import Heads as Heads
@@ -51,6 +52,7 @@ _HOME = {
     "ContainerAccessLevel": "vocabulary",
     "ContainerEvent": "types",
     "ContainerEventType": "vocabulary",
+    "ContainerPage": "types",
     "ContentReader": "client.containers.contents",
     "FileTrustStore": "client.users.trust_store",
     "Head": "types",

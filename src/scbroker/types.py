@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final, Generic, TypeVar
 
-from scbroker.errors import WriteOutcome
+from scbroker.errors import BrokerError, WriteOutcome
 from scbroker.records.canonical import parse_fingerprint
 from scbroker.vocabulary import AccessLevel, Availability, ContainerEventType, KeyType
 
@@ -116,6 +116,18 @@ class SecuredContainer(_Parts):
     sealedHeader: bytes | None
     sealedContent: bytes | None
     """None also for a content of more than 64 KiB, which is `NotIncluded`: read it in segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPage(Generic[T]):
+    """A page of the containers that the caller has access to, ascending by id."""
+
+    containers: Sequence[Container[T] | BrokerError]
+    """The containers; for one that cannot be verified or opened, its error, which names it."""
+    next: uuid.UUID | None
+    """The `startAfter` of the next page; None if the list ends with this page."""
+    leftOut: Sequence[uuid.UUID]
+    """Containers of this page's range of ids that this device has read before and that the broker denies."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

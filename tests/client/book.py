@@ -10,7 +10,7 @@ import itertools
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from scbroker import (
@@ -448,6 +448,27 @@ class Book:
         user = self.devices.user_of(user_id)
         assert user is not None
         return user
+
+    def check_list(self, device: Device) -> None:
+        """A list has the containers of the device's user, each once, by id, and as they are now."""
+        given = Circumstances(dt.datetime.now(dt.UTC))
+        found = []
+        for each in device.provider.iterContainers():
+            if isinstance(each, BrokerError):
+                self.claim(each.containerId in self._abandoned, f"{device.name} lists {each!r}")
+            elif each.id not in self._abandoned:
+                found.append(each)
+        mine = {
+            kept.id: kept.state
+            for kept in self.containers
+            if self._read_refusal(kept.state, device.user, given) is None
+        }
+        ids = [each.id for each in found]
+        self.claim(ids == sorted(mine), f"{device.name} lists {ids} in place of {sorted(mine)}")
+        for each in found:
+            shown = replace(mine[each.id].shown(device.user), content=None)
+            got = self._shown(each)
+            self.claim(got == shown, f"{device.name} lists {got} in place of {shown}")
 
     # What everybody is told.
 

@@ -846,6 +846,24 @@ def test_access_to_several_containers_is_given_taken_and_replaced(
     check(given(alice.updateContainersAccessLevels(replaced)), mine)
 
 
+def test_containers_are_listed_by_pages(alice: ServerProvider) -> None:
+    items = [
+        NewContainer(b"content", {"n": n}, type="even" if n % 2 == 0 else None) for n in range(5)
+    ]
+    made = given(alice.createContainers(items))
+    order = sorted(each.id for each in made)
+    first = given(alice.listContainers(limit=2))
+    rest = given(alice.listContainers(startAfter=first.next))
+    assert [each.id for each in (*first.containers, *rest.containers)] == order
+    assert (first.next, rest.next, first.leftOut, rest.leftOut) == (order[1], None, [], [])
+    even = given(alice.listContainers("even")).containers
+    assert {each.id for each in even} == {each.id for each in made[::2]}
+    assert {each.header.customHeaderObject["n"] for each in even} == {0, 2, 4}
+    assert given(alice.listContainers(headerType=dict[str, int])).containers[0].content is None
+    [without, *_] = given(alice.listContainers(headers=False)).containers
+    assert without == given(alice.getContainerMetadata(order[0]))
+
+
 def test_a_content_is_saved_and_opened_or_there_is_none(
     alice: ServerProvider, tmp_path: Path
 ) -> None:

@@ -281,6 +281,12 @@ class Writers(RuleBasedStateMachine):
         kept = self._container(container, dead=dead)
         self._run([Attempt(self.devices.device(device), "read", kept, None)])
 
+    @rule(device=DEVICES)
+    @kept_until_the_end
+    def a_list_has_exactly_what_its_user_may_read(self, device: int) -> None:
+        self.book.begin(f"device {device} lists")
+        self.book.check_list(self.devices.device(device))
+
     @rule(user=MEMBERS)
     @kept_until_the_end
     def a_log_tells_everything_once_and_in_order(self, user: int) -> None:
@@ -329,10 +335,12 @@ class Writers(RuleBasedStateMachine):
         """Devices that have seen much, and such as have seen nothing."""
         self.book.begin("everybody reads everything")
         for user in self.devices.users:
-            provider = self.devices.fresh(user)
-            self._read_all(Device(-1, user, self.brokers[-1], provider))
+            fresh = Device(-1, user, self.brokers[-1], self.devices.fresh(user))
+            self.book.check_list(fresh)
+            self._read_all(fresh)
             self.book.check_log(user)
         for device in self.devices.all():
+            self.book.check_list(device)
             self._read_all(device)
 
     def _read_all(self, device: Device) -> None:

@@ -21,6 +21,7 @@ DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     "()": ((),),
     "false": (False,),
     "true": (True,),
+    "64": (64,),
     "120.0": (120.0,),
     "KeyType.Signing": (KeyType.Signing,),
 }

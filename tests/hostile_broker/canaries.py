@@ -317,6 +317,9 @@ class _Day:
         with self.mallory.failing(RECORD, fault):
             self.attempt(lambda: alice.updateContainerContent(it, self.contents[2]))
         self.evidence.show(*alice.getSentChanges(it).result(PATIENCE))
+        self.evidence.show(alice.listContainers().result(PATIENCE))
+        with alice.iterContainers() as listed:
+            self.evidence.show(listed, *listed)
         self.break_the_database(it)
 
     def break_the_database(self, it: uuid.UUID) -> None:

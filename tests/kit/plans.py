@@ -58,7 +58,8 @@ _VALUES: Final[Mapping[str, Any]] = {
     "ids": [_ID] * 10, "kept": _HASH, "key": _HASH, "last": _ID, "later": NOW, "more": 1,
     "names": ["name"] * 10, "now": NOW, "number": 1, "one": _ID, "other": _ID, "part": _ID, "part_id": _ID,
     "replaced": [_ID] * 2, "row": 1, "session": _HASH, "some": [_ID] * 10, "time": NOW, "to": 2**53,
-    "token_hash": _HASH, "until": NOW, "user": _USUAL, "user_id": _USUAL, "value": _ID, "versions": [1, 2],
+    "text": "letter", "token_hash": _HASH, "type": "letter",
+    "until": NOW, "user": _USUAL, "user_id": _USUAL, "value": _ID, "versions": [1, 2],
     "wanted": True,
 }  # fmt: skip
 # Rows as there are many: a container has three records, a user many containers, a heavy user a tenth.

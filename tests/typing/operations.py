@@ -18,6 +18,7 @@ from scbroker import (
     Container,
     ContainerEvent,
     ContainerEventType,
+    ContainerPage,
     ContentReader,
     Head,
     Header,
@@ -471,6 +472,23 @@ async def delete_container(provider: ServerProvider, container: uuid.UUID) -> No
     assert_type(provider.deleteContainer(container), Promise[None]).result()
     provider.deleteContainer(container, completionHandler=nothing, errorHandler=failed)
     provider.deleteContainer(container, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def list_containers(provider: ServerProvider) -> None:
+    assert_type(await provider.listContainers(), ContainerPage[Any])
+    assert_type(provider.listContainers(headerType=Letter).result(), ContainerPage[Letter])
+    provider.listContainers(completionHandler=Takes[ContainerPage[Any]](), errorHandler=failed)
+    provider.listContainers(
+        completionHandler=Takes[Container[Any]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        errorHandler=failed,
+    )
+
+
+async def iter_containers(provider: ServerProvider) -> None:
+    assert_type(provider.iterContainers(), Stream[Container[Any] | BrokerError])
+    assert_type(provider.iterContainers(headerType=Letter), Stream[Container[Letter] | BrokerError])
+    provider.iterContainers(eventHandler=Takes[Container[Any] | BrokerError](), errorHandler=failed)
+    provider.iterContainers(eventHandler=Takes[Head](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def get_sent_changes(provider: ServerProvider, container: uuid.UUID) -> None:

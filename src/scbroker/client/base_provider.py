@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from scbroker import errors
 from scbroker.client import arguments
-from scbroker.client.containers import contents, fetching, opening, writing
+from scbroker.client.calls.stream import Pages
+from scbroker.client.containers import contents, fetching, listing, opening, writing
 from scbroker.client.containers.change import (
     OWNER,
     Change,
@@ -35,12 +36,14 @@ from scbroker.records.container_record import Role
 from scbroker.types import (
     AccessChange,
     Container,
+    ContainerPage,
     ContentSource,
     Header,
     NewContainer,
     SecuredContainer,
 )
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, uuid_of
+from scbroker.wire.containers import MAX_BATCH
 
 _log = logging.getLogger("scbroker")
 T = TypeVar("T")
@@ -203,6 +206,29 @@ class BaseProvider(BrokerProvider):
         asked = [role for role, is_wanted in wanted.items() if is_wanted]
         return session.hold(contents.get_each(session, list(containerIds), open_header, asked))
 
+    def _listContainers(
+        self,
+        containerType: str | None = None,
+        startAfter: uuid.UUID | None = None,
+        limit: int = MAX_BATCH,
+        headers: bool = True,
+        headerType: builtins.type[Any] | None = None,
+    ) -> Work[ContainerPage[Any]]:
+        session = self._session()
+        wanted = _wanted(containerType, limit, headers, headerType)
+        return session.hold(listing.page(session, wanted, startAfter))
+
+    def _iterContainers(
+        self,
+        containerType: str | None = None,
+        startAfter: uuid.UUID | None = None,
+        headers: bool = True,
+        headerType: builtins.type[Any] | None = None,
+    ) -> Pages[Container[Any] | errors.BrokerError]:
+        session = self._session()
+        wanted = _wanted(containerType, MAX_BATCH, headers, headerType)
+        return listing.pages(session, wanted, startAfter)
+
     def _getContainerHeader(
         self, containerId: uuid.UUID, headerType: builtins.type[Any] | None = None
     ) -> Work[Header[Any] | None]:
@@ -257,6 +283,16 @@ def _header(data: bytes | None, header_type: builtins.type[Any] | None) -> Heade
     if data is None:
         return None
     return Header(decode_header(data, Any if header_type is None else header_type))
+
+
+def _wanted(
+    type: str | None, limit: int, headers: bool, header_type: builtins.type[Any] | None
+) -> listing.Wanted:
+    """Return the checked parameters of a list."""
+    if not 1 <= limit <= MAX_BATCH:
+        raise errors.InvalidArgumentError(f"limit must be 1 to {MAX_BATCH}, not {limit}")
+    open_header = partial(_header, header_type=header_type) if headers else None
+    return listing.Wanted(arguments.checked_type(type), limit, open_header)
 
 
 def _change(

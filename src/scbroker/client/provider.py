@@ -37,6 +37,7 @@ from scbroker.types import (
     AccessChange,
     Container,
     ContainerEvent,
+    ContainerPage,
     ContentSource,
     Head,
     Header,
@@ -707,6 +708,74 @@ class BrokerProvider(Protocol):
 
         The broker learns of each what it learns at `getContainer`, and that they were read together; without
         contents and headers it records no fetch (`Accessed`)."""
+
+    @overload
+    def listContainers(
+        self,
+        containerType: str | None = None,
+        startAfter: uuid.UUID | str | None = None,
+        limit: int = 64,
+        headers: bool = True,
+        headerType: builtins.type[T] | None = None,
+    ) -> Promise[ContainerPage[T]]: ...
+    @overload
+    def listContainers(
+        self,
+        containerType: str | None = None,
+        startAfter: uuid.UUID | str | None = None,
+        limit: int = 64,
+        headers: bool = True,
+        headerType: builtins.type[T] | None = None,
+        **handlers: Unpack[Handlers[ContainerPage[T]]],
+    ) -> Self: ...
+    @operation
+    def listContainers(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a page of the containers that the caller has access to, by id, each verified.
+
+        Containers come as from `getContainers`, without content; with `headers=False` the header is not
+        included either. One that cannot be verified or opened has its `BrokerError` as its entry, which names
+        it by `containerId`. The next page begins after `next` of this one; a container that exists all the
+        time appears on exactly one page. `containerType` selects those whose type the caller may see and is
+        exactly this one. `limit` is at most 64, and a page may have fewer.
+
+        A broker can leave out containers that this device never read. The client asks directly for those that
+        it has read: one that is served joins the page, one that the broker denies is in `leftOut`: the access
+        has ended, or the broker withholds it. With `containerType` this is not checked, since a device does
+        not remember types.
+
+        Raises `brokerFaultError` for a list out of order, `invalidArgumentError` for a limit out of range.
+
+        The broker learns that the caller lists containers, of which type, and which ones this device has read
+        up to which version; with `headers`, that it fetches each header, and when (`Accessed`)."""
+
+    @overload
+    def iterContainers(
+        self,
+        containerType: str | None = None,
+        startAfter: uuid.UUID | str | None = None,
+        headers: bool = True,
+        headerType: builtins.type[T] | None = None,
+    ) -> Stream[Container[T] | BrokerError]: ...
+    @overload
+    def iterContainers(
+        self,
+        containerType: str | None = None,
+        startAfter: uuid.UUID | str | None = None,
+        headers: bool = True,
+        headerType: builtins.type[T] | None = None,
+        **handlers: Unpack[EventHandlers[Container[T] | BrokerError]],
+    ) -> Stream[Container[T] | BrokerError]: ...
+    @stream_operation
+    def iterContainers(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the containers that the caller has access to one after the other, by id, each verified.
+
+        They are those of `listContainers`, for `for` and `async for`, or for `eventHandler`, which is called
+        for each. One page is prefetched, and memory does not depend on the number of containers. The ids of
+        `leftOut` are logged as a warning.
+
+        Raises what `listContainers` raises, while it is iterated over.
+
+        The broker learns what it learns at `listContainers`."""
 
     @overload
     def getContainerHeader(

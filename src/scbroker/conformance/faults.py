@@ -193,6 +193,7 @@ def every_operation(probe: Probe) -> None:
         (200, "GET", f"{path}/records?from=1&count=1", None),
         (200, "POST", "/v1/batches/records", batch),
         (200, "POST", "/v1/batches/views", views),
+        (200, "POST", "/v1/containers/list", containers.ListRequest()),
         (200, "GET", "/v1/events?startId=1", None),
         (204, "POST", "/v1/key-file/deletion", order),
         (204, "DELETE", "/v1/sessions/current", None),

@@ -10,7 +10,7 @@ expected answer, and what came.
 import time
 import uuid
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -307,6 +307,9 @@ def reading(probe: Probe) -> None:
             for item in answer.message(containers.ViewsAnswer).views
         ),
     )
+    _list(probe, owner, box)
+    ask("a list without the container for a user without access", "False",
+        str(box.id) in _listed(stranger))
 
     soon = Grant(_READER, clock() + _SECOND)
     box.put(owner, box.draft(grants={owner: ALL, stranger: soon})).done()
@@ -314,6 +317,42 @@ def reading(probe: Probe) -> None:
     ask("a view for a member who was removed", "404 not-found", reader.send("GET", box.path))
     time.sleep(1.1)
     ask("a view for a member whose entry expired", "404 not-found", stranger.send("GET", box.path))
+    ask("a list without the container for a member whose entry expired", "False",
+        str(box.id) in _listed(stranger))
+
+
+def _list(probe: Probe, owner: User, box: Box) -> None:
+    """Ask for a list of containers, whole and by pages."""
+    ask = probe.about("5, POST /v1/containers/list")
+    every = _listed(owner)
+    ask("the container in its owner's list", "True", str(box.id) in every)
+    ask("each container once, by id", str(sorted(set(every))), str(every))
+    ask("the same by pages of one", str(every), str(_listed(owner, limit=1)))
+    ask("a list of a type that no container has", "[]", str(_listed(owner, type="no such type")))
+    ask("a list behind the last id", "[]", str(_listed(owner, after=every[-1])))
+    known = [containers.KnownContainer(containerId=str(box.id), since=2)]
+    [item] = [
+        item for item in _page(owner, known=known).containers if item.containerId == str(box.id)
+    ]
+    alone = owner.send("GET", f"{box.path}?since=2").message(containers.ContainerView)
+    ask("a known container as it is served alone", "True", item.view == alone)
+
+
+def _listed(user: User, **asked: Any) -> list[str]:
+    """Return the ids of a user's containers, over as many pages as it takes."""
+    found: list[str] = []
+    while True:
+        page = _page(user, **asked)
+        found += [item.containerId for item in page.containers]
+        if page.next is None:
+            return found
+        asked["after"] = page.next
+
+
+def _page(user: User, **asked: Any) -> containers.ContainerList:
+    answer = user.send("POST", "/v1/containers/list", containers.ListRequest(**asked))
+    found: containers.ContainerList = answer.message(containers.ContainerList)
+    return found
 
 
 def _shape(view: containers.ContainerView) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from scbroker.server.broker import Broker, Call
-from scbroker.server.containers import appending, views
+from scbroker.server.containers import appending, listing, views
 from scbroker.server.events import following
 from scbroker.server.parts import chunks, presigned
 from scbroker.server.users import challenges, deletion, key_files, registration, sessions
@@ -101,6 +101,8 @@ OPERATIONS: Final = (
               c.RecordsRequest, c.RecordsAnswer, limit=codec.MAX_MESSAGE),
     Operation("POST", "/v1/batches/views", views.read_views, "Read several containers",
               c.ViewsRequest, c.ViewsAnswer, large=True),
+    Operation("POST", "/v1/containers/list", listing.list_containers, "List own containers",
+              c.ListRequest, c.ContainerList, large=True),
     Operation("GET", "/v1/events", following.list_events, "List events, or wait for them",
               None, e.Events, e.EventQuery),
 )  # fmt: skip

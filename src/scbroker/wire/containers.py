@@ -183,6 +183,36 @@ class ViewOutcome(Message, frozen=True, kw_only=True):
     problem: ItemProblem | None
 
 
+class KnownContainer(Message, frozen=True, kw_only=True):
+    """A container that the reader has a mark of: its view begins with the version `since`."""
+
+    containerId: Id
+    since: Annotated[int, Meta(ge=1, le=2**53 - 1)]
+
+
+class ListRequest(Message, frozen=True, kw_only=True):
+    after: Id | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = MAX_BATCH
+    type: TypeLabel | None = None
+    header: bool = False
+    known: Annotated[list[KnownContainer], Meta(max_length=MAX_BATCH)] = []
+
+
+class ListedContainer(Message, frozen=True, kw_only=True):
+    """A container with its view or a problem, never both."""
+
+    containerId: Id
+    view: ContainerView | None
+    problem: ItemProblem | None
+
+
+class ContainerList(Message, frozen=True, kw_only=True):
+    """A page of containers, ascending by id; `next` is the `after` of the next page, None on the last."""
+
+    containers: Annotated[list[ListedContainer], Meta(max_length=MAX_BATCH)]
+    next: Id | None
+
+
 class ViewsAnswer(Message, frozen=True, kw_only=True):
     """At least the first of the requested views; the client requests the others again."""
 

@@ -228,7 +228,8 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
          SMALL, "member of its access list is missing", True),
     "a member who is in no list": (
         _sql("INSERT INTO members SELECT container_id, ?, permissions, key_index, expires_at, wrap,"
-             " expiry_recorded FROM members WHERE container_id = ? AND user_id = ?", b"x" * 16, SMALL, BOB),
+             " expiry_recorded, type FROM members WHERE container_id = ? AND user_id = ?",
+             b"x" * 16, SMALL, BOB),
         SMALL, "members whom its access list does not name", True,
     ),
     "a member's key index": (
@@ -315,6 +316,12 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     "a part was not deleted with the container": (
          _sql("UPDATE parts SET container_id = ? WHERE part_id = ?", DELETED, "small content"),
          DELETED, "parts that its record does not name", True),
+    "a member's type": (
+         _sql("UPDATE members SET type = 'other' WHERE container_id = ? AND user_id = ?", SMALL, BOB),
+         SMALL, "another type than the member may see", True),
+    "a member's type was not deleted with the container": (
+         _sql("UPDATE members SET type = 'other' WHERE container_id = ?", DELETED),
+         DELETED, "wraps or type were not", True),
     "a member's rights were not deleted with the container": (
          _sql("UPDATE members SET permissions = 1 WHERE container_id = ?", DELETED),
          DELETED, "members' rights", True),

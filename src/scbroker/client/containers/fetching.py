@@ -14,6 +14,7 @@ import dataclasses
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from msgspec.structs import replace
@@ -45,9 +46,11 @@ _MAX_WALK: Final = 1_000_000
 ROUNDS: Final = 5
 _BUSY: Final = "The container is changed faster than it can be read: try again."
 _Marks = Mapping[uuid.UUID, Mark | None]
-_Views = Mapping[uuid.UUID, ContainerView | BrokerError]
-_Found = dict[uuid.UUID, Fetched | BrokerError]
-_Ask = Callable[[Session, _Marks], Awaitable[_Views]]
+StoredMarks = Mapping[uuid.UUID, tuple[bytes, Mark]]
+"""Marks as they are stored, and decoded."""
+Views = Mapping[uuid.UUID, ContainerView | BrokerError]
+Found = dict[uuid.UUID, Fetched | BrokerError]
+_Ask = Callable[[Session, _Marks], Awaitable[Views]]
 _Keep = Callable[[uuid.UUID, State, Mark], bool]
 """Raise the device's mark after a state was verified; return False if it was moved meanwhile."""
 
@@ -83,6 +86,27 @@ async def fetch_many(
     return await _fetch_each(session, ids, ask, any_keys=any_keys)
 
 
+async def judge_listed(session: Session, served: Views, known: StoredMarks) -> Found:
+    """Judge the containers of a page of a list; leave out those that have to be read again.
+
+    `known` are the marks that the page was requested with. Any other container was served whole. If it has a
+    mark nevertheless, its past is judged again, as with a mark that is not complete. An error is not final
+    then: the mark may have been raised above the served version since the request.
+    """
+    kept = _KeptMarks(session, list(served), known)
+    is_unsure = {each for each, mark in kept.marks.items() if mark and each not in known}
+    marks = {
+        each: replace(mark, complete=False) if mark and each in is_unsure else mark
+        for each, mark in kept.marks.items()
+    }
+    found = _settled(kept, await _judge_views(session, served, marks, kept.raise_to))
+    return {
+        each: outcome
+        for each, outcome in found.items()
+        if isinstance(outcome, Fetched) or each not in is_unsure
+    }
+
+
 async def fetch_after(session: Session, container_id: uuid.UUID, mark: Mark | None) -> Fetched:
     """Return the container as of now, verified against a mark other than the device's, which stays."""
     return _raised(*(await _fetch_once(session, {container_id: mark}, _ask_for_one)).values())
@@ -92,6 +116,11 @@ def mark_of(session: Session, container_id: bytes) -> tuple[bytes | None, Mark |
     """Return the device's mark of a container as it is stored, and decoded."""
     stored = session.marks.get(KIND, container_id)
     return stored, None if stored is None else Mark.decode(stored)
+
+
+def since_of(mark: Mark | None) -> int | None:
+    """Return the version from which on a reader with this mark needs records; None for all of them."""
+    return mark.version if mark is not None and mark.complete else None
 
 
 @contextlib.asynccontextmanager
@@ -120,32 +149,41 @@ async def _fetch_each(
     session: Session, ids: Sequence[uuid.UUID], ask: _Ask, *, any_keys: bool = False
 ) -> list[Fetched | BrokerError]:
     """Fetch until each container failed, or was verified against a mark that is still the device's."""
-    found: _Found = {}
+    found: Found = {}
     left = ids
     for _ in range(ROUNDS):
         kept = _KeptMarks(session, left)
         fetched = await _fetch_once(session, kept.marks, ask, kept.raise_to, any_keys=any_keys)
-        for each, outcome in fetched.items():
-            if isinstance(outcome, Fetched):
-                # The mark is not raised if another operation moved it meanwhile.
-                if kept.raise_to(each, outcome.state, outcome.state.mark):
-                    is_deleted = outcome.state.record.tombstone
-                    found[each] = errors.DeletedError() if is_deleted else outcome
-            elif not isinstance(outcome, errors.ConflictError):
-                found[each] = outcome
-            # Else it was changed or deleted between two pages of its records: read it again.
+        found |= _settled(kept, fetched)
         left = [each for each in left if each not in found]
         if not left:
             break
     return [found.get(each, errors.ConflictError(_BUSY)) for each in ids]
 
 
+def _settled(kept: "_KeptMarks", fetched: Found) -> Found:
+    """Raise the marks, and return what need not be fetched again."""
+    found: Found = {}
+    for each, outcome in fetched.items():
+        if isinstance(outcome, Fetched):
+            # The mark is not raised if another operation moved it meanwhile.
+            if kept.raise_to(each, outcome.state, outcome.state.mark):
+                is_deleted = outcome.state.record.tombstone
+                found[each] = errors.DeletedError() if is_deleted else outcome
+        elif not isinstance(outcome, errors.ConflictError):
+            found[each] = outcome
+        # Else it was changed or deleted between two pages of its records: read it again.
+    return found
+
+
 class _KeptMarks:
     """The device's marks of some containers: as a reading found them, and as it raises them."""
 
-    def __init__(self, session: Session, ids: Sequence[uuid.UUID]) -> None:
+    def __init__(
+        self, session: Session, ids: Sequence[uuid.UUID], known: StoredMarks = MappingProxyType({})
+    ) -> None:
         self._session = session
-        found = {each: mark_of(session, each.bytes) for each in ids}
+        found = {each: known.get(each) or mark_of(session, each.bytes) for each in ids}
         self._stored = {each: stored for each, (stored, _) in found.items()}
         self._versions = {each: mark.version if mark else 0 for each, (_, mark) in found.items()}
         self.marks: _Marks = {each: mark for each, (_, mark) in found.items()}
@@ -164,15 +202,27 @@ class _KeptMarks:
 
 async def _fetch_once(
     session: Session, marks: _Marks, ask: _Ask, keep: _Keep | None = None, *, any_keys: bool = False
-) -> _Found:
-    """Fetch containers and judge each by its mark; see `fetch` for `any_keys`.
+) -> Found:
+    """Fetch containers and judge each by its mark; see `fetch` for `any_keys`."""
+    views = await ask(session, marks)
+    return await _judge_views(session, views, marks, keep, any_keys=any_keys)
+
+
+async def _judge_views(
+    session: Session,
+    views: Views,
+    marks: _Marks,
+    keep: _Keep | None = None,
+    *,
+    any_keys: bool = False,
+) -> Found:
+    """Judge what was served by the marks that it was requested with.
 
     `keep` is called after each piece of a long history.
     """
-    views = await ask(session, marks)
     if len(views) > 1:
         await _prefetch_authors(session, views, marks)
-    found: _Found = {}
+    found: Found = {}
     given: list[tuple[uuid.UUID, ContainerView, Evidence]] = []
     for each, view in views.items():
         if isinstance(view, BrokerError):
@@ -194,11 +244,11 @@ async def _fetch_once(
     return found
 
 
-async def _ask_for_one(session: Session, marks: _Marks, **wanted: bool) -> _Views:
+async def _ask_for_one(session: Session, marks: _Marks, **wanted: bool) -> Views:
     """Request the view of the only container, with what is wanted of header, content and recipients."""
     [(container_id, mark)] = marks.items()
     query = {name: "1" for name, is_wanted in wanted.items() if is_wanted}
-    if (since := _since(mark)) is not None:
+    if (since := since_of(mark)) is not None:
         query["since"] = str(since)
     path = f"/v1/containers/{container_id}"
     try:
@@ -207,10 +257,10 @@ async def _ask_for_one(session: Session, marks: _Marks, **wanted: bool) -> _View
         return {container_id: error}
 
 
-async def _ask_for_many(session: Session, marks: _Marks, **wanted: bool) -> _Views:
+async def _ask_for_many(session: Session, marks: _Marks, **wanted: bool) -> Views:
     """Request views until the broker has answered for each: an answer holds as many as fit."""
     asked = [
-        containers.ViewRequest(containerId=str(each), since=_since(mark), **wanted)
+        containers.ViewRequest(containerId=str(each), since=since_of(mark), **wanted)
         for each, mark in marks.items()
     ]
     outcomes: list[ContainerView | BrokerError] = []
@@ -226,22 +276,17 @@ async def _ask_for_many(session: Session, marks: _Marks, **wanted: bool) -> _Vie
     return dict(zip(marks, outcomes, strict=True))
 
 
-async def _prefetch_authors(session: Session, served: _Views, marks: _Marks) -> None:
+async def _prefetch_authors(session: Session, served: Views, marks: _Marks) -> None:
     """Fetch the keys of all authors by one request. A failure is repeated where the key is needed."""
     authors: dict[uuid.UUID, int] = {}
     for each, view in served.items():
         with contextlib.suppress(BrokerError):
             if isinstance(view, ContainerView):
-                views = view.governing[_since(marks[each]) is not None :]
+                views = view.governing[since_of(marks[each]) is not None :]
                 for user, sequence in _authors(view, views).items():
                     authors[user] = max(sequence, authors.get(user, 0))
     with tasks.alone(lambda _: None):
         await session.directory.at_least(authors)
-
-
-def _since(mark: Mark | None) -> int | None:
-    """Return the version from which on a reader with this mark needs records; None for all of them."""
-    return mark.version if mark is not None and mark.complete else None
 
 
 async def _collect(
@@ -266,7 +311,7 @@ async def _collect(
         views = pieces.pop(0)
         last = _version(views[-1])
         is_last = not pieces and last >= view.lastGoverning
-        resumed = before is None and _since(mark) is not None
+        resumed = before is None and since_of(mark) is not None
         chains = await _chains(session, _authors(view, views[resumed:], is_last=is_last))
         found = Evidence(
             container_id.bytes, session.fingerprint, views, head, None, chains, mark, now(), before,

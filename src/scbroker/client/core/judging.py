@@ -44,6 +44,8 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
     createdAt: int
     partial: bool = False
     """Whether a reader without a mark has judged the governing records up to here, and not the head."""
+    deleted: bool = False
+    """Whether the head is a verified tombstone: then no list has to contain the container."""
 
     @classmethod
     def decode(cls, data: bytes) -> Mark:
@@ -84,6 +86,7 @@ class State:
             self.complete,
             self.createdBy,
             self.createdAt,
+            deleted=self.record.tombstone,
         )
 
     def own_entry(self, fingerprint: bytes) -> Entry:

@@ -10,6 +10,7 @@ The store also has each user's device pass, by which a broker counts this device
 strangers. It is not encrypted: the client needs it before a log-in, when it has no key of the user.
 """
 
+import bisect
 import copy
 import errno
 import os
@@ -17,7 +18,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
@@ -48,6 +49,10 @@ class Marks(Protocol):
     """The marks of one user on this device."""
 
     def get(self, kind: str, key: bytes) -> bytes | None: ...
+
+    def page(self, kind: str, after: bytes, count: int) -> Sequence[tuple[bytes, bytes]]:
+        """Return the first `count` marks of a kind with keys above `after`, by key, as keys and values."""
+        ...
 
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
         """Set a mark if it still has the expected value; return whether it had."""
@@ -89,6 +94,39 @@ class TrustStore(Protocol):
         ...
 
 
+class _Values:
+    """The marks of a store in memory, and the keys of each kind in order."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, bytes], bytes] = {}
+        self._keys: dict[str, list[bytes]] = {}
+        self._unsorted: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def items(self) -> Iterable[tuple[tuple[str, bytes], bytes]]:
+        return self._values.items()
+
+    def get(self, kind: str, key: bytes) -> bytes | None:
+        return self._values.get((kind, key))
+
+    def set(self, kind: str, key: bytes, value: bytes) -> None:
+        if (kind, key) not in self._values:
+            self._keys.setdefault(kind, []).append(key)
+            self._unsorted.add(kind)
+        self._values[(kind, key)] = value
+
+    def page(self, kind: str, after: bytes, count: int) -> list[tuple[bytes, bytes]]:
+        keys = self._keys.get(kind, [])
+        if kind in self._unsorted:
+            # Only now: to insert each key in its place would move half of them, for every mark of a file.
+            keys.sort()
+            self._unsorted.remove(kind)
+        first = bisect.bisect_right(keys, after)
+        return [(key, self._values[(kind, key)]) for key in keys[first : first + count]]
+
+
 class MemoryTrustStore:
     """Marks in memory: another process starts without any, like a new device."""
 
@@ -109,7 +147,7 @@ class MemoryTrustStore:
 
 class _MemoryMarks:
     def __init__(self) -> None:
-        self._values: dict[tuple[str, bytes], bytes] = {}
+        self._values = _Values()
         self.after_fork()
         io_thread.bound(self)
 
@@ -118,13 +156,17 @@ class _MemoryMarks:
         self._lock = threading.Lock()
 
     def get(self, kind: str, key: bytes) -> bytes | None:
-        return self._values.get((kind, key))
+        return self._values.get(kind, key)
+
+    def page(self, kind: str, after: bytes, count: int) -> Sequence[tuple[bytes, bytes]]:
+        with self._lock:
+            return self._values.page(kind, after, count)
 
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
         with self._lock:
-            if self._values.get((kind, key)) != expected:
+            if self._values.get(kind, key) != expected:
                 return False
-            self._values[(kind, key)] = value
+            self._values.set(kind, key, value)
             return True
 
 
@@ -208,7 +250,7 @@ class _Log:
 
     def __init__(self, path: Path, secret: bytes, found_at: Path | None = None) -> None:
         self._path = path
-        self.values: dict[tuple[str, bytes], bytes] = {}
+        self.values = _Values()
         self._start = self.log = SealedLog(secret, "trust-store", _MAGIC)
         self._ends: list[Position] = []
         """Where the files ended that were compacted into this one, the latest last."""
@@ -274,7 +316,7 @@ class _Log:
                     self._ends = msgspec.msgpack.decode(entry.value, type=list[Position])
                     passed += self._ends
                 else:
-                    self.values[(entry.kind, entry.key)] = entry.value
+                    self.values.set(entry.kind, entry.key, entry.value)
                 passed.append(self._position_of(log))
         except DamagedLogError:
             raise TrustStoreError(
@@ -292,7 +334,7 @@ class _Log:
             os.ftruncate(self._descriptor, self.log.size)
         if os.pwrite(self._descriptor, frame, self.log.size) < len(frame):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.values[(entry.kind, entry.key)] = entry.value
+        self.values.set(entry.kind, entry.key, entry.value)
         self.log = log
 
     @property
@@ -350,15 +392,25 @@ class _FileMarks:
         self._log.after_fork()
 
     def get(self, kind: str, key: bytes) -> bytes | None:
+        with self._read() as values:
+            return values.get(kind, key)
+
+    def page(self, kind: str, after: bytes, count: int) -> Sequence[tuple[bytes, bytes]]:
+        with self._read() as values:
+            return values.page(kind, after, count)
+
+    @contextmanager
+    def _read(self) -> Iterator[_Values]:
+        """Return the marks with what other processes have written."""
         with self._lock, _usable(self._path):
             if not self._log.is_read(self._state()):
                 with self._up_to_date():
                     pass
-            return self._log.values.get((kind, key))
+            yield self._log.values
 
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
         with self._lock, _usable(self._path), self._up_to_date():
-            if self._log.values.get((kind, key)) != expected:
+            if self._log.values.get(kind, key) != expected:
                 return False
             if self._log.is_mostly_outdated:
                 self._compact()

@@ -38,7 +38,7 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import Blobs, Stored
 from scbroker.server.storage.database import Database
-from scbroker.vocabulary import KeyType
+from scbroker.vocabulary import ContainerAccessLevel, KeyType
 from scbroker.wire.containers import governing_size
 
 Tell = Callable[[str], None]
@@ -495,7 +495,7 @@ class _ContainerCheck:
         row, named = self._row, judge.governing_of(force.record).type
         if type_hash(row.id, row.type_salt or b"", row.type) != named:
             raise IntegrityError("Its type is not the one that its records name.")
-        rows = {row.user_id: row for row in self._all(sql.MEMBERS)}
+        text, rows = row.type, {row.user_id: row for row in self._all(sql.MEMBERS)}
         for fingerprint, entry in force.access.entries.items():
             user_id = stored_user_id(fingerprint)
             row = rows.pop(user_id, None)
@@ -506,6 +506,8 @@ class _ContainerCheck:
                 continue
             if (row.permissions, row.expires_at) != (entry.permissions, entry.expiresAt):
                 raise IntegrityError("A member has other rights than its access list says.")
+            if row.type != (text if entry.allows(ContainerAccessLevel.ViewType) else None):
+                raise IntegrityError("A member's row has another type than the member may see.")
             if row.key_index != entry.keyIndex:
                 raise IntegrityError("A member has another key index than its access list says.")
             if (None if row.wrap is None else wrap_hash(row.wrap)) != entry.wrapHash:
@@ -515,9 +517,12 @@ class _ContainerCheck:
 
     def _check_emptied(self) -> None:
         """Check that only what proves the deletion is kept, unless a purge is pending."""
-        kept = (row.permissions or row.expires_at or row.wrap for row in self._all(sql.MEMBERS))
+        kept = (
+            row.permissions or row.expires_at or row.wrap or row.type
+            for row in self._all(sql.MEMBERS)
+        )
         if any(kept):
-            raise IntegrityError("It was deleted, but its members' rights or wraps were not.")
+            raise IntegrityError("It was deleted, but its members' rights, wraps or type were not.")
         if (self._row.type, self._row.type_salt) != (None, None):
             raise IntegrityError("It was deleted, but its type was not.")
         if self._is_purging:

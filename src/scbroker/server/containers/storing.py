@@ -193,7 +193,7 @@ def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRow
         log.record_expiry(tx.connection, [stored.row], tx.moment)
     # The container's row comes first: of two transactions that insert it, the second waits for the first.
     _store_record(tx, incoming, stored, after, new, governing_bytes)
-    _store_access(tx, incoming, users, new)
+    _store_access(tx, incoming, users, new, None if row is None else row.type)
     try:
         _store_parts(tx, incoming, stored, new)
     except errors.RejectedError:
@@ -415,16 +415,22 @@ def _store_record(
     new.add(sql.ADD_RECORD, [row])
 
 
-def _store_access(tx: Transaction, incoming: Incoming, users: members.Users, new: NewRows) -> None:
+def _store_access(
+    tx: Transaction, incoming: Incoming, users: members.Users, new: NewRows, type_before: str | None
+) -> None:
     """Add the new list, which readers judge by, and a row for each member who is not deleted.
 
     A member whose entry has expired already has the event of it, if another broker's clock is ahead of this
     one.
     """
-    access, sent = incoming.access, incoming.message.accessList
-    if access is None or sent is None:
-        return
+    access, sent, given = incoming.access, incoming.message.accessList, incoming.message.type
     container_id = incoming.container_id
+    if access is None or sent is None:
+        if given is not None:
+            values = {"container": container_id, "text": given.type}
+            tx.connection.execute(sql.SET_TYPE_OF_MEMBERS, values)
+        return
+    text = type_before if given is None else given.type
     whole = members.StoredList.whole(access.entryHashes, (item.salted for item in sent))
     row = {
         "container_id": container_id,
@@ -443,6 +449,7 @@ def _store_access(tx: Transaction, incoming: Incoming, users: members.Users, new
             "expires_at": entry.expiresAt,
             "wrap": item.wrap,
             "expiry_recorded": entry.is_expired(tx.moment),
+            "type": text if entry.allows(ContainerAccessLevel.ViewType) else None,
         }
         for (fingerprint, entry), item in zip(access.entries.items(), sent, strict=True)
         if not users[fingerprint].deleted

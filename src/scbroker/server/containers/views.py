@@ -28,7 +28,7 @@ from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire import containers as wire
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ViewOutcome, ViewRequest, ViewsAnswer, ViewsRequest
-from scbroker.wire.problems import item_problem_of
+from scbroker.wire.problems import ItemProblem, item_problem_of
 from scbroker.wire.users import KeyChainState
 
 _DELETED: Final = "The container was deleted meanwhile: read it again."
@@ -43,6 +43,7 @@ _PAGE_RECORDS: Final = wire.PAGE_BYTES // 3000
 
 Query = wire.ViewQuery | ViewRequest
 Asked = tuple[ContainerId, Query]
+ViewOrError = wire.ContainerView | BrokerError
 
 
 @dataclass(slots=True)
@@ -89,12 +90,19 @@ async def read_views(broker: Broker, call: Call, message: ViewsRequest) -> Views
     found = await broker.database.read(lambda c: views_of(c, call, asked), large=True)
     answers = []
     for (container_id, _), result in zip(asked, found, strict=False):
-        if isinstance(result, BrokerError):
-            answers.append(ViewOutcome(view=None, problem=item_problem_of(result)))
-        else:
-            answers.append(ViewOutcome(view=result, problem=None))
-            _note_access(broker, call, container_id, result)
+        view, problem = outcome_of(broker, call, container_id, result)
+        answers.append(ViewOutcome(view=view, problem=problem))
     return ViewsAnswer(views=answers)
+
+
+def outcome_of(
+    broker: Broker, call: Call, container_id: ContainerId, result: ViewOrError
+) -> tuple[wire.ContainerView | None, ItemProblem | None]:
+    """Return what one of several containers is answered with; a fetch of its parts is noted."""
+    if isinstance(result, BrokerError):
+        return None, item_problem_of(result)
+    _note_access(broker, call, container_id, result)
+    return result, None
 
 
 def _view_at_once(

@@ -33,6 +33,7 @@ from scbroker.records.key_record import Signed
 from scbroker.server.storage.database import one as one
 from scbroker.server.storage.database import the as the
 from scbroker.server.storage.tables import (
+    LISTED,
     access_lists,
     accesses,
     api_keys,
@@ -54,6 +55,7 @@ from scbroker.server.storage.tables import (
     sessions,
     users,
 )
+from scbroker.vocabulary import ContainerAccessLevel
 
 b = bindparam
 LATEST: Final = 2**53
@@ -279,7 +281,17 @@ CONTAINER_AT_ONCE: Final = (
 )
 CONTAINER_AND_MEMBER: Final = _WITH_MEMBER.where(containers.c.id == b("container"))
 CONTAINERS_AND_MEMBER: Final = _WITH_MEMBER.where(_among(containers.c.id))
+# A user's containers in the order of their ids; with a type, those whose type the user may see.
+LISTED_CONTAINERS: Final = _after(members.c.container_id, _user(members), LISTED, _UNEXPIRED)
+LISTED_OF_TYPE: Final = LISTED_CONTAINERS.where(members.c.type == b("type"))
 MEMBERS: Final = select(members).where(_container(members))
+# The column follows the container's type for members with ViewType.
+SET_TYPE_OF_MEMBERS: Final = _set(
+    members,
+    _container(members),
+    members.c.permissions.bitwise_and(int(ContainerAccessLevel.ViewType)) > 0,
+    type=b("text"),
+)
 DROP_MEMBERS: Final = delete(members).where(_container(members))
 # Members whose wrap of the container key is for a key that they have replaced.
 MOVED_RECIPIENTS: Final = (
@@ -434,7 +446,7 @@ DROP_EXPIRED_MEMBERS: Final = delete(members).where(
     _container(members), members.c.expires_at <= b("now")
 )
 EMPTY_MEMBERS: Final = _set(
-    members, _container(members), permissions=0, key_index=0, expires_at=None, wrap=None
+    members, _container(members), permissions=0, key_index=0, expires_at=None, wrap=None, type=None
 )
 ADD_PURGE: Final = insert(containers_to_purge)
 # Containers with events in another user's log that are not pending a purge already.
@@ -491,7 +503,11 @@ FIND_PENDING_USER: Final = select(pending_users).where(_user(pending_users))
 LOCK_PENDING_USER: Final = FIND_PENDING_USER.with_for_update()
 PENDING_USERS: Final = _after(pending_users.c.user_id)
 FORGET_USER: Final = delete(pending_users).where(_user(pending_users))
-CONTAINERS_OF_MEMBER: Final = select(members.c.container_id).where(_user(members)).limit(b("count"))
+_CONTAINERS_OF_MEMBER: Final = (
+    select(members.c.container_id).where(_user(members)).limit(b("count"))
+)
+CONTAINERS_OF_MEMBER: Final = _CONTAINERS_OF_MEMBER.where(LISTED)
+CONTAINERS_LEFT_TO_MEMBER: Final = _CONTAINERS_OF_MEMBER.where(~LISTED)  # deleted, or expired
 CONTAINERS_OF_CREATOR: Final = (
     select(containers.c.id).where(containers.c.creator_id == b("user")).limit(b("count"))
 )

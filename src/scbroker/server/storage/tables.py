@@ -21,6 +21,7 @@ from sqlalchemy import (
     SmallInteger,
     String,
     Table,
+    literal_column,
     text,
 )
 from sqlalchemy.schema import SchemaItem
@@ -190,13 +191,26 @@ members: Final = _table(
     _number("expires_at", nullable=True),
     _bytes("wrap", nullable=True),
     Column("expiry_recorded", Boolean, nullable=False),
-    Index("members_of_user", "user_id"),
+    # The container's type for a member with ViewType, so that one index serves a list of a type.
+    Column("type", String(256)),
 )
 _partial(
     "members_expiring",
     members.c.expires_at.is_not(None) & ~members.c.expiry_recorded,
     members.c.user_id,
     members.c.expires_at,
+)
+# Permissions are 0 once the container is deleted. An index of all rows would make a page read all of a user's
+# deleted containers and expired accesses that lie between two that it lists.
+LISTED: Final = (members.c.permissions > literal_column("0")) & ~members.c.expiry_recorded
+_partial("members_listed", LISTED, members.c.user_id, members.c.container_id)
+_partial("members_not_listed", ~LISTED, members.c.user_id)
+_partial(
+    "members_listed_of_type",
+    members.c.type.is_not(None) & LISTED,
+    members.c.user_id,
+    members.c.type,
+    members.c.container_id,
 )
 
 parts: Final = _table(

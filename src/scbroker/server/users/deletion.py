@@ -187,6 +187,7 @@ def purge_some(connection: Connection, user_id: UserId) -> bool:
         return False
     for statement in (
         sql.CONTAINERS_OF_MEMBER,
+        sql.CONTAINERS_LEFT_TO_MEMBER,
         sql.CONTAINERS_OF_CREATOR,
         sql.CONTAINERS_OF_AUTHOR,
     ):

@@ -121,10 +121,13 @@ CREATE TABLE members (
   expires_at BIGINT,
   wrap BYTEA,
   expiry_recorded BOOLEAN NOT NULL,
+  type VARCHAR(256),
   PRIMARY KEY (container_id, user_id)
 );
-CREATE INDEX members_of_user ON members (user_id);
 CREATE INDEX members_expiring ON members (user_id, expires_at) WHERE expires_at IS NOT NULL AND NOT expiry_recorded;
+CREATE INDEX members_listed ON members (user_id, container_id) WHERE permissions > 0 AND NOT expiry_recorded;
+CREATE INDEX members_not_listed ON members (user_id) WHERE NOT (permissions > 0 AND NOT expiry_recorded);
+CREATE INDEX members_listed_of_type ON members (user_id, type, container_id) WHERE type IS NOT NULL AND permissions > 0 AND NOT expiry_recorded;
 CREATE TABLE nonces (
   nonce_hash BYTEA NOT NULL,
   expires_at BIGINT NOT NULL,

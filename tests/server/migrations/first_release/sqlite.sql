@@ -120,10 +120,13 @@ CREATE TABLE members (
   expires_at BIGINT,
   wrap BLOB,
   expiry_recorded BOOLEAN NOT NULL,
+  type VARCHAR(256),
   PRIMARY KEY (container_id, user_id)
 );
-CREATE INDEX members_of_user ON members (user_id);
 CREATE INDEX members_expiring ON members (user_id, expires_at) WHERE expires_at IS NOT NULL AND expiry_recorded = 0;
+CREATE INDEX members_listed ON members (user_id, container_id) WHERE permissions > 0 AND expiry_recorded = 0;
+CREATE INDEX members_not_listed ON members (user_id) WHERE NOT (permissions > 0 AND expiry_recorded = 0);
+CREATE INDEX members_listed_of_type ON members (user_id, type, container_id) WHERE type IS NOT NULL AND permissions > 0 AND expiry_recorded = 0;
 CREATE TABLE nonces (
   nonce_hash BLOB NOT NULL,
   expires_at BIGINT NOT NULL,

@@ -1,0 +1,209 @@
+"""List the containers that the session's user has access to, and verify each as any other reading does.
+
+The broker serves a page of views in the order of container ids. The page is requested with the device's marks
+behind the cursor, so that a container that this device knows is served from its mark on. The marks also show
+what the broker leaves out: the client asks for those containers directly. Spec: docs/spec/protocol.md,
+section 5.
+"""
+
+import asyncio
+import itertools
+import logging
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scbroker import errors
+from scbroker.client.calls import tasks
+from scbroker.client.containers import fetching, opening
+from scbroker.client.containers.contents import OpenHeader
+from scbroker.client.containers.opening import Fetched
+from scbroker.client.core.judging import Mark
+from scbroker.client.users.session import Session
+from scbroker.errors import BrokerError
+from scbroker.records.container_record import Role
+from scbroker.types import Container, ContainerPage
+from scbroker.wire import containers as wire
+from scbroker.wire.problems import result_of
+
+_MISORDERED: Final = (
+    "The broker's list is not in the order of ids, does not go on after the last page, or has more "
+    "containers than were asked for."
+)
+_log = logging.getLogger("scbroker")
+Entry = Container[Any] | BrokerError
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The parameters of a list that are the same for all of its pages."""
+
+    type: str | None
+    limit: int
+    open_header: OpenHeader | None
+    """None if headers are not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A page as the broker served it, in order and not verified."""
+
+    views: fetching.Views
+    known: fetching.StoredMarks
+    """The marks that the page was requested with."""
+    missing: Sequence[uuid.UUID]
+    """Containers of the page's range that have a mark, and that the page does not have."""
+    next: uuid.UUID | None
+
+
+async def page(session: Session, wanted: Wanted, after: uuid.UUID | None) -> ContainerPage[Any]:
+    """Return the containers behind an id, at most `wanted.limit` and those that the broker left out."""
+    return await _verified(session, wanted, await _request(session, wanted, after))
+
+
+async def pages(
+    session: Session, wanted: Wanted, after: uuid.UUID | None
+) -> AsyncGenerator[Sequence[Entry], None]:
+    """Yield the entries of one page after the other; the next is requested while one is verified."""
+    upcoming: asyncio.Task[_Served] | None = _begun(session, wanted, after)
+    try:
+        while upcoming is not None:
+            served = await upcoming
+            upcoming = None if served.next is None else _begun(session, wanted, served.next)
+            found = await session.hold(_verified(session, wanted, served))
+            if found.leftOut:
+                _log.warning(
+                    "The broker does not serve containers that this device has read: %s",
+                    ", ".join(map(str, found.leftOut)),
+                )
+            yield found.containers
+    finally:
+        if upcoming is not None:
+            upcoming.cancel()
+            await asyncio.gather(upcoming, return_exceptions=True)
+
+
+def _begun(session: Session, wanted: Wanted, after: uuid.UUID | None) -> asyncio.Task[_Served]:
+    """Start the request of a page. It is counted as under way once it runs: it may be cancelled before."""
+
+    async def request() -> _Served:
+        return await session.hold(_request(session, wanted, after))
+
+    return asyncio.create_task(request())
+
+
+async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) -> _Served:
+    """Request a page with the first marks behind the cursor.
+
+    The marks are read before the request: a container that this device creates meanwhile is not missing. If
+    there may be marks behind the last of them, a page without type ends there, so that at most `limit`
+    containers are missing. A mark has no type, so with a type none is.
+    """
+    known = _marks_after(session, after, wanted.limit)
+    message = wire.ListRequest(
+        after=None if after is None else str(after),
+        limit=wanted.limit,
+        type=wanted.type,
+        header=wanted.open_header is not None,
+        known=[
+            wire.KnownContainer(containerId=str(each), since=since)
+            for each, (_, mark) in known.items()
+            if (since := fetching.since_of(mark)) is not None
+        ],
+    )
+    answer = await session.call("POST", "/v1/containers/list", wire.ContainerList, message=message)
+    views = {
+        uuid.UUID(item.containerId): result_of(item.view, item.problem)
+        for item in answer.containers
+    }
+    following = None if answer.next is None else uuid.UUID(answer.next)
+    _check_order(answer, after, wanted.limit)
+    if wanted.type is not None:
+        return _Served(views, known, (), following)
+    if len(known) == wanted.limit:
+        last = max(known)
+        following = last if following is None else min(following, last)
+        views = {each: view for each, view in views.items() if each <= following}
+    missing = [
+        each for each in known if each not in views and (following is None or each <= following)
+    ]
+    return _Served(views, known, missing, following)
+
+
+def _check_order(answer: wire.ContainerList, after: uuid.UUID | None, limit: int) -> None:
+    """Raise unless the ids rise from the cursor on, and the next page goes on after the last of them."""
+    ids = [item.containerId for item in answer.containers]
+    cursor = [] if after is None else [str(after)]
+    rises = all(one < other for one, other in itertools.pairwise([*cursor, *ids]))
+    if len(ids) > limit or not rises or answer.next not in (None, *ids[-1:]):
+        raise errors.BrokerFaultError(_MISORDERED)
+
+
+def _marks_after(
+    session: Session, after: uuid.UUID | None, count: int
+) -> dict[uuid.UUID, tuple[bytes, Mark]]:
+    """Return the first marks behind an id, by id, of containers that are not proved to be deleted."""
+    found: dict[uuid.UUID, tuple[bytes, Mark]] = {}
+    last = b"" if after is None else after.bytes
+    while len(found) < count:
+        some = session.marks.page(fetching.KIND, last, count)
+        for last, stored in some:
+            mark = Mark.decode(stored)
+            if not mark.deleted and len(found) < count:
+                found[uuid.UUID(bytes=last)] = stored, mark
+        if len(some) < count:
+            break
+    return found
+
+
+async def _verified(session: Session, wanted: Wanted, served: _Served) -> ContainerPage[Any]:
+    """Verify and open the containers of a page, and ask for those that the broker left out."""
+    fetched = await fetching.judge_listed(session, served.views, served.known)
+    again = [each for each in served.views if each not in fetched]
+    fetched |= await _fetch(session, wanted, [*again, *served.missing])
+    left_out = [each for each in served.missing if isinstance(fetched[each], errors.NotFoundError)]
+    ids = sorted(fetched.keys() - set(left_out))
+
+    def open_one(container_id: uuid.UUID) -> Container[Any]:
+        return _open(session, wanted, fetched[container_id])
+
+    entries: list[Entry] = []
+    for each, outcome in zip(ids, await tasks.each_in_pool(open_one, ids), strict=True):
+        if isinstance(outcome, errors.DeletedError):
+            continue
+        if isinstance(outcome, BrokerError):
+            outcome = outcome.fresh()
+            outcome.containerId = each
+        elif each in served.missing:
+            _log.warning("The broker's list leaves out container %s, which it serves.", each)
+        entries.append(outcome)
+    return ContainerPage(entries, served.next, left_out)
+
+
+async def _fetch(session: Session, wanted: Wanted, ids: Sequence[uuid.UUID]) -> fetching.Found:
+    """Fetch containers that the page does not have, or that were changed since it was requested."""
+    found: fetching.Found = {}
+    header = wanted.open_header is not None
+    for at in range(0, len(ids), wire.MAX_BATCH):
+        some = ids[at : at + wire.MAX_BATCH]
+        outcomes = await fetching.fetch_many(session, some, header=header, content=False)
+        found |= zip(some, outcomes, strict=True)
+    return found
+
+
+def _open(session: Session, wanted: Wanted, fetched: Fetched | BrokerError) -> Container[Any]:
+    """Return a container without content; raise its error, or `IntegrityError` for another type."""
+    if isinstance(fetched, BrokerError):
+        raise fetched
+    opened = opening.open_fetched(session, fetched)
+    header = None
+    if wanted.open_header is not None:
+        header = wanted.open_header(opening.read_part(session, opened, Role.Header))
+    asked = () if wanted.open_header is None else (Role.Header,)
+    found = opening.container(session, opened, None, header, asked=asked)
+    if wanted.type is not None and found.type != wanted.type:
+        raise errors.IntegrityError(
+            "The broker lists a container of another type than the one that was asked for."
+        )
+    return found

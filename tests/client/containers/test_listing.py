@@ -1,0 +1,391 @@
+"""A list has every container that the user may read, verified, and shows what a broker leaves out."""
+
+import concurrent.futures
+import datetime as dt
+import logging
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    Availability,
+    BrokerError,
+    Container,
+    ContainerAccessLevel,
+    ContainerPage,
+    FileTrustStore,
+    MemoryTrustStore,
+    NewContainer,
+    ServerProvider,
+)
+from scbroker.client.containers import fetching
+from scbroker.client.core.judging import Mark
+from tests.client.conftest import drop, id_of
+from tests.client.test_batches import PATIENCE, Note, notes
+from tests.client.test_batches import ids as created
+from tests.kit.ageing import age, drop_old_events
+from tests.kit.both_engines import both_engines
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import NewProvider, StartBroker
+from tests.kit.network import Network
+from tests.kit.tables import query
+
+LIST = "/v1/containers/list"
+VIEWS = "/v1/batches/views"
+READER = ContainerAccessLevel.DefaultUserPermissions
+OWNER = ContainerAccessLevel.DefaultOwnerPermissions
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network() as network:
+        yield network
+
+
+@pytest.fixture
+def bob(new_provider: NewProvider) -> ServerProvider:
+    """Another new user: a list has what every other test has shared with a user of the pool."""
+    return new_provider(True)
+
+
+def page(provider: ServerProvider, **wanted: Any) -> ContainerPage[Any]:
+    found: ContainerPage[Any] = provider.listContainers(**wanted).result(PATIENCE)
+    return found
+
+
+def pages(provider: ServerProvider, **wanted: Any) -> list[ContainerPage[Any]]:
+    found = [page(provider, **wanted)]
+    while found[-1].next is not None:
+        found.append(page(provider, startAfter=found[-1].next, **wanted))
+    return found
+
+
+def ids(*found: ContainerPage[Any]) -> list[Any]:
+    return [getattr(item, "id", item) for each in found for item in each.containers]
+
+
+def beside(provider: ServerProvider, new_provider: NewProvider) -> ServerProvider:
+    """Return another device of the same user, which has seen nothing."""
+    return new_provider(provider.getKeyRing().result(PATIENCE))
+
+
+def hide(broker: BrokerProcess, *hidden: uuid.UUID) -> None:
+    """Have the broker forget who may read these containers."""
+    for each in hidden:
+        query(broker.database_url, "DELETE FROM members WHERE container_id = ?", each.bytes)
+
+
+def unlist(broker: BrokerProcess, *hidden: uuid.UUID) -> None:
+    """Have the broker leave these containers out of lists, and serve them."""
+    change = "UPDATE members SET expiry_recorded = true WHERE container_id = ?"
+    for each in hidden:
+        query(broker.database_url, change, each.bytes)
+
+
+@both_engines
+def test_a_page_has_what_a_reading_of_each_container_gives_without_the_content(
+    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
+) -> None:
+    made = created(alice, [*notes(3, alice, bob, type="letter"), NewContainer(b"no header")])
+    for device in (alice, beside(alice, new_provider)):
+        found = page(device)
+        assert (found.next, found.leftOut) == (None, [])
+        assert ids(found) == sorted(made)
+        for item in found.containers:
+            assert isinstance(item, Container)
+            whole = alice.getContainer(item.id).result(PATIENCE)
+            assert (item.header, item.type, item.access) == (whole.header, whole.type, whole.access)
+            assert (item.version, item.length) == (whole.version, whole.length)
+            assert item.content is None
+            assert item.contentAvailability is Availability.NotIncluded
+    assert ids(page(bob)) == sorted(made[:3])
+
+
+def test_headers_come_as_the_asked_type_or_not_at_all(alice: ServerProvider) -> None:
+    [made] = created(alice, notes(1, type="t"))
+    [typed] = page(alice, headerType=Note).containers
+    assert isinstance(typed, Container)
+    assert typed.header is not None
+    assert typed.header.customHeaderObject == Note("0")
+    [wrong] = page(alice, headerType=int).containers
+    assert isinstance(wrong, BrokerError.invalidArgumentError)
+    assert wrong.containerId == made
+    [without] = page(alice, headers=False).containers
+    assert isinstance(without, Container)
+    assert (without.header, without.headerAvailability) == (None, Availability.NotIncluded)
+    assert without.hasHeader
+    assert without == alice.getContainerMetadata(made).result(PATIENCE)
+
+
+def test_what_permissions_hide_is_hidden_in_a_list(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    levels = [
+        AccessLevel(id_of(alice), OWNER),
+        AccessLevel(id_of(bob), ContainerAccessLevel.ViewAccess),
+    ]
+    created(alice, [NewContainer(b"c", {"h": 1}, levels, "letter")])
+    [found] = page(bob).containers
+    assert isinstance(found, Container)
+    assert (found.header, found.headerAvailability) == (None, Availability.Hidden)
+    assert found.type is None
+    assert ids(page(bob, containerType="letter")) == []
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 64])
+def test_pages_of_any_size_have_each_container_once_on_fresh_and_known_devices(
+    alice: ServerProvider, new_provider: NewProvider, limit: int
+) -> None:
+    made = created(alice, notes(5, type="odd") + notes(3))
+    fresh = beside(alice, new_provider)
+    for device in (alice, fresh, fresh):
+        assert ids(*pages(device, limit=limit)) == sorted(made)
+        assert ids(*pages(device, limit=limit, containerType="odd")) == sorted(made[:5])
+        assert [
+            each.id for each in device.iterContainers() if isinstance(each, Container)
+        ] == sorted(made)
+
+
+def test_containers_that_come_and_go_between_pages_leave_the_others_exactly_once(
+    alice: ServerProvider,
+) -> None:
+    made = sorted(created(alice, notes(6)))
+    first = page(alice, limit=2)
+    more = created(alice, notes(6))
+    alice.deleteContainer(made[0]).result(PATIENCE)
+    alice.deleteContainer(made[4]).result(PATIENCE)
+    rest = [page(alice, limit=2, startAfter=first.next)]
+    while rest[-1].next is not None:
+        rest.append(page(alice, limit=2, startAfter=rest[-1].next))
+    found = ids(first, *rest)
+    assert found == sorted({*made[:4], made[5], *(each for each in more if each > made[1])})
+    assert [each.leftOut for each in rest] == [[]] * len(rest)
+
+
+def test_a_known_container_costs_no_history_and_a_page_one_request(
+    alice: ServerProvider, network: Network
+) -> None:
+    [made] = created(alice, notes(1))
+    for number in range(3):
+        alice.updateContainerType(made, f"t{number}").result(PATIENCE)
+    before = len(network.sent)
+    [found] = page(alice).containers
+    assert isinstance(found, Container)
+    assert (found.version, found.type) == (4, "t2")
+    assert len(network.sent) == before + 1
+
+
+def test_a_type_lists_known_containers_also_where_many_of_other_types_lie_between(
+    alice: ServerProvider, network: Network
+) -> None:
+    """The request names only the first marks: the marks of the others are not among them."""
+    others, wanted = created(alice, notes(12)), created(alice, notes(3, type="rare"))
+    for each in wanted:
+        alice.updateContainerType(each, "very rare").result(PATIENCE)
+    before = len(network.those("POST", VIEWS))
+    assert ids(*pages(alice, containerType="very rare", limit=2)) == sorted(wanted)
+    assert len(network.those("POST", VIEWS)) == before
+    assert sorted(ids(*pages(alice, limit=2))) == sorted([*others, *wanted])
+
+
+def test_a_rubbish_container_is_an_error_that_names_it_and_hides_no_other(
+    alice: ServerProvider, new_provider: NewProvider, broker: BrokerProcess
+) -> None:
+    made = sorted(created(alice, notes(3)))
+    zeros = "UPDATE records SET signature = ? WHERE container_id = ?"
+    query(broker.database_url, zeros, bytes(3373), made[1].bytes)
+    fresh = beside(alice, new_provider)
+    for _ in range(2):
+        first, error, last = page(fresh).containers
+        assert isinstance(first, Container)
+        assert isinstance(last, Container)
+        assert (first.id, last.id) == (made[0], made[2])
+        assert isinstance(error, BrokerError.integrityError)
+        assert error.containerId == made[1]
+
+
+def test_a_container_that_the_broker_denies_is_in_left_out_of_its_own_page_alone(
+    alice: ServerProvider, broker: BrokerProcess, new_provider: NewProvider
+) -> None:
+    made = sorted(created(alice, notes(7)))
+    gone = [made[0], made[3], made[6]]
+    hide(broker, *gone)
+    for limit in (1, 2, 3, 64):
+        found = pages(alice, limit=limit)
+        assert ids(*found) == [each for each in made if each not in gone]
+        assert [each for one in found for each in one.leftOut] == gone
+        starts = [uuid.UUID(int=0), *(one.next for one in found[:-1] if one.next)]
+        ends = [*starts[1:], uuid.UUID(int=2**128 - 1)]
+        for start, end, one in zip(starts, ends, found, strict=True):
+            assert all(start < each <= end for each in [*ids(one), *one.leftOut])
+    assert pages(alice, containerType="any")[0].leftOut == []
+    assert pages(beside(alice, new_provider))[0].leftOut == []
+
+
+def test_access_that_was_withdrawn_is_left_out_and_deletions_are_not(
+    alice: ServerProvider, bob: ServerProvider, network: Network
+) -> None:
+    """A tombstone proves the deletion once: a later list does not ask for it again."""
+    withdrawn, deleted = created(alice, notes(2, alice, bob))
+    assert ids(page(bob)) == sorted([withdrawn, deleted])
+    alice.updateContainerAccessLevels(withdrawn).result(PATIENCE)
+    alice.deleteContainer(deleted).result(PATIENCE)
+    before = len(network.those("POST", VIEWS))
+    found = page(bob)
+    assert (ids(found), found.leftOut) == ([], [withdrawn])
+    [_] = network.those("POST", VIEWS)[before:]
+    assert page(bob).leftOut == [withdrawn]
+    mark = bob._session().marks.get(fetching.KIND, deleted.bytes)
+    assert mark is not None
+    assert Mark.decode(mark).deleted
+    assert ids(page(alice)) == [withdrawn]
+
+
+def test_a_container_that_only_the_list_leaves_out_joins_its_page_with_a_warning(
+    alice: ServerProvider, broker: BrokerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = sorted(created(alice, notes(5)))
+    unlist(broker, made[1], made[4])
+    found = pages(alice, limit=2)
+    assert ids(*found) == made
+    assert [each.leftOut for each in found] == [[]] * len(found)
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [any(str(each) in line for line in warned) for each in made] == [
+        False, True, False, False, True,
+    ]  # fmt: skip
+
+
+def test_iterating_logs_what_is_left_out(
+    alice: ServerProvider, broker: BrokerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = sorted(created(alice, notes(3)))
+    hide(broker, made[1])
+    assert [each.id for each in alice.iterContainers() if isinstance(each, Container)] == [
+        made[0],
+        made[2],
+    ]
+    [warning] = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert str(made[1]) in warning
+
+
+async def test_async_for_begins_where_it_is_told_and_can_be_ended(alice: ServerProvider) -> None:
+    promise = alice.createContainers(notes(130))
+    made = sorted(each.id for each in await promise)  # type: ignore[union-attr] # no errors
+    async with alice.iterContainers(startAfter=made[9], headerType=Note) as stream:
+        first = await anext(stream)
+        assert isinstance(first, Container)
+        assert first.id == made[10]
+    rest = [each async for each in alice.iterContainers(startAfter=made[99], headers=False)]
+    assert [each.id for each in rest if isinstance(each, Container)] == made[100:]
+
+
+def test_a_stream_neither_holds_up_a_log_out_nor_goes_on_after_it(alice: ServerProvider) -> None:
+    created(alice, notes(300))
+    stream = alice.iterContainers(headers=False)
+    next(stream)
+    alice.logout().result(PATIENCE)
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        list(stream)
+
+
+@both_engines
+def test_a_fresh_device_finds_everything_although_the_log_has_dropped_its_events(
+    start_broker: StartBroker, new_provider: NewProvider
+) -> None:
+    broker = start_broker()
+    alice = new_provider(True, at=broker)
+    made = created(alice, notes(70))
+    numbered = new_provider(alice.getKeyRing().result(PATIENCE), at=broker)
+    assert len(numbered.getEvents().result(PATIENCE)) == len(made)
+    age(broker, id_of(alice))
+    drop_old_events(broker)
+    fresh = new_provider(alice.getKeyRing().result(PATIENCE), at=broker)
+    assert fresh.getEvents().result(PATIENCE) == []
+    assert [each.id for each in fresh.iterContainers() if isinstance(each, Container)] == sorted(
+        made
+    )
+
+
+def test_expired_access_is_not_listed(alice: ServerProvider, bob: ServerProvider) -> None:
+    levels = [
+        AccessLevel(id_of(alice), OWNER),
+        AccessLevel(id_of(bob), READER, dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1.5)),
+    ]
+    created(alice, [NewContainer(b"c", accessLevels=levels)])
+    while page(bob).containers:
+        pass
+    assert ids(page(alice)) != []
+
+
+@dataclass
+class Wrong:
+    wanted: dict[str, Any]
+    words: str
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Wrong({"limit": 0}, "limit must be 1 to 64, not 0"),
+        Wrong({"limit": 65}, "limit must be 1 to 64, not 65"),
+        Wrong({"limit": True}, "limit must be an int"),
+        Wrong({"startAfter": 7}, "startAfter must be a uuid"),
+        Wrong({"containerType": b"x"}, "containerType must be a str"),
+        Wrong({"containerType": "two\nlines"}, "ontainerType|type must be printable"),
+        Wrong({"headers": 1}, "headers must be a bool"),
+    ],
+)
+def test_wrong_arguments_are_named_before_anything_is_sent(
+    alice: ServerProvider, network: Network, wrong: Wrong
+) -> None:
+    before = len(network.sent)
+    with pytest.raises(BrokerError.invalidArgumentError, match=wrong.words):
+        alice.listContainers(**wrong.wanted)
+    if "limit" not in wrong.wanted:
+        with pytest.raises(BrokerError.invalidArgumentError, match=wrong.words):
+            alice.iterContainers(**wrong.wanted)
+    assert len(network.sent) == before
+
+
+def test_nothing_is_listed_without_a_session(new_provider: NewProvider) -> None:
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        drop(new_provider().listContainers())
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        new_provider().iterContainers()
+
+
+@pytest.mark.parametrize("store", ["memory", "file"])
+def test_marks_come_page_by_page_in_the_order_of_their_keys(tmp_path: Any, store: str) -> None:
+    opened = MemoryTrustStore() if store == "memory" else FileTrustStore(tmp_path)
+    marks = opened.open(uuid.UUID(int=1), bytes(32))
+    for number in (5, 1, 4, 2, 3):
+        assert marks.swap("container", bytes([number]), None, b"%d" % number)
+    assert marks.swap("user", bytes([2]), None, b"another kind")
+    assert marks.swap("container", bytes([2]), b"2", b"two")
+    assert marks.page("container", b"", 2) == [(b"\1", b"1"), (b"\2", b"two")]
+    assert marks.page("container", b"\2", 9) == [(b"\3", b"3"), (b"\4", b"4"), (b"\5", b"5")]
+    assert marks.swap("container", b"\0", None, b"0")
+    assert marks.page("container", b"", 1) == [(b"\0", b"0")]
+    assert marks.page("container", b"\5", 1) == marks.page("other", b"", 1) == []
+    if store == "file":
+        again = FileTrustStore(tmp_path).open(uuid.UUID(int=1), bytes(32))
+        assert again.swap("container", b"\6", None, b"of another process")
+        assert marks.page("container", b"\5", 1) == [(b"\6", b"of another process")]
+
+
+def test_callback_style_takes_the_page(alice: ServerProvider) -> None:
+    arrived: concurrent.futures.Future[ContainerPage[Any]] = concurrent.futures.Future()
+    [made] = created(alice, notes(1))
+    with concurrent.futures.ThreadPoolExecutor(1) as queue:
+        drop(
+            alice.listContainers(
+                completionHandler=arrived.set_result,
+                errorHandler=arrived.set_exception,
+                queue=queue,
+            )
+        )
+        assert ids(arrived.result(PATIENCE)) == [made]

@@ -1,0 +1,258 @@
+"""A list has the containers that a user has access to, each once, in the order of their ids."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.wire.containers import (
+    MAX_BATCH,
+    PAGE_BYTES,
+    ContainerList,
+    KnownContainer,
+    ListedContainer,
+    ListRequest,
+)
+from tests.kit.brokers import Answer, BrokerProcess, clock
+from tests.kit.tables import query
+from tests.kit.waiting import wait_until
+from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, delete_user
+from tests.server.conftest import NewUser
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+LIST = "/v1/containers/list"
+WITHOUT_TYPE = READER & ~Level.ViewType
+WITH_TYPE = READER | Level.ViewType
+
+
+def asked(user: User, **fields: Any) -> Answer:
+    return user.wire.call("POST", LIST, ListRequest(**fields))
+
+
+def page(user: User, **fields: Any) -> ContainerList:
+    return asked(user, **fields).expect(200).message(ContainerList)
+
+
+def pages(user: User, **fields: Any) -> Iterator[ContainerList]:
+    found = page(user, **fields)
+    yield found
+    while found.next is not None:
+        found = page(user, **{**fields, "after": found.next})
+        yield found
+
+
+def names(*found: ContainerList) -> list[str]:
+    return [item.containerId for each in found for item in each.containers]
+
+
+def listed(user: User, **fields: Any) -> list[str]:
+    return names(*pages(user, **fields))
+
+
+def ids(*stories: Story) -> list[str]:
+    """Return the ids in the order of a list."""
+    return sorted(str(story.uuid) for story in stories)
+
+
+def test_a_list_has_each_container_of_the_user_once_by_id_and_no_other(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    own = [Story(alice).created() for _ in range(3)]
+    shared = [Story(alice).created({alice: OWNER, bob: READER}) for _ in range(2)]
+    others = [Story(bob).created()]
+    assert listed(alice) == ids(*own, *shared)
+    assert listed(bob) == ids(*shared, *others)
+    assert listed(new_user()) == []
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 64])
+def test_pages_of_any_size_have_each_container_once_and_the_last_names_no_next(
+    new_user: NewUser, limit: int
+) -> None:
+    alice = new_user()
+    stories = [Story(alice).created() for _ in range(4)]
+    found = list(pages(alice, limit=limit))
+    assert names(*found) == ids(*stories)
+    assert [len(each.containers) for each in found[:-1]] == [limit] * (len(found) - 1)
+    assert found[-1].containers != [], "a further request would have been for nothing"
+
+
+def test_a_list_goes_on_after_any_id_also_one_that_no_container_has(new_user: NewUser) -> None:
+    alice = new_user()
+    stories = [Story(alice).created() for _ in range(3)]
+    order = ids(*stories)
+    between = str(UUID(int=UUID(order[0]).int + 1))
+    assert listed(alice, after=order[0]) == listed(alice, after=between) == order[1:]
+    assert listed(alice, after=order[2]) == []
+    assert listed(alice, after=str(UUID(int=2**128 - 1))) == []
+
+
+def test_each_view_is_the_one_that_its_reader_gets_alone(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: READER}, header=b"{}", type="note")
+    story.tell(alice, story.follow(alice, content=b"2"))
+    for user in (alice, bob):
+        for header in (False, True):
+            view = user.view(story, f"header={int(header)}")
+            item = ListedContainer(containerId=str(story.uuid), view=view, problem=None)
+            assert page(user, header=header).containers == [item]
+
+
+def test_a_known_container_is_served_from_its_mark_on_and_the_others_whole(
+    new_user: NewUser,
+) -> None:
+    alice = new_user()
+    stories = [Story(alice).created() for _ in range(2)]
+    for story in stories:
+        story.tell(alice, story.follow(alice, type="later"))
+    known, fresh = stories
+    mark = KnownContainer(containerId=str(known.uuid), since=2)
+    strange = KnownContainer(containerId=str(UUID(int=7)), since=1)
+    found = {item.containerId: item.view for item in page(alice, known=[mark, strange]).containers}
+    assert found == {
+        str(known.uuid): alice.view(known, "since=2"),
+        str(fresh.uuid): alice.view(fresh),
+    }
+
+
+def test_no_deleted_container_is_listed_nor_one_whose_access_has_ended(
+    new_user: NewUser, broker: BrokerProcess
+) -> None:
+    alice, bob = new_user(), new_user()
+    both = {alice: OWNER, bob: READER}
+    stays, deleted, revoked, expired = (Story(alice).created(both) for _ in range(4))
+    deleted.tell(alice, deleted.follow(alice, tombstone=True))
+    revoked.tell(alice, revoked.follow(alice, grants={alice: OWNER}))
+    expired.tell(
+        alice,
+        expired.follow(alice, grants={alice: OWNER, bob: Grant(READER, clock() + 10 * MINUTE)}),
+    )
+    assert listed(bob) == ids(stays, expired)
+    past = "UPDATE members SET expires_at = ? WHERE container_id = ? AND expires_at IS NOT NULL"
+    query(broker.database_url, past, clock() - MINUTE, expired.id)
+    assert listed(bob) == ids(stays), "not yet in the log"
+    assert bob.events()[-1].eventType == "Deleted"
+    assert listed(bob) == ids(stays), "in the log"
+    assert listed(alice) == ids(stays, revoked, expired)
+
+
+def test_a_type_finds_exactly_the_containers_whose_type_the_user_sees(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    letter = Story(alice).created({alice: OWNER, bob: WITH_TYPE}, type="letter")
+    hidden = Story(alice).created({alice: OWNER, bob: WITHOUT_TYPE}, type="letter")
+    Story(alice).created({alice: OWNER, bob: WITH_TYPE}, type="Letter")
+    Story(alice).created({alice: OWNER, bob: WITH_TYPE}, type="letter ")
+    Story(alice).created({alice: OWNER, bob: WITH_TYPE})
+    assert listed(alice, type="letter") == ids(letter, hidden)
+    assert listed(bob, type="letter") == ids(letter)
+    assert listed(bob, type="lette") == listed(bob, type="") == []
+    assert listed(bob, type="letter", limit=1, after=str(letter.uuid)) == []
+    assert len(listed(bob)) == 5
+
+
+def test_a_list_of_a_type_follows_changes_of_type_and_of_access(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: WITHOUT_TYPE}, type="a")
+
+    def found(user: User) -> list[str]:
+        return [text for text in ("a", "b", "c") if listed(user, type=text)]
+
+    assert (found(alice), found(bob)) == (["a"], [])
+    story.tell(alice, story.follow(alice, type="b"))
+    assert (found(alice), found(bob)) == (["b"], [])
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: WITH_TYPE}))
+    assert (found(alice), found(bob)) == (["b"], ["b"])
+    story.tell(alice, story.follow(alice, type="c"))
+    assert (found(alice), found(bob)) == (["c"], ["c"])
+    story.tell(alice, story.follow(alice, content=b"unchanged type"))
+    assert (found(alice), found(bob)) == (["c"], ["c"])
+    story.tell(alice, story.follow(alice, type="a", grants={alice: OWNER, bob: WITHOUT_TYPE}))
+    assert (found(alice), found(bob)) == (["a"], [])
+    story.tell(alice, story.follow(alice, type=None))
+    assert (found(alice), found(bob)) == ([], [])
+
+
+def test_a_deletion_removes_the_type_from_the_rows_of_all_members(
+    new_user: NewUser, broker: BrokerProcess
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: WITH_TYPE}, type="letter")
+    types = "SELECT type FROM members WHERE container_id = ?"
+    assert query(broker.database_url, types, story.id) == [("letter",)] * 2
+    story.tell(alice, story.follow(alice, tombstone=True))
+    assert query(broker.database_url, types, story.id) == [(None,)] * 2
+
+
+def test_a_page_of_large_views_ends_early_and_the_next_goes_on_there(new_user: NewUser) -> None:
+    alice = new_user()
+    stories = [Story(alice).created(header=bytes(65_000), content=None) for _ in range(34)]
+    assert len(page(alice).containers) == len(stories), "without headers all of them fit"
+    found = list(pages(alice, header=True))
+    assert len(found) == 2
+    assert len(found[0].containers) < len(stories)
+    assert names(*found) == ids(*stories)
+    sizes = [
+        sum(len(item.view.header or b"") for item in each.containers if item.view) for each in found
+    ]
+    assert PAGE_BYTES * 0.8 < sizes[0] < PAGE_BYTES + 70_000
+
+
+def test_one_container_is_served_however_large_its_view_is(new_user: NewUser) -> None:
+    """A page that the bound on its size left empty would never come to an end."""
+    alice, bob = new_user(), new_user()
+    stories = [Story(alice).created(header=bytes(65_000)) for _ in range(2)]
+    for _ in range(60):
+        for story in stories:
+            story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: READER}))
+    found = list(pages(alice, header=True, limit=1))
+    assert names(*found) == ids(*stories)
+
+
+def test_a_listed_header_is_recorded_as_a_fetch_and_metadata_are_not(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    grants = {alice: OWNER | Level.ReceiveAccessEvents, bob: READER}
+    story = Story(alice).created(grants, header=b"{}")
+    alone = Story(bob).created(header=b"{}")
+    page(bob)
+    assert [event.eventType for event in alice.events()] == ["Added"]
+    page(bob, header=True)
+    wait_until(lambda: len(alice.events()) == 2)
+    [_, event] = alice.events()
+    assert (event.eventType, event.containerId) == ("Accessed", str(story.uuid))
+    assert event.relatedUserId == bob.id
+    assert [event.eventType for event in bob.events(containerId=str(alone.uuid))] == ["Added"]
+
+
+def test_a_deleted_user_is_in_no_row_whether_their_containers_were_listed_or_not(
+    new_user: NewUser, broker: BrokerProcess
+) -> None:
+    alice, bob = new_user(), new_user()
+    both = {alice: OWNER, bob: READER}
+    _, deleted = (Story(alice).created(both) for _ in range(2))
+    deleted.tell(alice, deleted.follow(alice, tombstone=True))
+    rows = "SELECT count(*) FROM members WHERE user_id = ?"
+    assert query(broker.database_url, rows, bob.ring.userId.bytes) == [(2,)]
+    delete_user(bob).expect(204)
+    assert query(broker.database_url, rows, bob.ring.userId.bytes) == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"limit": 0},
+        {"limit": MAX_BATCH + 1},
+        {"limit": None},
+        {"after": "x"},
+        {"after": str(UUID(int=1)).upper().replace("1", "A")},
+        {"type": "two\nlines"},
+        {"type": "x" * 257},
+        {"known": [{"containerId": str(UUID(int=1)), "since": 0}]},
+        {"known": [{"containerId": str(UUID(int=1))}]},
+        {"known": [{"containerId": str(UUID(int=n)), "since": 1} for n in range(MAX_BATCH + 1)]},
+        {"content": True},
+    ],
+)
+def test_a_malformed_request_is_refused(new_user: NewUser, fields: dict[str, Any]) -> None:
+    new_user().wire.call("POST", LIST, fields).expect(400, "invalid")
