@@ -47,7 +47,7 @@ def _container(data: bytes) -> None:
     kept(stored == fetched.state.mark.encode(), "another mark was kept")
     kept(stored is not None and Mark.decode(stored) == fetched.state.mark, "another mark is read")
     opened = opening.open_fetched(session, fetched)
-    shown = opening.container(session, opened, None, None, asked=False)
+    shown = opening.container(session, opened, None, None, asked=())
     creator = cast()["alice"].fingerprint if mark is None else mark.createdBy
     kept(shown.createdBy == user_id_of(creator), "another creator")
     header, content = (

@@ -384,7 +384,7 @@ def test_a_wrong_item_is_named_and_nothing_is_sent(alice: ServerProvider, networ
             [good, AccessChange(other), good],
             r"changes\[2\] names the container of changes\[0\] again",
         ),
-        ([good, AccessChange("x")], r"changes\[1\]: containerId must be"),  # type: ignore[arg-type]
+        ([good, AccessChange("x")], r"changes\[1\]: containerId must be"),
         ([AccessChange(one, [level], [me])], rf"changes\[0\]: add and remove both name user {me}"),
         ([AccessChange(one, [level], replace=[level])], r"changes\[0\]: replace names the whole"),
         ([AccessChange(one, remove=[me], replace=[])], r"changes\[0\]: replace names the whole"),

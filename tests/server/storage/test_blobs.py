@@ -5,6 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ from scbroker.server.storage.blobs import (
     open_blobs,
 )
 from scbroker.server.storage.database import Database, open_database
+from scbroker.server.storage.notices import Wake
 
 T = TypeVar("T")
 WROTE, READ = "put parts/00/check", "get parts/00/check"
@@ -62,6 +64,9 @@ class _Watched:
 
     async def scrub(self) -> bool:
         return await self._database.scrub()
+
+    def listening(self, wake: Wake) -> AbstractAsyncContextManager[None]:
+        return self._database.listening(wake)
 
     async def clock_difference(self) -> float:
         return await self._database.clock_difference()
