@@ -126,7 +126,7 @@ def test_an_access_level_takes_permissions_as_value_name_or_member(permissions: 
 
 U, SOME_TIME = uuid.UUID(int=1), dt.datetime(2990, 1, 1, tzinfo=dt.UTC)
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"userId": "id"}, "userId is not the text of a UUID"),
+    ({"userId": "id"}, "userId is not a UUID"),
     ({"userId": None}, "userId must be a uuid.UUID or its text, not NoneType"),
     ({"permissions": 0}, "permissions must hold at least one permission"),
     ({"permissions": ContainerAccessLevel(0)}, "permissions must hold at least one permission"),

@@ -105,8 +105,8 @@ def uuid_of(name: str, value: object) -> uuid.UUID:
             return uuid.UUID(value)
         except ValueError:
             raise InvalidArgumentError(
-                f"{name} is not the text of a UUID, which has 32 hexadecimal digits, "
-                "as 8bc85a1e-7008-81b5-a4a4-91ea171fbdd7: check it"
+                f"{name} is not a UUID: pass a uuid.UUID or its text, such as "
+                "8bc85a1e-7008-81b5-a4a4-91ea171fbdd7"
             ) from None
     if isinstance(getattr(value, "id", None), uuid.UUID):
         raise InvalidArgumentError(

@@ -23,7 +23,7 @@ def unreachable() -> Any:
 @pytest.mark.parametrize(
     "annotation, value, message",
     [
-        ("uuid.UUID | str", "A passphrase", "it is not the text of a UUID, which has 32 hex"),
+        ("uuid.UUID | str", "A passphrase", "it is not a UUID: pass"),
         ("uuid.UUID | str", None, "it must be a uuid.UUID or its text, not NoneType"),
         ("uuid.UUID | str | None", 7, "it must be a uuid.UUID or its text, not int"),
         ("str", b"", "it must be a str, not bytes"),
@@ -34,7 +34,7 @@ def unreachable() -> Any:
         ("bytes", "text", "it must be bytes, not str"),
         ("KeyRing", "ring", "it must be a KeyRing, not str"),
         ("os.PathLike[str]", "name", "it must be a pathlib.Path, not str"),
-        ("Iterable[uuid.UUID | str]", [ID, "text"], "it[1] is not the text of a UUID"),
+        ("Iterable[uuid.UUID | str]", [ID, "text"], "it[1] is not a UUID"),
         ("Iterable[uuid.UUID | str]", [ID, 7], "it[1] must be a uuid.UUID or its text, not int"),
         ("Iterable[uuid.UUID | str]", str(ID), "it must be a list of UUID, not str"),
         ("Iterable[AccessLevel] | None", {ID: 1}, "it must be a list of AccessLevel, not dict"),
@@ -88,7 +88,7 @@ def test_the_first_wrong_argument_is_named_before_a_missing_session() -> None:
         provider.register(7, 7, 7)
     with pytest.raises(InvalidArgumentError, match=r"^passphrase must be a str, not int"):
         provider.register("Correct horse 1", 7, 7)
-    with pytest.raises(InvalidArgumentError, match=r"^containerId is not the text"):
+    with pytest.raises(InvalidArgumentError, match=r"^containerId is not a UUID"):
         provider.updateContainerType("id", 7)
     with pytest.raises(BrokerError.notAuthenticatedError):
         provider.updateContainerType(ID, "type")

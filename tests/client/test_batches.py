@@ -234,7 +234,7 @@ def test_a_bad_item_is_named_and_nothing_is_sent(alice: ServerProvider, network:
         with pytest.raises(BrokerError.invalidArgumentError, match=why):
             drop(alice.createContainers(items))
     for wanted, why in (
-        ([uuid.uuid4(), "x"], r"containerIds\[1\] is not the text of a UUID"),
+        ([uuid.uuid4(), "x"], r"containerIds\[1\] is not a UUID"),
         ("x", "containerIds must be a list of UUID, not str"),
     ):
         with pytest.raises(BrokerError.invalidArgumentError, match=why):

@@ -98,8 +98,8 @@ def test_what_is_not_an_id_is_named_with_what_to_pass(
         "pass what its result() returns")  # fmt: skip
     wrong = message_of(lambda: alice.getContainer("my own Passphrase 1"), invalid)
     assert wrong == (
-        "containerId is not the text of a UUID, which has 32 hexadecimal digits, as "
-        "8bc85a1e-7008-81b5-a4a4-91ea171fbdd7: check it"
+        "containerId is not a UUID: pass a uuid.UUID or its text, such as "
+        "8bc85a1e-7008-81b5-a4a4-91ea171fbdd7"
     )
     promise.result(PATIENCE)
 

@@ -42,7 +42,7 @@ def test_every_operation_on_a_container_is_among_those_that_are_tried_here() -> 
         and callable(method := getattr(ServerProvider, name))
         and "containerId" in inspect.signature(method).parameters
     }
-    assert takes_one - {"getEvents", "resetContainerMark"} == set(OPERATIONS)
+    assert takes_one - {"getEvents", "followEvents", "resetContainerMark"} == set(OPERATIONS)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

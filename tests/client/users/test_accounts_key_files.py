@@ -351,7 +351,7 @@ def test_only_the_sessions_own_key_file_can_be_compared(
         account.ring.userId: "session's own",
         uuid.uuid4(): "session's own",
         str(account.ring.userId): "session's own",
-        "me": "userId is not the text of a UUID",
+        "me": "userId is not a UUID",
         None: "must be a uuid.UUID or its text, not NoneType",
     }
     for user, message in wrong.items():

@@ -287,7 +287,7 @@ async def append(
 async def _append(session: Session, items: Sequence[Writing]) -> None:
     await _until_stored(session, items, _attempt_change)
     for item in items:
-        if isinstance(item.error, errors.DeletedError) and item.is_refused:
+        if isinstance(item.error, errors.DeletedError):
             try:
                 async with fetching.deletion_proved(session, uuid.UUID(bytes=item.container_id)):
                     item.check_stored()

@@ -390,7 +390,7 @@ class Transport(Connections):
         try:
             async with asyncio.timeout(seconds):
                 return await self._once(
-                    "GET", url, headers, None, MAX_ANSWER, None, connections=self.waits
+                    "GET", url, headers, None, MAX_ANSWER, None, None, self.waits
                 )
         except TimeoutError:
             raise errors.UnreachableError(
