@@ -142,7 +142,7 @@ class Cluster:
         found: list[BrokerProcess] = []
         for number, port in enumerate(ports):
             folder = self._ground.folder / f"broker-{number}"
-            folder.mkdir()  # it works in there, so that the ground ends it as well
+            folder.mkdir(mode=0o700)  # it works in there, so that the ground ends it as well
             found.append(
                 BrokerProcess(
                     folder,
