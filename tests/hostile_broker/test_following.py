@@ -1,4 +1,4 @@
-"""Lies to a device that follows its event log, silence, and users who take all places to wait.
+"""Attacks on streams of events: false logs, silence, and a user who opens all waiting requests.
 
 Attacks 75 to 79 of `catalogue`. Each id is delivered once and in order or the stream ends with an error; a
 broker that answers without end is not asked without a pause.
@@ -156,8 +156,8 @@ def test_heartbeats_without_an_end_are_given_up_as_well(
         wait_until(lambda: len(mallory.since(before)) >= 3, seconds=20)
 
 
-@attack(79, "all places to wait taken")
-def test_one_user_cannot_take_all_places_to_wait(mallory: Mallory) -> None:
+@attack(79, "all waiting requests of one user")
+def test_one_user_cannot_take_all_waiting_requests(mallory: Mallory) -> None:
     alice, bob = mallory.people(2)
     greedy, modest = mallory.device_of(alice), mallory.device_of(bob)
     refused: list[int] = []

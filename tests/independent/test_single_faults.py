@@ -100,7 +100,7 @@ def invalid(file: str) -> list[Vector]:
 
 
 @pytest.mark.parametrize("file", READERS)
-def test_each_invalid_vector_is_accepted_without_its_rule_or_nothing_of_it_is_left(
+def test_each_invalid_vector_is_accepted_without_its_rule_or_cannot_be_read_without_it(
     file: str,
 ) -> None:
     for vector in invalid(file):

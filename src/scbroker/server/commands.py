@@ -163,7 +163,7 @@ def prepare(settings: Settings) -> None:
         folder = settings.directory
         raise InvalidArgumentError(
             f"The broker's user cannot list the data folder {folder}: run chown {os.geteuid()} {folder} and "
-            f"chmod 700 {folder} as an administrator, or choose another folder with --data-dir."
+            f"chmod 700 {folder} as an administrator, or name another folder with --data-dir."
         ) from None
     if not os.access(settings.directory, os.W_OK | os.X_OK):
         raise InvalidArgumentError(f"The data folder {settings.directory} cannot be written.")
