@@ -1,4 +1,4 @@
-"""What print() shows of results: what a person looks for, and nothing that is encrypted."""
+"""print() of a result shows its metadata, and nothing that was encrypted."""
 
 import datetime as dt
 import uuid

@@ -1,4 +1,4 @@
-"""followEvents over a real broker: each event once and in order, through whatever happens between."""
+"""followEvents over a real broker: each event once and in order, across failures of all kinds."""
 
 import concurrent.futures
 import datetime as dt
@@ -39,12 +39,12 @@ READER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.View
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pauses of an outage are a tenth as long."""
+    """Make the pauses of an outage a tenth as long."""
     monkeypatch.setattr(following, "_LONGEST_PAUSE", 1.0)
 
 
 def take(stream: Stream[ContainerEvent], count: int) -> list[ContainerEvent]:
-    """The next events, each within some time."""
+    """Return the next events; each has to arrive within PATIENCE."""
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         return [beside.submit(next, stream).result(PATIENCE) for _ in range(count)]
 
@@ -291,7 +291,7 @@ def test_a_stream_that_is_opened_while_the_broker_is_down_starts_when_it_is_up(
 
 
 def followers(broker: BrokerProcess) -> int:
-    """How many requests wait for events."""
+    """Return how many requests wait for events at the broker."""
     with Wire(broker) as wire:
         lines = wire.send("GET", "/metrics").body.decode().splitlines()
     [line] = [each for each in lines if each.startswith("scbroker_followers ")]

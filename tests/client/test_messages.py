@@ -29,7 +29,7 @@ CHECK = "check serverUrl, the network, and whether the broker runs."
 
 
 def message_of(mistake: Callable[[], object], kind: type[BrokerError]) -> str:
-    """The whole message of the error that a mistake raises, at the call or by its promise."""
+    """Return the message of the error that a call or its promise raises."""
 
     def make() -> None:
         found = mistake()
@@ -174,7 +174,7 @@ def web_server() -> Iterator[str]:
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """The address of something on this machine that is not what the client expects."""
+    """The address of a server on this machine that is not the broker that the client expects."""
     with ExitStack() as stack:
 
         def of(what: str) -> str:

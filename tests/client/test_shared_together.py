@@ -1,4 +1,4 @@
-"""Access to many containers at once: merged into the list that each has, each with its own outcome."""
+"""Changes of access to many containers at once keep other members, and each has its own outcome."""
 
 import datetime as dt
 import time
@@ -350,7 +350,7 @@ def test_a_container_that_is_deleted_before_the_change_arrives_is_an_error_only_
     with lying(deny, (RecordsAnswer,)):
         held.release.set()
         found = promise.result(PATIENCE)
-    # The broker stored the third: the reading that looks for the tombstone finds the grant.
+    # The broker has stored the third grant: the client finds it when it reads the container for a tombstone.
     assert kinds(found) == [DONE, BrokerError.deletedError, DONE]
     assert isinstance(found[1], BrokerError)
     assert found[1].outcome is WriteOutcome.NotStored

@@ -210,7 +210,7 @@ def test_a_container_without_access_or_of_another_type_is_an_error_in_its_place(
 def test_a_hidden_type_is_not_passed_off_as_the_one_asked_for(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
-    """Bob may not see the type, so he cannot check it: what the broker names is worth nothing."""
+    """Bob may not see the type, so his client cannot verify which type the broker lists."""
     story = Story(alice).created({alice: OWNER, bob: READER & ~Level.ViewType}, type="letter")
     device = mallory.device_of(bob, alice)
     mallory.query("UPDATE members SET type = 'letter' WHERE container_id = ?", story.id)
@@ -286,7 +286,7 @@ def test_an_old_page_that_is_served_again_later_is_refused(mallory: Mallory, ali
 def test_a_known_container_is_judged_by_its_mark_although_the_request_did_not_name_it(
     mallory: Mallory, alice: User
 ) -> None:
-    """With a type the request names the first marks alone; the broker serves the others whole."""
+    """With a type the request names only the first marks; the broker serves other containers whole."""
     told = stories(alice, 4, type="old")
     for story in told:
         story.tell(alice, story.follow(alice, type="letter"))

@@ -1,4 +1,4 @@
-"""Attacks on access that is given and taken without the caller naming the whole list.
+"""Attacks on grants and revocations, which change the access list that the broker serves.
 
 Attacks 70 to 74 of `catalogue`. The client adds to the list that the broker serves. So a broker that serves
 another list than the newest one, or only a part of it, would have the owner sign what the owner did not ask
@@ -68,7 +68,7 @@ def sent(mallory: Mallory) -> Sent:
 
 @contextmanager
 def refusing(mallory: Mallory, code: str) -> Iterator[list[RecordRequest]]:
-    """Every record, alone or in a batch, is refused and kept; gives those that were kept."""
+    """Refuse every record, alone or in a batch, and keep it; yield the kept records."""
     kept: list[RecordRequest] = []
     problem = ItemProblem(code=code, detail="no")
 
@@ -126,7 +126,7 @@ def test_a_revocation_on_an_older_list_does_not_drop_a_member_whose_addition_was
 def test_a_grant_on_an_older_list_by_a_device_that_never_read_the_container_is_the_limit(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
-    """Bob is back in what this device signs. A device that saw the removal refuses it as a fork."""
+    """The list that this device signs has Bob again. A device that read the removal refuses it as a fork."""
     [story] = shared(alice, bob, count=1)
     story.tell(alice, story.follow(alice, grants={alice: OWNER}))
     older_device = mallory.device_of(alice, bob, carol)

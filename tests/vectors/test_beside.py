@@ -1,4 +1,4 @@
-"""An invalid vector of which nothing is left to accept is a valid one but for one spot."""
+"""An invalid vector that no reader can accept differs from a valid one in one spot only."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ LABELS = {
 
 @pytest.mark.parametrize("file", LABELS)
 def test_the_signature_of_a_vector_with_beside_verifies(file: str) -> None:
-    """Signatures are not compared, and hold: also of bytes that do not decode."""
+    """The comparison ignores signatures, so they are verified here, also of bytes that do not decode."""
     found = [
         _signed(file, one) for name, one in BESIDE if name == file and one.get("records") != []
     ]
@@ -51,7 +51,7 @@ def test_the_signature_of_a_vector_with_beside_verifies(file: str) -> None:
 
 
 def _signed(file: str, vector: Vector) -> dict[str, Any]:
-    """Return a vector that has a signature, or its last record, which has one where it decides."""
+    """Return the vector, or its last record if it has records: the one whose signature counts."""
     if "records" not in vector:
         return vector
     record: dict[str, Any] = load(file)["given"]["records"][vector["records"][-1]]

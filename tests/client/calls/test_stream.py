@@ -1,4 +1,4 @@
-"""Streams: in order, at most one page ahead, closed from anywhere, and never an item lost or given twice."""
+"""A stream delivers each item once and in order, prefetches one page, and can be closed from anywhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Pages = AsyncGenerator[Sequence[int], None]
 
 
 class Source:
-    """Pages that the test sends, and what became of the generator."""
+    """A generator of pages that the test sends; it records how it ended."""
 
     def __init__(self) -> None:
         self.asked, self.ended = 0, threading.Event()
@@ -364,7 +364,7 @@ def test_an_operation_without_handlers_takes_none(provider: Provider) -> None:
 
 
 class Handlers:
-    """Both handlers, and what they were called with; the first of some calls fail."""
+    """Two handlers that record their calls; some of the first calls raise an error."""
 
     def __init__(self, failing: int = 0) -> None:
         self.calls: list[Any] = []

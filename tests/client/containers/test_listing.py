@@ -48,7 +48,7 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture
 def bob(new_provider: NewProvider) -> ServerProvider:
-    """Another new user: a list has what every other test has shared with a user of the pool."""
+    """A new user: the list of a user of the pool would have the containers of other tests."""
     return new_provider(True)
 
 
@@ -69,18 +69,18 @@ def ids(*found: ContainerPage[Any]) -> list[Any]:
 
 
 def beside(provider: ServerProvider, new_provider: NewProvider) -> ServerProvider:
-    """Return another device of the same user, which has seen nothing."""
+    """Return another device of the same user, without marks."""
     return new_provider(provider.getKeyRing().result(PATIENCE))
 
 
 def hide(broker: BrokerProcess, *hidden: uuid.UUID) -> None:
-    """Have the broker forget who may read these containers."""
+    """Have the broker deny these containers: delete the rows of their members."""
     for each in hidden:
         query(broker.database_url, "DELETE FROM members WHERE container_id = ?", each.bytes)
 
 
 def unlist(broker: BrokerProcess, *hidden: uuid.UUID) -> None:
-    """Have the broker leave these containers out of lists, and serve them."""
+    """Have the broker leave these containers out of lists, but serve them when requested by id."""
     change = "UPDATE members SET expiry_recorded = true WHERE container_id = ?"
     for each in hidden:
         query(broker.database_url, change, each.bytes)
@@ -182,7 +182,7 @@ def test_a_known_container_costs_no_history_and_a_page_one_request(
 def test_a_list_of_a_type_has_known_containers_behind_many_of_other_types(
     alice: ServerProvider, network: Network
 ) -> None:
-    """The request names only the first marks: the marks of the others are not among them."""
+    """A request names only the device's first marks, which are all of containers of other types."""
     others, wanted = created(alice, notes(12)), created(alice, notes(3, type="rare"))
     for each in wanted:
         alice.updateContainerType(each, "very rare").result(PATIENCE)

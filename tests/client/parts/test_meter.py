@@ -1,4 +1,4 @@
-"""Progress rises in steps that a person sees, also of small contents, and reaches the total once."""
+"""Progress rises in several steps, also for small contents, and reaches the total once."""
 
 from pathlib import Path
 

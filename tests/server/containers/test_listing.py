@@ -200,7 +200,7 @@ def test_a_page_of_large_views_ends_early_and_the_next_goes_on_there(new_user: N
 
 
 def test_one_container_is_served_however_large_its_view_is(new_user: NewUser) -> None:
-    """A page that the bound on its size left empty would never come to an end."""
+    """If a large view did not fit on any page, the list would never end."""
     alice, bob = new_user(), new_user()
     stories = [Story(alice).created(header=bytes(65_000)) for _ in range(2)]
     for _ in range(60):

@@ -1,4 +1,4 @@
-"""Requests that wait for an event: what they are answered, what they cost, and how many there may be."""
+"""Requests that wait for an event: their answers, their cost, and their limits."""
 
 import socket
 import time
@@ -18,7 +18,7 @@ PATIENCE = 30.0
 
 
 class Reader:
-    """A session that asks for events on connections of its own, byte by byte."""
+    """A session that waits for events on raw connections, so that each byte of an answer is seen."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
@@ -35,7 +35,7 @@ class Reader:
 
 
 def head_of(connection: socket.socket) -> bytes:
-    """The head of an answer; what came behind it is lost."""
+    """Return the head of an answer; bytes received after it are lost."""
     found = b""
     while b"\r\n\r\n" not in found:
         found += connection.recv(1)
@@ -43,7 +43,7 @@ def head_of(connection: socket.socket) -> bytes:
 
 
 def rest_of(connection: socket.socket) -> bytes:
-    """The body of an answer in chunks, to its end."""
+    """Return the rest of a chunked body."""
     found = b""
     while not found.endswith(b"0\r\n\r\n"):
         piece = connection.recv(65536)
@@ -172,7 +172,7 @@ def test_more_followers_than_are_allowed_are_refused_and_others_are_served(
         answer = reader.wire.send("GET", "/v1/events?startId=1&wait=60")
         answer.expect(503, "overloaded")
         reader.wire.send("GET", "/v1/events").expect(200)
-        # An answer that needs no wait is given all the same.
+        # A request that does not have to wait is answered even now.
         reader.wire.send("GET", "/v1/events?startId=2&wait=60").expect(200)
     wait_until(lambda: metric(broker, "scbroker_followers") == 0)
     with reader.ask("startId=1&wait=60") as connection:
@@ -219,7 +219,7 @@ def test_waiting_requests_cause_no_statement(
 
 
 def statements(broker: BrokerProcess) -> list[tuple[Any, ...]]:
-    """The last statement of each connection of the broker, and when it began."""
+    """Return the last statement of each connection of the broker, and its start."""
     found = query(
         broker.database_url,
         "SELECT pid, query_start::text, query FROM pg_stat_activity"
