@@ -58,7 +58,7 @@ class Criteria:
 
 
 async def follow(session: Session, start: int | None, criteria: Criteria) -> Pages[ContainerEvent]:
-    """Yield the events from the id `start` on, or those after the present end of the log, for ever."""
+    """Yield pages of events without end: from the id `start` on, or for None after the log's present end."""
     outage = _Outage()
     first = start or (None if start is None else 1)
     while True:

@@ -27,8 +27,8 @@ from scbroker.wire import containers as wire
 from scbroker.wire.problems import result_of
 
 _MISORDERED: Final = (
-    "The broker's list is not in the order of ids, does not go on after the last page, or has more "
-    "containers than were asked for."
+    "The broker's list is not in the order of ids, does not continue after the last page, or has more "
+    "containers than requested."
 )
 _log = logging.getLogger("scbroker")
 Entry = Container[Any] | BrokerError
@@ -133,7 +133,7 @@ async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) ->
 
 
 def _check_order(answer: wire.ContainerList, after: uuid.UUID | None, limit: int) -> None:
-    """Raise unless the ids rise from the cursor on, and the next page goes on after the last of them."""
+    """Raise unless the ids rise from the cursor on and the next cursor is the last of them or None."""
     ids = [item.containerId for item in answer.containers]
     cursor = [] if after is None else [str(after)]
     rises = all(one < other for one, other in itertools.pairwise([*cursor, *ids]))
