@@ -49,7 +49,7 @@ def _beside(name: str, together: Callable[[], object], singly: Callable[[], obje
 
 
 def _grants(stage: Stage, access: list[AccessLevel]) -> Result:
-    """Change one entry of each list, which wraps a new key for every member, beside creating as many."""
+    """Measure grants, each of which wraps a new key for every member, beside the creation of as many."""
     ids, him = create(stage, access), access[1].userId
     levels = itertools.cycle([AccessLevel(him, _WRITER), access[1]])
     grant, new = interleaved(

@@ -46,7 +46,7 @@ def fill_events(database: Path, user: uuid.UUID, count: int) -> None:
 
 
 def fill_members(database: Path, user: uuid.UUID | None, count: int) -> None:
-    """Add memberships of a user, or of a user each, in containers of one type that do not exist."""
+    """Add memberships in containers of one type that do not exist: of one user, or each of a new user."""
     with _filling(database) as connection:
         connection.execute(
             _NUMBERS

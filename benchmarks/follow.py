@@ -1,4 +1,4 @@
-"""Measure how late events reach a device that follows its log, alone and beside a thousand others.
+"""Measure the delay of events to a device that follows its log, alone and beside a thousand others.
 
 The delay is the time from the return of a write on one device to the event on another device of the user.
 Both run in this process, which shares the machine with the broker. The floor is a request for one event.
@@ -77,7 +77,7 @@ def _delays(writer: ServerProvider, reader: ServerProvider, writes: int) -> list
 
 
 def _crowd(broker: BrokerProcess, count: int, stack: ExitStack) -> None:
-    """Open this many requests that wait, of users of whom each has a few."""
+    """Open `count` waiting requests, of users with a few each."""
     for _ in range(count // _OF_A_USER):
         wire = stack.enter_context(Wire(broker))
         wire.log_in(broker.new_user())

@@ -1,4 +1,4 @@
-"""What print() shows of results: what a person looks for, and nothing that is encrypted."""
+"""print() of a result shows its metadata, and nothing that was encrypted."""
 
 import datetime as dt
 import uuid
@@ -95,7 +95,7 @@ def test_a_new_container_shows_its_parts_and_none_of_their_bytes() -> None:
     assert "content from a list_iterator" in str(read)
 
 
-def test_no_plaintext_stands_in_a_text_of_a_result() -> None:
+def test_neither_str_nor_repr_of_a_result_contains_plaintext() -> None:
     results = [
         container(),
         Header({"title": "the header"}),

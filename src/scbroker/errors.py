@@ -68,7 +68,7 @@ class BrokerError(Exception):
     outcome: WriteOutcome = WriteOutcome.NotStored
     """Whether the change that failed with this error took effect nevertheless."""
     containerId: uuid.UUID | None = None
-    """The container of a change that was sent, or of an entry of a list; None for every other error."""
+    """The container whose change was sent, or whose entry in a list this is; None for other errors."""
 
     invalidArgumentError: ClassVar[type[InvalidArgumentError]]
     notAuthenticatedError: ClassVar[type[NotAuthenticatedError]]

@@ -123,11 +123,11 @@ class ContainerPage(Generic[T]):
     """A page of the containers that the caller has access to, ascending by id."""
 
     containers: Sequence[Container[T] | BrokerError]
-    """The containers; for one that cannot be verified or opened, its error, which names it."""
+    """The containers; for one that cannot be verified or opened, its error with its `containerId`."""
     next: uuid.UUID | None
     """The `startAfter` of the next page; None if the list ends with this page."""
     leftOut: Sequence[uuid.UUID]
-    """Containers of this page's range of ids that this device has read before and that the broker denies."""
+    """Ids in this page's range of containers that this device has read before and the broker now denies."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -155,10 +155,10 @@ class NewContainer:
 
 @dataclass(frozen=True, slots=True)
 class AccessChange:
-    """One of the items of `updateContainersAccessLevels`: who gets or loses access to a container.
+    """An item of `updateContainersAccessLevels`: the change of access to one container.
 
-    `add` and `remove` change these users' entries of the present access list. `replace` is a whole list, as
-    `updateContainerAccessLevels` takes it, and excludes the other two.
+    `add` and `remove` change the entries of these users and keep all others. `replace` is a whole list, as
+    for `updateContainerAccessLevels`, and cannot be combined with the other two.
     """
 
     containerId: uuid.UUID | str

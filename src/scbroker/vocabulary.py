@@ -95,7 +95,7 @@ def instance_of(name: str, value: object, phrase: str, *kinds: type[T]) -> T:
 
 
 def uuid_of(name: str, value: object) -> uuid.UUID:
-    """Return the UUID that an argument is, or is the text of.
+    """Return an argument that is a UUID or its text as a UUID.
 
     Raises `InvalidArgumentError` for anything else. The message does not repeat the text: it may be a secret
     that was passed in the wrong place.

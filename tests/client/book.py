@@ -249,7 +249,7 @@ class Book:
         return writer
 
     def _wrote_nothing(self, attempt: Attempt, version: int, body: bytes) -> bool:
-        """Whether a merge found this version, or an earlier one, as it would have made it."""
+        """Return whether a merge had nothing to change in this version, or an earlier one."""
         result = attempt.outcome.result
         if attempt.change is None or attempt.change.merge is None or result is None:
             return False
@@ -342,7 +342,7 @@ class Book:
     def _judge_idle(
         self, attempt: Attempt, change: Change, seen: Sequence[State], given: Circumstances
     ) -> None:
-        """Nothing was written, because a state that there was had nothing to change."""
+        """Check a change that wrote nothing: one of the container's states was already as requested."""
         result, kept = attempt.outcome.result, attempt.container
         assert kept is not None
         there = {state.version: state for state in seen}
@@ -450,7 +450,7 @@ class Book:
         return user
 
     def check_list(self, device: Device) -> None:
-        """A list has the containers of the device's user, each once, by id, and as they are now."""
+        """Check that a list has the user's containers: each once, by id, in its present state."""
         given = Circumstances(dt.datetime.now(dt.UTC))
         found = []
         for each in device.provider.iterContainers():

@@ -45,7 +45,7 @@ Members = Mapping[int, Grant]
 
 @dataclass(frozen=True)
 class Merge:
-    """One user's access, in whatever list there is; None takes it."""
+    """A change of one user's access that keeps all other entries; None removes the user."""
 
     user: int
     grant: Grant | None
@@ -81,13 +81,13 @@ class Change:
 
     @property
     def merge(self) -> Merge | None:
-        """The change of access that goes on top of others'."""
+        """Return the merge of this change, or None."""
         access = self.values.get("access")
         return access if isinstance(access, Merge) else None
 
     @property
     def replaced(self) -> set[Field]:
-        """The fields whose values are put in place of what there is."""
+        """Return the fields that this change replaces as a whole."""
         return set(self.values) - ({"access"} if self.merge else set())
 
     @property
@@ -144,7 +144,7 @@ class State:
         return None
 
     def asked(self, change: Change, now: dt.datetime) -> Members:
-        """The whole list that a change of access asks for."""
+        """Return the whole access list that the change makes."""
         merge = change.merge
         members: Members = (
             change.values["access"] if merge is None else merge.into(self.members(now))
@@ -152,7 +152,7 @@ class State:
         return members
 
     def has(self, change: Change, now: dt.datetime) -> bool:
-        """Whether there is nothing to write. An expired user who is to go still has the key."""
+        """Return whether nothing is to be written. The removal of an expired user is: they have the key."""
         merge = change.merge
         if merge is None or (merge.grant is None and merge.user in self.access):
             return False

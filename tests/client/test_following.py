@@ -1,4 +1,4 @@
-"""followEvents over a real broker: each event once and in order, through whatever happens between."""
+"""followEvents over a real broker: each event once and in order, across failures of all kinds."""
 
 import concurrent.futures
 import datetime as dt
@@ -39,12 +39,12 @@ READER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.View
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pauses of an outage are a tenth as long."""
+    """Make the pauses of an outage a tenth as long."""
     monkeypatch.setattr(following, "_LONGEST_PAUSE", 1.0)
 
 
 def take(stream: Stream[ContainerEvent], count: int) -> list[ContainerEvent]:
-    """The next events, each within some time."""
+    """Return the next events; each has to arrive within PATIENCE."""
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         return [beside.submit(next, stream).result(PATIENCE) for _ in range(count)]
 
@@ -146,7 +146,7 @@ def test_a_log_of_several_pages_is_followed_page_by_page(
         {"containerType": "b", "eventType": [Updated]},
     ],
 )
-def test_the_criteria_match_what_they_match_in_get_events(
+def test_the_criteria_match_the_same_events_as_in_get_events(
     alice: ServerProvider, criteria: dict[str, Any]
 ) -> None:
     [one] = create(alice, type="a")
@@ -210,7 +210,7 @@ def test_the_mark_is_raised_by_what_is_followed_from_the_first_event_on(
 
 
 @both_engines
-def test_the_end_of_an_access_is_told_when_it_expires(
+def test_a_deleted_event_arrives_when_access_expires(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
     known = bob.getEvents().result(PATIENCE)
@@ -257,7 +257,7 @@ def test_a_broker_that_is_killed_and_restarted_loses_and_doubles_no_event(
     assert [event.containerId for event in found] == made
 
 
-def test_an_outage_is_reported_once_and_so_is_its_end(
+def test_an_outage_is_logged_once_and_so_is_its_end(
     fresh_broker: BrokerProcess, new_provider: NewProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "scbroker")
@@ -276,7 +276,7 @@ def test_an_outage_is_reported_once_and_so_is_its_end(
     assert said[1][1] == "followEvents goes on: the broker answers again"
 
 
-def test_a_stream_that_begins_while_the_broker_is_down_begins_when_it_is_up(
+def test_a_stream_that_is_opened_while_the_broker_is_down_starts_when_it_is_up(
     fresh_broker: BrokerProcess, new_provider: NewProvider
 ) -> None:
     alice = new_provider(True, at=fresh_broker)
@@ -291,14 +291,14 @@ def test_a_stream_that_begins_while_the_broker_is_down_begins_when_it_is_up(
 
 
 def followers(broker: BrokerProcess) -> int:
-    """How many requests wait for events."""
+    """Return how many requests wait for events at the broker."""
     with Wire(broker) as wire:
         lines = wire.send("GET", "/metrics").body.decode().splitlines()
     [line] = [each for each in lines if each.startswith("scbroker_followers ")]
     return int(float(line.split()[1]))
 
 
-def test_a_restart_takes_no_longer_for_those_who_wait(
+def test_waiting_requests_do_not_delay_the_stop_of_a_broker(
     fresh_broker: BrokerProcess, new_provider: NewProvider
 ) -> None:
     alice = new_provider(True, at=fresh_broker)
@@ -325,7 +325,7 @@ def test_a_stream_goes_on_when_its_token_is_renewed(
 # Ends
 
 
-def test_events_that_were_dropped_end_the_stream_with_the_first_that_is_kept(
+def test_dropped_events_end_the_stream_with_an_error_that_names_the_first_kept_id(
     start_broker: StartBroker, new_provider: NewProvider
 ) -> None:
     broker = start_broker(event_retention_seconds=DAY)

@@ -823,7 +823,7 @@ def test_several_containers_are_created_and_read_in_their_order(alice: ServerPro
     assert [each.content for each in given(alice.getContainers(ids))] == [b"one", b"two"]
 
 
-def test_access_to_several_containers_is_given_taken_and_replaced(
+def test_access_to_several_containers_is_granted_revoked_and_replaced(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
     ids = [given(alice.createContainer(each)).id for each in (b"one", b"two")]

@@ -29,7 +29,7 @@ CHECK = "check serverUrl, the network, and whether the broker runs."
 
 
 def message_of(mistake: Callable[[], object], kind: type[BrokerError]) -> str:
-    """The whole message of the error that a mistake raises, at the call or by its promise."""
+    """Return the message of the error that a call or its promise raises."""
 
     def make() -> None:
         found = mistake()
@@ -80,7 +80,7 @@ def test_an_address_that_is_not_the_brokers_origin_is_answered_with_its_origins(
         )
 
 
-def test_what_is_not_an_id_is_named_with_what_to_pass(
+def test_a_wrong_id_is_refused_with_what_to_pass_instead(
     alice: ServerProvider, made: SecuredContainer
 ) -> None:
     provider: Any = alice
@@ -174,7 +174,7 @@ def web_server() -> Iterator[str]:
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """The address of something on this machine that is not what the client expects."""
+    """The address of a server on this machine that is not the broker that the client expects."""
     with ExitStack() as stack:
 
         def of(what: str) -> str:
@@ -211,7 +211,7 @@ def address(tmp_path: Path) -> Iterator[Callable[[str], str]]:
          "No answer from {0} within 0.5 seconds: check the network, or set a longer timeout."),
     ],
 )  # fmt: skip
-def test_an_address_without_a_broker_is_named_as_it_was_given_with_what_is_there(
+def test_an_address_without_a_broker_is_named_as_given_with_the_likely_cause(
     address: Callable[[str], str],
     monkeypatch: pytest.MonkeyPatch,
     what: str,
@@ -233,7 +233,7 @@ def test_an_unknown_host_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) 
         )
 
 
-def test_a_content_that_does_not_fit_on_the_disk_is_not_a_wrong_argument(
+def test_a_content_that_does_not_fit_on_the_disk_is_a_too_large_error(
     alice: ServerProvider, made: SecuredContainer, tmp_path: Path
 ) -> None:
     """The kernel refuses to let any file of this process grow further, as on a full disk."""

@@ -1,4 +1,4 @@
-"""Access to many containers at once: merged into the list that each has, each with its own outcome."""
+"""Changes of access to many containers at once keep other members, and each has its own outcome."""
 
 import datetime as dt
 import time
@@ -90,7 +90,7 @@ def test_a_grant_adds_to_the_list_of_each_container_in_one_request_of_each_kind(
     ]  # fmt: skip
 
 
-def test_a_revocation_takes_users_from_each_list_and_what_is_written_next_is_out_of_their_reach(
+def test_a_revocation_removes_users_from_each_list_and_they_cannot_open_later_contents(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
     me, him, her = id_of(alice), id_of(bob), id_of(carol)
@@ -117,7 +117,7 @@ def test_one_container_and_one_user_need_no_list_and_take_the_single_requests(
     assert not network.those("POST", VIEWS)
 
 
-def test_a_list_that_is_already_as_asked_is_not_written_and_the_container_is_the_result(
+def test_a_list_that_would_not_change_is_not_written_and_the_container_is_the_result(
     alice: ServerProvider, bob: ServerProvider, network: Network
 ) -> None:
     me, him = id_of(alice), id_of(bob)
@@ -306,7 +306,9 @@ def test_users_who_do_not_exist_are_an_error_of_the_containers_that_name_them(
     assert members(alice, old).keys() == {me}
 
 
-def test_the_last_entry_is_not_removed(alice: ServerProvider, bob: ServerProvider) -> None:
+def test_a_revocation_of_the_last_member_is_refused(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
     me, him = id_of(alice), id_of(bob)
     [alone] = made(alice, 1)
     [shared] = made(alice, 1, AccessLevel(me, OWNER), AccessLevel(him))
@@ -316,7 +318,7 @@ def test_the_last_entry_is_not_removed(alice: ServerProvider, bob: ServerProvide
     assert members(alice, shared) == {me: OWNER, him: READER}
 
 
-def test_a_list_does_not_grow_beyond_what_a_container_takes(
+def test_a_grant_that_exceeds_the_entries_of_a_container_is_refused(
     alice: ServerProvider,
     bob: ServerProvider,
     carol: ServerProvider,
@@ -348,7 +350,7 @@ def test_a_container_that_is_deleted_before_the_change_arrives_is_an_error_only_
     with lying(deny, (RecordsAnswer,)):
         held.release.set()
         found = promise.result(PATIENCE)
-    # The broker stored the third: the reading that looks for the tombstone finds the grant.
+    # The broker has stored the third grant: the client finds it when it reads the container for a tombstone.
     assert kinds(found) == [DONE, BrokerError.deletedError, DONE]
     assert isinstance(found[1], BrokerError)
     assert found[1].outcome is WriteOutcome.NotStored
@@ -370,7 +372,9 @@ def test_an_expired_user_is_revoked_with_a_new_container_key(
         assert {level.userId for level in found.access or ()} == {me, her}
 
 
-def test_a_wrong_item_is_named_and_nothing_is_sent(alice: ServerProvider, network: Network) -> None:
+def test_a_wrong_item_is_named_by_its_position_and_nothing_is_sent(
+    alice: ServerProvider, network: Network
+) -> None:
     me = id_of(alice)
     one, other = uuid.uuid4(), uuid.uuid4()
     before = len(network.sent)
@@ -414,7 +418,7 @@ def test_a_wrong_item_is_named_and_nothing_is_sent(alice: ServerProvider, networ
     assert len(network.sent) == before
 
 
-def test_an_error_of_a_request_is_that_of_each_container_of_it(
+def test_a_failed_request_is_the_error_of_each_of_its_containers(
     alice: ServerProvider, bob: ServerProvider, network: Network
 ) -> None:
     some = made(alice, 2)

@@ -1,4 +1,4 @@
-"""Lies to a device that follows its event log, silence, and users who take all places to wait.
+"""Attacks on streams of events: false logs, silence, and a user who opens all waiting requests.
 
 Attacks 75 to 79 of `catalogue`. Each id is delivered once and in order or the stream ends with an error; a
 broker that answers without end is not asked without a pause.
@@ -26,7 +26,7 @@ from tests.kit.waiting import wait_until
 
 
 def collect(device: ServerProvider, start: int, count: int) -> list[int]:
-    """The ids of so many events; the error of the stream if it has one."""
+    """Return the ids of the next `count` events, or raise the error of the stream."""
     with device.followEvents(start) as stream:
         giving_up = threading.Timer(15, stream.close)
         giving_up.start()
@@ -99,7 +99,7 @@ def test_a_log_that_became_shorter_under_a_stream_is_a_rollback(mallory: Mallory
 
 @contextmanager
 def counted(mallory: Mallory, answer: Any) -> Iterator[list[float]]:
-    """Answers all questions about events so; gives the times when they came."""
+    """Answer all requests for events with this lie; yield the times when they came."""
     asked: list[float] = []
 
     def before(exchange: Exchange) -> None:
@@ -131,7 +131,7 @@ def test_a_broker_that_answers_at_once_without_an_event_is_asked_once_a_second(
 def test_a_connection_without_a_byte_is_given_up_and_the_log_says_so(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The layer forwards an answer when it is complete: it sends no heartbeat."""
+    """The layer between forwards complete answers only, so the client gets no heartbeat."""
     monkeypatch.setattr(transport._Waits, "read_seconds", 0.5)
     monkeypatch.setattr(following, "_LONGEST_PAUSE", 0.1)
     [alice] = mallory.people(1)
@@ -156,8 +156,8 @@ def test_heartbeats_without_an_end_are_given_up_as_well(
         wait_until(lambda: len(mallory.since(before)) >= 3, seconds=20)
 
 
-@attack(79, "all places to wait taken")
-def test_one_user_cannot_take_all_places_to_wait(mallory: Mallory) -> None:
+@attack(79, "all waiting requests of one user")
+def test_one_user_cannot_take_all_waiting_requests(mallory: Mallory) -> None:
     alice, bob = mallory.people(2)
     greedy, modest = mallory.device_of(alice), mallory.device_of(bob)
     refused: list[int] = []

@@ -61,7 +61,7 @@ def with_view_of(story: Story, other: Story) -> Lie:
 
 
 @attack(64, "containers left out of a list")
-def test_a_known_container_that_the_list_leaves_out_is_served_or_named(
+def test_a_known_container_that_the_list_leaves_out_is_fetched_or_in_left_out(
     mallory: Mallory, alice: User, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = stories(alice)
@@ -80,7 +80,7 @@ def test_a_known_container_that_the_list_leaves_out_is_served_or_named(
 
 
 @attack(64, "containers left out of a list")
-def test_an_empty_list_names_every_known_container_within_bounded_pages(
+def test_an_empty_list_has_every_known_container_in_left_out_by_bounded_pages(
     mallory: Mallory, alice: User
 ) -> None:
     told = stories(alice, 5)
@@ -99,7 +99,7 @@ def test_an_empty_list_names_every_known_container_within_bounded_pages(
 
 
 @attack(64, "containers left out of a list")
-def test_only_a_tombstone_silences_a_container_that_is_left_out(
+def test_only_a_verified_tombstone_excuses_a_container_that_is_left_out(
     mallory: Mallory, alice: User
 ) -> None:
     told = stories(alice)
@@ -120,7 +120,9 @@ def test_only_a_tombstone_silences_a_container_that_is_left_out(
 
 
 @attack(64, "containers left out of a list")
-def test_containers_that_a_device_never_read_are_the_limit(mallory: Mallory, alice: User) -> None:
+def test_leaving_out_containers_that_a_device_never_read_is_the_limit(
+    mallory: Mallory, alice: User
+) -> None:
     stories(alice)
     device = mallory.device_of(alice)
     with mallory.lying(LIST, those(lambda n: n != 1)):
@@ -137,7 +139,7 @@ DISORDER: dict[str, Lie] = {
 }
 
 
-@attack(65, "list in disorder")
+@attack(65, "list out of order")
 @pytest.mark.parametrize("lie", DISORDER.values(), ids=DISORDER)
 def test_a_list_out_of_order_is_refused_as_a_whole(mallory: Mallory, alice: User, lie: Lie) -> None:
     stories(alice)
@@ -151,7 +153,7 @@ def test_a_list_out_of_order_is_refused_as_a_whole(mallory: Mallory, alice: User
     assert marks(device) == before
 
 
-@attack(65, "list in disorder")
+@attack(65, "list out of order")
 def test_a_page_begins_after_its_cursor_and_has_no_more_than_were_asked_for(
     mallory: Mallory, alice: User
 ) -> None:
@@ -208,7 +210,7 @@ def test_a_container_without_access_or_of_another_type_is_an_error_in_its_place(
 def test_a_hidden_type_is_not_passed_off_as_the_one_asked_for(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
-    """Bob may not see the type, so he cannot check it: what the broker names is worth nothing."""
+    """Bob may not see the type, so his client cannot verify which type the broker lists."""
     story = Story(alice).created({alice: OWNER, bob: READER & ~Level.ViewType}, type="letter")
     device = mallory.device_of(bob, alice)
     mallory.query("UPDATE members SET type = 'letter' WHERE container_id = ?", story.id)
@@ -281,10 +283,10 @@ def test_an_old_page_that_is_served_again_later_is_refused(mallory: Mallory, ali
 
 
 @attack(67, "old states in a list")
-def test_a_list_out_of_marks_judges_a_known_container_by_its_mark_all_the_same(
+def test_a_known_container_is_judged_by_its_mark_although_the_request_did_not_name_it(
     mallory: Mallory, alice: User
 ) -> None:
-    """With a type the request names the first marks alone; the broker serves the others whole."""
+    """With a type the request names only the first marks; the broker serves other containers whole."""
     told = stories(alice, 4, type="old")
     for story in told:
         story.tell(alice, story.follow(alice, type="letter"))

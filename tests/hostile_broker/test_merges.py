@@ -1,4 +1,4 @@
-"""Attacks on access that is given and taken without the caller naming the whole list.
+"""Attacks on grants and revocations, which change the access list that the broker serves.
 
 Attacks 70 to 74 of `catalogue`. The client adds to the list that the broker serves. So a broker that serves
 another list than the newest one, or only a part of it, would have the owner sign what the owner did not ask
@@ -68,7 +68,7 @@ def sent(mallory: Mallory) -> Sent:
 
 @contextmanager
 def refusing(mallory: Mallory, code: str) -> Iterator[list[RecordRequest]]:
-    """Every record, alone or in a batch, is refused and kept; gives those that were kept."""
+    """Refuse every record, alone or in a batch, and keep it; yield the kept records."""
     kept: list[RecordRequest] = []
     problem = ItemProblem(code=code, detail="no")
 
@@ -87,7 +87,7 @@ def refusing(mallory: Mallory, code: str) -> Iterator[list[RecordRequest]]:
 
 
 @attack(70, "older list in a merge")
-def test_a_grant_on_top_of_an_older_list_brings_nobody_back_whom_the_device_saw_removed(
+def test_a_grant_on_an_older_list_does_not_bring_back_a_member_whose_removal_was_verified(
     mallory: Mallory, sent: Sent, alice: User, bob: User, carol: User
 ) -> None:
     told = shared(alice, bob)
@@ -106,7 +106,7 @@ def test_a_grant_on_top_of_an_older_list_brings_nobody_back_whom_the_device_saw_
 
 
 @attack(70, "older list in a merge")
-def test_a_revocation_on_top_of_an_older_list_drops_nobody_whom_the_device_saw_added(
+def test_a_revocation_on_an_older_list_does_not_drop_a_member_whose_addition_was_verified(
     mallory: Mallory, sent: Sent, alice: User, bob: User, carol: User
 ) -> None:
     told = shared(alice, bob)
@@ -123,10 +123,10 @@ def test_a_revocation_on_top_of_an_older_list_drops_nobody_whom_the_device_saw_a
 
 
 @attack(70, "older list in a merge")
-def test_a_device_that_never_saw_the_container_merges_into_the_older_list_and_that_is_the_limit(
+def test_a_grant_on_an_older_list_by_a_device_that_never_read_the_container_is_the_limit(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
-    """Bob is back in what this device signs. A device that saw the removal refuses it as a fork."""
+    """The list that this device signs has Bob again. A device that read the removal refuses it as a fork."""
     [story] = shared(alice, bob, count=1)
     story.tell(alice, story.follow(alice, grants={alice: OWNER}))
     older_device = mallory.device_of(alice, bob, carol)
@@ -141,9 +141,9 @@ def test_a_device_that_never_saw_the_container_merges_into_the_older_list_and_th
     mallory.check_refused(older_device, story, FORK)
 
 
-@attack(71, "lists that change places in a merge")
+@attack(71, "swapped lists in a merge")
 @pytest.mark.parametrize("marked", [False, True], ids=["fresh", "marked"])
-def test_nobody_gets_into_a_container_by_the_list_of_another(
+def test_the_list_of_another_container_gives_nobody_access(
     mallory: Mallory, sent: Sent, alice: User, bob: User, carol: User, marked: bool
 ) -> None:
     told = [*shared(alice, count=1), *shared(alice, bob)]
@@ -166,7 +166,7 @@ def test_nobody_gets_into_a_container_by_the_list_of_another(
 
 @attack(72, "endless conflicts")
 @pytest.mark.parametrize("count", [1, 3])
-def test_conflicts_without_end_are_ended_by_the_client_and_the_outcome_is_uncertain(
+def test_after_conflicts_without_end_the_client_stops_and_the_outcome_is_uncertain(
     mallory: Mallory, alice: User, carol: User, count: int
 ) -> None:
     told = shared(alice, count=count)

@@ -27,7 +27,7 @@ class RefusedError(Exception):
 
 
 class UndecodableError(RefusedError):
-    """Nothing is left to accept: bytes have no value, a field has another type, a seal does not open."""
+    """The object cannot be read: bytes do not decode, a field has another type, or a seal does not open."""
 
 
 TAKEN_OUT: set[str] = set()
@@ -35,13 +35,13 @@ TAKEN_OUT: set[str] = set()
 
 
 def need(condition: bool, why: str, kind: str = "integrity") -> None:
-    """Check a rule. A reader without it would go on."""
+    """Check a rule. A reader that omits the check continues."""
     if not condition and why not in TAKEN_OUT:
         raise RefusedError(kind, why)
 
 
 def decodes(condition: bool, why: str, kind: str = "integrity") -> None:
-    """Check a form. No reader can go on without it."""
+    """Check a form. A reader that omits the check cannot continue."""
     if not condition:
         raise UndecodableError(kind, why)
 
@@ -77,7 +77,9 @@ def _head(number: int, first: int, sizes: tuple[int, ...]) -> bytes:
 def decode(data: bytes) -> Value:
     """The one value that the bytes are, in the only encoding that it has."""
     value, _ = _decode(data, 0, DEEPEST)
-    need(encode(value) == data, "not canonical")  # nor are trailing bytes encoded again
+    need(
+        encode(value) == data, "not canonical"
+    )  # also refuses trailing bytes: they are not encoded again
     return value
 
 

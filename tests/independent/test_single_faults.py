@@ -1,12 +1,12 @@
 """Each invalid vector has one fault.
 
-A check is a `need` or `decodes` of this package, by the words that it says. The `rule` of a vector is the
-first check that refuses it; so another check that is taken out does not let it through. The vector has one
-fault if either holds:
+A check is a call of `need` or `decodes` in this package, and is named by its message. The `rule` of a vector
+is the first check that refuses it, so the removal of any other check does not make the vector acceptable. The
+vector has one fault if either holds:
 
-- Without this one check the package accepts the vector.
-- Without it nothing is left to accept: bytes have no value, or a seal does not open. Then `beside` names a
-  valid vector that differs in one spot; tests/vectors/test_beside.py compares the two.
+- The package accepts the vector if this check is removed. - Even then the vector cannot be read: bytes do not
+decode, or a seal does not open. Then `beside` names a valid
+  vector that differs in one spot; tests/vectors/test_beside.py compares the two.
 
 `python -m tests.vectors.make` fills in both fields.
 """
@@ -62,13 +62,13 @@ TWICE: dict[str, str] = {
     "a second beginning": "a first record in the place of a later one breaks every rule of later ones",
     "K1, type": "no signature verifies under an encryption key",
 }
-"""Vectors whose one fault further checks find as well, with the reason."""
+"""Vectors whose one fault several checks find, with the reason."""
 
 NO_VECTOR: dict[str, str] = {
     "a key of another length": "the formats give every key its length",
     "an author without a key chain": "the vectors give the keys of all authors",
 }
-"""Checks that no vector has as its fault, with the reason."""
+"""Checks that are not the rule of any vector, with the reason."""
 
 
 def refusal_of(file: str, vector: Vector) -> tuple[str, str]:
@@ -89,7 +89,7 @@ def refusal_of(file: str, vector: Vector) -> tuple[str, str]:
     except RefusedError as error:
         return rule, error.why
     except (AssertionError, LookupError, TypeError):
-        return rule, NOTHING_LEFT  # a value that the check would have missed is used now
+        return rule, NOTHING_LEFT  # the reader used a value that the removed check had refused
     finally:
         TAKEN_OUT.clear()
     return rule, ACCEPTED
@@ -100,7 +100,7 @@ def invalid(file: str) -> list[Vector]:
 
 
 @pytest.mark.parametrize("file", READERS)
-def test_each_invalid_vector_is_accepted_without_its_rule_or_nothing_of_it_is_left(
+def test_each_invalid_vector_is_accepted_without_its_rule_or_cannot_be_read_without_it(
     file: str,
 ) -> None:
     for vector in invalid(file):

@@ -34,4 +34,4 @@ def _is_stream(name: str) -> bool:
 STREAMS: Final = {name: home for name, home in _ALL.items() if _is_stream(name)}
 """The operations that return a Stream."""
 HOMES: Final = {name: home for name, home in _ALL.items() if name not in STREAMS}
-"""All others: they return a Promise, or take handlers."""
+"""All other operations: they return a Promise, or the provider if handlers are given."""

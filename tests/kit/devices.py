@@ -167,7 +167,7 @@ class Devices:
         self._stack.close()
 
     def followed(self, user: int, count: int) -> list[ContainerEvent]:
-        """The first events of the user, as a stream has delivered them since it was first asked for."""
+        """Return the user's first `count` events, as one stream of the user has delivered them."""
         if user not in self._streams:
             provider = self._log_in(user, self.brokers[0], "a follower")
             self._streams[user] = self._stack.enter_context(provider.followEvents(1)), []

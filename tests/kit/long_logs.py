@@ -1,4 +1,4 @@
-"""Event logs of more than a page, written into the tables: by a broker it would take minutes."""
+"""Event logs of more than a page, written into the tables: through a broker it would take minutes."""
 
 import uuid
 from typing import Any
@@ -8,7 +8,7 @@ from tests.kit.tables import query
 
 
 def write_events(broker: BrokerProcess, user: uuid.UUID, count: int) -> None:
-    """Adds events of a user, without numbers; the types are `odd` and `even` in turn."""
+    """Add events of a user; their types are `odd` and `even` in turn. The broker numbers them later."""
     columns = "user_id, event_type, container_id, container_type, date, version, application, changes, salt"
     rows = range(1, count + 1)
     for start in range(0, count, 500):

@@ -81,7 +81,7 @@ from tests.kit.tables import query
 
 OWNER: Final = int(Level.DefaultOwnerPermissions)
 READER: Final = int(Level.Download | Level.Decrypt | Level.ViewAccess)
-"""Reads all but the type."""
+"""May read everything except the type."""
 WRITER: Final = READER | Level.Upload
 MINUTE: Final = 60_000_000
 KEEP: Final[Any] = object()

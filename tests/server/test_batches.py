@@ -293,7 +293,7 @@ def test_two_writers_with_batches_of_the_same_containers_lose_nothing(new_user: 
         assert kept.body == (hers if one is None else his)[stories.index(story)].record.body
 
 
-def test_each_change_of_a_batch_is_judged_alone_among_refused_deleted_and_unknown_ones(
+def test_each_change_of_a_batch_is_judged_alone_beside_refused_deleted_and_unknown_ones(
     new_user: NewUser,
 ) -> None:
     alice, bob, carol = new_user(), new_user(), new_user()

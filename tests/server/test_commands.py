@@ -1,4 +1,4 @@
-"""The start of a broker: what the operator is told of a data folder that it cannot use."""
+"""A broker that cannot use its data folder says so at its start."""
 
 import os
 import tempfile
@@ -17,7 +17,7 @@ NOBODY = 65534
 
 @contextmanager
 def folder_of_a_plain_user() -> Iterator[Path]:
-    """A folder of the user as whom the block runs. Root could list every folder, and acts as another user."""
+    """A folder of the user who runs the block: not root, who could list every folder."""
     with tempfile.TemporaryDirectory(
         dir="/tmp"
     ) as name:  # a test's own folders are closed to others

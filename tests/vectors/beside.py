@@ -1,8 +1,8 @@
 """Compare an invalid vector with a valid one: do they differ in one spot?
 
 A spot is one field of a vector, one value or element of its MessagePack, one token of its JSON text, or one
-field of a sealed message. A cut end and appended bytes are a spot as well. What follows from the spot is not
-compared: signatures, hashes of entries, and the links of later key records.
+field of a sealed message. A truncated end or appended bytes are one spot too. Values that depend on the spot
+are not compared: signatures, hashes of entries, and the links of later key records.
 """
 
 import re
@@ -14,20 +14,20 @@ import msgspec
 from tests.vectors.files import Vector
 
 MANY: Final = 2
-"""Stands for any number of spots above one."""
+"""Any number of spots above one."""
 
 _ABOUT: Final = {"id", "comment", "result", "error", "rule", "beside", "signature"}
 _HASHES: Final = {"entryHashes", "hash"}
 _PREFIXES: Final = {
     "body": 1, "order": 1, "statement": 1, "keyRing": 1, "keyFile": 17, "entry": 0, "message": 0, "view": 0,
 }  # fmt: skip
-"""Fields of MessagePack, with the bytes that stand before it."""
+"""The fields that contain MessagePack, with the number of bytes before it."""
 _LAYOUTS: Final = {"wrap": (1088, 32, 32, 16), "sealed": (24, 32), "sealedKey": (24, 32, 40, 16)}
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\w.+-]+|\s+|.', re.DOTALL)
 
 
 def spots(content: dict[str, Any], valid: Vector, invalid: Vector) -> int:
-    """Return in how many spots two vectors of a file differ; all above one are `MANY`."""
+    """Return in how many spots two vectors of a file differ: 0, 1 or `MANY`."""
     kind = invalid.get("kind")
     if valid.get("kind") != kind:
         return MANY
@@ -54,7 +54,7 @@ def spots(content: dict[str, Any], valid: Vector, invalid: Vector) -> int:
 
 
 def _in_chains(valid: list[dict[str, Any]], invalid: list[dict[str, Any]]) -> int:
-    """Records with their lists. A key record after the spot names another hash, its last field."""
+    """Compare records with their lists. A key record after the spot has another hash in its last field."""
     if len(valid) != len(invalid):
         return _in_lists("", valid, invalid)
     found = 0
@@ -110,7 +110,7 @@ def _in_bytes(name: str, valid: bytes, invalid: bytes) -> int:
 
 
 def _range(valid: bytes | str, invalid: bytes | str) -> tuple[int, int]:
-    """Return from where to where the valid one differs."""
+    """Return the range of the valid one in which the two differ."""
     shorter = min(len(valid), len(invalid))
     start = same = 0
     while start < shorter and valid[start] == invalid[start]:
@@ -121,14 +121,14 @@ def _range(valid: bytes | str, invalid: bytes | str) -> tuple[int, int]:
 
 
 def _is_one_edit(valid: str, invalid: str) -> bool:
-    """Whether one character is replaced, missing or more, or the end is cut off."""
+    """Return whether one character was replaced, removed or added, or the end was truncated."""
     start, end = _range(valid, invalid)
     grown = len(invalid) - len(valid)
     return valid.startswith(invalid) or (end - start <= 1 and end - start + grown <= 1)
 
 
 def _fields(name: str, data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield from where to where the fields of an object go."""
+    """Yield the ranges of the fields of an object."""
     if name == "header":
         yield from (token.span() for token in _TOKEN.finditer(data))
     elif name in _LAYOUTS:
@@ -144,7 +144,7 @@ def _fields(name: str, data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _leaves(data: bytes, at: int) -> Iterator[tuple[int, int]]:
-    """Yield the values of a valid MessagePack, and the heads of its arrays and maps."""
+    """Yield the ranges of the values of a valid MessagePack, and of the heads of its arrays and maps."""
     while at < len(data):
         end = at + _size(data, at)
         yield at, end
@@ -152,7 +152,7 @@ def _leaves(data: bytes, at: int) -> Iterator[tuple[int, int]]:
 
 
 def _size(data: bytes, at: int) -> int:
-    """Return the size of the value at a position; of an array or a map that of its head."""
+    """Return the size of the value at a position, or of its head if it is an array or a map."""
     head = data[at]
     if head in range(0xA0, 0xC0):
         return 1 + (head & 0x1F)

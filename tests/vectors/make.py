@@ -39,9 +39,9 @@ def main() -> None:
 
 
 def name_rules() -> None:
-    """Write into each invalid vector which check of the second implementation refuses it.
+    """Write the check of the second implementation that refuses it into each invalid vector.
 
-    If nothing is left to accept without that check, write which valid vector differs from it in one spot.
+    If the vector cannot be accepted without that check either, add the valid vector that differs in one spot.
     """
     from tests.independent.test_single_faults import (  # reads the new files
         ACCEPTED,

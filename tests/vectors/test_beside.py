@@ -1,4 +1,4 @@
-"""An invalid vector of which nothing is left to accept is a valid one but for one spot."""
+"""An invalid vector that no reader can accept differs from a valid one in one spot only."""
 
 from typing import Any
 
@@ -20,7 +20,9 @@ each = pytest.mark.parametrize(
 
 
 @each
-def test_it_differs_from_a_valid_vector_in_one_spot(file: str, vector: Vector) -> None:
+def test_a_vector_with_beside_differs_from_that_valid_vector_in_one_spot(
+    file: str, vector: Vector
+) -> None:
     content = load(file)
     (valid,) = (one for one in content["vectors"] if one["id"] == vector["beside"])
     assert valid["result"] == "valid"
@@ -34,8 +36,8 @@ LABELS = {
 
 
 @pytest.mark.parametrize("file", LABELS)
-def test_its_signature_is_of_the_bytes_as_they_are(file: str) -> None:
-    """Signatures are not compared, and hold: also of bytes that do not decode."""
+def test_the_signature_of_a_vector_with_beside_verifies(file: str) -> None:
+    """The comparison ignores signatures, so they are verified here, also of bytes that do not decode."""
     found = [
         _signed(file, one) for name, one in BESIDE if name == file and one.get("records") != []
     ]
@@ -49,7 +51,7 @@ def test_its_signature_is_of_the_bytes_as_they_are(file: str) -> None:
 
 
 def _signed(file: str, vector: Vector) -> dict[str, Any]:
-    """Return a vector that has a signature, or its last record, which has one where it decides."""
+    """Return the vector, or its last record if it has records: the one whose signature counts."""
     if "records" not in vector:
         return vector
     record: dict[str, Any] = load(file)["given"]["records"][vector["records"][-1]]
@@ -65,7 +67,7 @@ def _holds(name: str, index: int, label: str, body: bytes, signed: dict[str, Any
 
 
 @pytest.mark.usefixtures("real_argon2id")
-def test_its_key_file_opens_to_the_key_ring_that_is_compared() -> None:
+def test_the_key_file_of_a_vector_with_beside_contains_its_key_ring() -> None:
     found = [one for _, one in BESIDE if "keyRing" in one]
     assert found
     for vector in found:
@@ -76,7 +78,7 @@ def test_its_key_file_opens_to_the_key_ring_that_is_compared() -> None:
         assert keys.cobblestone_open(key, context, file.password_part).hex() == vector["keyRing"]
 
 
-def test_two_spots_are_many() -> None:
+def test_a_second_difference_between_two_vectors_is_noticed() -> None:
     """A second change anywhere is noticed: in another field, another value, another element."""
     content = load("orders")
     (valid,) = (one for one in content["vectors"] if one["id"] == "delete-user")

@@ -273,7 +273,7 @@ def _marked(stage: Stage, story: Served) -> list[Vector]:
 
 
 def replace_commitment(access: Access, commitment: bytes) -> Access:
-    """The same list and wraps, with the commitment to another container key."""
+    """Return the same list and wraps, with the commitment to another container key."""
     governing = replace(access.governing, keyCommitment=commitment)
     return Access(access.salted, access.wraps, governing)
 

@@ -161,7 +161,7 @@ _FIELDS: Final = {
 
 
 def checked_fields(kind: type[Item], item: Item) -> Item:
-    """Return a copy of one of the items of a batch, its fields checked by their types."""
+    """Return a copy of an item of a batch with its fields checked by their types."""
     fields = {name: check(name, getattr(item, name)) for name, check in _FIELDS[kind].items()}
     return kind(**fields)
 

@@ -167,7 +167,7 @@ class BaseProvider(BrokerProvider):
     def _update_each(
         self, argument: str, items: Sequence[tuple[uuid.UUID, Grants | Merge]]
     ) -> Work[list[SecuredContainer | errors.BrokerError]]:
-        """Change the access of the containers that an argument names, each once."""
+        """Change the access of the containers that an argument names; raise if it names one twice."""
         session = self._session()
         arguments.check_named_once(argument, [container_id for container_id, _ in items])
         changes = {container_id: Change(grants=grants) for container_id, grants in items}
@@ -310,7 +310,7 @@ def _change(
 
 
 def _warn_of_closed(creator: uuid.UUID, change: Change, what: str) -> None:
-    """Log that a new container's own creator will not be able to open it: a list may be meant so, or not."""
+    """Warn if the creator of a new container will not be able to open it, which may be a mistake."""
     grant = change.recipients.get(creator)
     if grant is None or not grant.permissions & ContainerAccessLevel.Decrypt:
         _log.warning(
@@ -330,7 +330,7 @@ def _new(creator: uuid.UUID, number: int, item: NewContainer) -> Change:
 
 
 def _access_change(number: int, item: AccessChange) -> tuple[uuid.UUID, Grants | Merge]:
-    """Return container and change of one item of a batch; its position is in every error."""
+    """Return the container and the change of one item of a batch; every error names the item's position."""
     try:
         checked = arguments.checked_fields(AccessChange, item)
         return uuid_of("containerId", checked.containerId), _grants(checked)

@@ -125,7 +125,10 @@ async def end_of_log(session: Session) -> int:
 
 
 async def check_page(session: Session, first: int, page: Events) -> list[Event]:
-    """Return the events of a page of all events from `first` on, and raise the mark if they continue it."""
+    """Verify a page that was requested from `first` on without filters; return its events.
+
+    Raises the mark if the events continue it.
+    """
     if page.lastId + 1 < first:
         raise errors.RollbackError(
             f"The broker's event log ends at {page.lastId}, so that {first} is not its next id: if startId "
@@ -194,7 +197,7 @@ async def _follow(session: Session, criteria: Criteria, begun: Mark, log: _Log) 
 async def _fetch(
     session: Session, criteria: Criteria, mark: Mark, fetched: Events | None = None
 ) -> _Log:
-    """Fetch all pages, of which the first may have been `fetched`.
+    """Fetch all pages; `fetched` is the first one if the caller has it already.
 
     If the next event is dropped meanwhile, begin again with the first that is kept.
     """

@@ -1,9 +1,9 @@
-"""Follow the event log: wait for its next events, check each page against the mark, and go on for ever.
+"""Follow the event log without end: wait for the next events, and check each page against the mark.
 
-The whole log is read from the start on, also if the caller wants some events only: ids without a gap are what
-shows that none is missing. So each event is delivered once and in order, whatever happens to connections,
-tokens and brokers. An unreachable or overloaded broker is asked again, ever later; every other error ends
-the stream. Spec: docs/spec/protocol.md, section 5.
+The client reads every event from the start on, even if the caller wants only some: only ids without a gap
+prove that none is missing. So each event is delivered once and in order, also across lost connections,
+expired tokens and several brokers. If the broker is unreachable or overloaded, the client asks again after
+growing pauses; every other error ends the stream. Spec: docs/spec/protocol.md, section 5.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from scbroker.wire.events import HEARTBEAT, Event, Events
 _WAIT: Final = 300
 """Seconds that the broker is asked to wait for an event."""
 _LATE: Final = 60.0
-"""Seconds after which an answer that should have ended is given up, although heartbeats arrive."""
+"""Seconds after the wait until an unfinished answer is given up, even if heartbeats arrive."""
 _FLOOR: Final = 1.0
-"""Seconds from an answer without events to the next request: a broker could answer at once for ever."""
+"""Seconds between requests while no event comes: a broker could answer each of them at once."""
 _LONGEST_PAUSE: Final = 30.0
 _REPORT_SECONDS: Final = 60.0
 _WAITABLE: Final = (errors.BrokerUnavailableError, errors.ConflictError)
@@ -58,7 +58,7 @@ class Criteria:
 
 
 async def follow(session: Session, start: int | None, criteria: Criteria) -> Pages[ContainerEvent]:
-    """Yield the events from the id `start` on, or those after the present end of the log, for ever."""
+    """Yield pages of events without end: from the id `start` on, or for None after the log's present end."""
     outage = _Outage()
     first = start or (None if start is None else 1)
     while True:
@@ -96,7 +96,7 @@ async def _next(session: Session, first: int) -> list[Event]:
 
 
 class _Outage:
-    """A time in which the broker cannot be used: pauses that grow, and what the log says of it."""
+    """A period without an answer of the broker: its growing pauses, and the lines that it logs."""
 
     def __init__(self) -> None:
         self._attempts = 0
@@ -119,7 +119,7 @@ class _Outage:
 
 
 def _pause(error: errors.BrokerError, attempt: int) -> float:
-    """Return the seconds before the next attempt: ever more up to 30, or as many as the broker names."""
+    """Return the seconds before the next attempt: growing to 30, and up to 45 if the broker names a wait."""
     growing = min(0.2 * 2.0 ** min(attempt, 10), _LONGEST_PAUSE)
     named = min(getattr(error, "retryAfter", None) or 0.0, _LONGEST_PAUSE)
     return max(growing, named) * (1 + secrets.randbelow(1001) / 1000) / 2 + named / 2

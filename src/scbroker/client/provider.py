@@ -552,18 +552,17 @@ class BrokerProvider(Protocol):
     def updateContainersAccessLevels(self, *args: Any, **kwargs: Any) -> Any:
         """Change the access lists of many containers in few requests; the results are in their order.
 
-        Each is changed independently of the others: a container that was not changed has its `BrokerError`
-        as its result. With `add` and `remove` an item is that of `grantAccess` and `revokeAccess`; with
-        `replace` it is `updateContainerAccessLevels`, and a `conflictError` if somebody else changed the
-        container between the reading and the change.
+        Each container is changed independently of the others; if the change fails, its result is the
+        `BrokerError`. `add` and `remove` of an item work as `grantAccess` and `revokeAccess`. `replace` works
+        as `updateContainerAccessLevels`: the result is a `conflictError` if somebody else changed the
+        container after the client read it.
 
         Raises `invalidArgumentError` with the position of the wrong item, also for a container that is named
-        twice, before anything is sent. If a request gets no answer, its error is that of each container that
-        is not changed, with an `outcome` of its own. The operation fails as a whole only if no change was
-        sent.
+        twice, before anything is sent. If a request gets no answer, each of its containers that was not
+        changed gets the error, with its own `outcome`. The whole operation fails only if no change was sent.
 
-        The broker learns of each what it learns at `updateContainerAccessLevels`, and that they were changed
-        together."""
+        The broker learns of each container what it learns at `updateContainerAccessLevels`, and that the
+        containers were changed together."""
 
     @overload
     def grantAccess(
@@ -580,16 +579,16 @@ class BrokerProvider(Protocol):
     ) -> Self: ...
     @operation
     def grantAccess(self, *args: Any, **kwargs: Any) -> Any:
-        """Give users access to containers; all others keep theirs. Needs ModifyAccess and what is given.
+        """Give users access to containers; all other users keep theirs. Needs ModifyAccess and what is given.
 
-        A user who has access already gets exactly the given permissions and expiry. What others changed
-        meanwhile stays: the client reads the list again and adds the users to that one, 16 times at most. A
-        container whose list has these entries already is not written. The results are those of
-        `updateContainersAccessLevels`: a container, or the `BrokerError` in its place.
+        The given permissions and expiry replace those of a user who has access already. Changes that others
+        make at the same time are kept: after a conflict the client reads the new list and adds the users to
+        it, in 16 attempts at most. A container whose list has these entries already is not written. The
+        results are those of `updateContainersAccessLevels`: a container or its `BrokerError`.
 
-        A result is `permissionDeniedError` without the permissions that are given or taken, `notFoundError`
-        for an unknown user, `conflictError` if others change the container all the time. After an error whose
-        `outcome` is `Uncertain` the users may have the key.
+        A result is a `permissionDeniedError` if the caller lacks a permission that is given or taken, a
+        `notFoundError` for an unknown user, and a `conflictError` if all attempts met a conflict. After an
+        error with the `outcome` `Uncertain`, the users may have the container key.
 
         Raises `invalidArgumentError` for a wrong argument, and for a container or user that is named twice.
         The broker learns the users and their permissions, and that the containers were shared together."""
@@ -609,15 +608,16 @@ class BrokerProvider(Protocol):
     ) -> Self: ...
     @operation
     def revokeAccess(self, *args: Any, **kwargs: Any) -> Any:
-        """Take users' access to containers; all others keep theirs. Needs ModifyAccess and what is taken.
+        """Remove users from containers; all other users keep access. Needs ModifyAccess and what is taken.
 
-        Makes a new container key: the users cannot open anything that is written from now on, but may have
-        kept what they could read. A user without access is not an error. What others changed meanwhile stays,
-        as with `grantAccess`. The results are those of `updateContainersAccessLevels`.
+        Makes a new key for each container: the removed users cannot open anything that is written from now
+        on, but may have kept copies of what they could read. A user without access is ignored. Changes that
+        others make at the same time are kept, as with `grantAccess`. The results are those of
+        `updateContainersAccessLevels`.
 
-        A result is `permissionDeniedError` without the permissions that are taken, `invalidArgumentError` if
-        nobody would have access afterwards (delete the container instead), `conflictError` if others change
-        the container all the time.
+        A result is a `permissionDeniedError` if the caller lacks a permission that is taken, an
+        `invalidArgumentError` if nobody would have access afterwards (delete the container instead), and a
+        `conflictError` if all 16 attempts met a conflict.
 
         Raises `invalidArgumentError` for a wrong argument, and for a container that is named twice.
         The broker learns the users, and that they were removed from these containers together."""
@@ -701,7 +701,7 @@ class BrokerProvider(Protocol):
 
         Each is verified as by `getContainer`, independently of the others: one that cannot be read has its
         `BrokerError` as its result. `headerType` applies to every header. An id may occur twice. With
-        `content=False` or `headers=False` these parts are not fetched, and are `NotIncluded`.
+        `content=False` or `headers=False` that part is not fetched, and its availability is `NotIncluded`.
 
         Raises `invalidArgumentError` with the position of a wrong id. If a request gets no answer, also one
         for a large content, the operation fails as a whole, as with an `unreachableError`.
@@ -732,21 +732,21 @@ class BrokerProvider(Protocol):
     def listContainers(self, *args: Any, **kwargs: Any) -> Any:
         """Return a page of the containers that the caller has access to, by id, each verified.
 
-        Containers come as from `getContainers`, without content; with `headers=False` the header is not
-        included either. One that cannot be verified or opened has its `BrokerError` as its entry, which names
-        it by `containerId`. The next page begins after `next` of this one; a container that exists all the
-        time appears on exactly one page. `containerType` selects those whose type the caller may see and is
-        exactly this one. `limit` is at most 64, and a page may have fewer.
+        Containers are returned as by `getContainers`, but without content, and with `headers=False` also
+        without header. For a container that cannot be verified or opened, the entry is a `BrokerError` whose
+        `containerId` names it. Pass `next` as `startAfter` to get the next page; a container that the caller
+        can access all the time appears on exactly one page. `containerType` selects the containers that have
+        exactly this type and whose type the caller may see. `limit` is at most 64; a page may have fewer.
 
-        A broker can leave out containers that this device never read. The client asks directly for those that
-        it has read: one that is served joins the page, one that the broker denies is in `leftOut`: the access
-        has ended, or the broker withholds it. With `containerType` this is not checked, since a device does
-        not remember types.
+        A broker can leave out containers that this device never read. If it leaves out one that this device
+        has read, the client requests it by its id: a container that is served joins the page, and one that
+        the broker denies is in `leftOut`. Then the access has ended, or the broker withholds the container.
+        With `containerType` this is not checked, because a device does not remember types.
 
         Raises `brokerFaultError` for a list out of order, `invalidArgumentError` for a limit out of range.
 
-        The broker learns that the caller lists containers, of which type, and which ones this device has read
-        up to which version; with `headers`, that it fetches each header, and when (`Accessed`)."""
+        The broker learns that the caller lists containers, of which type, and which versions this device has
+        read; with `headers`, that it fetches each header, and when (`Accessed`)."""
 
     @overload
     def iterContainers(
@@ -767,11 +767,11 @@ class BrokerProvider(Protocol):
     ) -> Stream[Container[T] | BrokerError]: ...
     @stream_operation
     def iterContainers(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the containers that the caller has access to one after the other, by id, each verified.
+        """Return a stream of all containers that the caller has access to, by id, each verified.
 
-        They are those of `listContainers`, for `for` and `async for`, or for `eventHandler`, which is called
-        for each. One page is prefetched, and memory does not depend on the number of containers. The ids of
-        `leftOut` are logged as a warning.
+        The entries are those of `listContainers`. Iterate with `for` or `async for`, or pass `eventHandler`,
+        which is called with each entry. The client prefetches a page; memory does not depend on the number of
+        containers. The ids of `leftOut` are logged as a warning.
 
         Raises what `listContainers` raises, while it is iterated over.
 
@@ -1062,18 +1062,19 @@ class BrokerProvider(Protocol):
     ) -> Stream[ContainerEvent]: ...
     @stream_operation
     def followEvents(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the events of the session's user that match, each once and in order, as they happen.
+        """Return a stream of the user's matching events, each once and in order, as they happen.
 
         Without `startId` the stream begins behind the end that the log has when the broker first answers.
-        `startId=last.id + 1` goes on after an event that was delivered, also in another process. The criteria
-        are those of `getEvents`; the client reads the whole log and applies them. The stream goes on for
-        ever: while the broker is unreachable it tries again, every 30 seconds at last, and warns in the log.
+        `startId=last.id + 1` continues after an event that was delivered, also in another process. The
+        criteria are those of `getEvents`; the client applies them, and reads every event from the start on.
+        The stream has no end of its own: while the broker is unreachable or overloaded, the client tries
+        again after growing pauses, and warns in the log.
 
         With `eventHandler` and `errorHandler` the handlers get the events and the error, one at a time, on
-        `queue`; the stream that is returned then lives until it is closed.
+        `queue`; the returned stream then continues until it is closed or fails.
 
         Raises `eventsExpiredError`, whose `firstId` is the first event kept, if the next event was dropped;
-        `rollbackError`, `forkError` or `integrityError` if the log contradicts what this device has seen;
-        `notAuthenticatedError` when the session ends. A broker that withholds new events is noticed only when
-        it serves later ones. The broker learns that and how far the log is read, and as long as the stream
-        exists that this device is connected."""
+        `rollbackError`, `forkError` or `integrityError` if the log contradicts what this device has read;
+        `notAuthenticatedError` when the session ends. The client cannot notice that the broker withholds new
+        events until the broker serves a later one. The broker learns how far this device has read the log,
+        and when the device is connected."""

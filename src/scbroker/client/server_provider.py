@@ -45,14 +45,13 @@ class ServerProvider(BaseProvider):
     below a path, it ends with that, as `https://example.org/broker`. `applicationName` names this program
     in the broker's event log.
 
-    `trustStore` keeps what this device has seen: a TrustStore, or the path of a folder for a FileTrustStore
-    (default: one in the platform's state folder).
-    `secretValidator` returns what is wrong with a password or passphrase, or None. `timeout` is the number of
-    seconds that one request may take, with its retries (default: 120; a broker that has answered before
-    is retried for up to a minute of them, one that never did for about a second). `ssl` and `proxy` apply to
-    all connections; a proxy for http must be on this machine. Large contents go straight to and from the
-    broker's object store if its origin is one of `objectStoreOrigins`, as `https://s3.example` (default:
-    none, all goes through the broker).
+    `trustStore` keeps what this device has verified: a TrustStore, or the path of a folder for a
+    FileTrustStore (default: one in the platform's state folder). `secretValidator` returns what is wrong with
+    a password or passphrase, or None. `timeout` is the number of seconds that one request may take, with its
+    retries (default: 120; a broker that has answered before is retried for up to a minute of them, one that
+    never did for about a second). `ssl` and `proxy` apply to all connections; a proxy for http must be on
+    this machine. Large contents go straight to and from the broker's object store if its origin is one of
+    `objectStoreOrigins`, as `https://s3.example` (default: none, all goes through the broker).
     """
 
     def __init__(

@@ -141,7 +141,7 @@ class Gate:
 
     @contextlib.contextmanager
     def following(self, kind: Kind) -> Iterator[None]:
-        """Do not count the request as present while it waits for an event: `followers` counts it."""
+        """Do not count a request as present while it waits for an event; `followers` counts it."""
         self._present[kind] -= 1
         try:
             yield
@@ -298,8 +298,8 @@ def _admitted(app: ASGIApp, gate: Gate) -> ASGIApp:
 class Followers:
     """The requests of a process that wait for an event of their user.
 
-    Such a request uses no slot, thread or database connection. Those that were woken read a few at a time, so
-    that a container of a thousand members does not keep out other requests.
+    A waiting request uses no slot, thread or database connection. Only a few woken requests read at a time,
+    so that a change of a container with a thousand members does not delay other requests.
     """
 
     def __init__(self, most: int) -> None:
@@ -307,7 +307,7 @@ class Followers:
         self._of_user: dict[bytes, list[asyncio.Event]] = {}
         self.count: int = 0
         self.is_ending: bool = False
-        """Whether the process stops: no request may wait any longer."""
+        """Whether the process stops, so that no request may wait any longer."""
         self.reading: asyncio.Semaphore = asyncio.Semaphore(_READING_FOLLOWERS)
 
     def add(self, user_id: bytes) -> tuple[asyncio.Event, Release]:
@@ -330,7 +330,7 @@ class Followers:
             del self._of_user[user_id]
 
     def wake(self, users: Collection[bytes] | None) -> None:
-        """Wake the requests of these users. Those of all users, for None, are woken within two seconds."""
+        """Wake the requests of these users; for None those of all users, spread over two seconds."""
         if users is None:
             loop = asyncio.get_running_loop()
             for woken in itertools.chain.from_iterable(self._of_user.values()):

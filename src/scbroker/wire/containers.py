@@ -184,7 +184,7 @@ class ViewOutcome(Message, frozen=True, kw_only=True):
 
 
 class KnownContainer(Message, frozen=True, kw_only=True):
-    """A container that the reader has a mark of: its view begins with the version `since`."""
+    """A container of which the reader has a mark at version `since`: its view begins there."""
 
     containerId: Id
     since: Annotated[int, Meta(ge=1, le=2**53 - 1)]

@@ -13,7 +13,7 @@ MAX_PAGE: Final = 1000
 MAX_WAIT: Final = 600
 """Seconds that a request may wait for an event."""
 HEARTBEAT: Final = b"\xc0"
-"""Nil in MessagePack, which is not a message: an answer that waits has some of these before its page."""
+"""Sent before the page of an answer that waits. It is nil in MessagePack, so no message begins with it."""
 NO_EVENTS: Final = bytes(HASH_SIZE)
 """The digest of no events."""
 SALT_SIZE: Final = 16
@@ -27,8 +27,8 @@ EventType = Literal["Added", "Updated", "Accessed", "Deleted"]
 class EventQuery(Message, frozen=True, kw_only=True):
     """Criteria for events; None matches any. Both ids are inclusive.
 
-    With `wait`, the answer waits up to so many seconds for an event of the id startId; no criterion goes with
-    that.
+    `wait` is the number of seconds to wait for the event startId. It allows no criterion but startId and
+    limit.
     """
 
     eventType: list[EventType] = []

@@ -260,7 +260,7 @@ def each_of(operations: Iterable[Any]) -> pytest.MarkDecorator:
 
 
 def is_of_a_container(name: str) -> bool:
-    """Whether an unknown container is an error; of many containers it is one in its place in the list."""
+    """Return whether the operation fails for an unknown container; those of many list the error instead."""
     kinds = ("getContainer", "getSecured", "openContainer", "saveContainer", "updateContainer")
     return name.startswith((*kinds, "deleteContainer")) and "Containers" not in name
 

@@ -93,7 +93,7 @@ async def test_a_promise_is_awaited_by_tasks_gather_and_task_groups() -> None:
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("debug", [False, True])
-def test_several_tasks_run_one_promise_and_it_is_awaited_afterwards(
+def test_several_tasks_wait_for_one_promise_which_can_be_awaited_again(
     run: Callable[..., Any], debug: bool, gate: Gate
 ) -> None:
     promise = start(gate.work())
@@ -148,9 +148,7 @@ WOULD_BLOCK = (
 )
 
 
-async def test_result_does_not_block_the_event_loop_of_the_coroutine_that_calls_it(
-    gate: Gate,
-) -> None:
+async def test_result_is_refused_in_a_coroutine_whose_event_loop_it_would_block(gate: Gate) -> None:
     promise = start(gate.work())
 
     def wait_inside() -> object:

@@ -1,4 +1,4 @@
-"""Streams: in order, at most one page ahead, closed from anywhere, and never an item lost or given twice."""
+"""A stream delivers each item once and in order, prefetches one page, and can be closed from anywhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Pages = AsyncGenerator[Sequence[int], None]
 
 
 class Source:
-    """Pages that the test sends, and what became of the generator."""
+    """A generator of pages that the test sends; it records how it ended."""
 
     def __init__(self) -> None:
         self.asked, self.ended = 0, threading.Event()
@@ -119,7 +119,7 @@ def collect(stream: Stream[int], found: list[Any]) -> threading.Thread:
     return thread
 
 
-def test_items_come_in_order_and_the_stream_ends_for_good(
+def test_items_come_in_order_and_an_ended_stream_stays_ended(
     source: Source, stream: Stream[int]
 ) -> None:
     source.send([1, 2], [], [3], None)
@@ -144,7 +144,9 @@ def test_async_for_gets_the_same_in_any_event_loop(
         assert running.run(iterate()) == []
 
 
-def test_one_loop_goes_on_where_another_stopped(source: Source, stream: Stream[int]) -> None:
+def test_a_second_loop_continues_where_the_first_stopped(
+    source: Source, stream: Stream[int]
+) -> None:
     async def take() -> int:
         return await anext(stream)
 
@@ -166,7 +168,7 @@ def test_one_page_is_prefetched_and_no_more(source: Source, stream: Stream[int])
     wait_until(lambda: source.asked == 3)
 
 
-def test_a_page_costs_one_change_of_threads_and_not_one_for_each_item(
+def test_a_page_costs_one_thread_switch_and_not_one_for_each_item(
     source: Source, stream: Stream[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source.send(range(1000), range(1000), None)
@@ -184,7 +186,7 @@ def test_a_page_costs_one_change_of_threads_and_not_one_for_each_item(
     assert len(hops) == 1
 
 
-def test_an_error_comes_after_the_items_before_it_and_once(
+def test_an_error_is_raised_once_and_after_the_items_before_it(
     source: Source, stream: Stream[int]
 ) -> None:
     source.send([1], BrokerError.throttledError("slow down", retryAfter=7.0))
@@ -196,7 +198,7 @@ def test_an_error_comes_after_the_items_before_it_and_once(
     assert list(stream) == []
 
 
-async def test_a_fault_is_raised_as_a_brokers_error_without_its_frames(
+async def test_a_fault_of_the_generator_is_raised_as_a_broker_error_without_its_frames(
     source: Source, stream: Stream[int]
 ) -> None:
     source.send(KeyError("secret"))
@@ -208,7 +210,9 @@ async def test_a_fault_is_raised_as_a_brokers_error_without_its_frames(
     assert [item async for item in stream] == []
 
 
-def test_close_ends_a_thread_that_waits_and_the_work(source: Source, stream: Stream[int]) -> None:
+def test_close_wakes_a_thread_that_waits_and_ends_the_generator(
+    source: Source, stream: Stream[int]
+) -> None:
     found: list[Any] = []
     thread = collect(stream, found)
     time.sleep(0.05)
@@ -220,7 +224,7 @@ def test_close_ends_a_thread_that_waits_and_the_work(source: Source, stream: Str
     stream.close()
 
 
-async def test_close_from_another_thread_ends_a_task_that_waits(
+async def test_close_from_another_thread_wakes_a_task_that_waits(
     source: Source, stream: Stream[int]
 ) -> None:
     async with stream:
@@ -290,7 +294,7 @@ def test_the_error_goes_to_one_thread_and_ends_the_others(
     assert sum(isinstance(each, BrokerError.forkError) for each in found) == 1
 
 
-def test_a_dropped_stream_ends_its_work_without_a_word(
+def test_an_unreferenced_stream_ends_its_generator_and_logs_nothing(
     source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
     owner = Source()
@@ -307,7 +311,7 @@ def test_a_dropped_stream_ends_its_work_without_a_word(
     assert not caplog.records
 
 
-def test_a_stream_that_was_dropped_after_an_error_says_nothing(
+def test_an_unreferenced_stream_with_an_unread_error_logs_nothing(
     source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = Stream("work", source.pages())
@@ -318,7 +322,7 @@ def test_a_stream_that_was_dropped_after_an_error_says_nothing(
     assert not caplog.records
 
 
-def test_next_on_the_own_thread_is_refused(stream: Stream[int]) -> None:
+def test_next_is_refused_on_scbrokers_own_thread(stream: Stream[int]) -> None:
     async def iterate() -> None:
         next(stream)
 
@@ -326,7 +330,7 @@ def test_next_on_the_own_thread_is_refused(stream: Stream[int]) -> None:
         io_thread.submit("iterate", iterate()).result(PATIENCE)
 
 
-def test_a_loop_that_ended_while_its_task_waited_harms_nobody(
+def test_items_still_arrive_after_the_event_loop_of_a_waiting_task_was_closed(
     source: Source, stream: Stream[int]
 ) -> None:
     loop = asyncio.new_event_loop()
@@ -360,7 +364,7 @@ def test_an_operation_without_handlers_takes_none(provider: Provider) -> None:
 
 
 class Handlers:
-    """Both handlers, and what they were called with; the first of some calls fail."""
+    """Two handlers that record their calls; some of the first calls raise an error."""
 
     def __init__(self, failing: int = 0) -> None:
         self.calls: list[Any] = []
@@ -398,7 +402,7 @@ def test_handlers_run_in_order_and_never_two_at_once_on_a_queue_of_many_threads(
     assert not handlers.errors
 
 
-def test_handlers_keep_the_stream_that_nobody_else_keeps(
+def test_handlers_keep_a_stream_alive_that_is_not_referenced_otherwise(
     provider: Provider, source: Source
 ) -> None:
     handlers = Handlers()
@@ -423,7 +427,7 @@ def test_the_main_queue_runs_handlers_until_the_stream_is_closed(
     assert mainQueue.run(PATIENCE)
 
 
-def test_the_error_handler_gets_the_error_once_and_the_main_queue_is_free(
+def test_the_error_handler_gets_the_error_once_and_the_main_queue_returns(
     provider: Provider, source: Source
 ) -> None:
     handlers = Handlers()
@@ -483,7 +487,7 @@ def test_wrong_handlers_are_refused_at_the_call(
 # Processes
 
 
-def test_a_process_ends_at_once_with_an_open_stream_and_without_a_word() -> None:
+def test_a_process_with_an_open_stream_exits_at_once_and_prints_nothing() -> None:
     began = time.monotonic()
     done = run_script("""
         import asyncio

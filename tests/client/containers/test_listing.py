@@ -48,7 +48,7 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture
 def bob(new_provider: NewProvider) -> ServerProvider:
-    """Another new user: a list has what every other test has shared with a user of the pool."""
+    """A new user: the list of a user of the pool would have the containers of other tests."""
     return new_provider(True)
 
 
@@ -69,25 +69,25 @@ def ids(*found: ContainerPage[Any]) -> list[Any]:
 
 
 def beside(provider: ServerProvider, new_provider: NewProvider) -> ServerProvider:
-    """Return another device of the same user, which has seen nothing."""
+    """Return another device of the same user, without marks."""
     return new_provider(provider.getKeyRing().result(PATIENCE))
 
 
 def hide(broker: BrokerProcess, *hidden: uuid.UUID) -> None:
-    """Have the broker forget who may read these containers."""
+    """Have the broker deny these containers: delete the rows of their members."""
     for each in hidden:
         query(broker.database_url, "DELETE FROM members WHERE container_id = ?", each.bytes)
 
 
 def unlist(broker: BrokerProcess, *hidden: uuid.UUID) -> None:
-    """Have the broker leave these containers out of lists, and serve them."""
+    """Have the broker leave these containers out of lists, but serve them when requested by id."""
     change = "UPDATE members SET expiry_recorded = true WHERE container_id = ?"
     for each in hidden:
         query(broker.database_url, change, each.bytes)
 
 
 @both_engines
-def test_a_page_has_what_a_reading_of_each_container_gives_without_the_content(
+def test_a_page_equals_a_read_of_each_container_without_its_content(
     alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
 ) -> None:
     made = created(alice, [*notes(3, alice, bob, type="letter"), NewContainer(b"no header")])
@@ -179,10 +179,10 @@ def test_a_known_container_costs_no_history_and_a_page_one_request(
     assert len(network.sent) == before + 1
 
 
-def test_a_type_lists_known_containers_also_where_many_of_other_types_lie_between(
+def test_a_list_of_a_type_has_known_containers_behind_many_of_other_types(
     alice: ServerProvider, network: Network
 ) -> None:
-    """The request names only the first marks: the marks of the others are not among them."""
+    """A request names only the device's first marks, which are all of containers of other types."""
     others, wanted = created(alice, notes(12)), created(alice, notes(3, type="rare"))
     for each in wanted:
         alice.updateContainerType(each, "very rare").result(PATIENCE)
@@ -192,7 +192,7 @@ def test_a_type_lists_known_containers_also_where_many_of_other_types_lie_betwee
     assert sorted(ids(*pages(alice, limit=2))) == sorted([*others, *wanted])
 
 
-def test_a_rubbish_container_is_an_error_that_names_it_and_hides_no_other(
+def test_a_damaged_container_is_an_error_with_its_id_and_hides_no_other(
     alice: ServerProvider, new_provider: NewProvider, broker: BrokerProcess
 ) -> None:
     made = sorted(created(alice, notes(3)))
@@ -226,7 +226,7 @@ def test_a_container_that_the_broker_denies_is_in_left_out_of_its_own_page_alone
     assert pages(beside(alice, new_provider))[0].leftOut == []
 
 
-def test_access_that_was_withdrawn_is_left_out_and_deletions_are_not(
+def test_left_out_has_containers_with_revoked_access_and_no_deleted_ones(
     alice: ServerProvider, bob: ServerProvider, network: Network
 ) -> None:
     """A tombstone proves the deletion once: a later list does not ask for it again."""
@@ -272,7 +272,7 @@ def test_iterating_logs_what_is_left_out(
     assert str(made[1]) in warning
 
 
-async def test_async_for_begins_where_it_is_told_and_can_be_ended(alice: ServerProvider) -> None:
+async def test_async_for_starts_after_a_given_id_and_can_be_left(alice: ServerProvider) -> None:
     promise = alice.createContainers(notes(130))
     made = sorted(each.id for each in await promise)  # type: ignore[union-attr] # no errors
     async with alice.iterContainers(startAfter=made[9], headerType=Note) as stream:
@@ -283,7 +283,7 @@ async def test_async_for_begins_where_it_is_told_and_can_be_ended(alice: ServerP
     assert [each.id for each in rest if isinstance(each, Container)] == made[100:]
 
 
-def test_a_stream_neither_holds_up_a_log_out_nor_goes_on_after_it(alice: ServerProvider) -> None:
+def test_a_log_out_does_not_wait_for_a_stream_and_ends_it(alice: ServerProvider) -> None:
     created(alice, notes(300))
     stream = alice.iterContainers(headers=False)
     next(stream)
@@ -293,7 +293,7 @@ def test_a_stream_neither_holds_up_a_log_out_nor_goes_on_after_it(alice: ServerP
 
 
 @both_engines
-def test_a_fresh_device_finds_everything_although_the_log_has_dropped_its_events(
+def test_a_fresh_device_lists_all_containers_after_their_events_were_dropped(
     start_broker: StartBroker, new_provider: NewProvider
 ) -> None:
     broker = start_broker()

@@ -1,4 +1,4 @@
-"""Progress rises in steps that a person sees, also of small contents, and reaches the total once."""
+"""Progress rises in several steps, also for small contents, and reaches the total once."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_uploads_and_downloads_of_every_size_show_several_steps(
         check(read, size, 2)  # the system may hand over in one piece what came over loopback
 
 
-def test_a_chunk_that_is_sent_again_takes_nothing_back(alice: ServerProvider) -> None:
+def test_progress_does_not_fall_when_a_chunk_is_sent_again(alice: ServerProvider) -> None:
     steps: Steps = []
     with Network() as network:
         network.treat("PUT", "/chunks/0", lost(2))
@@ -53,7 +53,7 @@ def test_a_chunk_that_is_sent_again_takes_nothing_back(alice: ServerProvider) ->
     check(steps, 3 * MIB, 4)
 
 
-def test_the_last_byte_counts_when_the_chunk_is_confirmed() -> None:
+def test_the_last_byte_of_a_chunk_counts_when_the_chunk_is_confirmed() -> None:
     steps: Steps = []
     meter = Meter(lambda *step: steps.append(step), 100_000, 0)
     moved = meter.follow(0, 100_000, 131_088)
@@ -66,7 +66,7 @@ def test_the_last_byte_counts_when_the_chunk_is_confirmed() -> None:
     assert steps[2:] == [(100_000, 100_000)]
 
 
-def test_a_chunk_of_whole_steps_is_whole_only_when_it_is_confirmed() -> None:
+def test_a_chunk_that_is_a_multiple_of_the_step_is_complete_only_when_confirmed() -> None:
     steps: Steps = []
     meter = Meter(lambda *step: steps.append(step), MIB, 0)
     moved = meter.follow(0, MIB, MIB)
@@ -79,12 +79,12 @@ def test_a_chunk_of_whole_steps_is_whole_only_when_it_is_confirmed() -> None:
     assert steps[1:] == [(MIB, MIB)]
 
 
-def test_a_stream_of_unknown_length_and_what_was_there_before_are_counted() -> None:
+def test_progress_counts_resumed_bytes_and_contents_of_unknown_length() -> None:
     steps: Steps = []
     meter = Meter(lambda *step: steps.append(step), None, 5)
     meter.complete(0, 7)
     assert steps == [(5, None), (12, None)]
 
 
-def test_nobody_follows_a_transfer_whose_progress_nobody_asks_for() -> None:
+def test_a_transfer_without_progress_is_not_metered() -> None:
     assert Meter(no_progress, 100_000, 0).follow(0, 100_000, 100_000) is None

@@ -1,4 +1,4 @@
-"""What is left of an upload that was given up: nothing at the broker, and the first error for the caller."""
+"""After an upload is given up, the broker keeps nothing of it, and the caller gets the first error."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ def network() -> Iterator[Network]:
 
 
 def unfinished(broker: BrokerProcess, provider: ServerProvider) -> int:
-    """The user's uploads that the broker keeps for a record to come."""
+    """Return the number of the user's uploads at the broker that no record names yet."""
     statement = "SELECT touched_at FROM parts WHERE NOT committed AND user_id = ?"
     rows = query(broker.database_url, statement, id_of(provider).bytes)
     return sum(touched_at > 0 for (touched_at,) in rows)  # 0 marks a dropped part

@@ -68,7 +68,7 @@ def test_a_list_has_each_container_of_the_user_once_by_id_and_no_other(new_user:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 64])
-def test_pages_of_any_size_have_each_container_once_and_the_last_names_no_next(
+def test_pages_of_any_size_have_each_container_once_and_the_last_has_no_next(
     new_user: NewUser, limit: int
 ) -> None:
     alice = new_user()
@@ -79,7 +79,7 @@ def test_pages_of_any_size_have_each_container_once_and_the_last_names_no_next(
     assert found[-1].containers != [], "a further request would have been for nothing"
 
 
-def test_a_list_goes_on_after_any_id_also_one_that_no_container_has(new_user: NewUser) -> None:
+def test_a_list_continues_after_any_id_even_if_no_container_has_it(new_user: NewUser) -> None:
     alice = new_user()
     stories = [Story(alice).created() for _ in range(3)]
     order = ids(*stories)
@@ -200,7 +200,7 @@ def test_a_page_of_large_views_ends_early_and_the_next_goes_on_there(new_user: N
 
 
 def test_one_container_is_served_however_large_its_view_is(new_user: NewUser) -> None:
-    """A page that the bound on its size left empty would never come to an end."""
+    """If a large view did not fit on any page, the list would never end."""
     alice, bob = new_user(), new_user()
     stories = [Story(alice).created(header=bytes(65_000)) for _ in range(2)]
     for _ in range(60):
@@ -210,7 +210,9 @@ def test_one_container_is_served_however_large_its_view_is(new_user: NewUser) ->
     assert names(*found) == ids(*stories)
 
 
-def test_a_listed_header_is_recorded_as_a_fetch_and_metadata_are_not(new_user: NewUser) -> None:
+def test_a_list_with_headers_is_recorded_as_a_fetch_and_one_without_is_not(
+    new_user: NewUser,
+) -> None:
     alice, bob = new_user(), new_user()
     grants = {alice: OWNER | Level.ReceiveAccessEvents, bob: READER}
     story = Story(alice).created(grants, header=b"{}")
@@ -225,7 +227,7 @@ def test_a_listed_header_is_recorded_as_a_fetch_and_metadata_are_not(new_user: N
     assert [event.eventType for event in bob.events(containerId=str(alone.uuid))] == ["Added"]
 
 
-def test_a_deleted_user_is_in_no_row_whether_their_containers_were_listed_or_not(
+def test_the_deletion_of_a_user_removes_all_their_member_rows(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:
     alice, bob = new_user(), new_user()

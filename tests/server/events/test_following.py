@@ -1,4 +1,4 @@
-"""Requests that wait for an event: what they are answered, what they cost, and how many there may be."""
+"""Requests that wait for an event: their answers, their cost, and their limits."""
 
 import socket
 import time
@@ -18,7 +18,7 @@ PATIENCE = 30.0
 
 
 class Reader:
-    """A session that asks for events on connections of its own, byte by byte."""
+    """A session that waits for events on raw connections, so that each byte of an answer is seen."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
@@ -35,7 +35,7 @@ class Reader:
 
 
 def head_of(connection: socket.socket) -> bytes:
-    """The head of an answer; what came behind it is lost."""
+    """Return the head of an answer; bytes received after it are lost."""
     found = b""
     while b"\r\n\r\n" not in found:
         found += connection.recv(1)
@@ -43,7 +43,7 @@ def head_of(connection: socket.socket) -> bytes:
 
 
 def rest_of(connection: socket.socket) -> bytes:
-    """The body of an answer in chunks, to its end."""
+    """Return the rest of a chunked body."""
     found = b""
     while not found.endswith(b"0\r\n\r\n"):
         piece = connection.recv(65536)
@@ -84,7 +84,9 @@ def reader(fresh_broker: BrokerProcess, new_reader: NewReader) -> Reader:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_the_answer_begins_at_once_and_its_time_ends_it_without_a_page(reader: Reader) -> None:
+def test_the_answer_begins_at_once_and_ends_without_a_page_when_its_time_is_over(
+    reader: Reader,
+) -> None:
     began = time.monotonic()
     with reader.ask("startId=1&wait=1") as connection:
         head = head_of(connection)
@@ -104,7 +106,7 @@ def test_the_answer_begins_at_once_and_its_time_ends_it_without_a_page(reader: R
      "startId=1&wait=1&eventType=Added", "startId=1&wait=1&containerType=a",
      "startId=1&wait=1&containerId=00000000-0000-8000-8000-000000000000"],
 )  # fmt: skip
-def test_a_wait_goes_with_a_start_and_without_criteria(reader: Reader, query: str) -> None:
+def test_a_wait_without_start_id_or_with_criteria_is_refused(reader: Reader, query: str) -> None:
     reader.wire.send("GET", f"/v1/events?{query}").expect(400, "invalid")
 
 
@@ -118,7 +120,7 @@ def test_a_start_beyond_the_next_id_is_answered_at_once(reader: Reader, start: i
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_log_out_elsewhere_ends_the_wait_of_every_session_without_a_page(reader: Reader) -> None:
+def test_a_log_out_ends_the_waiting_requests_of_its_session_without_a_page(reader: Reader) -> None:
     with reader.ask("startId=1&wait=60") as connection:
         head_of(connection)
         began = time.monotonic()
@@ -128,7 +130,7 @@ def test_a_log_out_elsewhere_ends_the_wait_of_every_session_without_a_page(reade
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_client_that_leaves_is_forgotten_at_once(
+def test_a_closed_connection_is_not_counted_as_a_follower(
     reader: Reader, fresh_broker: BrokerProcess
 ) -> None:
     with ExitStack() as stack:
@@ -170,7 +172,7 @@ def test_more_followers_than_are_allowed_are_refused_and_others_are_served(
         answer = reader.wire.send("GET", "/v1/events?startId=1&wait=60")
         answer.expect(503, "overloaded")
         reader.wire.send("GET", "/v1/events").expect(200)
-        # An answer that needs no wait is given all the same.
+        # A request that does not have to wait is answered even now.
         reader.wire.send("GET", "/v1/events?startId=2&wait=60").expect(200)
     wait_until(lambda: metric(broker, "scbroker_followers") == 0)
     with reader.ask("startId=1&wait=60") as connection:
@@ -178,7 +180,9 @@ def test_more_followers_than_are_allowed_are_refused_and_others_are_served(
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
-def test_a_stop_answers_all_who_wait(start_broker: StartBroker, new_reader: NewReader) -> None:
+def test_a_stop_of_the_broker_ends_all_waiting_requests(
+    start_broker: StartBroker, new_reader: NewReader
+) -> None:
     broker = start_broker()
     readers = [new_reader(broker) for _ in range(2)]
     with ExitStack() as stack:
@@ -198,7 +202,7 @@ def test_a_stop_answers_all_who_wait(start_broker: StartBroker, new_reader: NewR
 
 @pytest.mark.only_on("postgresql")
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_no_statement_reaches_the_database_for_those_who_wait(
+def test_waiting_requests_cause_no_statement(
     start_broker: StartBroker, new_reader: NewReader
 ) -> None:
     broker = start_broker()
@@ -215,7 +219,7 @@ def test_no_statement_reaches_the_database_for_those_who_wait(
 
 
 def statements(broker: BrokerProcess) -> list[tuple[Any, ...]]:
-    """The last statement of each connection of the broker, and when it began."""
+    """Return the last statement of each connection of the broker, and its start."""
     found = query(
         broker.database_url,
         "SELECT pid, query_start::text, query FROM pg_stat_activity"
@@ -226,7 +230,7 @@ def statements(broker: BrokerProcess) -> list[tuple[Any, ...]]:
 
 @pytest.mark.only_on("postgresql")
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_a_lost_connection_for_events_is_logged_and_made_again_and_followers_are_woken(
+def test_a_lost_connection_for_events_is_logged_and_opened_again(
     start_broker: StartBroker, new_reader: NewReader
 ) -> None:
     broker = start_broker()

@@ -671,10 +671,10 @@ def test_one_deletion_sent_by_many_at_once_happens_once(
 
 
 @pytest.mark.parametrize("shares", [False, True])
-async def test_a_deletion_that_finds_the_user_deleted_meanwhile_has_nothing_left_to_do(
+async def test_a_deletion_of_a_user_who_was_deleted_meanwhile_succeeds(
     broker: BrokerProcess, new_user: NewUser, shares: bool
 ) -> None:
-    """Another one was carried out after this one found the user, and before it read their keys."""
+    """Another request deletes the user after this one found the user and before it reads the keys."""
     alice, bob = new_user(), new_user()
     if shares:
         Story(alice).created({alice: OWNER, bob: OWNER})

@@ -56,7 +56,7 @@ class IOThread:
     ) -> concurrent.futures.Future[T]:
         """Run a coroutine on the thread; callable from any thread. Keeps `owner` alive until it ends.
 
-        Work that is `endless` is cancelled when the process ends, which does not wait for it.
+        When the process ends, it cancels `endless` work and does not wait for it.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._started())
         self._running[future] = (name, owner)

@@ -64,9 +64,9 @@ def _release(key: int, _: object) -> None:
 class Promise(Coroutine[Any, None, T_co]):
     """The result of an operation, which can be awaited or waited for any number of times.
 
-    To asyncio it is a coroutine: `asyncio.create_task`, `TaskGroup.create_task` and `asyncio.run` take it.
-    Unlike a coroutine it has begun already, and several tasks may run it. Cancelling such a task ends its
-    wait and leaves the operation running; `cancel()` stops the operation.
+    asyncio accepts it as a coroutine: `asyncio.create_task`, `TaskGroup.create_task` and `asyncio.run` take
+    it. Unlike a coroutine, the operation has started already, and several tasks may wait for it. Cancelling
+    such a task leaves the operation running; `cancel()` stops the operation.
     """
 
     __slots__ = ("_outcome",)
@@ -80,7 +80,7 @@ class Promise(Coroutine[Any, None, T_co]):
         return self._outcome.name
 
     def send(self, value: None, /) -> Any:
-        """Take one step of a task's wait. No state is kept between steps, so each task waits for itself."""
+        """Take one step of a task's wait. No state is kept between steps, so that several tasks can wait."""
         del value
         return next(self.__await__())
 
@@ -89,7 +89,7 @@ class Promise(Coroutine[Any, None, T_co]):
         return super().throw(*error)
 
     def close(self) -> None:
-        """Do nothing: a wait that was not begun or has ended keeps nothing open."""
+        """Do nothing: a wait holds no resource that would have to be closed."""
 
     def __await__(self) -> Generator[Any, None, T_co]:
         """Wait in the running event loop. Cancelling the wait leaves the operation running."""
@@ -110,8 +110,8 @@ class Promise(Coroutine[Any, None, T_co]):
         """Wait in a plain script and return the result; `TimeoutError` after `timeout` seconds.
 
         Raises `invalidArgumentError` on scbroker's own thread, which would wait for itself, and in a
-        coroutine, unless the operation has ended: the event loop could run nothing else meanwhile. A cell
-        of a notebook without `await` is not a coroutine and may wait, although the notebook's loop runs.
+        coroutine whose event loop it would block, unless the operation has ended. It is allowed in a cell of
+        a notebook without `await`, which is not a coroutine although the notebook's event loop runs.
         """
         if io_thread.is_current():
             raise errors.InvalidArgumentError(
@@ -156,8 +156,8 @@ class Promise(Coroutine[Any, None, T_co]):
 def _is_in_coroutine() -> bool:
     """Return whether a coroutine of the running event loop called this, directly or through functions.
 
-    The search ends at code that is not a function's: a cell of a notebook runs below a coroutine of the
-    notebook, which the cell cannot await.
+    The search ends at code that is not a function's, such as a cell of a notebook: a coroutine of the
+    notebook calls it, but the cell cannot use that coroutine's `await`.
     """
     if asyncio._get_running_loop() is None:
         return False
@@ -255,8 +255,8 @@ def operation_of_forms(
 class Declaration:
     """The overloads of an operation: its forms, and the checks of their parameters.
 
-    Overloads with `**handlers` show callback style to type checkers; each other one is a form. `handlers`
-    are the keywords that take the place of `**handlers`.
+    Overloads with `**handlers` show callback style to type checkers; every other overload is a form.
+    `handlers` are the keywords that replace `**handlers` at run time.
     """
 
     def __init__(
@@ -394,7 +394,7 @@ def submit_handler(
 ) -> bool:
     """Run a handler of an operation on the queue; return False if the queue was shut down.
 
-    An error that the handler raises is logged: nobody could receive it.
+    An error that the handler raises is logged, because no caller could catch it.
     """
 
     def run() -> None:

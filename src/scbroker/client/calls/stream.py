@@ -1,12 +1,12 @@
 """Hand out results that arrive one after another: `Stream`, and the declaration of operations that return it.
 
-An asynchronous generator of pages runs on scbroker's thread. It is advanced only once the consumer has begun
-the page before, so that at most one page is prefetched and memory stays bounded. A consumer crosses to that
-thread once a page. It takes items without waiting, and waits for a wake-up only when none has arrived: so a
-wait that is cancelled or interrupted loses no item.
+An asynchronous generator of pages runs on scbroker's thread. It produces the next page only after the
+consumer has begun the previous one: at most one page is prefetched, so memory stays bounded. The threads
+exchange a page at a time, not an item at a time. A consumer takes an item without waiting, and waits for a
+wake-up only when none has arrived; so a wait that is cancelled or interrupted loses no item.
 
-`Stream` is the consumer's end and `_Feed` is shared with the running generator, which does not reference the
-stream: a stream that is dropped is closed.
+`Stream` is the consumer's end. The running generator shares `_Feed` with it and does not reference the
+stream, so that a stream is closed when its last reference goes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _NotYetError(Exception):
 
 
 class _Feed(Generic[T]):
-    """The items that have arrived and those of one prefetched page, and how both ends wake each other."""
+    """The items of the page that is read and of one prefetched page; wakes producer and consumers."""
 
     def __init__(self) -> None:
         self._begun: collections.deque[T] = collections.deque()
@@ -112,11 +112,11 @@ class _Feed(Generic[T]):
         with self._lock:
             wakers, self._wakers = self._wakers, []
         for wake in wakers:
-            with contextlib.suppress(RuntimeError):  # its loop has ended, and the wait with it
+            with contextlib.suppress(RuntimeError):  # the waiting task's event loop was closed
                 wake()
 
     def take(self) -> T:
-        """Return the next item; raise `_NotYetError`, `_EndedError`, or once the error of the work."""
+        """Return the next item, or raise `_NotYetError`, `_EndedError`, or (once) the generator's error."""
         with self._lock:
             if self._is_closed:
                 raise _EndedError
@@ -143,7 +143,7 @@ class _Feed(Generic[T]):
 
     def forget(self, wake: Callable[[], object]) -> None:
         """Remove the wake-up of a consumer that waits no longer."""
-        with self._lock, contextlib.suppress(ValueError):  # it was called
+        with self._lock, contextlib.suppress(ValueError):  # it was called already
             self._wakers.remove(wake)
 
     def close(self) -> None:
@@ -164,10 +164,11 @@ def _nothing() -> None:
 class Stream(Generic[T_co]):
     """Results that arrive one after another, for `for` and `async for`.
 
-    Iterating waits for the next result. An error is raised once; then the stream has ended. `close` ends it
-    at once, also for a thread or task that waits; leaving `with` or `async with` closes it, and so does
-    dropping it. A task that is cancelled while it waits loses no result: iterate on to get it. Several
-    threads or tasks may iterate over one stream; each result goes to one of them.
+    Iterating waits for the next result. An error is raised once and ends the stream. `close` ends it at once,
+    and wakes threads and tasks that wait for a result. Leaving `with` or `async with` closes the stream, and
+    so does deleting the last reference to it. If a task is cancelled while it waits, no result is lost: the
+    next iteration returns it. Several threads or tasks may iterate over one stream; each result goes to one
+    of them.
     """
 
     __slots__ = ("__weakref__", "_feed", "_name")
@@ -246,10 +247,10 @@ def _set(arrived: asyncio.Future[None]) -> None:
 
 
 class _Handlers(Generic[T]):
-    """The handlers of one stream: each result is one job on the queue, and the next job follows it.
+    """The handlers of one stream. Each result is one job on the queue, submitted after the previous job ran.
 
-    So they run in order and never two at once, on any queue, and other jobs of the queue run in between. The
-    stream is kept alive until it ends or is closed.
+    So handlers run in order and one at a time on any queue, and other jobs of the queue can run in between.
+    The stream is kept alive until it ends or is closed.
     """
 
     def __init__(self, name: str, event: Any, error: Any, queue: object) -> None:

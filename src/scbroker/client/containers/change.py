@@ -49,7 +49,7 @@ Grants = Mapping[uuid.UUID, Grant]
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A change of some entries of whatever access list the author reads."""
+    """A change of some entries of an access list; it applies to whatever list is in force."""
 
     add: Grants
     """The entries that these users get, in place of any that they have."""
@@ -76,7 +76,7 @@ class Change:
     content: Content | Keep | None = KEEP
     type: str | Keep | None = KEEP
     grants: Grants | Merge | Keep = KEEP
-    """If an empty list, the container's creator alone gets access, with owner permissions."""
+    """With an empty list, only the container's creator gets access, with owner permissions."""
     delete: bool = False
     progress: Progress = no_progress
     upload: Upload | None = None
@@ -89,7 +89,7 @@ class Change:
 
     @property
     def can_follow_others(self) -> bool:
-        """Return whether this change of access, or of other fields, can be made on any access list."""
+        """Return whether this can be repeated after others changed access: it replaces no whole list."""
         return not isinstance(self.grants, Mapping)
 
     def keeps(self, role: Role) -> bool:

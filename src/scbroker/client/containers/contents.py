@@ -38,7 +38,7 @@ _CACHED: Final = 2
 async def get_each(
     session: Session, ids: Sequence[uuid.UUID], open_header: OpenHeader, asked: Collection[Role]
 ) -> list[Container[Any] | BrokerError]:
-    """Return containers with the parts asked for, or why one was not read, in the order of the ids."""
+    """Return each container with the parts in `asked`, or its error, in the order of the ids."""
     with_header, with_content = Role.Header in asked, Role.Content in asked
     found: dict[uuid.UUID, Container[Any] | BrokerError] = {}
 

@@ -150,9 +150,9 @@ def new_grants(
 
 
 def changes_nothing(state: State, change: Change, time: int) -> bool:
-    """Return whether a merge finds the access list as it would make it.
+    """Return whether a merge would leave the access list as it is.
 
-    An expired entry that it removes is a change: its user still has the container key.
+    The removal of an expired entry is a change, because its user still has the container key.
     """
     if not isinstance(change.grants, Merge) or change.grants.remove & members_of(state).keys():
         return False
@@ -205,7 +205,7 @@ def beyond_own_access(error: errors.IntegrityError) -> errors.PermissionDeniedEr
 
 
 def _asked(state: State, grants: Grants | Merge, time: int) -> Grants:
-    """Return the whole list asked for; an empty one gives access to the creator (docs/guide/sharing.md)."""
+    """Return the whole list that a change makes; an empty one gives access to the creator."""
     if not isinstance(grants, Merge):
         return grants or {user_id_of(state.createdBy): OWNER}
     merged = grants.into(_present(state, time))

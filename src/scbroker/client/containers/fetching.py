@@ -81,7 +81,7 @@ async def fetch_many(
     recipients: bool = False,
     any_keys: bool = False,
 ) -> list[Fetched | BrokerError]:
-    """Return each container as `fetch` does, or its error, by requests for many views."""
+    """Return each container as `fetch` does, or its error; one request is for many views."""
     ask = partial(_ask_for_many, header=header, content=content, recipients=recipients)
     return await _fetch_each(session, ids, ask, any_keys=any_keys)
 
@@ -89,9 +89,9 @@ async def fetch_many(
 async def judge_listed(session: Session, served: Views, known: StoredMarks) -> Found:
     """Judge the containers of a page of a list; leave out those that have to be read again.
 
-    `known` are the marks that the page was requested with. Any other container was served whole. If it has a
-    mark nevertheless, its past is judged again, as with a mark that is not complete. An error is not final
-    then: the mark may have been raised above the served version since the request.
+    The page was requested with the marks in `known`. The broker served every other container whole. If such a
+    container has a mark after all, its whole history is judged again, as with a mark that is not complete. An
+    error of it is not final: the mark may have been raised above the served version since the request.
     """
     kept = _KeptMarks(session, list(served), known)
     is_unsure = {each for each, mark in kept.marks.items() if mark and each not in known}
@@ -119,7 +119,7 @@ def mark_of(session: Session, container_id: bytes) -> tuple[bytes | None, Mark |
 
 
 def since_of(mark: Mark | None) -> int | None:
-    """Return the version from which on a reader with this mark needs records; None for all of them."""
+    """Return the version from which a reader with this mark needs records; None if it needs all."""
     return mark.version if mark is not None and mark.complete else None
 
 
@@ -162,7 +162,7 @@ async def _fetch_each(
 
 
 def _settled(kept: "_KeptMarks", fetched: Found) -> Found:
-    """Raise the marks, and return what need not be fetched again."""
+    """Raise the marks; return the containers and errors that are final."""
     found: Found = {}
     for each, outcome in fetched.items():
         if isinstance(outcome, Fetched):
@@ -172,7 +172,7 @@ def _settled(kept: "_KeptMarks", fetched: Found) -> Found:
                 found[each] = errors.DeletedError() if is_deleted else outcome
         elif not isinstance(outcome, errors.ConflictError):
             found[each] = outcome
-        # Else it was changed or deleted between two pages of its records: read it again.
+        # After a ConflictError read it again: it was changed or deleted between two pages of its records.
     return found
 
 
@@ -216,7 +216,7 @@ async def _judge_views(
     *,
     any_keys: bool = False,
 ) -> Found:
-    """Judge what was served by the marks that it was requested with.
+    """Judge served views against the marks that they were requested with.
 
     `keep` is called after each piece of a long history.
     """

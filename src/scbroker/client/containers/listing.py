@@ -1,9 +1,8 @@
-"""List the containers that the session's user has access to, and verify each as any other reading does.
+"""List the containers that the session's user has access to, and verify each as if it was read alone.
 
-The broker serves a page of views in the order of container ids. The page is requested with the device's marks
-behind the cursor, so that a container that this device knows is served from its mark on. The marks also show
-what the broker leaves out: the client asks for those containers directly. Spec: docs/spec/protocol.md,
-section 5.
+The broker serves pages of views in the order of container ids. A request has the device's first marks after
+the cursor, so that the broker serves a known container from its mark on. The marks also show which containers
+the broker leaves out: the client requests these by their ids. Spec: docs/spec/protocol.md, section 5.
 """
 
 import asyncio
@@ -28,8 +27,8 @@ from scbroker.wire import containers as wire
 from scbroker.wire.problems import result_of
 
 _MISORDERED: Final = (
-    "The broker's list is not in the order of ids, does not go on after the last page, or has more "
-    "containers than were asked for."
+    "The broker's list is not in the order of ids, does not continue after the last page, or has more "
+    "containers than requested."
 )
 _log = logging.getLogger("scbroker")
 Entry = Container[Any] | BrokerError
@@ -58,14 +57,14 @@ class _Served:
 
 
 async def page(session: Session, wanted: Wanted, after: uuid.UUID | None) -> ContainerPage[Any]:
-    """Return the containers behind an id, at most `wanted.limit` and those that the broker left out."""
+    """Return the page after an id: at most `wanted.limit` containers, and those that the broker left out."""
     return await _verified(session, wanted, await _request(session, wanted, after))
 
 
 async def pages(
     session: Session, wanted: Wanted, after: uuid.UUID | None
 ) -> AsyncGenerator[Sequence[Entry], None]:
-    """Yield the entries of one page after the other; the next is requested while one is verified."""
+    """Yield the entries of each page; the next page is requested while one is verified."""
     upcoming: asyncio.Task[_Served] | None = _begun(session, wanted, after)
     try:
         while upcoming is not None:
@@ -85,20 +84,22 @@ async def pages(
 
 
 def _begun(session: Session, wanted: Wanted, after: uuid.UUID | None) -> asyncio.Task[_Served]:
-    """Start the request of a page. It is counted as under way once it runs: it may be cancelled before."""
+    """Start the request of a page."""
 
     async def request() -> _Served:
+        # `hold` counts the request as under way: call it in the task, which may be cancelled before it runs.
         return await session.hold(_request(session, wanted, after))
 
     return asyncio.create_task(request())
 
 
 async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) -> _Served:
-    """Request a page with the first marks behind the cursor.
+    """Request a page with the first marks after the cursor.
 
-    The marks are read before the request: a container that this device creates meanwhile is not missing. If
-    there may be marks behind the last of them, a page without type ends there, so that at most `limit`
-    containers are missing. A mark has no type, so with a type none is.
+    The marks are read before the request, so that a container that this device creates meanwhile does not
+    count as missing. If `limit` marks were found, there may be more after them: then a page without type ends
+    at the last of them, so that at most `limit` containers are missing. Marks have no type, so a page of a
+    type has no missing containers.
     """
     known = _marks_after(session, after, wanted.limit)
     message = wire.ListRequest(
@@ -132,7 +133,7 @@ async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) ->
 
 
 def _check_order(answer: wire.ContainerList, after: uuid.UUID | None, limit: int) -> None:
-    """Raise unless the ids rise from the cursor on, and the next page goes on after the last of them."""
+    """Raise unless the ids rise from the cursor on and the next cursor is the last of them or None."""
     ids = [item.containerId for item in answer.containers]
     cursor = [] if after is None else [str(after)]
     rises = all(one < other for one, other in itertools.pairwise([*cursor, *ids]))
@@ -143,7 +144,7 @@ def _check_order(answer: wire.ContainerList, after: uuid.UUID | None, limit: int
 def _marks_after(
     session: Session, after: uuid.UUID | None, count: int
 ) -> dict[uuid.UUID, tuple[bytes, Mark]]:
-    """Return the first marks behind an id, by id, of containers that are not proved to be deleted."""
+    """Return the first marks after an id, by id; leave out containers that were proved to be deleted."""
     found: dict[uuid.UUID, tuple[bytes, Mark]] = {}
     last = b"" if after is None else after.bytes
     while len(found) < count:
@@ -158,7 +159,7 @@ def _marks_after(
 
 
 async def _verified(session: Session, wanted: Wanted, served: _Served) -> ContainerPage[Any]:
-    """Verify and open the containers of a page, and ask for those that the broker left out."""
+    """Verify and open the containers of a page; fetch those that the broker left out."""
     fetched = await fetching.judge_listed(session, served.views, served.known)
     again = [each for each in served.views if each not in fetched]
     fetched |= await _fetch(session, wanted, [*again, *served.missing])

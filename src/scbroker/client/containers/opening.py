@@ -94,7 +94,7 @@ def container(
     *,
     asked: Collection[Role] = tuple(Role),
 ) -> Container[Any]:
-    """Return the opened container; `asked` has the parts that were asked for."""
+    """Return the opened container; `asked` are the parts that the caller wants."""
     state = opened.state
     text = open_type(state, opened.view.type, session.fingerprint)
     return Container(

@@ -55,7 +55,7 @@ from scbroker.wire.problems import result_of
 
 _ATTEMPTS: Final = 4
 _MERGES: Final = 16
-"""Attempts of a merge: of as many devices that change one access list at once, each succeeds."""
+"""Attempts of a merge: if as many devices change one access list at once, each of them succeeds."""
 _REQUEST_BYTES: Final = 1_048_576
 
 
@@ -151,7 +151,7 @@ class Writing:
         self.is_refused = True
 
     def is_outdated(self, session: Session) -> bool:
-        """Whether the record was refused for what it was drafted from, which is outdated by now."""
+        """Return whether a new attempt may succeed: the record was drafted from an outdated head or keys."""
         match self.error if self.is_refused else None:
             case errors.StaleKeysError():
                 return True
@@ -251,9 +251,9 @@ async def create_each(
 async def update_each(
     session: Session, changes: Mapping[uuid.UUID, Change]
 ) -> list[SecuredContainer | BrokerError]:
-    """Append a change to each container; return each or its error, in the order of the changes.
+    """Append a change to each container; return each container or its error, in the order of the changes.
 
-    The changes concern the same fields, and hold no content.
+    All changes are of the same fields, and none has a content.
     """
     items = [Writing(change, container_id.bytes) for container_id, change in changes.items()]
     groups = _cut(items, lambda _: 1, containers.MAX_BATCH)
@@ -337,7 +337,7 @@ async def _until_stored(
     items: Sequence[Writing],
     attempt: Callable[[Session, Sequence[Writing]], Awaitable[None]],
 ) -> None:
-    """Attempt what is not stored; again, a few times at most, only if keys or the head were outdated."""
+    """Attempt each change; repeat those whose keys or head were outdated, a bounded number of times."""
     for attempts in itertools.count(1):
         for item in items:
             item.error, item.is_refused = None, False
@@ -378,7 +378,7 @@ async def _attempt_creation(session: Session, items: Sequence[Writing], send: Se
 async def _each_ready(
     items: Sequence[Writing], make_ready: Callable[[Writing], None], wraps: int
 ) -> None:
-    """Draft and sign the records of these items, with so many wraps in all."""
+    """Draft and sign the records of these items; `wraps` is the number of wraps that they have together."""
     is_short = len(items) == 1 and wraps <= drafting.MANY_WRAPS
     outcomes = await tasks.each_in_pool(make_ready, items, here=is_short)
     for item, outcome in zip(items, outcomes, strict=True):
@@ -387,7 +387,7 @@ async def _each_ready(
 
 
 async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
-    """Read containers; seal, draft, sign and send a change of each. One alone takes the single requests."""
+    """Read containers; seal, draft, sign and send a change of each. A single one is not sent as a batch."""
     bases: dict[Writing, Basis] = {}
     for item, fetched in await _read_each(session, items):
         with tasks.alone(item.fail):
@@ -417,7 +417,7 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
 
 
 async def _read_each(session: Session, items: Sequence[Writing]) -> list[tuple[Writing, Fetched]]:
-    """Read the containers of changes that concern the same fields; return those that are left to change."""
+    """Read the containers of changes of the same fields; return those that still have to be changed."""
     change = items[0].change
     ids = [uuid.UUID(bytes=item.container_id) for item in items]
     wanted = {
@@ -438,7 +438,7 @@ async def _read_each(session: Session, items: Sequence[Writing]) -> list[tuple[W
             item.fail(fetched)
             continue
         item.settle(session)
-        if not item.is_stored:  # else an earlier attempt, although the broker did not confirm it
+        if not item.is_stored:  # an earlier attempt may have been stored without a confirmation
             left.append((item, fetched))
     return left
 
@@ -564,7 +564,7 @@ async def _send_one(session: Session, items: Sequence[Writing]) -> None:
 
 
 async def _send_many(session: Session, items: Sequence[Writing]) -> None:
-    """Send records, about a megabyte in a request: never more access entries than a batch may have."""
+    """Send records, about 1 MiB in a request; so none has more access entries than a batch may have."""
     for some in _cut(items, _size, _REQUEST_BYTES):
         for item in some:
             item.send(session)
@@ -679,9 +679,9 @@ def _fork() -> errors.ForkError:
 async def _recipients(
     session: Session, items: Sequence[tuple[Writing, Collection[uuid.UUID], Collection[uuid.UUID]]]
 ) -> Mapping[uuid.UUID, KeyChain]:
-    """Return the keys of all users of new lists by one request; if it fails, by one for each container.
+    """Return the keys of the users of all new lists, by one request or, if it fails, one for each container.
 
-    `items` have the users of the new list, and those of the list before, who may have been deleted.
+    An item is a change, the users of its new list, and the members before it, who may have been deleted.
     """
     everybody = {user for _, users, _ in items for user in users}
     found: dict[uuid.UUID, KeyChain] = {}

@@ -45,13 +45,13 @@ _log = logging.getLogger("scbroker")
 M = TypeVar("M", bound=Message)
 Query = Mapping[str, str | list[str]]
 Moved = Callable[[int], None]
-"""Is called with the number of bytes of a body that an attempt has sent or received so far."""
+"""A function that takes the number of bytes of a body that an attempt has sent or received so far."""
 MAX_ANSWER: Final = 16 * 1_048_576
 PIECE: Final = 262_144
 """Bytes that are written to a connection at a time."""
 _SMALLEST_PIECE: Final = 16_384
 _PIECES: Final = 8
-"""Pieces that a body has at least, if each is to be reported and none is smaller than the smallest."""
+"""The least number of pieces of a body whose progress is reported, unless they would be too small."""
 _ATTEMPTS: Final = 4
 _PATIENCE: Final = 60.0
 """Seconds. A database takes less to fail over to another machine."""
@@ -62,7 +62,7 @@ _RETRY_BUDGET: Final = 128.0
 _EARNED: Final = 1 / 8
 """Retries that an answer earns: refusals make an eighth more requests, not many times as many."""
 _LOG_SECONDS: Final = 10.0
-"""At least as long are retries not logged after one was."""
+"""Seconds after a logged retry in which further retries are not logged."""
 _MISSING: Final = (404, 416)
 _HTTPS: Final = "If this port expects TLS, use https:// in serverUrl."
 _LOOPBACK: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
@@ -102,9 +102,9 @@ class Connections:
     """
 
     most: int
-    """Connections at the same time; 0 for any number."""
+    """The most connections at the same time; 0 is unlimited."""
     read_seconds: float = 60
-    """How long to wait for the next bytes of an answer."""
+    """Seconds to wait for the next bytes of an answer."""
     unsent_headers: tuple[str, ...]
     """Headers of aiohttp's own that requests do not carry."""
 
@@ -201,7 +201,7 @@ def _resolver() -> AbstractResolver:
 
 
 class RetryLog:
-    """Logs that a provider's requests are retried: the first at once, then one in ten seconds.
+    """Log that a provider's requests are retried: the first retry, then at most one in ten seconds.
 
     The reason is an error's message, which contains no secret and no presigned URL.
     """
@@ -302,9 +302,9 @@ class ObjectStore(Connections):
 
 
 class _Waits(Connections):
-    """Requests to the broker that wait for an event, each on a connection that no other request needs.
+    """Requests to the broker that wait for an event, on connections apart from those of other requests.
 
-    The broker sends a heartbeat every 15 seconds; a connection is given up after the third that is missing.
+    The broker sends a heartbeat every 15 seconds; after three missing ones the client closes the connection.
     """
 
     most: int = 0
@@ -369,8 +369,8 @@ class Transport(Connections):
     ) -> Octets:
         """Send a message or octets, or neither; return the answer's octets.
 
-        They have at most `limit` bytes, or are read into `target`, which is faster than allocating. `moved`
-        follows the body that is read into `target`, or else the one that is sent.
+        The answer has at most `limit` bytes, or is read into `target`, which is faster than allocating.
+        `moved` is called for the bytes read into `target`, or without `target` for the bytes sent.
         """
         body = octets if message is None else codec.encode(message)
         headers = self._headers(token)
@@ -382,9 +382,9 @@ class Transport(Connections):
         return await self._retried(once, is_act=message is not None and message.is_act)
 
     async def wait(self, path: str, seconds: float, query: Query, *, token: str) -> Octets:
-        """Send a request whose answer may begin at once and end after some time; return its octets.
+        """Send a request whose answer takes long to end; return the answer's octets.
 
-        It is not retried: the caller decides when to ask again. After `seconds` it is unreachable.
+        It is not retried: the caller decides when to ask again. Raises `UnreachableError` after `seconds`.
         """
         url, headers = self._url(path, query), self._headers(token)
         try:
@@ -510,9 +510,9 @@ class Transport(Connections):
 
 
 def _why_unreachable(error: aiohttp.ClientError, url: str, has_answered: bool) -> str:
-    """Return what a caller can do about a request that got no answer from a broker's address.
+    """Return the message for a request that got no answer: the likely cause, and what to check.
 
-    `has_answered` tells whether this address has ever been a broker's.
+    `has_answered` is whether a broker has answered at this address before.
     """
     import aiohttp
 

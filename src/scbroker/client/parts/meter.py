@@ -11,10 +11,10 @@ _LARGEST_STEP: Final = 1_048_576
 
 
 class Meter:
-    """Adds up what has moved of each chunk, and reports it in steps of an eighth, at most of 1 MiB.
+    """Add up the bytes transferred of each chunk, and report steps of an eighth, 16 KiB to 1 MiB.
 
-    The number never falls. A chunk counts as whole only when it is `complete`:
-    the receiver has confirmed it, or the client has verified it. So the total is reported once, at the end.
+    The reported number never falls. The last byte of a chunk counts only when the chunk is `complete`: the
+    receiver has confirmed it, or the client has verified it. So the total is reported once, at the end.
     """
 
     def __init__(self, progress: Progress, total: int | None, done: int) -> None:
@@ -28,9 +28,9 @@ class Meter:
             self._report()
 
     def follow(self, chunk: int, length: int, size: int) -> Callable[[int], None] | None:
-        """Return what notes how many of a chunk's `size` sealed bytes have moved; None if nobody asks.
+        """Return a function that takes the number of sealed bytes transferred; None without a progress.
 
-        `length` is the number of its plaintext bytes.
+        The chunk has `size` sealed bytes and `length` plaintext bytes.
         """
         if self._progress is no_progress:
             return None
@@ -50,7 +50,7 @@ class Meter:
 
     def _report(self) -> None:
         now = self._done + sum(self._on_the_wire.values())
-        # Less if a chunk is sent again; the same if a chunk is padding alone.
+        # The sum falls when a chunk is sent again, and stays when a chunk has only padding.
         if now > self._reported:
             self._reported = now
             self._progress(now, self._total)

@@ -197,7 +197,7 @@ async def send(
                     break
                 sending.create_task(put(chunk, buffer))
     except BaseException as error:
-        # Without a journal nothing resumes this upload. A broker that does not answer is not asked.
+        # Without a journal this upload cannot be resumed. If the broker did not answer, this would fail too.
         if (
             is_begun
             and not upload.journal.is_kept
@@ -209,7 +209,7 @@ async def send(
 
 
 async def _drop(session: Session, path: str) -> None:
-    """Have the broker delete a part that was given up. If that fails, the broker deletes it a day later."""
+    """Have the broker delete a part that was given up; if this fails, its `upload_seconds` delete it."""
     with suppress(BrokerError, TimeoutError):
         async with asyncio.timeout(_DROP_SECONDS):
             await session.send("DELETE", path)

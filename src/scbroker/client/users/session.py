@@ -214,10 +214,10 @@ class Session:
         return await self._with_token(self.transport.send, method, path, **options)
 
     async def wait(self, path: str, seconds: float, query: Query) -> Octets:
-        """Make a request that waits under the token; return the answer's octets.
+        """Make a request that waits for an event, under the token; return the answer's octets.
 
-        The end of the session ends it at once with `NotAuthenticatedError`: unlike an operation under way,
-        it does not delay a log-out.
+        Raises `NotAuthenticatedError` as soon as the session ends: a log-out waits for operations under way,
+        but not for this request.
         """
         waiting = asyncio.ensure_future(
             self._with_token(self.transport.wait, path, seconds, query=query)

@@ -51,7 +51,7 @@ class Marks(Protocol):
     def get(self, kind: str, key: bytes) -> bytes | None: ...
 
     def page(self, kind: str, after: bytes, count: int) -> Sequence[tuple[bytes, bytes]]:
-        """Return the first `count` marks of a kind with keys above `after`, by key, as keys and values."""
+        """Return the first `count` marks of a kind after a key, by key: pairs of key and value."""
         ...
 
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
@@ -95,7 +95,7 @@ class TrustStore(Protocol):
 
 
 class _Values:
-    """The marks of a store in memory, and the keys of each kind in order."""
+    """The marks of a store in memory, with the keys of each kind in order."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, bytes], bytes] = {}
@@ -120,7 +120,7 @@ class _Values:
     def page(self, kind: str, after: bytes, count: int) -> list[tuple[bytes, bytes]]:
         keys = self._keys.get(kind, [])
         if kind in self._unsorted:
-            # Only now: to insert each key in its place would move half of them, for every mark of a file.
+            # Sorted only when read: inserting each mark in order would move half of the keys each time.
             keys.sort()
             self._unsorted.remove(kind)
         first = bisect.bisect_right(keys, after)
@@ -201,7 +201,7 @@ class FileTrustStore:
 
 
 def checked_trust_store(trustStore: object) -> TrustStore:
-    """Return the trust store of an argument: itself, one in the folder that it names, or the default one."""
+    """Return the trust store that an argument is, one in the folder that it names, or the default one."""
     if trustStore is None:
         return FileTrustStore(platformdirs.user_state_dir("scbroker"))
     if isinstance(trustStore, str | os.PathLike) and trustStore != "":

@@ -1,7 +1,7 @@
 """List the containers that a user has access to, page by page. Spec: docs/spec/protocol.md, section 5.
 
-A page is in the order of container ids, behind the last id of the page before. It has the views that the
-containers' readers would get alone, all of one snapshot.
+A page begins after the last id of the previous page, in the order of ids. It has the views that the user
+would get of each container alone, all from one snapshot.
 """
 
 from uuid import UUID
@@ -16,7 +16,7 @@ from scbroker.wire.containers import ContainerList, ListedContainer, ListRequest
 
 
 async def list_containers(broker: Broker, call: Call, message: ListRequest) -> ContainerList:
-    """Return a page of the containers that the user has access to, by id, of about PAGE_BYTES in all."""
+    """Return a page of the containers that the user has access to, by id, of about PAGE_BYTES."""
     since = {parse_uuid(item.containerId).bytes: item.since for item in message.known}
     limit, header = message.limit, int(message.header)
 

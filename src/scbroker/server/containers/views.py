@@ -98,7 +98,7 @@ async def read_views(broker: Broker, call: Call, message: ViewsRequest) -> Views
 def outcome_of(
     broker: Broker, call: Call, container_id: ContainerId, result: ViewOrError
 ) -> tuple[wire.ContainerView | None, ItemProblem | None]:
-    """Return what one of several containers is answered with; a fetch of its parts is noted."""
+    """Return the view or the problem of one of several containers; record a fetch of its parts."""
     if isinstance(result, BrokerError):
         return None, item_problem_of(result)
     _note_access(broker, call, container_id, result)

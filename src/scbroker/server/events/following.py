@@ -1,9 +1,10 @@
 """Answer requests for events, at once or when an event exists. Spec: docs/spec/protocol.md, section 5.
 
-A request that waits has begun its answer: it sends a heartbeat every 15 seconds, so that no proxy ends it,
-and then the page, or nothing if the client has to ask again: after its time, and for every error. It waits in
-memory. `Followers` wakes it when a transaction of its user's events, or of the end of a session, has
-committed. Access that expires adds an event without a transaction: each wait ends at the next such time.
+The broker sends the head of the answer before it waits, and then a heartbeat every 15 seconds, so that no
+proxy closes the connection. The page follows. If the time is over, or the request would now be refused, the
+body ends without a page, and the client asks again. `Followers` wakes a request when a transaction has added
+an event of its user or ended a session of the user. No transaction runs when access expires, so each request
+also reads when the next access of its user expires.
 """
 
 import asyncio
@@ -26,22 +27,22 @@ from scbroker.wire.events import HEARTBEAT, EventQuery, Events
 
 _HEARTBEAT_SECONDS: Final = 15.0
 _SOONEST: Final = 0.01
-"""Seconds, so that a clock that is set back does not make a request read without a pause."""
+"""The least seconds until a read at an expiry: a clock that is set back must not cause reads in a loop."""
 _LARGE: Final = 262_144
 _FOR_EVER: Final = float("inf")
-# nginx would buffer the heartbeats otherwise.
+# X-Accel-Buffering: nginx would buffer the heartbeats otherwise.
 _HEADERS: Final = {**HEADERS, "Content-Type": codec.MESSAGE, "X-Accel-Buffering": "no"}
 
 
 async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events | Response:
-    """Return a page of the user's own log; with `wait` only when it has an event, or the time is over."""
+    """Return a page of the user's own log; with `wait`, an answer that waits if it would have no event."""
     if not query.wait:
         return await pages.list_events(broker, call, query)
     if not query.follows:
         raise errors.InvalidArgumentError("wait needs startId, and no other criterion.")
     followers = broker.gate.followers
     try:
-        # Before the page is read: an event that is committed after that wakes the request.
+        # Register before the page is read: an event that is committed after the read wakes the request.
         woken, release = followers.add(call.session.id)
     except errors.OverloadedError:
         page = await pages.list_events(broker, call, query)
@@ -61,12 +62,12 @@ async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events |
 
 
 def _is_answer(page: Events, query: EventQuery) -> bool:
-    """Return whether a page says more than that the log ends just before startId."""
+    """Return whether to send a page: not if the log ends just before startId, so that it has no event."""
     return page.lastId + 1 != query.startId or page.firstId > page.lastId + 1
 
 
 async def _next_expiry(broker: Broker, call: Call) -> float:
-    """Return when, on the event loop's clock, the next of the user's accesses expires."""
+    """Return the time on the event loop's clock when the next access of the user expires."""
 
     def find(connection: Connection) -> int | None:
         values = {"user": call.session.id}
@@ -98,7 +99,7 @@ class _Waiting(Response):
         self._releases = [release]
         self._ends = asyncio.get_running_loop().time() + query.wait
         self._due = due
-        """When to read again, on the event loop's clock, even if nothing woke the request."""
+        """The time on the event loop's clock to read again even if nothing woke the request."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         leaving = asyncio.create_task(self._wake_when_gone(receive))
@@ -119,7 +120,7 @@ class _Waiting(Response):
         self._woken.set()
 
     async def _next(self, kind: Kind, leaving: asyncio.Task[None]) -> bytes | None:
-        """Return the answer's message, no bytes if the client has to ask again, None for a heartbeat."""
+        """Return the page as a message; no bytes to end without a page; None to send a heartbeat."""
         gate, loop = self._broker.gate, asyncio.get_running_loop()
         heartbeat = loop.time() + _HEARTBEAT_SECONDS
         while True:

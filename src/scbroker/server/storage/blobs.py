@@ -58,7 +58,8 @@ _RETRIES: Final[dict[str, Any]] = {
 _STAGED: Final = "#1"
 # Seconds after which a failure ends a round of deletions.
 _REMOVING: Final = 20.0
-# Free bytes below which a failed put is said to have found the disk full: other chunks are written as well.
+# A failed put is reported as a full disk if fewer bytes than its size and this are free: other chunks are
+# being written at the same time.
 _SPARE: Final = 64 * 1_048_576
 
 

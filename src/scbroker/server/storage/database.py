@@ -91,10 +91,10 @@ class Database(Protocol):
         """Return by how many seconds this machine's clock is ahead of the database's."""
 
     def listening(self, wake: Wake) -> contextlib.AbstractAsyncContextManager[None]:
-        """Call `wake` during a block with the users that committed transactions name by `wake_after_commit`.
+        """Call `wake` in a block with the users that committed transactions named by `wake_after_commit`.
 
-        On PostgreSQL these include transactions of other processes. None stands for all users: their
-        transactions may have been missed.
+        On PostgreSQL this includes transactions of other processes. `wake(None)` stands for all users, after
+        a time in which notices may have been missed.
         """
 
     async def close(self) -> None: ...
@@ -203,7 +203,7 @@ def _in_transaction(engine: Engine, work: Work[T]) -> T:
 def _written(engine: Engine, work: Work[T], woken: set[bytes]) -> T:
     """Return the result of a committed transaction, and add the users to wake to `woken`."""
     with engine.connect() as connection:
-        _woken(connection)  # of a transaction that failed
+        _woken(connection)  # forget those of a transaction that failed
         with connection.begin():
             result = work(connection)
             woken.update(_woken(connection))
@@ -379,7 +379,7 @@ class SqliteDatabase:
     def _resolve(self, jobs: list[_Job]) -> None:
         woken: set[bytes] = set()
         for job in jobs:
-            if job.error is None:  # it has committed, also if its request was cancelled
+            if job.error is None:  # the job has committed, even if its request was cancelled
                 woken.update(job.woken)
             if job.future.done():
                 continue

@@ -1,10 +1,11 @@
-"""Tell all processes of one PostgreSQL database whose event logs have grown: LISTEN and NOTIFY.
+"""Notify all processes of one PostgreSQL database of users with new events, by LISTEN and NOTIFY.
 
-A process has one connection for both. It sends the users of its committed transactions in statements of their
-own, some milliseconds together: a NOTIFY inside a transaction would make all commits of the database wait for
-one another. A notice is lost if its process dies between the commit and the NOTIFY, or if a listener's
-connection breaks. So a process that starts wakes the users of all processes, and one whose connection was
-lost wakes its own; a request that waits reads again after ten minutes at most (docs/adr/0016).
+A process has one connection for both. After its transactions have committed, it sends the ids of their users
+in a separate statement, one for the commits of a few milliseconds: a NOTIFY inside the transactions would
+make their commits wait for each other. A notice is lost if its process dies between the commit and the
+NOTIFY, or if a listener's connection breaks. So a process that starts wakes the requests of all processes,
+and one whose connection was lost wakes its own. A request that missed a notice ends when its `wait` is over,
+and the client asks again (docs/adr/0016).
 """
 
 import asyncio
@@ -24,15 +25,15 @@ _COALESCED_SECONDS: Final = 0.003
 _USERS: Final = 300
 """Users of one notice: 22 characters each, and a payload must have fewer than 8,000 bytes."""
 _CHECK_SECONDS: Final = 60.0
-"""A connection without traffic is checked so often: a network that drops packets ends no connection."""
+"""Seconds without traffic after which the connection is checked: it may be dead but not closed."""
 _ANSWER_SECONDS: Final = 10.0
 _LONGEST_PAUSE: Final = 10.0
 Wake = Callable[[Collection[bytes] | None], None]
-"""Wakes the requests of these users, or of all."""
+"""Wakes the waiting requests of these users, or for None those of all users."""
 
 
 class Notices:
-    """The notices of one process to all others, and theirs to it."""
+    """Sends the notices of this process to all others, and receives theirs."""
 
     def __init__(self, engine: AsyncEngine, wake: Wake) -> None:
         self._engine, self._wake = engine, wake
@@ -47,7 +48,7 @@ class Notices:
         self._more.set()
 
     async def run(self) -> None:
-        """Send and receive until cancelled; after a failure connect again, ever later."""
+        """Send and receive until cancelled; after a failure connect again, after growing pauses."""
         failures = 0
         while True:
             try:
@@ -77,7 +78,7 @@ class Notices:
         await asyncio.sleep(_COALESCED_SECONDS)
 
     async def _send(self, driver: Any) -> None:
-        """Send what is to be sent, or ask whether the connection still works."""
+        """Send the unsent notices; if none exists, check that the connection works."""
         self._more.clear()
         sending, self._unsent = self._unsent, set()
         try:
@@ -103,7 +104,7 @@ class Notices:
 
     def _receive(self, driver: Any, process: int, channel: str, payload: str) -> None:
         del channel
-        if process == driver.get_server_pid():  # this process woke its own when it committed
+        if process == driver.get_server_pid():  # this process has woken its own requests already
             return
         if payload == _EVERYBODY:
             self._wake(None)

@@ -281,11 +281,11 @@ CONTAINER_AT_ONCE: Final = (
 )
 CONTAINER_AND_MEMBER: Final = _WITH_MEMBER.where(containers.c.id == b("container"))
 CONTAINERS_AND_MEMBER: Final = _WITH_MEMBER.where(_among(containers.c.id))
-# A user's containers in the order of their ids; with a type, those whose type the user may see.
+# A user's containers in the order of ids. LISTED_OF_TYPE finds only containers whose type the user may see.
 LISTED_CONTAINERS: Final = _after(members.c.container_id, _user(members), LISTED, _UNEXPIRED)
 LISTED_OF_TYPE: Final = LISTED_CONTAINERS.where(members.c.type == b("type"))
 MEMBERS: Final = select(members).where(_container(members))
-# The column follows the container's type for members with ViewType.
+# Members with ViewType have a copy of the container's type in their row.
 SET_TYPE_OF_MEMBERS: Final = _set(
     members,
     _container(members),

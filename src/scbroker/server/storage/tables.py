@@ -191,7 +191,7 @@ members: Final = _table(
     _number("expires_at", nullable=True),
     _bytes("wrap", nullable=True),
     Column("expiry_recorded", Boolean, nullable=False),
-    # The container's type for a member with ViewType, so that one index serves a list of a type.
+    # The container's type if the member has ViewType: so an index of this table serves a list of a type.
     Column("type", String(256)),
 )
 _partial(
@@ -200,8 +200,8 @@ _partial(
     members.c.user_id,
     members.c.expires_at,
 )
-# Permissions are 0 once the container is deleted. An index of all rows would make a page read all of a user's
-# deleted containers and expired accesses that lie between two that it lists.
+# Permissions are 0 once the container is deleted. The index leaves out deleted containers and expired access:
+# otherwise a page would read all of these that lie between two listed containers.
 LISTED: Final = (members.c.permissions > literal_column("0")) & ~members.c.expiry_recorded
 _partial("members_listed", LISTED, members.c.user_id, members.c.container_id)
 _partial("members_not_listed", ~LISTED, members.c.user_id)

@@ -109,9 +109,9 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
 async def _check_closes(
     broker: Broker, user_id: UserId, length: int, closing: Signed, moment: int
 ) -> bool:
-    """Raise unless the record closes the user's chain of this length; False if they are deleted already.
+    """Raise unless the record closes the user's chain of this length; return False if the user was deleted.
 
-    Another request may delete the user, and their key records, after this one found them.
+    Another request may delete the user and their key records after this request found the user.
     Date and predecessor are compared first: a record that does not follow must not cost the time of verifying
     a long chain, as often as its sender likes.
     """
