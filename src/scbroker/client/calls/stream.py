@@ -29,6 +29,7 @@ from scbroker.client.calls.operation import (
     OnError,
     check_handler,
     checked_queue,
+    is_in_coroutine,
     public_error,
     submit_handler,
 )
@@ -164,7 +165,8 @@ def _nothing() -> None:
 class Stream(Generic[T_co]):
     """Results that arrive one after another, for `for` and `async for`.
 
-    Iterating waits for the next result. An error is raised once; then the stream has ended. `close` ends it
+    Iterating waits for the next result; `for` in a coroutine raises an `invalidArgumentError` in place of
+    waiting. An error is raised once; then the stream has ended. `close` ends it
     at once, also for a thread or task that waits; leaving `with` or `async with` closes it, and so does
     dropping it. A task that is cancelled while it waits loses no result: iterate on to get it. Several
     threads or tasks may iterate over one stream; each result goes to one of them.
@@ -192,6 +194,11 @@ class Stream(Generic[T_co]):
             except _EndedError:
                 raise StopIteration from None
             except _NotYetError:
+                if is_in_coroutine():
+                    raise errors.InvalidArgumentError(
+                        f"`for` over {self._name}() would block the running event loop: write `async for`, "
+                        "or call the function that iterates by asyncio.to_thread"
+                    ) from None
                 arrived = threading.Lock()
             arrived.acquire()
             wake = arrived.release
