@@ -1064,7 +1064,9 @@ class BrokerProvider(Protocol):
     def followEvents(self, *args: Any, **kwargs: Any) -> Any:
         """Return the events of the session's user that match, each once and in order, as they happen.
 
-        Without `startId` the stream begins behind the end that the log has when the broker first answers.
+        Without `startId` the stream begins behind the end that the log has when the broker first answers. It
+        has what this provider changes after the call, unless the first request fails; a change that others
+        make before the answer may be missing.
         `startId=last.id + 1` goes on after an event that was delivered, also in another process. The criteria
         are those of `getEvents`; the client reads the whole log and applies them. The stream goes on for
         ever: while the broker is unreachable it tries again, every 30 seconds at last, and warns in the log.
