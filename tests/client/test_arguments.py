@@ -43,6 +43,8 @@ def unreachable() -> Any:
         ("KeyType | int | str", "Sign", "it must be a KeyType, its value or its name"),
         ("ContainerEventType | str | Iterable[ContainerEventType | str] | None", [],
              "it must name at least one ContainerEventType: None asks for all"),
+        ("builtins.type[T] | None", 7, "it must be a type that a header's JSON can be decoded into"),
+        ("builtins.type[T]", {"a": int}, "it must be a type that a header's JSON can be decoded"),
         ("Progress | None", 7, "it must be a function of two numbers, done and total, not int"),
     ],
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """followEvents over a real broker: each event once and in order, across failures of all kinds."""
 
+import asyncio
 import concurrent.futures
 import datetime as dt
 import logging
@@ -22,6 +23,7 @@ from scbroker import (
     Stream,
 )
 from scbroker.client import events, following
+from scbroker.crypto.seal import Octets
 from scbroker.wire.events import Event
 from tests.client.conftest import id_of
 from tests.kit.ageing import DAY, age, drop_old_events
@@ -29,6 +31,7 @@ from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.long_logs import write_events
+from tests.kit.network import Go, Network, refused
 from tests.kit.waiting import wait_until
 
 PATIENCE = 60.0
@@ -93,6 +96,36 @@ def test_without_start_the_stream_begins_behind_the_logs_end(alice: ServerProvid
         [new] = create(alice)
         [event] = take(stream, 1)
         assert (event.id, event.containerId) == (4, new)
+
+
+def test_the_stream_has_what_its_provider_changes_after_the_call_although_the_first_request_is_slow(
+    alice: ServerProvider,
+) -> None:
+    create(alice, 3)
+    delays = [0.5]
+
+    async def delay(go: Go) -> Octets:
+        await asyncio.sleep(delays.pop() if delays else 0)
+        return await go()
+
+    with Network() as network:
+        network.treat("GET", "/v1/events", delay)
+        with alice.followEvents() as stream:
+            new = create(alice, 2)
+            time.sleep(1)
+            create(alice, 2)  # so that a stream that begins late has events nevertheless
+            assert [(e.id, e.containerId) for e in take(stream, 2)] == [(4, new[0]), (5, new[1])]
+
+
+def test_changes_do_not_wait_for_the_outage_of_a_stream_that_begins(
+    alice: ServerProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Network() as network:
+        network.treat("GET", "/v1/events", refused(BrokerError.unreachableError("No events.")))
+        with alice.followEvents():
+            create(alice)
+            wait_until(lambda: "waits for the broker" in caplog.text)
+            create(alice)
 
 
 def test_a_fresh_device_at_the_end_of_a_long_log_does_not_read_the_log(

@@ -15,6 +15,8 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from scbroker import errors
 from scbroker.keys import KeyRing, checked_secret
 from scbroker.records.canonical import check_printable
@@ -82,6 +84,18 @@ def _event_types(name: str, value: Any) -> list[ContainerEventType]:
     return kinds
 
 
+def _header_type(name: str, value: Any) -> Any:
+    """Return a type that headers can be decoded into: one of msgspec's, or a model of pydantic's."""
+    try:
+        if not hasattr(value, "model_validate_json"):
+            msgspec.json.Decoder(value)
+    except Exception as error:  # msgspec resolves the type's annotations, which can raise anything
+        raise errors.InvalidArgumentError(
+            f"{name} must be a type that a header's JSON can be decoded into: {type(error).__name__}: {error}"
+        ) from None
+    return value
+
+
 def _progress(name: str, value: Any) -> Callable[[int, int | None], None]:
     """Return a function that reports to the caller's and logs its errors: they must not end a transfer."""
     if not callable(value):
@@ -120,10 +134,10 @@ _CHECKS: Final[dict[str, Check]] = {
         "UUID", (uuid.UUID, str), uuid_of
     ),
     "Progress": _progress,
-    # `checked_content`, `encode_header` and `decode_header` check these three.
+    "builtins.type[T]": _header_type,
+    # `checked_content` and `encode_header` check these two.
     "ContentSource": lambda _, value: value,
     "object": lambda _, value: value,
-    "builtins.type[T]": lambda _, value: value,
 }
 
 

@@ -7,6 +7,7 @@ growing pauses; every other error ends the stream. Spec: docs/spec/protocol.md, 
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import uuid
@@ -61,11 +62,15 @@ async def follow(session: Session, start: int | None, criteria: Criteria) -> Pag
     """Yield pages of events without end: from the id `start` on, or for None after the log's present end."""
     outage = _Outage()
     first = start or (None if start is None else 1)
+    # Only the first attempt delays changes: each would wait for the whole of an outage otherwise.
+    beginning: contextlib.AbstractContextManager[None] = session.beginning()
     while True:
         began = monotonic()
         try:
             if first is None:
-                first = await events.end_of_log(session) + 1
+                with beginning:
+                    beginning = contextlib.nullcontext()
+                    first = await events.end_of_log(session) + 1
             found = await _next(session, first)
         except _WAITABLE as error:
             await outage.pause(error)

@@ -1065,6 +1065,8 @@ class BrokerProvider(Protocol):
         """Return a stream of the user's matching events, each once and in order, as they happen.
 
         Without `startId` the stream begins behind the end that the log has when the broker first answers.
+        It has what this provider changes after the call, unless the first request fails; a change that others
+        make before the answer may be missing.
         `startId=last.id + 1` continues after an event that was delivered, also in another process. The
         criteria are those of `getEvents`; the client applies them, and reads every event from the start on.
         The stream has no end of its own: while the broker is unreachable or overloaded, the client tries

@@ -78,11 +78,13 @@ class ServerProvider(BaseProvider):
         self._finalizer.atexit = False
 
     @classmethod
-    def fromEnvironment(cls, environment: Mapping[str, str] = os.environ, **options: Any) -> Self:
+    def fromEnvironment(cls, environment: Mapping[str, str] | None = None, **options: Any) -> Self:
         """Construct from SCBROKER_API_KEY, SCBROKER_SERVER_URL and SCBROKER_APPLICATION_NAME.
 
-        SCBROKER_OBJECT_STORE_ORIGINS gives `objectStoreOrigins`, separated by commas. Raises
-        `invalidArgumentError` that names the variables that are not set."""
+        SCBROKER_OBJECT_STORE_ORIGINS gives `objectStoreOrigins`, separated by commas. Without `environment`
+        these are the process's variables. Raises `invalidArgumentError` that names those that are not set."""
+        # Not as the default: help() would print all variables with the signature, and the secrets in them.
+        environment = os.environ if environment is None else environment
         names = ("SCBROKER_API_KEY", "SCBROKER_SERVER_URL", "SCBROKER_APPLICATION_NAME")
         missing = [name for name in names if not environment.get(name)]
         if missing:

@@ -308,6 +308,7 @@ class Followers:
         self.count: int = 0
         self.is_ending: bool = False
         """Whether the process stops, so that no request may wait any longer."""
+        self._is_waking_all = self._wakes_all_again = False
         self.reading: asyncio.Semaphore = asyncio.Semaphore(_READING_FOLLOWERS)
 
     def add(self, user_id: bytes) -> tuple[asyncio.Event, Release]:
@@ -320,6 +321,10 @@ class Followers:
         woken = asyncio.Event()
         own.append(woken)
         self.count += 1
+        if (
+            self.is_ending
+        ):  # `end` has run: nothing else would wake the request before its heartbeat
+            woken.set()
         return woken, functools.partial(self._remove, user_id, woken)
 
     def _remove(self, user_id: bytes, woken: asyncio.Event) -> None:
@@ -330,15 +335,33 @@ class Followers:
             del self._of_user[user_id]
 
     def wake(self, users: Collection[bytes] | None) -> None:
-        """Wake the requests of these users; for None those of all users, spread over two seconds."""
+        """Wake the requests of these users; for None those of all users, within four seconds."""
         if users is None:
-            loop = asyncio.get_running_loop()
-            for woken in itertools.chain.from_iterable(self._of_user.values()):
-                loop.call_later(_SPREAD_SECONDS * secrets.randbelow(1001) / 1000, woken.set)
+            self._wake_all()
             return
         for user_id in users:
             for woken in self._of_user.get(user_id, ()):
                 woken.set()
+
+    def _wake_all(self) -> None:
+        """Wake all requests, spread over two seconds; once more after that if called again meanwhile.
+
+        Any role of the PostgreSQL server may send notices, as many as it likes: with timers of its own each
+        would take memory.
+        """
+        self._wakes_all_again = self._is_waking_all
+        if self._is_waking_all:
+            return
+        self._is_waking_all = True
+        loop = asyncio.get_running_loop()
+        for woken in itertools.chain.from_iterable(self._of_user.values()):
+            loop.call_later(_SPREAD_SECONDS * secrets.randbelow(1001) / 1000, woken.set)
+        loop.call_later(_SPREAD_SECONDS, self._end_waking_all)
+
+    def _end_waking_all(self) -> None:
+        self._is_waking_all = False
+        if self._wakes_all_again:
+            self._wake_all()
 
     def end(self) -> None:
         """Wake all requests at once, for the last time."""

@@ -330,6 +330,23 @@ def test_next_is_refused_on_scbrokers_own_thread(stream: Stream[int]) -> None:
         io_thread.submit("iterate", iterate()).result(PATIENCE)
 
 
+async def test_for_does_not_block_the_event_loop_of_the_coroutine_that_iterates(
+    source: Source, stream: Stream[int]
+) -> None:
+    def iterate() -> int:
+        return next(stream)
+
+    refused = pytest.raises(BrokerError.invalidArgumentError, match=r"`for` over work.*`async for`")
+    with refused:
+        next(stream)
+    with refused:
+        iterate()
+    waiting = asyncio.create_task(asyncio.to_thread(iterate))
+    await asyncio.to_thread(source.send, [1, 2])
+    assert await waiting == 1
+    assert next(stream) == 2  # it has arrived
+
+
 def test_items_still_arrive_after_the_event_loop_of_a_waiting_task_was_closed(
     source: Source, stream: Stream[int]
 ) -> None:

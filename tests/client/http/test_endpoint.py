@@ -1,5 +1,6 @@
 """Which object stores a caller allows, and which addresses are theirs."""
 
+import pydoc
 import uuid
 from typing import Any
 
@@ -113,3 +114,11 @@ def test_whatever_a_broker_sends_only_an_allowed_host_is_ever_asked(text: str, s
 def test_an_address_shows_in_no_repr() -> None:
     transfer = Transfer(index=3, name="parts/bf/x", url="https://s3.example/?X-Amz-Signature=00")
     assert repr(transfer) == "Transfer(index=3)"
+
+
+def test_the_help_of_from_environment_shows_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCBROKER_API_KEY", str(KEY))
+    assert str(KEY) not in pydoc.render_doc(ServerProvider.fromEnvironment)
+    monkeypatch.delenv("SCBROKER_API_KEY")
+    with pytest.raises(BrokerError.invalidArgumentError, match="SCBROKER_API_KEY"):
+        ServerProvider.fromEnvironment()

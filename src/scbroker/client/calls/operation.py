@@ -117,7 +117,7 @@ class Promise(Coroutine[Any, None, T_co]):
             raise errors.InvalidArgumentError(
                 "result() on scbroker's own thread would wait for ever: call it on a thread of your own"
             )
-        if not self.done() and timeout != 0 and _is_in_coroutine():
+        if not self.done() and timeout != 0 and is_in_coroutine():
             name = self._outcome.name
             raise errors.InvalidArgumentError(
                 f"result() of {name}() would block the running event loop: write `await` in place of "
@@ -153,7 +153,7 @@ class Promise(Coroutine[Any, None, T_co]):
         return f"<Promise of {self._outcome.name}, {state}>"
 
 
-def _is_in_coroutine() -> bool:
+def is_in_coroutine() -> bool:
     """Return whether a coroutine of the running event loop called this, directly or through functions.
 
     The search ends at code that is not a function's, such as a cell of a notebook: a coroutine of the

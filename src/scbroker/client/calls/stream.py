@@ -29,6 +29,7 @@ from scbroker.client.calls.operation import (
     OnError,
     check_handler,
     checked_queue,
+    is_in_coroutine,
     public_error,
     submit_handler,
 )
@@ -164,7 +165,8 @@ def _nothing() -> None:
 class Stream(Generic[T_co]):
     """Results that arrive one after another, for `for` and `async for`.
 
-    Iterating waits for the next result. An error is raised once and ends the stream. `close` ends it at once,
+    Iterating waits for the next result; `for` in a coroutine raises an `invalidArgumentError` instead, because
+    it would block the event loop. An error is raised once and ends the stream. `close` ends it at once,
     and wakes threads and tasks that wait for a result. Leaving `with` or `async with` closes the stream, and
     so does deleting the last reference to it. If a task is cancelled while it waits, no result is lost: the
     next iteration returns it. Several threads or tasks may iterate over one stream; each result goes to one
@@ -193,6 +195,11 @@ class Stream(Generic[T_co]):
             except _EndedError:
                 raise StopIteration from None
             except _NotYetError:
+                if is_in_coroutine():
+                    raise errors.InvalidArgumentError(
+                        f"`for` over {self._name}() would block the running event loop: write `async for`, "
+                        "or call the function that iterates by asyncio.to_thread"
+                    ) from None
                 arrived = threading.Lock()
             arrived.acquire()
             wake = arrived.release

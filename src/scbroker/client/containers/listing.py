@@ -73,8 +73,10 @@ async def pages(
             found = await session.hold(_verified(session, wanted, served))
             if found.leftOut:
                 _log.warning(
-                    "The broker does not serve containers that this device has read: %s",
-                    ", ".join(map(str, found.leftOut)),
+                    "The broker does not serve %d containers that this device has read; the first is %s. "
+                    "listContainers names them in leftOut.",
+                    len(found.leftOut),
+                    found.leftOut[0],
                 )
             yield found.containers
     finally:

@@ -179,6 +179,7 @@ class Session:
         self._operations = 0
         self._idle = asyncio.Event()
         self._waits: set[asyncio.Future[Octets]] = set()
+        self._beginnings: set[asyncio.Event] = set()
         self.changing_keys: asyncio.Lock = asyncio.Lock()
         """The lock of whatever replaces the KeyFile."""
         self.token.renewal = None
@@ -207,7 +208,24 @@ class Session:
 
     async def call(self, method: str, path: str, answer: type[M], **options: Unpack[Options]) -> M:
         """Make a request under the token; return the answer's message."""
+        if method != "GET":
+            for begun in list(self._beginnings):
+                await begun.wait()
         return await self._with_token(self.transport.call, method, path, answer, **options)
+
+    @contextlib.contextmanager
+    def beginning(self) -> Iterator[None]:
+        """Delay all changes until the block, which reads where a stream of events begins, has ended.
+
+        The broker could store a change first that was called after the stream, and the stream would miss it.
+        """
+        begun = asyncio.Event()
+        self._beginnings.add(begun)
+        try:
+            yield
+        finally:
+            self._beginnings.discard(begun)
+            begun.set()
 
     async def send(self, method: str, path: str, **options: Unpack[Options]) -> Octets:
         """Make a request under the token; return the answer's octets."""

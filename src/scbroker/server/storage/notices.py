@@ -11,6 +11,7 @@ and the client asks again (docs/adr/0016).
 import asyncio
 import base64
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ _CHECK_SECONDS: Final = 60.0
 """Seconds without traffic after which the connection is checked: it may be dead but not closed."""
 _ANSWER_SECONDS: Final = 10.0
 _LONGEST_PAUSE: Final = 10.0
+_REPORT_SECONDS: Final = 60.0
 Wake = Callable[[Collection[bytes] | None], None]
 """Wakes the waiting requests of these users, or for None those of all users."""
 
@@ -40,6 +42,7 @@ class Notices:
         self._unsent: set[bytes] = set()
         self._is_started = False
         self._more = asyncio.Event()
+        self._quiet_until = 0.0
 
     def add(self, users: Collection[bytes]) -> None:
         """Wake the requests of these users here, and in all other processes soon."""
@@ -112,7 +115,10 @@ class Notices:
         try:
             self._wake([base64.b64decode(each + "==", validate=True) for each in payload.split()])
         except ValueError:
-            _log.warning("a notice could not be read")
+            # Any role of the database may send here: it must not fill the log.
+            if time.monotonic() >= self._quiet_until:
+                self._quiet_until = time.monotonic() + _REPORT_SECONDS
+                _log.warning("a notice could not be read")
 
 
 def _jitter() -> float:
