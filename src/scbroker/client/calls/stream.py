@@ -165,12 +165,12 @@ def _nothing() -> None:
 class Stream(Generic[T_co]):
     """Results that arrive one after another, for `for` and `async for`.
 
-    Iterating waits for the next result; `for` in a coroutine raises an `invalidArgumentError` instead, because
-    it would block the event loop. An error is raised once and ends the stream. `close` ends it at once,
-    and wakes threads and tasks that wait for a result. Leaving `with` or `async with` closes the stream, and
-    so does deleting the last reference to it. If a task is cancelled while it waits, no result is lost: the
-    next iteration returns it. Several threads or tasks may iterate over one stream; each result goes to one
-    of them.
+    Iterating waits for the next result; `for` in a coroutine raises an `invalidArgumentError` instead,
+    because it would block the event loop. An error is raised once and ends the stream. `close` ends it at
+    once, and wakes threads and tasks that wait for a result. Leaving `with` or `async with` closes the
+    stream, and so does deleting the last reference to it. If a task is cancelled while it waits, no result is
+    lost: the next iteration returns it. Several threads or tasks may iterate over one stream; each result
+    goes to one of them.
     """
 
     __slots__ = ("__weakref__", "_feed", "_name")
