@@ -17,8 +17,8 @@ EVERYDAY := assurance/fuzz/test_decoders.py assurance/mutations assurance/flips 
 # beside those in assurance/cluster.
 WITHOUT ?=
 SUITE ?= tests
-# Processes that run the tests: they wait for brokers about a third of their time.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)))
+# Processes that run the tests: they wait for brokers about half of their time.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 2)))
 # What the tests cover is measured where it is asked for, for it takes twice as long: make coverage
 COVER ?=
 # How long all searches take, and which run (after make install-fuzz): make fuzz SECONDS=60 TARGETS="container openapi"
