@@ -26,7 +26,7 @@ from scbroker.wire.containers import RecordsAnswer
 from scbroker.wire.problems import ItemProblem
 from tests.client.conftest import Users, drop, id_of
 from tests.client.test_lying_broker import lying
-from tests.kit.both_engines import both_engines
+from tests.kit.both_engines import postgresql_when_long
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import HeldAnswer, Network, refused
 
@@ -183,7 +183,7 @@ def test_an_item_adds_removes_or_replaces(
     assert (last.access, last.wrap) == (None, None)
 
 
-@both_engines
+@postgresql_when_long
 def test_devices_that_grant_different_users_at_once_lose_no_grant(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
 ) -> None:

@@ -1,5 +1,6 @@
 """After an upload is given up, the broker keeps nothing of it, and the caller gets the first error."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,7 +16,7 @@ from tests.client.conftest import id_of, refusal
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Network, refused
+from tests.kit.network import Go, Network, refused
 from tests.kit.tables import query
 from tests.kit.waiting import wait_until
 
@@ -123,7 +124,12 @@ def test_an_upload_that_a_journal_can_resume_is_kept(
 ) -> None:
     device = new_provider(True, trustStore=FileTrustStore(tmp_path / "device"))
     (tmp_path / "file").write_bytes(bytes(2 * CHUNK))
-    network.treat("PUT", "/chunks/1", refused(CUT))
+
+    async def cut(_: Go) -> Any:
+        await asyncio.to_thread(wait_until, lambda: unfinished(broker, device) == 1)
+        raise CUT
+
+    network.treat("PUT", "/chunks/1", cut)
     refusal(device.createContainer(tmp_path / "file"), type(CUT))
     assert not network.those("DELETE", "")
     assert unfinished(broker, device) == 1
