@@ -191,6 +191,9 @@ class Scene:
             case "ViewsRequest":
                 one = {"containerId": self.path["containerId"][0], "content": True}
                 message = {"views": [one, {"containerId": str(uuid.uuid4())}]}
+            case "ListRequest":
+                known = {"containerId": self.path["containerId"][0], "since": 1}
+                message = {"limit": 2, "header": True, "known": [known]}
             case "KeyFileDeletion":
                 message = KeyFileDeletion(authorization=writers.ordered(user, "delete-key-file"))
             case "UserDeletion":
