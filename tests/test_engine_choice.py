@@ -36,7 +36,7 @@ def test_every_test_of_a_broker_is_taken_on_the_engine_that_was_chosen() -> None
 
 
 def test_what_is_left_out_is_counted_in_the_last_line() -> None:
-    run = collected("tests/server/storage/test_blobs.py", "tests/server/storage/test_database.py",
+    run = collected("tests/server/storage/test_blobs.py", "tests/server/events/test_following.py",
                     "--engines", "sqlite")  # fmt: skip
     last = run.stdout.splitlines()[-1]
     assert last.startswith("Left out: ")
