@@ -356,6 +356,20 @@ def test_a_container_that_is_deleted_before_the_change_arrives_is_an_error_only_
     assert found[1].outcome is WriteOutcome.NotStored
 
 
+def test_deleted_containers_of_a_batch_are_read_once(
+    alice: ServerProvider, bob: ServerProvider, network: Network
+) -> None:
+    """The batch of views has their verified tombstones: no further request has to prove the deletions."""
+    ids = made(alice, 3)
+    for container in ids[:2]:
+        alice.deleteContainer(container).result(PATIENCE)
+    network.sent.clear()
+    found = alice.grantAccess(ids, AccessLevel(id_of(bob))).result(PATIENCE)
+    assert kinds(found) == [BrokerError.deletedError, BrokerError.deletedError, SecuredContainer]
+    assert len(network.those("POST", "/v1/batches/views")) == 1
+    assert [each.path for each in network.sent if each.method == "GET"] == []
+
+
 def test_an_expired_user_is_revoked_with_a_new_container_key(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:

@@ -287,7 +287,7 @@ async def append(
 async def _append(session: Session, items: Sequence[Writing]) -> None:
     await _until_stored(session, items, _attempt_change)
     for item in items:
-        if isinstance(item.error, errors.DeletedError):
+        if isinstance(item.error, errors.DeletedError) and item.is_refused:
             try:
                 async with fetching.deletion_proved(session, uuid.UUID(bytes=item.container_id)):
                     item.check_stored()
@@ -391,7 +391,9 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
     bases: dict[Writing, Basis] = {}
     for item, fetched in await _read_each(session, items):
         with tasks.alone(item.fail):
-            basis = await _sealed_basis(session, item, fetched)
+            # The broker may answer an upload of the content with a deletion that it cannot prove.
+            async with fetching.deletion_proved(session, uuid.UUID(bytes=item.container_id)):
+                basis = await _sealed_basis(session, item, fetched)
             if basis is not None:
                 bases[item] = basis
     chains = await _recipients(
