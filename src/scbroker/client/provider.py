@@ -901,6 +901,42 @@ class BrokerProvider(Protocol):
         time. The broker learns who deletes the container, and when."""
 
     @overload
+    def blockUser(self, userId: uuid.UUID | str) -> Promise[None]: ...
+    @overload
+    def blockUser(self, userId: uuid.UUID | str, **handlers: Unpack[VoidHandlers]) -> Self: ...
+    @operation
+    def blockUser(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse access to further containers from a user: the broker refuses their grants.
+
+        Whoever is blocked cannot give the caller access, neither to a new container nor to one that the
+        caller has left, and gets a `blockedError` that names the caller. Access that the caller has stays:
+        end it with `leaveContainer`. The broker enforces this, not cryptography. A blocked person can
+        register another user. Blocking a user again changes nothing.
+
+        Raises `notFoundError` for an unknown or deleted user, `invalidArgumentError` for the caller's own id,
+        `tooLargeError` for more than 1,024 blocked users. The broker learns who blocks whom."""
+
+    @overload
+    def unblockUser(self, userId: uuid.UUID | str) -> Promise[None]: ...
+    @overload
+    def unblockUser(self, userId: uuid.UUID | str, **handlers: Unpack[VoidHandlers]) -> Self: ...
+    @operation
+    def unblockUser(self, *args: Any, **kwargs: Any) -> Any:
+        """Let a user give the caller access again. A user who is not blocked is ignored.
+
+        Raises `notAuthenticatedError` without a session. The broker learns who is unblocked."""
+
+    @overload
+    def getBlockedUsers(self) -> Promise[Sequence[uuid.UUID]]: ...
+    @overload
+    def getBlockedUsers(self, **handlers: Unpack[Handlers[Sequence[uuid.UUID]]]) -> Self: ...
+    @operation
+    def getBlockedUsers(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the users whom the caller has blocked, ascending by id. The list is the broker's word.
+
+        Raises `notAuthenticatedError` without a session. The broker learns that the list is read."""
+
+    @overload
     def getSentChanges(self, containerId: uuid.UUID | str) -> Promise[Sequence[SentChange]]: ...
     @overload
     def getSentChanges(

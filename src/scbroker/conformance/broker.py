@@ -18,6 +18,7 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
     stories.logging_in,
     stories.opening_key_files,
     stories.reading_key_records,
+    stories.blocking,
     stories.writing,
     stories.reading,
     stories.transferring,

@@ -181,6 +181,30 @@ def reading_key_records(probe: Probe) -> None:
     ask("a user named twice", "400 invalid", read(one, one))
 
 
+def blocking(probe: Probe) -> None:
+    """Blocked users."""
+    owner, reader = probe.user(), probe.user()
+    box = Box(owner).created()
+    ask = probe.about("5, PUT /v1/blocks/{userId}")
+    block = f"/v1/blocks/{owner.id}"
+    ask("a block", "204", reader.send("PUT", block))
+    ask("the same block again", "204", reader.send("PUT", block))
+    ask("a block of oneself", "400 invalid", reader.send("PUT", f"/v1/blocks/{reader.id}"))
+    ask("a block of an unknown user", "404 not-found",
+        reader.send("PUT", f"/v1/blocks/{User(probe.at).id}"))
+    grant = box.draft(grants={owner: ALL, reader: _READER})
+    ask("a grant to a user who has blocked the author", "403 blocked", box.put(owner, grant))
+    listed = probe.about("5, GET /v1/blocks")
+    found = reader.send("GET", "/v1/blocks").message(users.BlockedUsers)
+    listed("the blocked users", owner.id, " ".join(found.users))
+    ask = probe.about("5, DELETE /v1/blocks/{userId}")
+    ask("an unblocking", "204", reader.send("DELETE", block))
+    ask("the same unblocking again", "204", reader.send("DELETE", block))
+    ask("a grant after the block was removed", "201", box.put(owner, grant))
+    reader.send("PUT", block).done()
+    ask("a block leaves the access that there is", "200", reader.send("GET", box.path))
+
+
 def writing(probe: Probe) -> None:
     """Records."""
     owner, reader, stranger = probe.user(), probe.user(), probe.user()

@@ -219,7 +219,7 @@ def _store(
         taken = {row["part_id"] for row in waiting.of(sql.ADD_PART)}
         if any(row["part_id"] in taken for row in new.of(sql.ADD_PART)):
             raise errors.RejectedError(storing.PART_TAKEN)
-        members.count_grants(connection, broker, item.user.id, new, tx.moment)
+        members.check_grants(connection, broker, item.user.id, new, tx.moment)
         if container is not None:
             new.write(connection)
         waiting.take(new)

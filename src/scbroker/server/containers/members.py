@@ -6,6 +6,7 @@ only the authors' entries stay, which readers need to judge the tombstone.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -106,17 +107,22 @@ def check_wraps_in_use(access: AccessList, users: Users) -> None:
             )
 
 
-def count_grants(
+def check_grants(
     connection: Connection, broker: Broker, author: UserId, new: NewRows, moment: int
 ) -> None:
-    """Count the users who get access by these rows and had none; a refused request counts nothing.
+    """Check and count the users who get access by these rows and had none: each of them gets an `Added`.
 
-    Each of them gets an event, so that an unlimited author could fill other users' logs. Raises
-    `ThrottledError` above the limit of an hour, and `TooLargeError` if one request alone exceeds it.
+    Raises `BlockedError` if one of them has blocked the author. Raises `ThrottledError` above the limit of
+    an hour, and `TooLargeError` if one request alone exceeds it: an unlimited author could fill other users'
+    logs. A refused request counts nothing.
     """
-    more, limit = 0, broker.settings.max_new_grants
-    for row in new.of(sql.ADD_EVENTS):
-        more += row["event_type"] == ContainerEventType.Added and row["user_id"] != author
+    added = [
+        row["user_id"]
+        for row in new.of(sql.ADD_EVENTS)
+        if row["event_type"] == ContainerEventType.Added and row["user_id"] != author
+    ]
+    _check_blocks(connection, author, added)
+    more, limit = len(added), broker.settings.max_new_grants
     if more > limit:
         raise errors.TooLargeError(
             f"This broker lets a user give access to at most {limit} others in an hour."
@@ -125,6 +131,20 @@ def count_grants(
         what = f"You gave access to more than {limit} users in an hour"
         bucket = broker.keyed("grants", author)
         add_to_counter(connection, bucket, limit, _HOUR, moment, more=more, what=what)
+
+
+def _check_blocks(connection: Connection, author: UserId, added: Sequence[bytes]) -> None:
+    """Raise `BlockedError` if one of the users who get access has blocked the author.
+
+    The users' rows are locked: a user who blocks the author meanwhile waits for this transaction.
+    """
+    if not added:
+        return
+    names = {"some": added, "blocked": author}
+    if blocking := sorted(connection.execute(sql.BLOCKING, names).scalars()):
+        raise errors.BlockedError(
+            f"User {uuid.UUID(bytes=blocking[0])} has blocked you: leave the user out."
+        )
 
 
 def release_keys(connection: Connection, authors: Sequence[bytes]) -> None:

@@ -38,6 +38,7 @@ from scbroker.server.storage.tables import (
     accesses,
     api_keys,
     authors,
+    blocks,
     checks,
     chunks,
     containers,
@@ -168,6 +169,16 @@ COUNT_MORE: Final = _set(
     ends_at=case((guesses.c.ends_at <= b("now"), b("ends")), else_=guesses.c.ends_at),
 ).returning(guesses.c.guesses, guesses.c.ends_at)
 FORGET_GUESSES: Final = delete(guesses).where(guesses.c.ends_at <= b("now"))
+
+# Blocked users: `blocked` cannot give `user` access.
+ADD_BLOCK: Final = _if_new(user=blocks.c.user_id, blocked=blocks.c.blocked_id)
+DROP_BLOCK: Final = delete(blocks).where(_user(blocks), blocks.c.blocked_id == b("blocked"))
+COUNT_BLOCKS: Final = select(func.count()).select_from(blocks).where(_user(blocks))
+BLOCKED_BY: Final = select(blocks.c.blocked_id).where(_user(blocks)).order_by(blocks.c.blocked_id)
+# Which of some users have blocked a user.
+BLOCKING: Final = select(blocks.c.user_id).where(
+    _among(blocks.c.user_id), blocks.c.blocked_id == b("blocked")
+)
 
 # Containers
 FIND_CONTAINER: Final = select(containers).where(containers.c.id == b("id"))
@@ -543,6 +554,13 @@ FORGET_CREATOR: Final = _set(containers, _among(containers.c.id), creator_id=Non
 DROP_MEMBER: Final = delete(members).where(_container(members), _user(members))
 ACCESSES_OF_USER: Final = select(accesses.c.container_id).where(_user(accesses)).limit(b("count"))
 DROP_ACCESS: Final = delete(accesses).where(_container(accesses), _user(accesses))
+BLOCKED_BY_USER: Final = select(blocks.c.blocked_id).where(_user(blocks)).limit(b("count"))
+BLOCKING_USER: Final = (
+    select(blocks.c.user_id).where(blocks.c.blocked_id == b("user")).limit(b("count"))
+)
+DROP_BLOCK_OF: Final = delete(blocks).where(
+    blocks.c.user_id == b("blocking"), blocks.c.blocked_id == b("user")
+)
 EVENTS_OF_USER: Final = select(events.c.row_id).where(_user(events)).limit(b("count"))
 DROP_EVENT: Final = delete(events).where(events.c.row_id == b("row"), _user(events))
 

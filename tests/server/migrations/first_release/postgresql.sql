@@ -23,6 +23,12 @@ CREATE TABLE authors (
   PRIMARY KEY (container_id, user_id)
 );
 CREATE INDEX authors_of_user ON authors (user_id);
+CREATE TABLE blocks (
+  user_id BYTEA NOT NULL,
+  blocked_id BYTEA NOT NULL,
+  PRIMARY KEY (user_id, blocked_id)
+);
+CREATE INDEX blocks_of_blocked ON blocks (blocked_id);
 CREATE TABLE checks (
   name VARCHAR(32) NOT NULL,
   value BYTEA NOT NULL,
