@@ -71,7 +71,7 @@ class RecordRequest(Message, frozen=True, kw_only=True):
     type: TypeText | None = None
     header: SealedHeader | None = None
     content: SealedInline | None = None
-    departures: Annotated[Uint, Meta(le=records.MAX_ENTRIES)] = 0
+    departures: Annotated[int, Meta(ge=0, le=records.MAX_ENTRIES)] = 0
     """How many departures from the list in force the writer has seen."""
 
 
@@ -116,7 +116,7 @@ class ListView(Message, frozen=True, kw_only=True):
 class DepartureRequest(Message, frozen=True, kw_only=True):
     is_act: ClassVar[bool] = True
     departure: SignedObject
-    departures: Annotated[Uint, Meta(le=records.MAX_ENTRIES)] = 0
+    departures: Annotated[int, Meta(ge=0, le=records.MAX_ENTRIES)] = 0
     """How many departures from the list in force the leaver has seen."""
 
 
