@@ -93,12 +93,15 @@ class Change:
     parent: ContainerRecord | None
     record: ContainerRecord
     new: SeenList | None
+    left: frozenset[bytes]
 
     def is_valid(self) -> bool:
         body = self.first.stored()
         assert self.first.governing is not None
         digest, access = record_hash(body), self.old.access(1)
-        governing = InForce(self.first, digest, self.first.governing, access)
+        governing = InForce(
+            self.first, digest, self.first.governing, access, self.first.time, self.left
+        )
         parent: Judged | InForce | None = None
         if self.parent is not None:
             parent = Judged(self.parent, record_hash(self.parent.stored()))
@@ -176,7 +179,9 @@ class Draw:
         if self._one_in(2):
             record = self._altered(record)
         at_hand = parent == first or not self._one_in(3)
-        return Change(first, old, parent if at_hand else None, record, new)
+        seen = [user for n, user in enumerate(sorted(before)) if n in old.positions]
+        left = frozenset(user for user in seen if self._one_in(4))
+        return Change(first, old, parent if at_hand else None, record, new, left)
 
     def _entry(self, user: bytes) -> Entry:
         permissions = self._of(self._of([USUAL, COMBINATIONS]))
