@@ -110,7 +110,8 @@ def _children(node: Node) -> Iterator[Node]:
         after = acts.rightful(world, act)
         known, in_force = Known(record, record_hash(encode_object(record))), node.history.in_force
         if record.governing is not None:
-            in_force = InForce(known, access or in_force.access)
+            since = in_force.since if access is None else record.time
+            in_force = InForce(known, access or in_force.access, since)
         # Acts of different nodes must not make the same record.
         number = node.history.number * 10 + len(node.children) + 1
         forced = after or replace(

@@ -193,7 +193,7 @@ def test_authors_with_many_keys_are_judged_a_few_at_a_time(
         story.tell(user, story.follow(user, type=str(number)))
     device = mallory.device_of(alice)
     monkeypatch.setattr(directory, "_MOST", 6)  # each user has two key records
-    monkeypatch.setattr(fetching, "_PIECE_AUTHORS", 3)
+    monkeypatch.setattr(fetching, "_PIECE_SIGNERS", 3)
     shown: list[str | None] = []
     with suppress(BrokerError.tooLargeError):
         shown.append(device.getContainer(story.uuid).result(PATIENCE).type)

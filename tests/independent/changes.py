@@ -93,12 +93,15 @@ class Change:
     parent: ContainerRecord | None
     record: ContainerRecord
     new: SeenList | None
+    left: frozenset[bytes]
 
     def is_valid(self) -> bool:
         body = self.first.stored()
         assert self.first.governing is not None
         digest, access = record_hash(body), self.old.access(1)
-        governing = InForce(self.first, digest, self.first.governing, access)
+        governing = InForce(
+            self.first, digest, self.first.governing, access, self.first.time, self.left
+        )
         parent: Judged | InForce | None = None
         if self.parent is not None:
             parent = Judged(self.parent, record_hash(self.parent.stored()))
@@ -155,6 +158,8 @@ class Draw:
         before = {user: self._entry(user) for user in USERS if self._one_in(2)}
         before[author] = self._author(author, kind)
         old = self._seen(before, author)
+        seen = [user for n, user in enumerate(sorted(before)) if n in old.positions]
+        left = frozenset(user for user in seen if self._one_in(3))
         governing = Governing(1, CREATOR, old.access(1).hash, b"k" * 32, b"t" * 32)
         first = _first(governing, *self._parts())
         second = _following(first, governing=None)
@@ -171,12 +176,12 @@ class Draw:
         if kind == "type":
             record = replace(record, governing=replace(governing, type=b"u" * 32))
         if kind in ("access", "both"):
-            new = self._seen(self._after(before, author), author)
+            new = self._seen(self._after(before, author, left), author)
             record = _changed(record, new, b"u" * 32 if kind == "both" else b"t" * 32)
         if self._one_in(2):
             record = self._altered(record)
         at_hand = parent == first or not self._one_in(3)
-        return Change(first, old, parent if at_hand else None, record, new)
+        return Change(first, old, parent if at_hand else None, record, new, left)
 
     def _entry(self, user: bytes) -> Entry:
         permissions = self._of(self._of([USUAL, COMBINATIONS]))
@@ -189,7 +194,9 @@ class Draw:
         permissions = self._of([*NEEDED[kind], EVERYTHING])
         return Entry(user, self._of([0, 1]), permissions, self._of([None, None, TIME + 1]), None)
 
-    def _after(self, before: dict[bytes, Entry], author: bytes) -> dict[bytes, Entry]:
+    def _after(
+        self, before: dict[bytes, Entry], author: bytes, left: frozenset[bytes]
+    ) -> dict[bytes, Entry]:
         """The unexpired entries of before, of which some are gone, or new, or other in one field."""
         after = {user: one for user, one in before.items() if not one.is_expired_at(TIME)}
         for user in self._random.sample(USERS, self._of([0, 1, 1, 2])):
@@ -202,6 +209,9 @@ class Draw:
             else:
                 changes: dict[str, Any] = {fate: getattr(fresh, fate)}
                 after[user] = replace(after[user], **changes)
+        for user in sorted(left & after.keys()):
+            if self._one_in(2):
+                del after[user]
         if self._one_in(20):
             after |= {user: one for user, one in before.items() if one.is_expired_at(TIME)}
         return after or {author: self._entry(author)}

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tests.independent import departures, segments
 from tests.independent import encodings as e
-from tests.independent import segments
 from tests.independent.access_lists import (
     DECRYPT,
     DELETE,
@@ -15,7 +15,14 @@ from tests.independent.access_lists import (
     AccessList,
     Entry,
 )
-from tests.independent.encodings import UndecodableError, Value, decodes, labelled_hash, need
+from tests.independent.encodings import (
+    RefusedError,
+    UndecodableError,
+    Value,
+    decodes,
+    labelled_hash,
+    need,
+)
 from tests.independent.ids import container_id_of
 from tests.independent.key_records import MINUTE, KeyChain, Signed
 from tests.independent.keys import SigningKey, check_signature
@@ -177,6 +184,10 @@ class InForce:
     hash: bytes
     governing: Governing
     access: AccessList
+    made: int
+    """The time of the record that made the list."""
+    left: frozenset[bytes] = frozenset()
+    """The users who have left the list: 4.1."""
 
     def unexpired(self, time: int) -> dict[bytes, Entry]:
         """P"""
@@ -212,7 +223,7 @@ class Judge:
         self._key(signed, record)
         self._not_ahead(record)
         _change_of_access(record, access, None)
-        return InForce(record, record_hash(signed.body), governing, access)
+        return InForce(record, record_hash(signed.body), governing, access, record.time)
 
     def next(
         self,
@@ -247,11 +258,24 @@ class Judge:
         if record.governing is None:
             return Judged(record, digest)
         if not record.changes_access:
-            return InForce(record, digest, record.governing, g.access)
+            return replace(g, record=record, hash=digest, governing=record.governing)
         if access is None:
             raise UndecodableError("integrity", "a change of access without its list")
         _change_of_access(record, access, g)
-        return InForce(record, digest, record.governing, access)
+        return InForce(record, digest, record.governing, access, record.time)
+
+    def departed(self, g: InForce, served: Sequence[Signed]) -> InForce:
+        """4.1: G with the users who have left its list, by the departures that came with the list."""
+        users, governing = frozenset(g.access.entries), g.governing
+        listed = g.record.container_id, governing.access_version, governing.access_list
+        departures.check_order(served)
+        left = [departures.parse(signed.body).fingerprint for signed in served]
+        for user, signed in zip(left, served, strict=True):
+            decodes(user in self.chains, "an author without a key chain")
+            departures.check(
+                signed, departures.Left(*listed, g.made, users), self.chains[user], self.now
+            )
+        return replace(g, left=frozenset(left))
 
     def _key(self, signed: Signed, record: ContainerRecord) -> None:
         decodes(record.author in self.chains, "an author without a key chain")
@@ -336,13 +360,23 @@ def _change_of_access(record: ContainerRecord, access: AccessList, g: InForce | 
         held, until = old[record.author].permissions, _end(old[record.author])
     for user in old.keys() | new.keys():
         if user in new or access.complete:  # who is missing from a list not wholly seen is not out
-            _difference(old.get(user), new.get(user), held, until)
+            gone = g is not None and user in g.left
+            if not gone or not _may_change(None, new.get(user), held, until):
+                _difference(old.get(user), new.get(user), held, until)
     if g is not None:
         for user, entry in g.access.entries.items():
             falls = user in new and new[user].key_index < entry.key_index
             need(not falls or user == record.author, "a key index that falls")
         if not held & MODIFY_ACCESS:
             _renewal(record, access, g)
+
+
+def _may_change(old: Entry | None, new: Entry | None, held: int, until: int) -> bool:
+    try:
+        _difference(old, new, held, until)
+    except RefusedError:
+        return False
+    return True
 
 
 def _difference(old: Entry | None, new: Entry | None, held: int, until: int) -> None:
@@ -367,7 +401,7 @@ def _renewal(record: ContainerRecord, access: AccessList, g: InForce) -> None:
     same_type = record.governing is not None and record.governing.type == g.governing.type
     need(same_type, "a renewal that changes the type")
     for user in old.keys() | new.keys():
-        if user not in new and not access.complete:
+        if user not in new and (not access.complete or user in g.left):
             continue
         if user in new and new[user].is_expired_at(record.time):
             continue  # rule 4
@@ -380,7 +414,8 @@ def _renewal(record: ContainerRecord, access: AccessList, g: InForce) -> None:
         rises = any(
             new[user].key_index > entry.key_index for user, entry in old.items() if user in new
         )
-        need(expired or left or rises, "a renewal without need")
+        gone = any(g.access.entries[user].permissions & DECRYPT for user in g.left)
+        need(expired or left or rises or gone, "a renewal without need")
 
 
 def _rights(entry: Entry) -> tuple[int, int | None]:

@@ -242,7 +242,7 @@ def _scbroker_begins(beginning: Beginning) -> bool:
 
 def _scbroker_takes(change: Change) -> bool:
     first = Known.parse(change.first.stored())
-    governing = InForce(first, _theirs(change.old))
+    governing = InForce(first, _theirs(change.old), first.record.time, change.left)
     parent = None if change.parent is None else Known.parse(change.parent.stored())
     access = None if change.new is None else _theirs(change.new)
     try:

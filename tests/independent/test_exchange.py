@@ -204,7 +204,8 @@ def _bodies() -> list[bytes]:
 
 def _mark(version: int, body: bytes, governing_version: int, governing: bytes) -> Mark:
     hashes = [container_records.record_hash(one) for one in (body, governing)]
-    return Mark(version, hashes[0], governing_version, hashes[1], complete=True)
+    made = container_records.parse(governing).time
+    return Mark(version, hashes[0], governing_version, hashes[1], complete=True, access_time=made)
 
 
 def _read(act: str, mark: Mark | None) -> Found:

@@ -33,7 +33,14 @@ def _mark(mark: dict[str, Any] | None) -> Mark | None:
     if mark is None:
         return None
     hashes = octets(mark["hash"]), octets(mark["governingHash"])
-    return Mark(mark["version"], hashes[0], mark["governingVersion"], hashes[1], mark["complete"])
+    return Mark(
+        mark["version"],
+        hashes[0],
+        mark["governingVersion"],
+        hashes[1],
+        mark["complete"],
+        mark["accessTime"],
+    )
 
 
 def _or_none(text: str | None) -> bytes | None:

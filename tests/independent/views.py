@@ -22,6 +22,8 @@ class Mark:
     governing_version: int
     governing_hash: bytes
     complete: bool
+    access_time: int
+    """Of the record that made the list in force."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,10 @@ def read(reader: Reader, container_id: bytes, octets: bytes) -> Found:
     return Found(head.version, complete, False, parts[HEADER], parts[CONTENT], text)
 
 
-def _lists(view: dict[str, Any]) -> list[tuple[Signed, AccessList | None]]:
+Listed = tuple[Signed, AccessList | None, list[Signed]]
+
+
+def _lists(view: dict[str, Any]) -> list[Listed]:
     """The governing records with their lists, each list hashed as the record that made it names it."""
     found = []
     for item in view["governing"]:
@@ -92,7 +97,8 @@ def _lists(view: dict[str, Any]) -> list[tuple[Signed, AccessList | None]]:
                 shown["entryHashes"],
                 [(e["position"], Salted(e["salt"], e["entry"])) for e in shown["disclosed"]],
             )
-        found.append((signed, access))
+        left = [] if shown is None else shown.get("departures", [])
+        found.append((signed, access, [signed_of(one) for one in left]))
     return found
 
 
@@ -105,28 +111,27 @@ def _judged(
     parse = container_records.parse_bare if deleted else container_records.parse
     first = parse(listed[0][0].body)
     need(first.container_id == container_id, "the container that was asked for")
-    complete = all(access is None or access.complete for _, access in listed)
+    complete = all(access is None or access.complete for _, access, _ in listed)
+    signed, access, left = listed[0]
+    need(access is not None, "the first list is served")
+    assert access is not None
     if mark is not None and mark.complete:
-        signed, access = listed[0]
         digest = container_records.record_hash(signed.body)
         same = (first.version, digest) == (mark.governing_version, mark.governing_hash)
         need(same, "the governing record of the mark", "fork")
-        need(access is not None, "the first list is served")
-        assert access is not None
         assert first.governing is not None
         need(access.hash == first.governing.access_list, "the list of the mark's governing record")
-        g = InForce(first, digest, first.governing, access)
+        made = first.time if first.changes_access else mark.access_time
+        g = InForce(first, digest, first.governing, access, made)
     else:
-        signed, access = listed[0]
-        need(access is not None, "the first list is served")
-        assert access is not None
         g = judge.first(signed, access)
+    g = judge.departed(g, left)
     at_hand = _bodies(view) if mark is not None and not deleted else {}
-    for signed, access in listed[1:]:
+    for signed, access, left in listed[1:]:
         judged = judge.next(signed, g, access, _parent(at_hand, signed, g))
         if not isinstance(judged, InForce):
             raise UndecodableError("integrity", "governing records govern")
-        g = judged
+        g = judged if access is None else judge.departed(judged, left)
     if view["head"] is None:
         return g, complete
     signed = signed_of(view["head"])

@@ -131,7 +131,7 @@ def test_a_container_begins_with_its_first_record() -> None:
 
 
 def test_a_change_of_access_is_not_judged_without_its_list() -> None:
-    in_force = InForce(TYPED, whole("create"))
+    in_force = InForce(TYPED, whole("create"), CREATE.record.time)
     judge_next(SHARE, in_force, whole("share"), TYPED, NOW)
     refused(IntegrityError, judge_next, SHARE, in_force, None, TYPED, NOW)
     refused(IntegrityError, judge_next, SHARE, in_force, whole("create"), TYPED, NOW)
@@ -146,15 +146,16 @@ def test_what_is_in_force_after_each_record_of_the_story() -> None:
 
 
 def test_a_change_of_type_keeps_the_list_in_force() -> None:
-    in_force = InForce(CREATE, whole("create"))
+    in_force = InForce(CREATE, whole("create"), CREATE.record.time)
     after = judge_next(TYPED, in_force, None, EDIT, NOW)
     assert after.access is in_force.access
+    assert after.since == in_force.since
     assert after.governing.accessVersion == 1
 
 
 def test_a_record_needs_the_permissions_of_all_that_it_changes() -> None:
     level = ContainerAccessLevel
-    in_force = InForce(TYPED, whole("create"))
+    in_force = InForce(TYPED, whole("create"), CREATE.record.time)
     needs = {
         EDIT.record: level.Upload | level(0),
         CREATE.record: level.Upload | level.ModifyType | level.ModifyAccess,
@@ -167,7 +168,7 @@ def test_a_record_needs_the_permissions_of_all_that_it_changes() -> None:
 
 @pytest.mark.parametrize("time, renewal", [(START + 30 * DAY - 1, False), (START + 30 * DAY, True)])
 def test_a_list_needs_renewal_from_the_moment_an_entry_expires(time: int, renewal: bool) -> None:
-    assert InForce(SHARE, whole("share")).needs_renewal(time) == renewal
+    assert InForce(SHARE, whole("share"), SHARE.record.time).needs_renewal(time) == renewal
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +182,9 @@ def test_two_containers_do_not_share_records(stage: Stage) -> None:
     access = box.access(1, stage.alice, stage.grants_1())
     other = sign(box.begin(START + DAY, access), stage.alice, access)
     edit = sign(follow([other], stage.bob, START + 2 * DAY), stage.bob)
-    first = InForce(Known.parse(stage.first.signed.body), AccessList.whole(list_items(stage.first)))
+    first = InForce(
+        Known.parse(stage.first.signed.body), AccessList.whole(list_items(stage.first)), START
+    )
     record = Known.parse(edit.signed.body)
     for parent in (None, first.known, Known.parse(other.signed.body)):
         refused(IntegrityError, judge_next, record, first, None, parent, NOW)
@@ -203,7 +206,7 @@ def test_a_record_is_not_of_a_user_who_introduced_its_authors_key_as_their_own()
 
 
 def test_a_record_that_names_another_container_is_refused_without_its_parent() -> None:
-    in_force = InForce(CREATE, whole("create"))
+    in_force = InForce(CREATE, whole("create"), CREATE.record.time)
     later = changed(EDIT.record, version=3)
     judge_next(later, in_force, None, None, NOW)
     elsewhere = changed(later.record, containerId=bytes(16))

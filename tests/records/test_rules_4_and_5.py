@@ -197,7 +197,7 @@ def in_force_before(change: Change, shown: set[int] | None = None) -> InForce:
     items = salted(change.before)
     record = record_of(2, change.access_author, items, TYPE, parent=bytes(32),
                        link=Link(1, bytes(32)))  # fmt: skip
-    return InForce(known(record), listed(items, change.before, shown))
+    return InForce(known(record), listed(items, change.before, shown), record.time)
 
 
 def listed(items: list[SaltedEntry], rows: List, shown: set[int] | None) -> AccessList:

@@ -7,7 +7,8 @@ that the judge has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from scbroker.errors import ClockError, IntegrityError
 from scbroker.records import container_record as records
+from scbroker.records import departure
 from scbroker.records.canonical import container_id_of
 from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Part, Role
 from scbroker.records.key_record import READER_TOLERANCE, KeyChain, Signed
@@ -56,10 +58,14 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A valid governing record and the access list that it names."""
+    """A valid governing record, the access list that it names, and the users who have left that list."""
 
     known: Known
     access: AccessList
+    since: int
+    """The time of the record that made the list; 0 if it is not known. Microseconds since 1970."""
+    left: frozenset[bytes] = frozenset()
+    """Fingerprints of users whose departure from this list is at hand (section 4)."""
 
     @property
     def record(self) -> ContainerRecord:
@@ -72,13 +78,21 @@ class InForce:
     def entry_of(self, fingerprint: bytes, time: int) -> Entry | None:
         return self.access.entry_of(fingerprint, time)
 
+    def present(self, time: int) -> dict[bytes, Entry]:
+        """Return the unexpired entries of the users who have not left."""
+        unexpired = self.access.unexpired(time)
+        return {name: entry for name, entry in unexpired.items() if name not in self.left}
+
     def needs_renewal(self, time: int) -> bool:
-        """Whether a user without access knows the container key (rule 5; newer keys are a third reason)."""
+        """Whether a user without access knows the container key (rule 5; newer keys are another reason)."""
         author = self.entry_of(self.governing.accessAuthor, time)
         return (
             author is None
             or not author.allows(ContainerAccessLevel.Decrypt)
             or self.access.has_expired(time)
+            or any(
+                self.access.entries[name].allows(ContainerAccessLevel.Decrypt) for name in self.left
+            )
         )
 
 
@@ -95,6 +109,30 @@ def verify_author(signed: Signed, record: ContainerRecord, chain: KeyChain) -> N
         raise IntegrityError("A record was served with another user's keys than its author's.")
     key = chain.signing_key(record.keyIndex, record.time)
     key.verify(records.LABEL, records.bare_body(signed.body), signed.signature)
+
+
+def verify_departure(signed: Signed, governing: InForce, chain: KeyChain, now: int) -> None:
+    """Verify that the user with this chain signed that they leave the list in force (section 4).
+
+    Without the lower bound on its time, a thief of a retired key could sign one for any later list.
+    """
+    said = departure.parse_departure(signed.body)
+    if chain.fingerprint != said.fingerprint:
+        raise IntegrityError("A departure was served with another user's keys than the leaver's.")
+    key = chain.signing_key(said.keyIndex, said.time)
+    key.verify(departure.LABEL, signed.body, signed.signature)
+    container, in_force = governing.record.containerId, governing.governing
+    left = (said.containerId, said.accessVersion, said.accessList)
+    if left != (container, in_force.accessVersion, in_force.accessList):
+        raise IntegrityError("A departure names another access list than the one in force.")
+    if said.fingerprint not in governing.access.entries:
+        raise IntegrityError("A departure names a user without an entry in the access list.")
+    if said.time < governing.since:
+        raise IntegrityError("A departure is older than the access list that it names.")
+    if said.time > now + READER_TOLERANCE:
+        raise ClockError(
+            "A departure's time is more than 15 minutes ahead: check this machine's clock."
+        )
 
 
 def judge_first(known: Known, access: AccessList, now: int) -> InForce:
@@ -115,7 +153,7 @@ def judge_first(known: Known, access: AccessList, now: int) -> InForce:
     _check_time(record, None, None, now)
     _check_new_list(record, access)
     check_delegation(creator, {}, access.entries, complete=access.complete)
-    return InForce(known, access)
+    return InForce(known, access, record.time)
 
 
 def judge_next(
@@ -143,7 +181,9 @@ def judge_next(
     if parent is not None:
         _check_parts(record, parent.record)
     if not record.changes_access:
-        return governing if record.governing is None else InForce(known, governing.access)
+        return (
+            governing if record.governing is None else dataclasses.replace(governing, known=known)
+        )
     if access is None:
         raise IntegrityError("A change of access came without its list (rule 4).")
     _check_new_list(record, access)
@@ -151,9 +191,9 @@ def judge_next(
     if renewal:
         _check_renewal(record, governing, access)
     else:
-        before = governing.access.unexpired(record.time)
-        check_delegation(author, before, access.entries, complete=access.complete)
-    return InForce(known, access)
+        before, left = governing.access.unexpired(record.time), governing.left
+        check_delegation(author, before, access.entries, complete=access.complete, left=left)
+    return InForce(known, access, record.time)
 
 
 def check_skipped(known: Known, governing: Known, parent: Known, now: int) -> None:
@@ -294,39 +334,54 @@ def _check_key_indices(author: bytes, before: AccessList, after: AccessList) -> 
 
 
 def check_delegation(
-    author: Entry, before: Mapping[K, Rights], after: Mapping[K, Rights], *, complete: bool
+    author: Entry,
+    before: Mapping[K, Rights],
+    after: Mapping[K, Rights],
+    *,
+    complete: bool,
+    left: Collection[K] = (),
 ) -> None:
     """Refuse to give, take or prolong what the author does not hold (rule 4).
 
-    `before` and `after` have the same kind of keys; `complete` says whether `after` has every entry.
+    `before` and `after` have the same kind of keys; `complete` says whether `after` has every entry. Of the
+    users who `left`, what they get is judged as if they had had no access, if it is refused otherwise.
     """
     for user in before.keys() | after.keys():
         old, new = before.get(user), after.get(user)
         if new is None and not complete:
             continue  # may exist, and be hidden from this reader
-        old_bits = old.permissions if old else 0
-        new_bits = new.permissions if new else 0
-        changed = old_bits ^ new_bits
-        if old and new and old.expiresAt != new.expiresAt:
-            changed |= old_bits | new_bits
-        if not author.allows(changed):
-            raise IntegrityError("A change of access beyond its author's own rights (rule 4).")
-        if new is None:
-            continue
-        prolonged = _end(new) > (_end(old) if old else 0)
-        if (new_bits & ~old_bits or prolonged) and _end(new) > _end(author):
-            raise IntegrityError("Access is given for longer than its author's own (rule 4).")
+        refusal = _refusal(author, old, new)
+        if refusal and user in left:
+            refusal = _refusal(author, None, new)
+        if refusal:
+            raise IntegrityError(refusal)
+
+
+def _refusal(author: Entry, old: Rights | None, new: Rights | None) -> str | None:
+    """Return why the author may not change one user's access from `old` to `new`; None if they may."""
+    old_bits = old.permissions if old else 0
+    new_bits = new.permissions if new else 0
+    changed = old_bits ^ new_bits
+    if old and new and old.expiresAt != new.expiresAt:
+        changed |= old_bits | new_bits
+    if not author.allows(changed):
+        return "A change of access beyond its author's own rights (rule 4)."
+    if new is None:
+        return None
+    prolonged = _end(new) > (_end(old) if old else 0)
+    if (new_bits & ~old_bits or prolonged) and _end(new) > _end(author):
+        return "Access is given for longer than its author's own (rule 4)."
+    return None
 
 
 def _check_renewal(record: ContainerRecord, governing: InForce, after: AccessList) -> None:
     """Check that a renewal keeps all users with their rights, and that it was due (rule 5)."""
+    given = {name: (entry.permissions, entry.expiresAt) for name, entry in after.entries.items()}
     allowed = {
         name: (entry.permissions, entry.expiresAt)
         for name, entry in governing.access.unexpired(record.time).items()
+        if name in given or (after.complete and name not in governing.left)
     }
-    given = {name: (entry.permissions, entry.expiresAt) for name, entry in after.entries.items()}
-    if not after.complete:
-        allowed = {name: rights for name, rights in allowed.items() if name in given}
     if given != allowed or governing_of(record).type != governing.governing.type:
         raise IntegrityError("A renewal changes somebody's access (rule 5).")
     is_due = governing.needs_renewal(record.time) or _raises_key_index(governing.access, after)

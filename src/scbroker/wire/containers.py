@@ -30,6 +30,8 @@ MAX_GOVERNING: Final = 192 * 1_048_576
 """Bytes of a container's governing records with their lists, as `governing_size` counts them."""
 MAX_GOVERNING_WITHOUT_DELETE: Final = 128 * 1_048_576
 """The same for authors without Delete, so that they cannot use up what the others need."""
+DEPARTURE_SIZE: Final = 3584
+"""What a departure takes in a view, with its signature: it counts as governing bytes."""
 _SEALED_SLACK: Final = 8192
 
 Salt = Annotated[bytes, Meta(min_length=32, max_length=32)]
@@ -69,6 +71,8 @@ class RecordRequest(Message, frozen=True, kw_only=True):
     type: TypeText | None = None
     header: SealedHeader | None = None
     content: SealedInline | None = None
+    departures: Annotated[int, Meta(ge=0, le=records.MAX_ENTRIES)] = 0
+    """How many departures from the list in force the writer has seen."""
 
 
 class RecordReceipt(Message, frozen=True, kw_only=True):
@@ -85,6 +89,8 @@ class Disclosed(Message, frozen=True, kw_only=True):
 class ListView(Message, frozen=True, kw_only=True):
     entryHashes: Annotated[bytes, Meta(max_length=32 * records.MAX_ENTRIES)]
     disclosed: Annotated[list[Disclosed], Meta(max_length=records.MAX_ENTRIES)]
+    departures: Annotated[list[SignedObject], Meta(max_length=records.MAX_ENTRIES)] = []
+    """Of disclosed users who left this list, ascending by fingerprint."""
 
     def verified(self) -> AccessList:
         """Return the list; raise `IntegrityError` unless each entry has its hash. Hashes every entry."""
@@ -94,14 +100,24 @@ class ListView(Message, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def of(cls, salted: Sequence[SaltedEntry], shown: Sequence[int]) -> ListView:
-        """Return a view of a list that discloses these positions."""
+    def of(
+        cls, salted: Sequence[SaltedEntry], shown: Sequence[int], left: Sequence[Signed] = ()
+    ) -> ListView:
+        """Return a view of a list that discloses these positions, with the departures of their users."""
         return cls(
             entryHashes=b"".join(item.hash for item in salted),
             disclosed=[
                 Disclosed(position=n, salt=salted[n].salt, entry=salted[n].entry) for n in shown
             ],
+            departures=[SignedObject.of(signed) for signed in left],
         )
+
+
+class DepartureRequest(Message, frozen=True, kw_only=True):
+    is_act: ClassVar[bool] = True
+    departure: SignedObject
+    departures: Annotated[int, Meta(ge=0, le=records.MAX_ENTRIES)] = 0
+    """How many departures from the list in force the leaver has seen."""
 
 
 class GoverningView(Message, frozen=True, kw_only=True):

@@ -28,8 +28,9 @@ from scbroker.client.containers.opening import Fetched
 from scbroker.client.core.judging import Evidence, Mark, State, Walk
 from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
-from scbroker.records.canonical import user_id_of
+from scbroker.records.canonical import MAX_UINT, user_id_of
 from scbroker.records.container_record import parse_bare
+from scbroker.records.departure import parse_departure
 from scbroker.records.judge import Known
 from scbroker.records.key_record import KeyChain
 from scbroker.wire import containers
@@ -39,8 +40,8 @@ from scbroker.wire.problems import result_of
 KIND: Final = "container"
 _MANY_VIEWS: Final = 32
 """More governing records than this are judged in the pool: each takes a signature's verification."""
-_PIECE_AUTHORS: Final = 32
-"""Authors of a piece. Their key chains are in memory at once, of up to 1,024 records each."""
+_PIECE_SIGNERS: Final = 32
+"""Users whose signatures a piece has. Their key chains are in memory at once, of up to 1,024 records each."""
 _MAX_WALK: Final = 1_000_000
 """Versions from the mark to the head (section 8)."""
 ROUNDS: Final = 5
@@ -221,7 +222,7 @@ async def _judge_views(
     `keep` is called after each piece of a long history.
     """
     if len(views) > 1:
-        await _prefetch_authors(session, views, marks)
+        await _prefetch_signers(session, views, marks)
     found: Found = {}
     given: list[tuple[uuid.UUID, ContainerView, Evidence]] = []
     for each, view in views.items():
@@ -276,17 +277,17 @@ async def _ask_for_many(session: Session, marks: _Marks, **wanted: bool) -> View
     return dict(zip(marks, outcomes, strict=True))
 
 
-async def _prefetch_authors(session: Session, served: Views, marks: _Marks) -> None:
-    """Fetch the keys of all authors by one request. A failure is repeated where the key is needed."""
-    authors: dict[uuid.UUID, int] = {}
+async def _prefetch_signers(session: Session, served: Views, marks: _Marks) -> None:
+    """Fetch the keys of all signers by one request. A failure is repeated where the key is needed."""
+    signers: dict[uuid.UUID, int] = {}
     for each, view in served.items():
         with contextlib.suppress(BrokerError):
             if isinstance(view, ContainerView):
-                views = view.governing[since_of(marks[each]) is not None :]
-                for user, sequence in _authors(view, views).items():
-                    authors[user] = max(sequence, authors.get(user, 0))
+                resumed = since_of(marks[each]) is not None
+                for user, sequence in _signers(view, view.governing, resumed=resumed).items():
+                    signers[user] = max(sequence, signers.get(user, 0))
     with tasks.alone(lambda _: None):
-        await session.directory.at_least(authors)
+        await session.directory.at_least(signers)
 
 
 async def _collect(
@@ -312,7 +313,8 @@ async def _collect(
         last = _version(views[-1])
         is_last = not pieces and last >= view.lastGoverning
         resumed = before is None and since_of(mark) is not None
-        chains = await _chains(session, _authors(view, views[resumed:], is_last=is_last))
+        signers = _signers(view, views, resumed=resumed, is_last=is_last)
+        chains = await _chains(session, signers)
         found = Evidence(
             container_id.bytes, session.fingerprint, views, head, None, chains, mark, now(), before,
             earlier, is_last,
@@ -341,16 +343,14 @@ async def _collect(
 
 
 def _pieces(views: Sequence[GoverningView]) -> list[Sequence[GoverningView]]:
-    """Cut a page so that the records of a piece have few authors."""
-    if len(views) <= _PIECE_AUTHORS:
-        return [views]
-    starts, authors = [0], set[bytes]()
+    """Cut a page so that a piece has few signers; a single list may have as many as it has entries."""
+    starts, signers = [0], set[bytes]()
     for position, view in enumerate(views):
-        author = parse_bare(view.record.body).author
-        if len(authors | {author}) > _PIECE_AUTHORS:
+        added = {parse_bare(view.record.body).author, *_leavers(view)}
+        if signers and len(signers | added) > _PIECE_SIGNERS:
             starts.append(position)
-            authors = set()
-        authors.add(author)
+            signers = set()
+        signers |= added
     return [views[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)]
 
 
@@ -367,13 +367,13 @@ async def _next_page(
     return page.governing
 
 
-async def _chains(session: Session, authors: Mapping[uuid.UUID, int]) -> Mapping[bytes, KeyChain]:
-    """Return the key chains of authors by fingerprint."""
+async def _chains(session: Session, signers: Mapping[uuid.UUID, int]) -> Mapping[bytes, KeyChain]:
+    """Return the key chains of signers by fingerprint."""
     try:
-        chains = await session.directory.at_least(authors)
+        chains = await session.directory.at_least(signers)
     except errors.NotFoundError:
         raise errors.IntegrityError(
-            "The broker serves a record and does not know the record's author."
+            "The broker serves a record or a departure and does not know the user who signed it."
         ) from None
     return {chain.fingerprint: chain for chain in chains.values()}
 
@@ -437,13 +437,30 @@ async def _page(session: Session, container_id: bytes, first: int, head: int) ->
     return page.bodies
 
 
-def _authors(
-    view: ContainerView, views: Sequence[GoverningView], *, is_last: bool = True
+def _signers(
+    view: ContainerView,
+    views: Sequence[GoverningView],
+    *,
+    resumed: bool = False,
+    is_last: bool = True,
 ) -> dict[uuid.UUID, int]:
-    """Return the authors whose records are judged, with the sequence that the broker names for their keys."""
-    bodies = [item.record.body for item in views]
+    """Return the users whose signatures are verified, with the sequence that the broker names for their keys.
+
+    The record of a mark was verified before (`resumed`), the departures from its list were not. Somebody who
+    left after the view was served, with a new key perhaps, is not named: their latest chain is fetched.
+    """
+    bodies = [item.record.body for item in views[resumed:]]
     if view.head is not None and is_last:
         bodies.append(view.head.body)
-    known = {item.userId: item.sequence for item in view.keyChains}
+    named = {item.userId: item.sequence for item in view.keyChains}
     authors = {user_id_of(parse_bare(body).author) for body in bodies}
-    return {user: known.get(str(user), 0) for user in authors}
+    leavers = {user_id_of(leaver) for item in views for leaver in _leavers(item)}
+    return {
+        user: named.get(str(user), MAX_UINT if user in leavers else 0) for user in authors | leavers
+    }
+
+
+def _leavers(view: GoverningView) -> set[bytes]:
+    """Return the fingerprints of the users whose departures are served with a list."""
+    departures = () if view.accessList is None else view.accessList.departures
+    return {parse_departure(item.body).fingerprint for item in departures}

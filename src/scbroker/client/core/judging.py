@@ -17,10 +17,11 @@ from scbroker.errors import ForkError, IntegrityError, RollbackError
 from scbroker.records import container_record as records
 from scbroker.records import judge
 from scbroker.records.container_record import AccessList, ContainerRecord, Entry
+from scbroker.records.departure import parse_departure
 from scbroker.records.judge import InForce, Known
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.vocabulary import ContainerAccessLevel
-from scbroker.wire.containers import GoverningView, TypeText
+from scbroker.wire.containers import GoverningView, ListView, TypeText
 
 Unwrap = Callable[[int, bytes, bytes], bytes]
 """Open a wrap: from the index of the reader's encryption key, the wrap and its info, return the key."""
@@ -46,6 +47,10 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
     """Whether a reader without a mark has judged the governing records up to here, and not the head."""
     deleted: bool = False
     """Whether the head is a verified tombstone: then no list has to contain the container."""
+    left: bool = False
+    """Whether the user left the container by this device: then no list has to contain it."""
+    accessTime: int = 0
+    """The time of the record that last changed access: no departure from its list is older; 0 if unknown."""
 
     @classmethod
     def decode(cls, data: bytes) -> Mark:
@@ -87,6 +92,7 @@ class State:
             self.createdBy,
             self.createdAt,
             deleted=self.record.tombstone,
+            accessTime=self.governing.since,
         )
 
     def own_entry(self, fingerprint: bytes) -> Entry:
@@ -191,6 +197,8 @@ class Evidence:
                     given = access if known.record.changes_access else None
                     parent = at_hand.get(known.record.version - 1)
                     judged = judge.judge_next(known, judged, given, parent, self.now)
+            if view.accessList is not None:
+                judged = dataclasses.replace(judged, left=self._left(view.accessList, judged))
             at_hand[known.record.version] = known
         if judged is None:
             raise IntegrityError("The broker served a container without a governing record.")
@@ -235,6 +243,19 @@ class Evidence:
         if judged != walk.governing:
             raise IntegrityError(_HIDDEN_GOVERNING)
 
+    def _left(self, served: ListView, judged: InForce) -> frozenset[bytes]:
+        """Return the users who left a list, each verified by their departure (section 4)."""
+        left = list[bytes]()
+        for signed in (item.signed for item in served.departures):
+            leaver = parse_departure(signed.body).fingerprint
+            if left and leaver <= left[-1]:
+                raise IntegrityError("The departures from an access list are out of order.")
+            if leaver not in self.chains:
+                raise IntegrityError("The broker did not serve the keys of a user who left.")
+            judge.verify_departure(signed, judged, self.chains[leaver], self.now)
+            left.append(leaver)
+        return frozenset(left)
+
     def _verify(self, signed: Signed, known: Known) -> None:
         """Verify a record's signatures by its author's keys (rule 2, *key*)."""
         chain = self.chains.get(known.record.author)
@@ -259,7 +280,8 @@ def _resume(mark: Mark, known: Known, access: AccessList) -> InForce:
     """Accept the mark's governing record by its hash: it was judged when the mark was made (section 8)."""
     if (known.record.version, known.hash) != (mark.governingVersion, mark.governingHash):
         raise ForkError(_OTHER_HISTORY)
-    return InForce(known, access)
+    since = known.record.time if known.record.changes_access else mark.accessTime
+    return InForce(known, access, since)
 
 
 def _check_disclosed(state: State, reader: bytes) -> None:

@@ -268,7 +268,8 @@ def _read_stored(connection: Connection, incoming: Incoming, row: Row[Any]) -> _
     number = judge.governing_of(governing.record).accessVersion
     entries = sql.the(connection, sql.FIND_LIST, container=row.id, number=number).entries
     access = members.StoredList.decode(entries).verified()
-    return _Stored(row, head, judge.InForce(governing, access))
+    made = governing if number == row.governing_version else read(number)
+    return _Stored(row, head, judge.InForce(governing, access, made.record.time))
 
 
 def _check_time(record: ContainerRecord, stored: _Stored | None, moment: int) -> None:

@@ -1,0 +1,69 @@
+"""Departures: docs/spec/container.md, 4.1."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.independent import encodings as e
+from tests.independent.encodings import Value, need
+from tests.independent.key_records import MINUTE, KeyChain, Signed
+from tests.independent.keys import SigningKey, check_signature
+
+
+@dataclass(frozen=True)
+class Left:
+    """A list, as a departure names it, with what decides on departures from it."""
+
+    container_id: bytes
+    version: int
+    hash: bytes
+    made: int
+    """The time of the record that made the list."""
+    users: frozenset[bytes]
+    """Those whose entries are disclosed."""
+
+
+@dataclass(frozen=True)
+class Departure:
+    container_id: bytes
+    access_version: int
+    access_list: bytes
+    fingerprint: bytes
+    key_index: int
+    time: int
+
+    def stored(self) -> bytes:
+        fields: list[Value] = [self.container_id, self.access_version, self.access_list]
+        return e.store([*fields, self.fingerprint, self.key_index, self.time])
+
+    def signed_by(self, key: SigningKey) -> Signed:
+        return Signed(self.stored(), key.sign("departure", self.stored()))
+
+
+def parse(body: bytes) -> Departure:
+    fields = e.stored(body, 6)
+    return Departure(
+        container_id=e.octets(fields[0], 16),
+        access_version=e.uint(fields[1]),
+        access_list=e.octets(fields[2], 32),
+        fingerprint=e.octets(fields[3], 32),
+        key_index=e.key_index(fields[4]),
+        time=e.time(fields[5]),
+    )
+
+
+def check(signed: Signed, left: Left, chain: KeyChain, now: int) -> None:
+    departure = parse(signed.body)
+    need(departure.container_id == left.container_id, "a departure from another container")
+    need(departure.access_version == left.version, "a departure from another version")
+    need(departure.access_list == left.hash, "a departure from another list")
+    need(departure.fingerprint in left.users, "a departure of a user without a disclosed entry")
+    public = chain.signing_key(departure.key_index, departure.time)
+    if signed.signature is not None:
+        check_signature(public, "departure", signed.body, signed.signature)
+    need(departure.time >= left.made, "a departure before the list was made")
+    need(departure.time <= now + 15 * MINUTE, "a departure of the future", "clock")
+
+
+def check_order(departures: Sequence[Signed]) -> None:
+    users = [parse(signed.body).fingerprint for signed in departures]
+    need(users == sorted(set(users)), "departures that do not ascend")
