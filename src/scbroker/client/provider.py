@@ -901,6 +901,36 @@ class BrokerProvider(Protocol):
         time. The broker learns who deletes the container, and when."""
 
     @overload
+    def leaveContainer(
+        self, containerId: uuid.UUID | str, *, abandon: bool = False
+    ) -> Promise[None]: ...
+    @overload
+    def leaveContainer(
+        self,
+        containerId: uuid.UUID | str,
+        *,
+        abandon: bool = False,
+        **handlers: Unpack[VoidHandlers],
+    ) -> Self: ...
+    @operation
+    def leaveContainer(self, *args: Any, **kwargs: Any) -> Any:
+        """Give up the caller's own access to a container, whatever the permissions are.
+
+        The broker serves nothing of the container to the caller from then on, and other members no longer see
+        the caller in its `access`. The next member who writes content or header, or changes access, makes a
+        new container key without the caller. Until then the caller has the key; a copy of what was read stays
+        readable in any case. A member with ModifyAccess can give the caller access again: `blockUser`
+        prevents that.
+
+        The only member with ModifyAccess must pass `abandon=True`: nobody can change access afterwards.
+
+        Raises `invalidArgumentError` for the only member, and for the only one with ModifyAccess without
+        `abandon`; `notFoundError` without access, also after leaving; `deletedError` after deletion;
+        `conflictError` if access was changed during each of 16 attempts. After an error whose `outcome` is
+        `Uncertain` the departure may take effect as long as the access list is not changed.
+        The broker learns who leaves, and when."""
+
+    @overload
     def blockUser(self, userId: uuid.UUID | str) -> Promise[None]: ...
     @overload
     def blockUser(self, userId: uuid.UUID | str, **handlers: Unpack[VoidHandlers]) -> Self: ...

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from scbroker.server.broker import Broker, Call
-from scbroker.server.containers import appending, listing, views
+from scbroker.server.containers import appending, leaving, listing, views
 from scbroker.server.events import following
 from scbroker.server.parts import chunks, presigned
 from scbroker.server.users import blocks, challenges, deletion, key_files, registration, sessions
@@ -82,6 +82,8 @@ OPERATIONS: Final = (
               u.KeyRecordsRequest, u.KeyRecords),
     Operation("PUT", _CONTAINER + "/records/{version}", appending.append, "Append a record",
               c.RecordRequest, c.RecordReceipt, status=201, limit=codec.MAX_MESSAGE),
+    Operation("POST", _CONTAINER + "/departure", leaving.leave, "Leave a container",
+              c.DepartureRequest, status=204),
     Operation("GET", _CONTAINER, views.view, "Read a container", None, c.ContainerView, c.ViewQuery),
     Operation("GET", _CONTAINER + "/governing", views.governing_page, "Read governing records",
               None, c.GoverningPage, c.GoverningQuery),

@@ -190,6 +190,16 @@ access_lists: Final = _table(
     _bytes("entries"),
 )
 
+# Signed statements of users who left the list of this version. They are kept as long as the list.
+departures: Final = _table(
+    "departures",
+    _id("container_id", primary_key=True),
+    Column("access_version", BigInteger, primary_key=True, autoincrement=False),
+    _id("user_id", primary_key=True),
+    _bytes("body"),
+    _bytes("signature"),
+)
+
 members: Final = _table(
     "members",
     _id("container_id", primary_key=True),

@@ -64,6 +64,14 @@ CREATE TABLE containers_to_purge (
   past_user BYTEA NOT NULL,
   PRIMARY KEY (container_id)
 );
+CREATE TABLE departures (
+  container_id BYTEA NOT NULL,
+  access_version BIGINT NOT NULL,
+  user_id BYTEA NOT NULL,
+  body BYTEA NOT NULL,
+  signature BYTEA NOT NULL,
+  PRIMARY KEY (container_id, access_version, user_id)
+);
 CREATE TABLE pending_blobs (
   name VARCHAR(128) NOT NULL,
   since BIGINT NOT NULL,

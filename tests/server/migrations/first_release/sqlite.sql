@@ -64,6 +64,14 @@ CREATE TABLE containers_to_purge (
   past_user BLOB NOT NULL,
   PRIMARY KEY (container_id)
 );
+CREATE TABLE departures (
+  container_id BLOB NOT NULL,
+  access_version BIGINT NOT NULL,
+  user_id BLOB NOT NULL,
+  body BLOB NOT NULL,
+  signature BLOB NOT NULL,
+  PRIMARY KEY (container_id, access_version, user_id)
+);
 CREATE TABLE pending_blobs (
   name VARCHAR(128) NOT NULL,
   since BIGINT NOT NULL,
