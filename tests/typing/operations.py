@@ -491,6 +491,13 @@ async def iter_containers(provider: ServerProvider) -> None:
     provider.iterContainers(eventHandler=Takes[Head](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+async def leave_container(provider: ServerProvider, container: uuid.UUID) -> None:
+    await assert_type(provider.leaveContainer(container), Promise[None])
+    assert_type(provider.leaveContainer(str(container), abandon=True), Promise[None]).result()
+    provider.leaveContainer(container, completionHandler=nothing, errorHandler=failed)
+    provider.leaveContainer(container, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 async def block_user(provider: ServerProvider, user: uuid.UUID) -> None:
     await assert_type(provider.blockUser(user), Promise[None])
     assert_type(provider.blockUser(str(user)), Promise[None]).result()

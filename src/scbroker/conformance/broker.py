@@ -20,6 +20,7 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
     stories.reading_key_records,
     stories.blocking,
     stories.writing,
+    stories.leaving,
     stories.reading,
     stories.transferring,
     stories.listing_events,
