@@ -138,13 +138,13 @@ async def change_credentials(
     """Store a KeyFile of the next generation under new secrets, with new keys if `compromised`."""
     async with session.changing_keys:
         chain, state = await _published(session)
-        mark = _mark(session.marks)
-        if mark is not None and state.generation > mark.generation:
+        mark, ring = _mark(session.marks), session.keys.ring
+        # The mark is older than the KeyRing if the answer to this device's own change was lost.
+        if mark is not None and state.generation > max(mark.generation, ring.generation):
             raise errors.ConflictError(
                 "The credentials were changed on another device: log in with the new passphrase first."
             )
         await _check_kept_reminder(session, reminder, (password, passphrase))
-        ring = session.keys.ring
         ring = ring.next(max(state.generation, ring.generation) + 1, fresh=compromised)
         keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, session.userId)
         key_file = await io_thread.in_pool(seal_key_file, ring, password, keys)
