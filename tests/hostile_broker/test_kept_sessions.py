@@ -173,6 +173,23 @@ def test_a_copy_of_the_file_from_before_a_log_out_does_not_open_afterwards(
 
 
 @attack(93, "kept session stolen")
+def test_a_key_that_was_stolen_before_a_log_in_opens_nothing_that_is_kept_afterwards(
+    mallory: Mallory, folder: Path
+) -> None:
+    """A renewal of the kept session, after a change of credentials, does not make a new key."""
+    ring, stolen = kept(mallory, folder), dict(_entries())
+    device = at(mallory, folder)
+    device.logIn(ring, ring.userId, keep=True).result(PATIENCE)
+    assert _entries().keys() == stolen.keys()
+    with keychain_in_memory() as thiefs:
+        thiefs.entries.update(stolen)
+        not_resumed(mallory, at(mallory, folder), DAMAGED, "damaged")
+    stolen = dict(_entries())
+    device.changeCredentials(NEW_PASSWORD, NEW_PASSPHRASE).result(PATIENCE)
+    assert _entries() == stolen
+
+
+@attack(93, "kept session stolen")
 def test_a_thief_of_the_folder_of_a_file_store_is_the_user_and_that_is_its_limit(
     mallory: Mallory, folder: Path, tmp_path: Path
 ) -> None:
@@ -387,6 +404,7 @@ def test_no_claim_of_a_broker_removes_a_kept_session(
     device = at(mallory, folder)
     with claim(mallory), pytest.raises(BrokerError):
         device.resumeSession().result(PATIENCE)
+    assert device.getKeptSessions().result(PATIENCE) == [ring.userId]
     assert file_in(folder).read_bytes() == before
     assert at(mallory, folder).resumeSession().result(PATIENCE) == ring.userId
 
