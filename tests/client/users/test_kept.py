@@ -138,7 +138,8 @@ def test_listing_and_forgetting_kept_sessions_sends_nothing(start: Start) -> Non
     with Network() as network:
         assert kept_by(later) == [user]
         for _ in range(2):
-            later.forgetKeptSession(user).result(PATIENCE)
+            nothing: Any = later.forgetKeptSession(user).result(PATIENCE)
+            assert nothing is None
         assert kept_by(later) == []
     assert network.sent == []
     refused_at(later)
