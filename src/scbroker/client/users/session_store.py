@@ -39,7 +39,7 @@ _INSTALL: Final = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SealedKeys:
-    """The KeyRings of a kept session, sealed, and the key that opens them. Anybody who has both is the user."""
+    """The sealed KeyRings of a kept session, and the key that opens them: together they are the account."""
 
     key: bytes
     sealed: bytes
@@ -170,8 +170,8 @@ class _Folder:
 class FileSessionStore(_Folder):
     """Kept sessions in a folder, with their keys beside them, in files that only this user can open.
 
-    Anybody who can read the folder, such as a thief of the disk or of a backup, has the KeyRings. Use it where
-    no keychain exists, on a machine whose disk is encrypted.
+    Anybody who can read the folder, such as a thief of the disk or of a backup, has the KeyRings. Use it on a
+    machine that has no keychain and whose disk is encrypted.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
