@@ -22,6 +22,7 @@ import scbroker
 from scbroker import BrokerError, ServerProvider, mainQueue
 from tests.kit.brokers import BrokerProcess
 from tests.kit.declared import HOMES, STREAMS
+from tests.kit.keychains import keychain_in_memory
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -89,6 +90,15 @@ class Stage:
             self._monkeypatch.setenv("SCBROKER_API_KEY", str(broker.api_key))
             self._monkeypatch.setenv("SCBROKER_SERVER_URL", broker.url)
             self._monkeypatch.setenv("SCBROKER_APPLICATION_NAME", page.stem)
+        with keychain_in_memory():
+            self._run(page)
+        # A promise that failed and that nobody looked at says so when it goes.
+        vars(self._module).clear()
+        gc.collect()
+        logged = [each.getMessage() for each in self._caplog.records if each.name == "scbroker"]
+        assert logged == [], f"{page.name} has scbroker complain"
+
+    def _run(self, page: Path) -> None:
         try:
             for line, code in Page(page).examples:
                 # Numbered as in the page, so that a traceback leads there.
@@ -101,11 +111,6 @@ class Stage:
         finally:
             for provider in self._opened:
                 provider.close()
-        # A promise that failed and that nobody looked at says so when it goes.
-        vars(self._module).clear()
-        gc.collect()
-        logged = [each.getMessage() for each in self._caplog.records if each.name == "scbroker"]
-        assert logged == [], f"{page.name} has scbroker complain"
 
 
 @pytest.fixture(name="stage")

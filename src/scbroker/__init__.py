@@ -16,6 +16,10 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.client.containers.contents import ContentReader as ContentReader
     from scbroker.client.provider import BrokerProvider as BrokerProvider
     from scbroker.client.server_provider import ServerProvider as ServerProvider
+    from scbroker.client.users.session_store import FileSessionStore as FileSessionStore
+    from scbroker.client.users.session_store import KeychainSessionStore as KeychainSessionStore
+    from scbroker.client.users.session_store import SealedKeys as SealedKeys
+    from scbroker.client.users.session_store import SessionStore as SessionStore
     from scbroker.client.users.trust_store import FileTrustStore as FileTrustStore
     from scbroker.client.users.trust_store import Marks as Marks
     from scbroker.client.users.trust_store import MemoryTrustStore as MemoryTrustStore
@@ -54,6 +58,7 @@ _HOME = {
     "ContainerEventType": "vocabulary",
     "ContainerPage": "types",
     "ContentReader": "client.containers.contents",
+    "FileSessionStore": "client.users.session_store",
     "FileTrustStore": "client.users.trust_store",
     "Head": "types",
     "Header": "types",
@@ -61,14 +66,17 @@ _HOME = {
     "KeyFile": "keys",
     "KeyRing": "keys",
     "KeyType": "vocabulary",
+    "KeychainSessionStore": "client.users.session_store",
     "Marks": "client.users.trust_store",
     "MemoryTrustStore": "client.users.trust_store",
     "NewContainer": "types",
     "Promise": "client.calls.operation",
     "PublicKey": "types",
+    "SealedKeys": "client.users.session_store",
     "SecuredContainer": "types",
     "SentChange": "types",
     "ServerProvider": "client.server_provider",
+    "SessionStore": "client.users.session_store",
     "Stream": "client.calls.stream",
     "TrustStore": "client.users.trust_store",
     "WriteOutcome": "errors",

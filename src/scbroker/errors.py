@@ -36,6 +36,7 @@ the default message.
     │   ├── KeySubstitutionError    keys that do not belong to the user they are served for
     │   └── DecryptionError         a secret is wrong, or the data is damaged
     ├── TrustStoreError             the trust store is damaged, another user's or cannot be written
+    ├── SessionStoreError           a session cannot be kept here, or the kept one is damaged
     └── OperationCancelledError     the promise was cancelled, or the process ended
 
 Each is an attribute of `BrokerError` in camelCase as well: `except BrokerError.notFoundError`. An error
@@ -102,6 +103,7 @@ class BrokerError(Exception):
     keySubstitutionError: ClassVar[type[KeySubstitutionError]]
     decryptionError: ClassVar[type[DecryptionError]]
     trustStoreError: ClassVar[type[TrustStoreError]]
+    sessionStoreError: ClassVar[type[SessionStoreError]]
     operationCancelledError: ClassVar[type[OperationCancelledError]]
 
     def __init__(self, message: str = "") -> None:
@@ -280,6 +282,10 @@ class DecryptionError(UntrustedError, code="decryption"):
 
 class TrustStoreError(BrokerError, code="trust-store"):
     """The trust store is damaged, another user's, or cannot be written: restore or remove it."""
+
+
+class SessionStoreError(BrokerError, code="session-store"):
+    """A session cannot be kept on this device, or the kept one is damaged: log in without keep=True."""
 
 
 class OperationCancelledError(BrokerError, code="cancelled"):

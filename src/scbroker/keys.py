@@ -49,6 +49,8 @@ from scbroker.vocabulary import KeyType, instance_of, uuid_of
 
 MAGIC: Final = b"scbroker.keyfile"
 MAX_KEY_FILE: Final = 65_536
+_SESSION_MAGIC: Final = b"scbroker.session"
+_MAX_SESSION: Final = 2 * MAX_KEY_FILE
 _WRONG: Final = "Wrong password or passphrase, or a damaged KeyFile."
 _encoder: Final = msgspec.msgpack.Encoder()
 
@@ -81,6 +83,16 @@ class _KeyFileBytes(Row, frozen=True):
     passwordSalt: Bin32
     passphrasePart: Annotated[bytes, Meta(max_length=1200)]
     passwordPart: Annotated[bytes, Meta(max_length=49_152)]
+
+
+class _SessionBytes(Row, frozen=True):
+    rings: Annotated[
+        list[Annotated[bytes, Meta(max_length=49_152)]], Meta(min_length=1, max_length=2)
+    ]
+
+
+class SupersededError(errors.RollbackError):
+    """Signing key 0 signed that the user has newer keys than this KeyRing: no broker can pretend that."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -195,7 +207,7 @@ class KeyRing:
                     "The broker publishes keys that are not this user's."
                 )
             if len(published) > len(own):
-                raise errors.RollbackError("This KeyFile is older than the user's published keys.")
+                raise SupersededError("This KeyFile is older than the user's published keys.")
             if len(own) > len(published):
                 raise errors.RollbackError(
                     "The broker withholds some of this user's published keys."
@@ -284,21 +296,8 @@ def seal_key_file(ring: KeyRing, password: str, passphrase: PassphraseKeys) -> b
     """Return the KeyFile of a KeyRing, encrypted under both secrets."""
     secret = checked_secret(password, "password")
     fingerprint, salt = ring.rawFingerprint, random_bytes(HASH_SIZE)
-    context = _password_context(fingerprint, salt)
-    plaintext = _plaintext_of(
-        _KeyRingBytes(
-            fingerprint,
-            ring.generation,
-            [_Seeds(*key.seeds) for key in ring.signing],
-            [_DecryptionSeeds(*key.seeds) for key in ring.encryption],
-        )
-    )
     password_key = _password_key(secret, salt, fingerprint)
-    password_part = seal(password_key, context, plaintext)
-    _overwrite(plaintext)
-    # The library frees its copy of the plaintext without overwriting it: sealing zeros of the same size
-    # reuses that memory.
-    seal(password_key, context, plaintext)
+    password_part = _seal_ring(password_key, _password_context(fingerprint, salt), ring)
     passphrase_part = seal(
         passphrase.wrap, _passphrase_context(fingerprint, salt, password_part), pad_secret(secret)
     )
@@ -338,15 +337,72 @@ def _open_parts(
             "Wrong password: the passphrase opened the KeyFile, and its password is another one."
         )
     key, context = _password_key(secret, salt, fingerprint), _password_context(fingerprint, salt)
-    plaintext = bytearray(len(found.passwordPart))
-    try:
-        size = unseal_into(memoryview(plaintext), key, context, found.passwordPart)
-        ring = _parse_ring(memoryview(plaintext)[:size])
-    finally:
-        _overwrite(plaintext)
+    ring = _unseal_ring(key, context, found.passwordPart)
     if ring.rawFingerprint != fingerprint:
         raise errors.DecryptionError(_WRONG)
     return ring
+
+
+def seal_session(rings: Sequence[KeyRing], key: bytes, origin: str) -> bytes:
+    """Return the file of a kept session: one or two KeyRings of one user, sealed under a random key.
+
+        "scbroker.session" || 01 || [[sealed KeyRing, ...]]
+        sealed KeyRing = Cobblestone-256(key, context = L("kept-session") || userId || origin, KeyRing)
+
+    There are two while the keys are replaced: the published ones, then those that are about to be.
+    """
+    context = _session_context(rings[0].userId, origin)
+    return _SESSION_MAGIC + encode_object(
+        _SessionBytes([_seal_ring(key, context, ring) for ring in rings])
+    )
+
+
+def open_session(data: bytes, key: bytes, origin: str, user_id: uuid.UUID) -> list[KeyRing]:
+    """Return the KeyRings of a user's kept session at a broker.
+
+    Raises `IntegrityError` for other bytes than a kept session, and `DecryptionError` for one that is
+    damaged, another user's, another broker's, or under another key.
+    """
+    if not data.startswith(_SESSION_MAGIC):
+        raise errors.IntegrityError("These bytes are not a kept session.")
+    found = decode_object(_SessionBytes, data[len(_SESSION_MAGIC) :], _MAX_SESSION)
+    if len(key) != KEY_SIZE:
+        raise errors.DecryptionError(_WRONG)
+    context = _session_context(user_id, origin)
+    rings = [_unseal_ring(key, context, sealed) for sealed in found.rings]
+    if any(ring.userId != user_id for ring in rings):
+        raise errors.DecryptionError(_WRONG)
+    return rings
+
+
+def _session_context(user_id: uuid.UUID, origin: str) -> bytes:
+    return label("kept-session") + user_id.bytes + origin.encode()
+
+
+def _seal_ring(key: bytes, context: bytes, ring: KeyRing) -> bytes:
+    plaintext = _plaintext_of(
+        _KeyRingBytes(
+            ring.rawFingerprint,
+            ring.generation,
+            [_Seeds(*each.seeds) for each in ring.signing],
+            [_DecryptionSeeds(*each.seeds) for each in ring.encryption],
+        )
+    )
+    sealed = seal(key, context, plaintext)
+    _overwrite(plaintext)
+    # The library frees its copy of the plaintext without overwriting it: sealing zeros of the same size
+    # reuses that memory.
+    seal(key, context, plaintext)
+    return sealed
+
+
+def _unseal_ring(key: bytes, context: bytes, sealed: bytes) -> KeyRing:
+    plaintext = bytearray(len(sealed))
+    try:
+        size = unseal_into(memoryview(plaintext), key, context, sealed)
+        return _parse_ring(memoryview(plaintext)[:size])
+    finally:
+        _overwrite(plaintext)
 
 
 def _parse(data: bytes) -> _KeyFileBytes:

@@ -428,6 +428,16 @@ def a_trust_store_that_was_damaged(scene: Scene) -> Iterator[Attempt]:
     yield lambda **style: alice.logIn(keyRing=ring, userId=ring.userId, **style)
 
 
+@case(e.SessionStoreError, "session-store", "log in with keep=True, which replaces it")
+def a_kept_session_that_was_damaged(scene: Scene) -> Iterator[Attempt]:
+    ring, folder = scene.members[0], scene.folder / "sessions"
+    alice = scene.new_provider(sessionStore=folder)
+    alice.logIn(ring, ring.userId, keep=True).result(PATIENCE)
+    (file,) = folder.glob("*.session")
+    file.write_bytes(flipped(file.read_bytes()))
+    yield lambda **style: alice.resumeSession(ring.userId, **style)
+
+
 # In callback style there is no promise to cancel.
 @case(e.OperationCancelledError, "cancelled", "was cancelled", in_callback_style=False)
 def a_promise_that_was_cancelled(scene: Scene) -> Iterator[Attempt]:

@@ -70,7 +70,13 @@ class Story:
         self.password, self.passphrase, self.wrong = (bytes.fromhex(each) for each in hidden)
         self.noted |= {"password": {self.password}, "passphrase": {self.passphrase}}
         self._note_keys_as_they_are_used()
-        self.provider = ServerProvider(api_key, url, "memory", trustStore=FileTrustStore(folder))
+        self.provider = ServerProvider(
+            api_key,
+            url,
+            "memory",
+            trustStore=FileTrustStore(folder),
+            sessionStore=Path(folder, "sessions"),
+        )
         self.kept: list[object] = []
 
     def note(self, name: str, secret: bytes | memoryview | str) -> None:
@@ -187,6 +193,16 @@ def log_out_of_a_session_that_took_anothers_place(story: Story) -> None:
     story.log_out()
 
 
+def log_out_of_a_session_that_was_kept_and_resumed(story: Story) -> None:
+    made = story.provider.logIn(story.user, passphrase=text(story.passphrase), keep=True)
+    made.result(PATIENCE)
+    story.provider.close()
+    story.provider.resumeSession().result(PATIENCE)
+    story.rotate()
+    story.work()
+    story.log_out()
+
+
 def keep_the_promise_of_a_failed_log_in(story: Story) -> None:
     story.log_out()
     story.kept.append(story.fail_to_log_in())
@@ -198,6 +214,7 @@ ENDS: Final[dict[str, Callable[[Story], None]]] = {
     "deleteUser": delete_user,
     "deleteUser after a rotation": delete_user_after_a_rotation,
     "logout of a session that took another's place": log_out_of_a_session_that_took_anothers_place,
+    "logout of a session that was kept and resumed": log_out_of_a_session_that_was_kept_and_resumed,
     "a failed logIn whose promise is kept": keep_the_promise_of_a_failed_log_in,
 }
 FRAMES: Final = {

@@ -82,6 +82,34 @@ async def log_in_with_a_ring(provider: ServerProvider, user: uuid.UUID, ring: Ke
     provider.logIn(keyRing=ring, userId=user, completionHandler=Takes[bytes](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+async def keep(provider: ServerProvider, ring: KeyRing, user: uuid.UUID) -> None:
+    assert_type(await provider.register("p", "q", keep=True), bytes)
+    assert_type(await provider.logIn(user, passphrase="q", keep=True), bytes)
+    await assert_type(provider.logIn(ring, user, keep=True), Promise[None])
+    provider.logIn(ring, user, keep=True, completionHandler=nothing, errorHandler=failed)
+
+
+async def resume_session(provider: ServerProvider, user: uuid.UUID) -> None:
+    assert_type(await provider.resumeSession(), uuid.UUID)
+    assert_type(provider.resumeSession(user).result(), uuid.UUID)
+    provider.resumeSession(completionHandler=Takes[uuid.UUID](), errorHandler=failed)
+    provider.resumeSession(completionHandler=Takes[str](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def get_kept_sessions(provider: ServerProvider) -> None:
+    assert_type(await provider.getKeptSessions(), list[uuid.UUID])
+    assert_type(provider.getKeptSessions().result(), list[uuid.UUID])
+    provider.getKeptSessions(completionHandler=Takes[list[uuid.UUID]](), errorHandler=failed)
+    provider.getKeptSessions(completionHandler=Takes[list[str]](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def forget_kept_session(provider: ServerProvider, user: uuid.UUID) -> None:
+    await assert_type(provider.forgetKeptSession(user), Promise[None])
+    assert_type(provider.forgetKeptSession(user), Promise[None]).result()
+    provider.forgetKeptSession(user, completionHandler=nothing, errorHandler=failed)
+    provider.forgetKeptSession(user, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 async def logout(provider: ServerProvider) -> None:
     await assert_type(provider.logout(), Promise[None])
     assert_type(provider.logout(), Promise[None]).result()

@@ -130,7 +130,7 @@ def other_results(result: str) -> dict[str, Edit]:
             wrong |= a_list(PublicKey)
         case "[ContainerEvent]":
             wrong |= a_list(ContainerEvent)
-        case "[Result<SecuredContainer>]" | "[Result<Container>]":
+        case "[Result<SecuredContainer>]" | "[Result<Container>]" | "[UUID]":
             wrong |= a_list(None)
     return wrong
 

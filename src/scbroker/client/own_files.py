@@ -8,11 +8,17 @@ import errno
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import filelock
+
+_FIRST_PAUSE: Final = 0.0005
+"""Seconds. Most locks are released sooner."""
+_LONGEST_PAUSE: Final = 0.05
 # Do not follow a link, and do not wait at a pipe.
 _OPEN_FLAGS: Final = (
     os.O_RDWR
@@ -60,6 +66,17 @@ def make_own_folder(folder: Path) -> None:
         raise OSError(errno.EPERM, "it belongs to another user", str(folder))
     if os.name == "posix" and state.st_mode & 0o022:
         raise OSError(errno.EPERM, f"other users can write it: run chmod go-w {folder}")
+
+
+def lock_by(descriptor: int, deadline: float) -> bool:
+    """Lock an open file; return False if another process keeps it locked until the deadline."""
+    pause = _FIRST_PAUSE
+    while not filelock.lock_descriptor(descriptor, blocking=False):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return True
 
 
 @contextmanager

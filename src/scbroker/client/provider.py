@@ -59,12 +59,13 @@ if TYPE_CHECKING:  # `default` is new in Python 3.13; type checkers bring typing
 class BrokerProvider(Protocol):
     """A user's session against a broker.
 
-    All operations but `register`, `logIn` and `getReminder` raise `notAuthenticatedError` without a session.
+    All operations but `register`, `logIn`, `resumeSession`, `getKeptSessions`, `forgetKeptSession` and
+    `getReminder` raise `notAuthenticatedError` without a session.
     """
 
     @overload
     def register(
-        self, password: str, passphrase: str, reminder: str | None = None
+        self, password: str, passphrase: str, reminder: str | None = None, *, keep: bool = False
     ) -> Promise[bytes]: ...
     @overload
     def register(
@@ -72,6 +73,8 @@ class BrokerProvider(Protocol):
         password: str,
         passphrase: str,
         reminder: str | None = None,
+        *,
+        keep: bool = False,
         **handlers: Unpack[Handlers[bytes]],
     ) -> Self: ...
     @operation
@@ -80,30 +83,45 @@ class BrokerProvider(Protocol):
 
         Returns the encrypted KeyFile. The password encrypts the KeyRing; the passphrase encrypts the
         password. With the passphrase the user can log in from any device; nobody can reset it. Takes about
-        0.4 s (Argon2id).
+        0.4 s (Argon2id). `keep=True` keeps the session on this device, as at `logIn`.
 
         Raises `invalidArgumentError` for a missing or weak secret, for a passphrase that is the password, for
-        a reminder that contains one of them, and if the broker takes no log-ins at serverUrl.
+        a reminder that contains one of them, and if the broker takes no log-ins at serverUrl;
+        `sessionStoreError` if the session cannot be kept: nothing was sent then, unless `outcome` is Stored.
         The broker learns the public keys, the encrypted KeyFile, a proof of the passphrase, and the reminder
         in clear text."""
 
-    @overload
-    def logIn(
-        self, userId: uuid.UUID | str, password: str | None = None, passphrase: str | None = None
-    ) -> Promise[bytes]: ...
-    @overload
-    def logIn(self, keyRing: KeyRing, userId: uuid.UUID | str) -> Promise[None]: ...
     @overload
     def logIn(
         self,
         userId: uuid.UUID | str,
         password: str | None = None,
         passphrase: str | None = None,
+        *,
+        keep: bool = False,
+    ) -> Promise[bytes]: ...
+    @overload
+    def logIn(
+        self, keyRing: KeyRing, userId: uuid.UUID | str, *, keep: bool = False
+    ) -> Promise[None]: ...
+    @overload
+    def logIn(
+        self,
+        userId: uuid.UUID | str,
+        password: str | None = None,
+        passphrase: str | None = None,
+        *,
+        keep: bool = False,
         **handlers: Unpack[Handlers[bytes]],
     ) -> Self: ...
     @overload
     def logIn(
-        self, keyRing: KeyRing, userId: uuid.UUID | str, **handlers: Unpack[VoidHandlers]
+        self,
+        keyRing: KeyRing,
+        userId: uuid.UUID | str,
+        *,
+        keep: bool = False,
+        **handlers: Unpack[VoidHandlers],
     ) -> Self: ...
     @operation_of_forms(key_ring_first)
     def logIn(self, *args: Any, **kwargs: Any) -> Any:
@@ -115,12 +133,64 @@ class BrokerProvider(Protocol):
         present session until the new one is complete. The trust store keeps a device pass for the user, also
         after a log-out: the broker delays guesses from devices without a pass, but not this device.
 
+        `keep=True` keeps the KeyRing in the provider's `sessionStore`, so that `resumeSession` begins the
+        next session without a secret: for devices of one person alone. Without it, a session that is kept
+        already stays so.
+
         Raises `credentialsError` for a wrong or missing passphrase, an unknown user, or a wrong password;
         `invalidArgumentError` for an empty passphrase or password; `decryptionError` for a damaged KeyFile;
         `throttledError` after too many guesses; `rollbackError` for an older KeyFile than this device has
-        seen.
+        seen; `sessionStoreError` if the session cannot be kept: nothing was sent then, unless `outcome` is
+        Stored.
 
         The broker learns the user id, a proof of the passphrase, and from the pass which device logs in."""
+
+    @overload
+    def resumeSession(self, userId: uuid.UUID | str | None = None) -> Promise[uuid.UUID]: ...
+    @overload
+    def resumeSession(
+        self, userId: uuid.UUID | str | None = None, **handlers: Unpack[Handlers[uuid.UUID]]
+    ) -> Self: ...
+    @operation
+    def resumeSession(self, *args: Any, **kwargs: Any) -> Any:
+        """Begin a session that `keep=True` kept on this device, and return its user's id.
+
+        Needs no secret and no Argon2id. `userId` may be left out if the sessions of only one user are kept
+        for this broker. Like `logIn` with a KeyRing, it verifies that the published keys are those of the
+        KeyRing.
+
+        Raises `notAuthenticatedError` if no session is kept, or if the keys were replaced on another device:
+        log in with the passphrase and `keep=True`. The kept session is removed only if a signature proves
+        the replacement; otherwise it stays, because a broker could pretend it. Raises `invalidArgumentError`
+        that names the users if several are kept; `sessionStoreError` if the keychain is locked or what was
+        kept is damaged.
+
+        The broker learns the user id, and that a device of the user begins a session."""
+
+    @overload
+    def getKeptSessions(self) -> Promise[list[uuid.UUID]]: ...
+    @overload
+    def getKeptSessions(self, **handlers: Unpack[Handlers[list[uuid.UUID]]]) -> Self: ...
+    @operation
+    def getKeptSessions(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the ids of the users whose sessions are kept on this device for this broker, ascending.
+
+        Raises `sessionStoreError` if the store cannot be read. The broker learns nothing: nothing is sent."""
+
+    @overload
+    def forgetKeptSession(self, userId: uuid.UUID | str) -> Promise[None]: ...
+    @overload
+    def forgetKeptSession(
+        self, userId: uuid.UUID | str, **handlers: Unpack[VoidHandlers]
+    ) -> Self: ...
+    @operation
+    def forgetKeptSession(self, *args: Any, **kwargs: Any) -> Any:
+        """Remove a user's kept session from this device; needs no session and no secret.
+
+        Does nothing if none is kept. A session that began stays: `logout` ends it, and forgets as well.
+
+        Raises `sessionStoreError` if the store cannot be written. The broker learns nothing: nothing is
+        sent."""
 
     @overload
     def logout(self) -> Promise[None]: ...
@@ -130,9 +200,11 @@ class BrokerProvider(Protocol):
     def logout(self, *args: Any, **kwargs: Any) -> Any:
         """End the session: forget keys and token, and revoke the token at the broker.
 
-        Operations under way keep the session that they began with; it ends after the last of them.
+        Operations under way keep the session that they began with; it ends after the last of them. If the
+        session is kept on this device, it is removed there: `close` leaves it.
 
-        Raises `notAuthenticatedError` without a session; an unreachable broker is not an error.
+        Raises `notAuthenticatedError` without a session; `sessionStoreError`, after the session has ended, if
+        the kept one could not be removed; an unreachable broker is not an error.
         The broker learns that this session ended."""
 
     @overload
@@ -150,9 +222,9 @@ class BrokerProvider(Protocol):
         user and the program that acted, except in events of deleted containers. Only the id is left of a user
         who shared nothing.
 
-        Afterwards the provider has no session, and the private keys are overwritten in memory unless the
-        program itself holds the KeyRing. If the call fails, the session stays; called again after a lost
-        answer, it ends the same way.
+        Afterwards the provider has no session, this device keeps none of the user, and the private keys are
+        overwritten in memory unless the program itself holds the KeyRing. If the call fails, the session
+        stays; called again after a lost answer, it ends the same way.
 
         Raises `notAuthenticatedError` also if the keys were replaced on another device; `clockError` if this
         machine's clock is minutes off. The broker learns that the user was deleted, and keeps a signed record
@@ -184,12 +256,13 @@ class BrokerProvider(Protocol):
         If `reminder` is None, the stored one stays; an empty one removes it. The client reads a reminder that
         is to stay, and refuses it if it contains one of the new secrets. Takes about 0.4 s (Argon2id).
 
-        The tokens of the user's other sessions end, but a device that has the KeyRing in memory can log in
-        again. `compromised=True` prevents that: it adds a new signing and a new encryption key and retires
-        the old ones, which still open and verify what was made with them; other devices log in with the new
-        passphrase. Content that a member writes from then on does not open with the old keys, unless the
-        broker hides the change from that member's device. It does not rescue a KeyRing that leaked, because
-        the user id is derived from signing key 0: register a new user and share the containers with it.
+        The tokens of the user's other sessions end, but a device that has the KeyRing in memory, or keeps its
+        session, can log in again. `compromised=True` prevents that: it adds a new signing and a new
+        encryption key and retires the old ones, which still open and verify what was made with them; other
+        devices log in with the new passphrase. A session that this device keeps goes on with the new keys.
+        Content that a member writes from then on does not open with the old keys, unless the broker hides the
+        change from that member's device. It does not rescue a KeyRing that leaked, because the user id is
+        derived from signing key 0: register a new user and share the containers with it.
 
         Raises `invalidArgumentError` for a weak secret, a passphrase that is the password, or a reminder that
         contains one of them; `conflictError` if the credentials were changed on another device meanwhile.

@@ -11,7 +11,7 @@ import os
 import ssl as ssl_module
 import uuid
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 from urllib.parse import ParseResult, SplitResult
 
@@ -26,10 +26,12 @@ from scbroker.client.containers import fetching, marks, opening
 from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.transport import Transport
 from scbroker.client.users import accounts, blocks
+from scbroker.client.users.kept import KeptSession, KeptSessions
 from scbroker.client.users.session import Session
+from scbroker.client.users.session_store import SessionStore, checked_session_store
 from scbroker.client.users.trust_store import TrustStore, checked_trust_store
 from scbroker.crypto.verify import sha256
-from scbroker.keys import KeyRing, check_key_file, checked_secret
+from scbroker.keys import KeyRing, SupersededError, check_key_file, checked_secret
 from scbroker.types import ContainerEvent, Head, Heads, PublicKey, SecuredContainer, SentChange
 from scbroker.vocabulary import ContainerEventType, KeyType
 
@@ -46,7 +48,9 @@ class ServerProvider(BaseProvider):
     in the broker's event log.
 
     `trustStore` keeps what this device has verified: a TrustStore, or the path of a folder for a
-    FileTrustStore (default: one in the platform's state folder). `secretValidator` returns what is wrong with
+    FileTrustStore (default: one in the platform's state folder). `sessionStore` keeps sessions that begin
+    with `keep=True`: a SessionStore, or the path of a folder for a FileSessionStore (default: a
+    KeychainSessionStore). `secretValidator` returns what is wrong with
     a password or passphrase, or None. `timeout` is the number of seconds that one request may take, with its
     retries (default: 120; a broker that has answered before is retried for up to a minute of them, one that
     never did for about a second). `ssl` and `proxy` apply to all connections; a proxy for http must be on
@@ -61,6 +65,7 @@ class ServerProvider(BaseProvider):
         applicationName: str,
         *,
         trustStore: TrustStore | str | os.PathLike[str] | None = None,
+        sessionStore: SessionStore | str | os.PathLike[str] | None = None,
         secretValidator: Validator = validate_secret,
         timeout: float = 120.0,
         ssl: ssl_module.SSLContext | None = None,
@@ -72,6 +77,7 @@ class ServerProvider(BaseProvider):
         )
         self._applicationName = applicationName
         self._trust_store = checked_trust_store(trustStore)
+        self._kept = KeptSessions(checked_session_store(sessionStore), self._endpoint.origin)
         self._validator = secretValidator
         self._transport = Transport(self._endpoint)
         self._finalizer = weakref.finalize(self, _abandon, self._transport)
@@ -132,10 +138,17 @@ class ServerProvider(BaseProvider):
         state = "unauthenticated" if self._current is None else f"user {self._current.userId}"
         return f"<ServerProvider of {self._endpoint.url}, {state}>"
 
-    def _register(self, password: str, passphrase: str, reminder: str | None = None) -> Work[bytes]:
+    def _register(
+        self, password: str, passphrase: str, reminder: str | None = None, keep: bool = False
+    ) -> Work[bytes]:
         arguments.check_credentials(password, passphrase, reminder, self._validator)
-        return self._adopt(
-            accounts.register(self._transport, self._trust_store, password, passphrase, reminder)
+        return self._keeping(
+            keep,
+            lambda: self._adopt(
+                accounts.register(
+                    self._transport, self._trust_store, password, passphrase, reminder
+                )
+            ),
         )
 
     def _logIn(
@@ -144,8 +157,8 @@ class ServerProvider(BaseProvider):
         password: str | None = None,
         passphrase: str | None = None,
         keyRing: KeyRing | None = None,
+        keep: bool = False,
     ) -> Work[bytes | None]:
-        end = self._transport, self._trust_store
         if keyRing is not None:
             if password is not None or passphrase is not None:
                 raise errors.InvalidArgumentError(
@@ -155,7 +168,7 @@ class ServerProvider(BaseProvider):
                 raise errors.InvalidArgumentError(
                     f"keyRing belongs to user {keyRing.userId}, not to userId {userId}"
                 )
-            return self._adopt(accounts.log_in_with_ring(*end, keyRing))
+            return self._keeping(keep, lambda: self._begin(keyRing))
         if passphrase is None:
             raise errors.CredentialsError(
                 "logIn needs the passphrase: the password alone opens nothing."
@@ -163,7 +176,36 @@ class ServerProvider(BaseProvider):
         checked_secret(passphrase, "passphrase")
         if password is not None:
             checked_secret(password, "password")
-        return self._adopt(accounts.log_in_with_key_file(*end, userId, password, passphrase))
+        return self._keeping(
+            keep,
+            lambda: self._adopt(
+                accounts.log_in_with_key_file(
+                    self._transport, self._trust_store, userId, password, passphrase
+                )
+            ),
+        )
+
+    def _begin(self, ring: KeyRing) -> Work[None]:
+        """Begin a session with a KeyRing, which must have exactly the published keys."""
+        return self._adopt(accounts.log_in_with_ring(self._transport, self._trust_store, ring))
+
+    async def _keeping(self, keep: bool, begin: Callable[[], Work[T]]) -> T:
+        """Begin a session, and keep it if that is wanted; the store is checked before anything is sent."""
+        if not keep:
+            return await begin()
+        await self._kept.check()
+        result = await begin()
+        ring = self._session().keys.ring
+        try:
+            await self._kept.keep(ring)
+        except errors.SessionStoreError as error:
+            # Raised in place of the result: the user is registered, or logged in, nevertheless.
+            failed = errors.SessionStoreError(
+                f"User {ring.userId} is logged in, but the session is not kept. {error}"
+            )
+            failed.outcome = errors.WriteOutcome.Stored
+            raise failed from None
+        return result
 
     async def _adopt(self, beginning: Work[tuple[Session, T]]) -> T:
         """Make a new session the current one; the one before is forgotten after its last operation."""
@@ -173,10 +215,54 @@ class ServerProvider(BaseProvider):
             before.leave()
         return result
 
+    def _resumeSession(self, userId: uuid.UUID | None = None) -> Work[uuid.UUID]:
+        async def work() -> uuid.UUID:
+            kept = await self._kept.find(userId)
+            await self._resume(kept)
+            return kept.user_id
+
+        return work()
+
+    async def _resume(self, kept: KeptSession) -> None:
+        """Begin a session with the newest of the kept KeyRings whose keys the broker accepts."""
+        refused: errors.BrokerError | None = None
+        for ring in kept.rings:
+            try:
+                return await self._begin(ring)
+            except SupersededError as error:
+                # Proved for all of them only if it is for the newest. A refusal is the broker's word alone:
+                # if it removed the session, a broker could make devices forget.
+                if ring is kept.rings[0]:
+                    await self._kept.forget_if(kept)
+                    raise errors.NotAuthenticatedError(
+                        f"The keys of user {kept.user_id} were replaced on another device: log in with the "
+                        "new passphrase and keep=True. The kept session was removed."
+                    ) from None
+                refused = error
+            except errors.CredentialsError as error:
+                refused = error
+        raise errors.NotAuthenticatedError(
+            f"The kept session of user {kept.user_id} does not begin. {refused} If the keys were replaced on "
+            "another device, log in with the new passphrase and keep=True. The kept session stays."
+        )
+
+    def _getKeptSessions(self) -> Work[list[uuid.UUID]]:
+        return self._kept.users()
+
+    def _forgetKeptSession(self, userId: uuid.UUID) -> Work[None]:
+        return self._kept.forget(userId)
+
     def _logout(self) -> Work[None]:
         session = self._session()
         self._current = None
-        return session.close()
+
+        async def work() -> None:
+            try:
+                await self._kept.forget(session.userId)
+            finally:
+                await session.close()
+
+        return work()
 
     def _deleteUser(self) -> Work[None]:
         session = self._session()
@@ -186,6 +272,11 @@ class ServerProvider(BaseProvider):
             session.forget()
             if self._current is session:
                 self._current = None
+            try:
+                await self._kept.forget(session.userId)
+            except errors.SessionStoreError as error:
+                error.outcome = errors.WriteOutcome.Stored
+                raise
 
         return session.hold(work())
 
@@ -195,7 +286,9 @@ class ServerProvider(BaseProvider):
         session = self._session()
         arguments.check_credentials(password, passphrase, reminder, self._validator)
         return session.hold(
-            accounts.change_credentials(session, password, passphrase, reminder, compromised)
+            accounts.change_credentials(
+                session, self._kept, password, passphrase, reminder, compromised
+            )
         )
 
     def _createOrUpdateKeyFile(
@@ -212,7 +305,9 @@ class ServerProvider(BaseProvider):
         checked_secret(passphrase, "passphrase")
         arguments.check_reminder(reminder, secrets)
         return session.hold(
-            accounts.create_or_update(session, keyFileData, secrets, reminder, self._validator)
+            accounts.create_or_update(
+                session, self._kept, keyFileData, secrets, reminder, self._validator
+            )
         )
 
     def _getKeyFile(self, passphrase: str) -> Work[bytes]:

@@ -119,7 +119,8 @@ def world(
     request: pytest.FixtureRequest, new_provider: NewProvider, account: Account, tmp_path: Path
 ) -> World:
     operation = request.node.callspec.params["operation"]
-    provider = new_provider(account.ring if operation.of_account else True)
+    ring = account.ring if operation.of_account else True
+    provider = new_provider(ring, sessionStore=tmp_path / "sessions")
     made = provider.createContainer(b"old", {"old": 1}, type="old").result(PATIENCE)
     if operation.is_shared:
         provider.grantAccess(made.id, AccessLevel(account.ring.userId)).result(PATIENCE)
@@ -192,6 +193,11 @@ def with_key_file_of_user(world: World) -> dict[str, Any]:
     return {"keyFileData": world.account.key_file, **of_user(world)}
 
 
+def kept(world: World) -> dict[str, Any]:
+    world.provider._kept._put([world.account.ring], True)
+    return of_user(world)
+
+
 SECRETS = {"password": PASSWORD, "passphrase": PASSPHRASE}
 EVERYTHING = {"content": b"n", "customHeaderObject": None, "accessLevels": None, "type": None}
 own = with_own()
@@ -210,6 +216,9 @@ OPERATIONS = [
     Operation("register", lambda _: SECRETS, bytes, needs_session=False),
     Operation("logIn", by_passphrase, bytes, needs_session=False),
     Operation("logIn", by_ring, VOID, needs_session=False, form=" with a KeyRing"),
+    Operation("resumeSession", kept, uuid.UUID, needs_session=False),
+    Operation("getKeptSessions", nothing, list, needs_session=False),
+    Operation("forgetKeptSession", of_user, VOID, needs_session=False),
     Operation("logout", nothing, VOID),
     Operation("getKeyRing", nothing, KeyRing),
     Operation("getUserId", nothing, uuid.UUID),
@@ -259,7 +268,7 @@ OPERATIONS = [
 ]  # fmt: skip
 DERIVES = {"register", "logIn", "changeCredentials", "createOrUpdateKeyFile", "getKeyFile"}
 """Those that stretch a secret, which takes its time."""
-ALONE = {"getKeyRing", "getUserId"}
+ALONE = {"getKeyRing", "getUserId", "getKeptSessions", "forgetKeptSession"}
 """Those that ask no broker."""
 
 
@@ -439,6 +448,8 @@ UNKNOWN = uuid.uuid4()
 WRONG = [
     ("register", {"password": PASSWORD, "passphrase": ""}),
     ("logIn", {"userId": "not an id", "passphrase": PASSPHRASE}),
+    ("resumeSession", {"userId": "me"}),
+    ("forgetKeptSession", {"userId": 7}),
     ("createContainer", {"content": "text"}),
     ("createContainer", {"content": b"", "accessLevels": ["alice"]}),
     ("createContainer", {"content": b"", "type": 7}),

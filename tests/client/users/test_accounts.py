@@ -139,7 +139,7 @@ def test_a_key_ring_of_somebody_else_or_of_nobody_is_refused(
 def test_a_weak_or_impossible_secret_is_refused_without_being_quoted(
     new_provider: NewProvider, name: str, weak: str
 ) -> None:
-    secrets = {"password": PASSWORD, "passphrase": PASSPHRASE, name: weak}
+    secrets: Any = {"password": PASSWORD, "passphrase": PASSPHRASE, name: weak}
     with pytest.raises(BrokerError.invalidArgumentError, match=name) as caught:
         drop(new_provider().register(**secrets))
     assert not weak or weak not in str(caught.value)

@@ -22,6 +22,7 @@ from scbroker.client.arguments import (
 )
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.transport import Transport
+from scbroker.client.users.kept import KeptSessions
 from scbroker.client.users.session import Session, log_in_again
 from scbroker.client.users.trust_store import FileTrustStore, Marks, TrustStore, raise_to
 from scbroker.crypto.verify import SIGNATURE_SIZE, sha256
@@ -127,28 +128,34 @@ def _keep_pass(store: TrustStore, session: Session) -> None:
 
 
 async def change_credentials(
-    session: Session, password: str, passphrase: str, reminder: str | None, compromised: bool
+    session: Session,
+    kept: KeptSessions,
+    password: str,
+    passphrase: str,
+    reminder: str | None,
+    compromised: bool,
 ) -> bytes:
     """Store a KeyFile of the next generation under new secrets, with new keys if `compromised`."""
     async with session.changing_keys:
         chain, state = await _published(session)
-        mark = _mark(session.marks)
-        if mark is not None and state.generation > mark.generation:
+        mark, ring = _mark(session.marks), session.keys.ring
+        # The mark is older than the KeyRing if the answer to this device's own change was lost.
+        if mark is not None and state.generation > max(mark.generation, ring.generation):
             raise errors.ConflictError(
                 "The credentials were changed on another device: log in with the new passphrase first."
             )
         await _check_kept_reminder(session, reminder, (password, passphrase))
-        ring = session.keys.ring
         ring = ring.next(max(state.generation, ring.generation) + 1, fresh=compromised)
         keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, session.userId)
         key_file = await io_thread.in_pool(seal_key_file, ring, password, keys)
         return await _store(
-            session, chain, state, ring, key_file, keys.auth, reminder, end_others=True
+            session, kept, chain, state, ring, key_file, keys.auth, reminder, end_others=True
         )
 
 
 async def create_or_update(
     session: Session,
+    kept: KeptSessions,
     key_file: bytes,
     secrets: tuple[str, str],
     reminder: str | None,
@@ -174,7 +181,7 @@ async def create_or_update(
             key_file = await io_thread.in_pool(seal_key_file, ring, password, keys)
         await _check_kept_reminder(session, reminder, secrets)
         return await _store(
-            session, chain, state, ring, key_file, keys.auth, reminder, end_others=False
+            session, kept, chain, state, ring, key_file, keys.auth, reminder, end_others=False
         )
 
 
@@ -335,6 +342,7 @@ def _check_not_older(
 
 async def _store(
     session: Session,
+    kept: KeptSessions,
     chain: KeyChain,
     state: wire.KeyFileState,
     ring: KeyRing,
@@ -358,9 +366,14 @@ async def _store(
     )
     authorization = await session.order("store-key-file", unsigned.digest)
     message = msgspec.structs.replace(unsigned, authorization=authorization)
+    if (
+        records
+    ):  # once they are published, a kept session with the present keys alone would not resume
+        await kept.renew(session.keys.ring, ring)
     with log_in_again():
         await session.send("PUT", "/v1/key-file", message=message)
     session.keys.replace(ring)
     session.directory.set_own(chain.extend(records, now()))
     keep_mark(session.marks, ring, key_file)
+    await kept.renew(ring)
     return key_file

@@ -28,16 +28,13 @@ import msgspec
 import platformdirs
 
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.own_files import make_own_folder, open_own, temporary_file
+from scbroker.client.own_files import lock_by, make_own_folder, open_own, temporary_file
 from scbroker.client.sealed_log import DamagedLogError, SealedLog
 from scbroker.errors import InvalidArgumentError, TrustStoreError
 
 _MAGIC: Final = b"scbroker.trust\x01"
 _COMPACT_AT: Final = 4096
 _LOCK_SECONDS: Final = 10.0
-_FIRST_PAUSE: Final = 0.0005
-"""Seconds. Most locks are released sooner."""
-_LONGEST_PAUSE: Final = 0.05
 _ENDS: Final = ""
 """The kind of the entry in which a compacted file names the ends of the files before it."""
 _KEPT_ENDS: Final = 256
@@ -227,12 +224,8 @@ def _usable(path: Path) -> Iterator[None]:
 
 
 def _lock(descriptor: int, path: Path, deadline: float) -> None:
-    pause = _FIRST_PAUSE
-    while not filelock.lock_descriptor(descriptor, blocking=False):
-        if time.monotonic() > deadline:
-            raise TrustStoreError(f"Another process keeps {path} locked: end it, or try again.")
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+    if not lock_by(descriptor, deadline):
+        raise TrustStoreError(f"Another process keeps {path} locked: end it, or try again.")
 
 
 class _Entry(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

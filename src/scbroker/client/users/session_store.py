@@ -1,0 +1,290 @@
+"""Store the KeyRings of kept sessions: each sealed in a file, and the key that opens it in another place.
+
+A store has a pair for each user of a broker: the sealed KeyRings and their key. It replaces the pair if it
+still is the expected one, so that several programs can use a store. `seal_session` and `open_session` of
+`scbroker.keys` define the file.
+
+A crash leaves a pair whole, or the user without one: a new key is stored before the file that it opens, and a
+file is removed before its key.
+"""
+
+import base64
+import binascii
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
+
+import platformdirs
+
+from scbroker.client.own_files import lock_by, make_own_folder, open_own, temporary_file
+from scbroker.crypto.verify import sha256
+from scbroker.errors import InvalidArgumentError, SessionStoreError
+
+_MAX_FILE: Final = 131_072
+_LOCK_SECONDS: Final = 30.0
+_RECOMMENDED: Final = 1
+"""From this priority on, `keyring` recommends a keychain; lower ones keep passwords in plain files."""
+_INSTALL: Final = (
+    "Keeping a session in the operating system's keychain needs the package keyring: run "
+    'pip install "scbroker[keychain]", or pass sessionStore= the path of a folder, in which the key is kept '
+    "in a file."
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SealedKeys:
+    """The sealed KeyRings of a kept session, and the key that opens them: together they are the account."""
+
+    key: bytes
+    sealed: bytes
+
+    def __repr__(self) -> str:
+        return "SealedKeys(…)"
+
+
+@runtime_checkable
+class SessionStore(Protocol):
+    """Where kept sessions are. `origin` is the broker's, as `https://broker.example`.
+
+    Each method raises `SessionStoreError` if the store cannot be used, with what to do about it.
+    """
+
+    def check(self) -> None:
+        """Raise an error if a session could not be kept here. Called before a log-in that is to be kept."""
+        ...
+
+    def get(self, origin: str, userId: uuid.UUID) -> SealedKeys | None:
+        """Return what is kept for a user; None if nothing is, or one half is missing."""
+        ...
+
+    def swap(
+        self, origin: str, userId: uuid.UUID, expected: SealedKeys | None, new: SealedKeys
+    ) -> bool:
+        """Replace what is kept if it still is what is expected; return whether it was."""
+        ...
+
+    def remove(self, origin: str, userId: uuid.UUID, expected: SealedKeys | None = None) -> None:
+        """Remove what is kept, with its key; if `expected` is given, only if it still is that."""
+        ...
+
+    def users(self, origin: str) -> Sequence[uuid.UUID]:
+        """Return the users of a broker for whom a session is kept, in ascending order."""
+        ...
+
+
+class _Folder:
+    """Sealed KeyRings in files of a folder; a subclass has their keys."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory: Path = directory
+
+    def check(self) -> None:
+        with self._usable():
+            make_own_folder(self.directory)
+
+    def get(self, origin: str, userId: uuid.UUID) -> SealedKeys | None:
+        path = self._path(origin, userId)
+        with self._usable():
+            if not _is_there(path):
+                return None
+            with self._locked():
+                return self._read(path, origin, userId)
+
+    def swap(
+        self, origin: str, userId: uuid.UUID, expected: SealedKeys | None, new: SealedKeys
+    ) -> bool:
+        path = self._path(origin, userId)
+        with self._usable(), self._locked():
+            if self._read(path, origin, userId) != expected:
+                return False
+            if expected is None or new.key != expected.key:
+                path.unlink(missing_ok=True)
+                self._set_key(origin, userId, new.key)
+            with temporary_file(path, new.sealed) as temporary:
+                temporary.replace(path)
+            return True
+
+    def remove(self, origin: str, userId: uuid.UUID, expected: SealedKeys | None = None) -> None:
+        path = self._path(origin, userId)
+        with self._usable():
+            if not _is_there(path):
+                return
+            with self._locked():
+                if expected is None or self._read(path, origin, userId) == expected:
+                    path.unlink(missing_ok=True)
+                    self._set_key(origin, userId, None)
+
+    def users(self, origin: str) -> Sequence[uuid.UUID]:
+        with self._usable():
+            if not self.directory.exists():
+                return []
+            make_own_folder(self.directory)
+            names = [path.name for path in self.directory.glob(f"*{_ending(origin)}")]
+        ids = (name.removesuffix(_ending(origin)) for name in names)
+        return sorted(uuid.UUID(text) for text in ids if re.fullmatch(r"[0-9a-f-]{36}", text))
+
+    def _read(self, path: Path, origin: str, user_id: uuid.UUID) -> SealedKeys | None:
+        sealed = _read_own(path, _MAX_FILE)
+        key = None if sealed is None else self._get_key(origin, user_id)
+        return None if sealed is None or key is None else SealedKeys(key, sealed)
+
+    def _path(self, origin: str, user_id: uuid.UUID) -> Path:
+        return self.directory / f"{user_id}{_ending(origin)}"
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        make_own_folder(self.directory)
+        descriptor = open_own(self.directory / "sessions.lock", os.O_CREAT)
+        try:
+            if not lock_by(descriptor, time.monotonic() + _LOCK_SECONDS):
+                raise SessionStoreError(
+                    f"Another process keeps the sessions in {self.directory} locked: end it, or try again."
+                )
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SessionStoreError(
+                f"The kept sessions in {self.directory} cannot be used ({error.strerror}): make the folder "
+                "and its files accessible to this user alone, or pass another sessionStore."
+            ) from None
+
+    def _get_key(self, origin: str, user_id: uuid.UUID) -> bytes | None:
+        raise NotImplementedError
+
+    def _set_key(self, origin: str, user_id: uuid.UUID, key: bytes | None) -> None:
+        raise NotImplementedError
+
+
+class FileSessionStore(_Folder):
+    """Kept sessions in a folder, with their keys beside them, in files that only this user can open.
+
+    Anybody who can read the folder, such as a thief of the disk or of a backup, has the KeyRings. Use it on a
+    machine that has no keychain and whose disk is encrypted.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        super().__init__(Path(directory))
+
+    def _get_key(self, origin: str, user_id: uuid.UUID) -> bytes | None:
+        return _read_own(self._key_path(origin, user_id), 64)
+
+    def _set_key(self, origin: str, user_id: uuid.UUID, key: bytes | None) -> None:
+        path = self._key_path(origin, user_id)
+        if key is None:
+            path.unlink(missing_ok=True)
+            return
+        with temporary_file(path, key) as temporary:
+            temporary.replace(path)
+
+    def _key_path(self, origin: str, user_id: uuid.UUID) -> Path:
+        return self._path(origin, user_id).with_suffix(".key")
+
+
+class KeychainSessionStore(_Folder):
+    """Kept sessions in a folder, with their keys in the operating system's keychain.
+
+    The default. The keychain is macOS's Keychain, Windows' Credential Locker, or a Secret Service or KWallet
+    on Linux; it needs the package `keyring`: pip install "scbroker[keychain]". The folder is by default the
+    platform's folder for state. Programs that pass different folders share the entry of a user in the
+    keychain: a log-out in one of them ends what the others keep for that user.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
+        super().__init__(Path(directory or platformdirs.user_state_dir("scbroker")))
+
+    def check(self) -> None:
+        super().check()
+        with _keychain() as keychain:
+            keychain.get_password("scbroker", "check")  # unlocks the keychain, or fails
+
+    def _get_key(self, origin: str, user_id: uuid.UUID) -> bytes | None:
+        with _keychain() as keychain:
+            text = keychain.get_password(*_entry(origin, user_id))
+        if text is None:
+            return None
+        try:
+            return base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            return b""  # opens nothing: the kept session is damaged
+
+    def _set_key(self, origin: str, user_id: uuid.UUID, key: bytes | None) -> None:
+        entry = _entry(origin, user_id)
+        with _keychain() as keychain:
+            if key is not None:
+                keychain.set_password(*entry, base64.b64encode(key).decode())
+            elif keychain.get_password(*entry) is not None:
+                keychain.delete_password(*entry)
+
+
+def _entry(origin: str, user_id: uuid.UUID) -> tuple[str, str]:
+    """Return service and name of an entry. Windows keeps one entry for a service: each has its own."""
+    return f"scbroker {origin} {user_id}", str(user_id)
+
+
+@contextmanager
+def _keychain() -> Iterator[Any]:
+    """Yield the keychain; raise `SessionStoreError` without a usable one, or if it fails."""
+    try:
+        import keyring
+    except ImportError:
+        raise SessionStoreError(_INSTALL) from None
+    try:
+        found = keyring.get_keyring()
+        if found.priority >= _RECOMMENDED:
+            yield found
+            return
+        name = type(found).__module__
+    except SessionStoreError:
+        raise
+    except Exception as error:  # each platform's library has errors of its own
+        raise SessionStoreError(
+            f"The operating system's keychain failed ({type(error).__name__}): unlock it and try again, or "
+            "pass sessionStore= the path of a folder, in which the key is kept in a file."
+        ) from None
+    raise SessionStoreError(
+        f"This machine has no usable keychain (keyring found {name}): start one, such as GNOME Keyring or "
+        "KWallet, or pass sessionStore= the path of a folder, in which the key is kept in a file."
+    )
+
+
+def checked_session_store(sessionStore: object) -> SessionStore:
+    """Return the session store that an argument is, one in the folder that it names, or the default one."""
+    if sessionStore is None:
+        return KeychainSessionStore()
+    if isinstance(sessionStore, str | os.PathLike) and sessionStore != "":
+        return FileSessionStore(sessionStore)
+    if isinstance(sessionStore, SessionStore):
+        return sessionStore
+    given = "an empty path" if sessionStore == "" else type(sessionStore).__name__
+    raise InvalidArgumentError(
+        "sessionStore must be the path of a folder, a KeychainSessionStore, a FileSessionStore, or an object "
+        f"with the methods of SessionStore, not {given}"
+    )
+
+
+def _ending(origin: str) -> str:
+    return f".{sha256(origin.encode())[:8].hex()}.session"
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether something has this name, also a link, which is refused when it is opened."""
+    return os.path.lexists(path)
+
+
+def _read_own(path: Path, limit: int) -> bytes | None:
+    """Return a file that only this user can access, cut off after `limit` + 1 bytes; None without one."""
+    with suppress(FileNotFoundError), os.fdopen(open_own(path), "rb") as file:
+        return file.read(limit + 1)
+    return None

@@ -1,0 +1,283 @@
+"""The stores of kept sessions: two halves that are replaced together, for their owner alone."""
+
+import os
+import stat
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pytest
+
+from scbroker import (
+    BrokerError,
+    FileSessionStore,
+    KeychainSessionStore,
+    KeyRing,
+    SealedKeys,
+    ServerProvider,
+    SessionStore,
+)
+from scbroker.client.users import session_store
+from scbroker.client.users.session_store import checked_session_store
+from scbroker.keys import open_session, seal_session
+from tests.kit.keychains import MemoryKeychain, keychain_in_memory, run_beside_gnome_keyring
+
+ORIGIN = "https://broker.example"
+USER = uuid.UUID(int=5)
+ONE = SealedKeys(b"1" * 32, b"one")
+TWO = SealedKeys(b"2" * 32, b"two")
+RENEWED = SealedKeys(ONE.key, b"renewed")
+
+
+@pytest.fixture
+def keychain() -> Iterator[MemoryKeychain]:
+    with keychain_in_memory() as found:
+        yield found
+
+
+@pytest.fixture(params=[KeychainSessionStore, FileSessionStore])
+def store(request: pytest.FixtureRequest, keychain: MemoryKeychain, tmp_path: Path) -> Any:
+    del keychain
+    return request.param(tmp_path / "sessions")
+
+
+def test_what_is_kept_is_replaced_only_if_it_is_what_is_expected(store: Any) -> None:
+    assert store.get(ORIGIN, USER) is None
+    assert not store.swap(ORIGIN, USER, ONE, TWO)
+    assert store.swap(ORIGIN, USER, None, ONE)
+    assert not store.swap(ORIGIN, USER, None, TWO)
+    assert store.swap(ORIGIN, USER, ONE, RENEWED)
+    assert store.get(ORIGIN, USER) == RENEWED
+    assert store.swap(ORIGIN, USER, RENEWED, TWO)
+    store.remove(ORIGIN, USER, ONE)
+    assert store.get(ORIGIN, USER) == TWO
+    store.remove(ORIGIN, USER, TWO)
+    assert store.get(ORIGIN, USER) is None
+    assert store.swap(ORIGIN, USER, None, ONE)
+    store.remove(ORIGIN, USER)
+    assert store.get(ORIGIN, USER) is None
+    store.remove(ORIGIN, USER)
+
+
+def test_users_and_brokers_are_kept_apart(store: Any, tmp_path: Path) -> None:
+    other = uuid.UUID(int=3)
+    assert store.users(ORIGIN) == []
+    for origin, user in ((ORIGIN, USER), (ORIGIN, other), ("http://localhost:8400", USER)):
+        store.swap(origin, user, None, ONE)
+    assert store.users(ORIGIN) == [other, USER]
+    assert store.users("http://localhost:8400") == [USER]
+    store.remove(ORIGIN, USER)
+    assert store.users(ORIGIN) == [other]
+    assert store.get("http://localhost:8400", USER) == ONE
+    (tmp_path / "sessions" / f"notes{session_store._ending(ORIGIN)}").touch()
+    assert store.users(ORIGIN) == [other]
+
+
+def test_a_removal_leaves_no_key(store: Any, keychain: MemoryKeychain, tmp_path: Path) -> None:
+    store.swap(ORIGIN, USER, None, ONE)
+    store.remove(ORIGIN, USER)
+    assert keychain.entries == {}
+    assert [path.name for path in (tmp_path / "sessions").iterdir()] == ["sessions.lock"]
+
+
+class CrashError(BaseException):
+    """The process ends here."""
+
+
+def steps(patched: pytest.MonkeyPatch, keychain: MemoryKeychain, crash_before: int) -> list[str]:
+    """Watch every step that changes a half, and crash before the one of this number."""
+    taken: list[str] = []
+
+    def step(name: str) -> None:
+        if len(taken) == crash_before:
+            raise CrashError
+        taken.append(name)
+
+    def before(change: str) -> Callable[..., Any]:
+        honest = getattr(Path, change)
+
+        def changed(path: Path, *more: Any, **options: Any) -> Any:
+            if path.name.endswith((".session", ".key")) or change == "replace":
+                step(change)
+            return honest(path, *more, **options)
+
+        return changed
+
+    keychain.before = lambda access: step(access) if access != "get" else None
+    for change in ("unlink", "replace"):
+        patched.setattr(Path, change, before(change))
+    return taken
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [(None, ONE), (ONE, RENEWED), (ONE, TWO), (ONE, None)],
+    ids=["keep", "renew", "keep anew", "forget"],
+)
+def test_a_crash_at_any_step_leaves_a_whole_session_or_none_that_can_be_kept_again(
+    store: Any, keychain: MemoryKeychain, before: SealedKeys | None, after: SealedKeys | None
+) -> None:
+    """And a renewal, after which no person is there to log in, leaves the one before or the one after."""
+
+    def change() -> None:
+        if after is None:
+            store.remove(ORIGIN, USER)
+        else:
+            store.swap(ORIGIN, USER, before, after)
+
+    crashed, number = True, 0
+    while crashed:
+        store.remove(ORIGIN, USER)
+        if before is not None:
+            assert store.swap(ORIGIN, USER, None, before)
+        with pytest.MonkeyPatch.context() as patched:
+            steps(patched, keychain, number)
+            try:
+                change()
+                crashed = False
+            except CrashError:
+                number += 1
+        keychain.before = lambda _: None
+        found = store.get(ORIGIN, USER)
+        assert found in (before, after) if after is RENEWED else found in (before, after, None)
+        assert store.users(ORIGIN) == ([] if found is None else [USER])
+        assert store.swap(ORIGIN, USER, found, TWO)
+        assert store.get(ORIGIN, USER) == TWO
+    assert number >= 1
+
+
+def test_files_and_folder_are_for_their_owner_alone(store: Any, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store.swap(ORIGIN, USER, None, ONE)
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "sessions").iterdir()]
+    assert set(modes) == {0o600}
+    assert stat.S_IMODE((tmp_path / "sessions").stat().st_mode) == 0o700
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    store = FileSessionStore(tmp_path / "file")
+    with pytest.raises(BrokerError.sessionStoreError, match="or pass another sessionStore"):
+        store.check()
+
+
+def test_a_lock_that_another_process_keeps_ends_the_wait(
+    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.swap(ORIGIN, USER, None, ONE)
+    monkeypatch.setattr(session_store, "_LOCK_SECONDS", 0.0)
+    with (tmp_path / "sessions" / "sessions.lock").open("r+b") as other:
+        assert filelock.lock_descriptor(other.fileno(), blocking=False)
+        with pytest.raises(BrokerError.sessionStoreError, match="Another process"):
+            store.get(ORIGIN, USER)
+
+
+def test_a_half_without_the_other_is_nothing_and_is_replaced(
+    store: Any, keychain: MemoryKeychain, tmp_path: Path
+) -> None:
+    """A person who deletes the entry of the keychain by hand needs nothing else."""
+    store.swap(ORIGIN, USER, None, ONE)
+    keychain.entries.clear()
+    for path in (tmp_path / "sessions").glob("*.key"):
+        path.unlink()
+    assert store.get(ORIGIN, USER) is None
+    assert store.swap(ORIGIN, USER, None, TWO)
+    assert store.get(ORIGIN, USER) == TWO
+
+
+def test_an_argument_names_a_store_or_the_folder_of_one(tmp_path: Path) -> None:
+    made = checked_session_store(str(tmp_path))
+    assert isinstance(made, FileSessionStore)
+    assert made.directory == tmp_path
+    assert isinstance(checked_session_store(tmp_path), FileSessionStore)
+    assert isinstance(checked_session_store(None), KeychainSessionStore)
+    assert checked_session_store(made) is made
+    assert isinstance(made, SessionStore)
+    for wrong in ("", 3, object()):
+        with pytest.raises(BrokerError.invalidArgumentError, match=r"^sessionStore must be"):
+            ServerProvider(
+                uuid.uuid4(),
+                "https://broker.example",
+                "x",
+                sessionStore=wrong,  # type: ignore[arg-type]
+            )
+
+
+def test_a_sealed_session_opens_with_its_key_for_its_user_and_broker_alone() -> None:
+    ring, key = KeyRing.generate(), os.urandom(32)
+    later = ring.next(2, fresh=True)
+    data = seal_session([ring, later], key, ORIGIN)
+    assert open_session(data, key, ORIGIN, ring.userId) == [ring, later]
+    for wrong in (
+        (data, os.urandom(32), ORIGIN, ring.userId),
+        (data, b"", ORIGIN, ring.userId),
+        (data, key, "https://other.example", ring.userId),
+        (data, key, ORIGIN, uuid.uuid4()),
+    ):
+        with pytest.raises(BrokerError.decryptionError):
+            open_session(*wrong)
+    mixed = seal_session([ring, KeyRing.generate()], key, ORIGIN)
+    with pytest.raises(BrokerError.decryptionError):
+        open_session(mixed, key, ORIGIN, ring.userId)
+
+
+@pytest.mark.parametrize("size", [0, 10, 17, -1])
+def test_a_file_that_was_cut_off_or_continued_does_not_open(size: int) -> None:
+    ring, key = KeyRing.generate(), os.urandom(32)
+    data = seal_session([ring], key, ORIGIN)
+    for changed in (data[:size], data + bytes(max(size, 1)), b"x" + data[1:]):
+        with pytest.raises(BrokerError.untrustedError):
+            open_session(changed, key, ORIGIN, ring.userId)
+
+
+IN_A_KEYCHAIN = """
+import sys, uuid
+from scbroker import KeychainSessionStore, SealedKeys
+import keyring
+store, user, origin = KeychainSessionStore(sys.argv[1]), uuid.UUID(int=5), "https://broker.example"
+one, two = SealedKeys(bytes(range(32)), b"one"), SealedKeys(bytes(32), b"two")
+store.check()
+print(type(keyring.get_keyring()).__module__)
+print(store.get(origin, user), store.swap(origin, user, None, one), store.get(origin, user) == one)
+print(store.swap(origin, user, one, two), KeychainSessionStore(sys.argv[1]).get(origin, user) == two)
+store.remove(origin, user)
+print(store.get(origin, user), keyring.get_password(f"scbroker {origin} {user}", str(user)))
+"""
+
+
+def test_a_real_keychain_keeps_returns_and_forgets_a_key(tmp_path: Path) -> None:
+    done = run_beside_gnome_keyring(tmp_path, IN_A_KEYCHAIN, str(tmp_path / "sessions"))
+    assert done.stdout.splitlines() == [
+        "keyring.backends.SecretService", "None True True", "True True", "None None",
+    ], done.stderr  # fmt: skip
+
+
+def test_a_machine_without_a_keychain_is_an_error_that_names_the_folder_as_a_way_out(
+    tmp_path: Path,
+) -> None:
+    """In a process of its own, which finds neither a message bus nor a keychain."""
+    script = (
+        "import sys; from scbroker import *\n"
+        "try: KeychainSessionStore(sys.argv[1]).check()\n"
+        "except BrokerError.sessionStoreError as error: print(error)"
+    )
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("DBUS_", "XDG_", "DISPLAY", "WAYLAND"))
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True,
+        env={**environment, "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"},
+    )  # fmt: skip
+    assert (
+        "This machine has no usable keychain (keyring found keyring.backends.fail)" in done.stdout
+    )
+    assert "sessionStore= the path of a folder" in done.stdout
