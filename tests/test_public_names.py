@@ -37,6 +37,8 @@ PUBLIC = [
     "KeyFile",
     "KeyRing",
     "KeyType",
+    "Link",
+    "LinkProvider",
     "Marks",
     "MemoryTrustStore",
     "NewContainer",
@@ -49,6 +51,7 @@ PUBLIC = [
     "TrustStore",
     "WriteOutcome",
     "mainQueue",
+    "openLink",
 ]
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.client.calls.operation import Promise as Promise
     from scbroker.client.calls.stream import Stream as Stream
     from scbroker.client.containers.contents import ContentReader as ContentReader
+    from scbroker.client.link_provider import LinkProvider as LinkProvider
+    from scbroker.client.link_provider import openLink as openLink
     from scbroker.client.provider import BrokerProvider as BrokerProvider
     from scbroker.client.server_provider import ServerProvider as ServerProvider
     from scbroker.client.users.trust_store import FileTrustStore as FileTrustStore
@@ -31,6 +33,7 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.types import Head as Head
     from scbroker.types import Header as Header
     from scbroker.types import Heads as Heads
+    from scbroker.types import Link as Link
     from scbroker.types import NewContainer as NewContainer
     from scbroker.types import PublicKey as PublicKey
     from scbroker.types import SecuredContainer as SecuredContainer
@@ -61,6 +64,8 @@ _HOME = {
     "KeyFile": "keys",
     "KeyRing": "keys",
     "KeyType": "vocabulary",
+    "Link": "types",
+    "LinkProvider": "client.link_provider",
     "Marks": "client.users.trust_store",
     "MemoryTrustStore": "client.users.trust_store",
     "NewContainer": "types",
@@ -73,6 +78,7 @@ _HOME = {
     "TrustStore": "client.users.trust_store",
     "WriteOutcome": "errors",
     "mainQueue": "client.calls.main_queue",
+    "openLink": "client.link_provider",
 }
 
 __all__ = list(_HOME)
