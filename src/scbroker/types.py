@@ -110,6 +110,8 @@ class Container(_Parts, Generic[T]):
 
     content: bytes | None = None
     header: Header[T] | None = None
+    contentBy: uuid.UUID | None = None
+    """The user who wrote the content, as the author of the newest record signed; None without content."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,1 +1,1 @@
-"""What a user shares beyond user ids, and the documents that a user keeps for themselves."""
+"""Know other people: contacts, and documents that a user keeps for all of their devices."""
