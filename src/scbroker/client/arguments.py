@@ -127,7 +127,9 @@ def _link_user(name: str, value: Any) -> uuid.UUID:
 
 
 def _link_url(name: str, value: Any) -> str:
-    return instance_of(name, value.url if isinstance(value, Link) else value, "a str or a Link", str)
+    return instance_of(
+        name, value.url if isinstance(value, Link) else value, "a str or a Link", str
+    )
 
 
 _CHECKS: Final[dict[str, Check]] = {

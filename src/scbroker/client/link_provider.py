@@ -55,9 +55,6 @@ class LinkProvider(ServerProvider):
     Usable as `with` and `async with`.
     """
 
-    def __repr__(self) -> str:
-        return super().__repr__().replace("ServerProvider", "LinkProvider", 1)
-
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
     def refuse(self: LinkProvider, **given: Any) -> NoReturn:
@@ -127,7 +124,9 @@ class _Links:
     def _openLink(self, link: str, password: str | None = None, **options: Any) -> Work[Any]:
         parts = LinkUrl.parse(link)
         if parts.hasPassword and password is None:
-            raise errors.CredentialsError("The link needs its password: ask who sent the link for it.")
+            raise errors.CredentialsError(
+                "The link needs its password: ask who sent the link for it."
+            )
         if password is not None and not parts.hasPassword:
             raise errors.InvalidArgumentError("The link has no password: leave out password.")
         passphrase = parts.passphrase(password)
@@ -174,4 +173,4 @@ async def _logged_in(
     return session, None
 
 
-openLink = _Links().openLink
+openLink = _Links().openLink  # noqa: N816 - a public operation

@@ -628,9 +628,7 @@ class BrokerProvider(Protocol):
     def createLink(
         self,
         containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
-        permissions: ContainerAccessLevel
-        | int
-        | str = ContainerAccessLevel.DefaultUserPermissions,
+        permissions: ContainerAccessLevel | int | str = ContainerAccessLevel.DefaultUserPermissions,
         expiresAt: dt.datetime | None = None,
         password: str | None = None,
         *,
@@ -641,9 +639,7 @@ class BrokerProvider(Protocol):
     def createLink(
         self,
         containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
-        permissions: ContainerAccessLevel
-        | int
-        | str = ContainerAccessLevel.DefaultUserPermissions,
+        permissions: ContainerAccessLevel | int | str = ContainerAccessLevel.DefaultUserPermissions,
         expiresAt: dt.datetime | None = None,
         password: str | None = None,
         *,

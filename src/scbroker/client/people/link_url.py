@@ -8,7 +8,7 @@ import base64
 import re
 import uuid
 from dataclasses import dataclass
-from typing import Final, NoReturn, Self
+from typing import Final, Self
 
 from scbroker.client.http.endpoint import checked_url
 from scbroker.crypto.seal import derive_key
@@ -76,7 +76,7 @@ class LinkUrl:
         data = _decoded(code)
         body, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
         if checksum != _checksum(server_url, body):
-            _damaged()
+            raise _damage()
         if body[:1] != VERSION:
             raise UnsupportedVersionError(
                 "The link was made by a newer version of scbroker: update scbroker to open it."
@@ -84,9 +84,9 @@ class LinkUrl:
         try:
             fields = decode_object(_LinkBytes, body, _MAX_URL)
         except IntegrityError:
-            _damaged()
+            raise _damage() from None
         if checked_url(server_url) != server_url:
-            _damaged()
+            raise _damage()
         api_key = uuid.UUID(bytes=fields.apiKey)
         return cls(server_url, api_key, fields.fingerprint, fields.secret, fields.hasPassword)
 
@@ -110,14 +110,14 @@ def _decoded(code: str) -> bytes:
         data = base64.urlsafe_b64decode(code + "=" * (-len(code) % 4))
         if encode_base64(data) == code:
             return data
-    _damaged()
+    raise _damage()
 
 
 def _checksum(server_url: str, body: bytes) -> bytes:
     return labelled_hash("link-checksum", server_url.encode("utf-8", "replace"), body)[:_CHECKSUM]
 
 
-def _damaged() -> NoReturn:
-    raise InvalidArgumentError(
+def _damage() -> InvalidArgumentError:
+    return InvalidArgumentError(
         "The link is damaged: characters are missing, added or changed. Copy the whole link again."
     )
