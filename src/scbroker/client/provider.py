@@ -678,8 +678,8 @@ class BrokerProvider(Protocol):
         They are kept in a container of the caller's own, so every device of the caller has them. A link is in
         it before it gives access to anything.
 
-        Raises `integrityError` for a list that this version cannot read, and what `getContainer` raises. The
-        broker learns that the caller reads the container in which the links are kept."""
+        Raises `integrityError` for a list that this version cannot read, and what `getContainer` raises.
+        The broker learns that the caller reads the container in which the links are kept."""
 
     @overload
     def revokeLink(self, link: Link | uuid.UUID | str) -> Promise[None]: ...
@@ -699,8 +699,8 @@ class BrokerProvider(Protocol):
         the deleted user, and the next change of access removes the entry. It is logged as well if the user
         cannot be deleted because somebody with the link replaced its keys: it has no access any more.
 
-        Raises `notFoundError` if the caller has no such link, and what `revokeAccess` raises. The broker
-        learns what it learns at `revokeAccess` and `deleteUser`."""
+        Raises `notFoundError` if the caller has no such link, and what `revokeAccess` raises.
+        The broker learns what it learns at `revokeAccess` and `deleteUser`."""
 
     @overload
     def updateContainerType(
