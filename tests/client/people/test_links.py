@@ -14,6 +14,7 @@ from scbroker import (
     AccessLevel,
     BrokerError,
     ContainerAccessLevel,
+    KeyFile,
     Link,
     LinkProvider,
     MemoryTrustStore,
@@ -23,6 +24,7 @@ from scbroker import (
 from scbroker.client.http.transport import Transport
 from scbroker.client.people import links
 from scbroker.client.people.link_url import LinkUrl
+from scbroker.client.users import accounts
 from tests.client.conftest import id_of, refusal
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
@@ -114,6 +116,30 @@ def test_a_link_with_a_password_opens_with_it_alone(alice: ServerProvider) -> No
     refused(link, BrokerError.credentialsError, "password of the link is wrong", "password")
     with opened(link, "pa\u0308ssword") as guest:
         assert guest.getContainerContent(box).result(PATIENCE) == b"for guests"
+
+
+def test_the_key_file_of_a_link_opens_with_its_passphrase_alone(
+    alice: ServerProvider, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its password is new for each link and kept nowhere: it is no way around the link's password."""
+    published: list[tuple[str, str]] = []
+    honest = accounts.publish
+
+    async def noted(transport: Any, ring: Any, password: str, passphrase: str, *rest: Any) -> Any:
+        published.append((password, passphrase))
+        return await honest(transport, ring, password, passphrase, *rest)
+
+    monkeypatch.setattr(accounts, "publish", noted)
+    box = box_of(alice)
+    found = [made(alice, box, password="secret") for _ in range(2)]
+    assert len({each for pair in published for each in pair}) == 4
+    for link, (password, passphrase) in zip(found, published, strict=True):
+        assert passphrase == LinkUrl.parse(link.url).passphrase("secret")
+        assert len(password) == 43
+        stored = new_provider().logIn(link.userId, passphrase=passphrase).result(PATIENCE)
+        assert KeyFile(stored).open(passphrase=passphrase).userId == link.userId
+        with pytest.raises(BrokerError.decryptionError):
+            KeyFile(stored).open(passphrase="secret")
 
 
 def test_another_device_lists_and_revokes_the_links(
