@@ -11,17 +11,14 @@ import pytest
 from scbroker import (
     BrokerError,
     FileTrustStore,
-    KeyRing,
     Link,
     LinkProvider,
     MemoryTrustStore,
     ServerProvider,
     openLink,
 )
-from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.link_provider import READING
 from scbroker.client.people.link_url import LinkUrl
-from scbroker.client.users import accounts
 from tests.client.calls.test_operation import OPERATIONS, World
 from tests.client.conftest import Account, drop
 from tests.client.people.test_links import PATIENCE, box_of, made, members, opened
@@ -193,20 +190,6 @@ def test_a_link_of_a_deleted_container_says_that_it_opens_none(alice: ServerProv
         openLink(link, trustStore=MemoryTrustStore()).result(PATIENCE)
     alice.revokeLink(link).result(PATIENCE)
     assert alice.getLinks().result(PATIENCE) == []
-
-
-def test_the_whole_fingerprint_of_a_link_is_compared_and_not_only_its_user_id(
-    alice: ServerProvider,
-) -> None:
-    """A link whose fingerprint has the user id of another one: only its maker can build it."""
-    ring, store = KeyRing.generate(), MemoryTrustStore()
-    other = ring.rawFingerprint[:-1] + bytes([ring.rawFingerprint[-1] ^ 1])
-    parts = LinkUrl(alice.serverUrl, alice.apiKey, other, b"s" * 32, False)
-    assert parts.userId == ring.userId
-    work = accounts.publish(alice._transport, ring, "password", parts.passphrase(None), None)
-    io_thread.submit("test", work).result(PATIENCE)
-    with pytest.raises(BrokerError.keySubstitutionError, match="fingerprint is not the link's"):
-        openLink(parts.text, trustStore=store).result(PATIENCE)
 
 
 def test_opening_a_link_needs_no_account_and_leaves_others_as_they_are(
