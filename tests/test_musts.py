@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 SPEC = ROOT / "docs/spec"
 VECTORS = ROOT / "tests/vectors"
 CONFORMANCE = ROOT / "src/scbroker/conformance"
-PAGES = ("ids.md", "keyfile.md", "container.md", "protocol.md")
+PAGES = ("ids.md", "keyfile.md", "container.md", "protocol.md", "links.md")
 MEANING = "MUST, MUST NOT, SHOULD and MAY are meant as in RFC 2119."
 _HEADING = re.compile(r"^##(?:#? (\d+(?:\.\d+)?)\b)?.*$", re.M)
 

@@ -39,6 +39,8 @@ PUBLIC = [
     "KeyRing",
     "KeyType",
     "KeychainSessionStore",
+    "Link",
+    "LinkProvider",
     "Marks",
     "MemoryTrustStore",
     "NewContainer",
@@ -53,6 +55,7 @@ PUBLIC = [
     "TrustStore",
     "WriteOutcome",
     "mainQueue",
+    "openLink",
 ]
 
 

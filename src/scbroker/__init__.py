@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.client.calls.operation import Promise as Promise
     from scbroker.client.calls.stream import Stream as Stream
     from scbroker.client.containers.contents import ContentReader as ContentReader
+    from scbroker.client.link_provider import LinkProvider as LinkProvider
+    from scbroker.client.link_provider import openLink as openLink
     from scbroker.client.provider import BrokerProvider as BrokerProvider
     from scbroker.client.server_provider import ServerProvider as ServerProvider
     from scbroker.client.users.session_store import FileSessionStore as FileSessionStore
@@ -35,6 +37,7 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.types import Head as Head
     from scbroker.types import Header as Header
     from scbroker.types import Heads as Heads
+    from scbroker.types import Link as Link
     from scbroker.types import NewContainer as NewContainer
     from scbroker.types import PublicKey as PublicKey
     from scbroker.types import SecuredContainer as SecuredContainer
@@ -67,6 +70,8 @@ _HOME = {
     "KeyRing": "keys",
     "KeyType": "vocabulary",
     "KeychainSessionStore": "client.users.session_store",
+    "Link": "types",
+    "LinkProvider": "client.link_provider",
     "Marks": "client.users.trust_store",
     "MemoryTrustStore": "client.users.trust_store",
     "NewContainer": "types",
@@ -81,6 +86,7 @@ _HOME = {
     "TrustStore": "client.users.trust_store",
     "WriteOutcome": "errors",
     "mainQueue": "client.calls.main_queue",
+    "openLink": "client.link_provider",
 }
 
 __all__ = list(_HOME)

@@ -16,7 +16,13 @@ from typing import BinaryIO, Final, Generic, TypeVar
 
 from scbroker.errors import BrokerError, WriteOutcome
 from scbroker.records.canonical import parse_fingerprint
-from scbroker.vocabulary import AccessLevel, Availability, ContainerEventType, KeyType
+from scbroker.vocabulary import (
+    AccessLevel,
+    Availability,
+    ContainerAccessLevel,
+    ContainerEventType,
+    KeyType,
+)
 
 T = TypeVar("T")
 ContentSource = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
@@ -104,6 +110,8 @@ class Container(_Parts, Generic[T]):
 
     content: bytes | None = None
     header: Header[T] | None = None
+    contentBy: uuid.UUID | None = None
+    """The user who wrote the content, as the author of the newest record signed; None without content."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -165,6 +173,39 @@ class AccessChange:
     add: Iterable[AccessLevel] = ()
     remove: Iterable[uuid.UUID | str] = ()
     replace: Iterable[AccessLevel] | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Link:
+    """A link that gives people without an account read access to containers until a time.
+
+    Anybody who has `url`, and the password if the link has one, can read. The repr leaves the URL out.
+    """
+
+    url: str
+    userId: uuid.UUID
+    """The id of the user that was registered for the link."""
+    containerIds: Sequence[uuid.UUID]
+    permissions: ContainerAccessLevel
+    expiresAt: dt.datetime
+    hasPassword: bool
+    name: str | None
+    createdAt: dt.datetime
+
+    @property
+    def expired(self) -> bool:
+        """Return whether the link has ended by the clock of this machine."""
+        return self.expiresAt <= dt.datetime.now(dt.UTC)
+
+    def __repr__(self) -> str:
+        shown = (
+            f"name {self.name!r}",
+            _counted(len(self.containerIds), "container"),
+            f"{self.permissions.name}",
+            f"{'expired' if self.expired else 'until'} {self.expiresAt:{_SECONDS}}",
+            "with password" if self.hasPassword else "without password",
+        )
+        return f"<Link of user {self.userId}: {', '.join(shown)}>"
 
 
 @dataclass(frozen=True, slots=True)

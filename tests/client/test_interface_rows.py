@@ -30,6 +30,7 @@ from scbroker import (
     PublicKey,
     SecuredContainer,
     ServerProvider,
+    openLink,
 )
 from scbroker.records.container_record import parse_record
 from scbroker.types import Metadata
@@ -844,6 +845,19 @@ def test_access_to_several_containers_is_granted_revoked_and_replaced(
     check(given(alice.updateContainersAccessLevels(added)), mine, his)
     replaced = [AccessChange(each, replace=[mine]) for each in ids]
     check(given(alice.updateContainersAccessLevels(replaced)), mine)
+
+
+def test_a_link_reads_until_it_is_revoked(alice: ServerProvider) -> None:
+    box = given(alice.createContainer(b"for a guest")).id
+    end = dt.datetime.now(dt.UTC) + dt.timedelta(days=7)
+    link = given(alice.createLink([box], ContainerAccessLevel.DefaultUserPermissions, end))
+    assert given(alice.getLinks()) == [link]
+    with given(openLink(link, trustStore=MemoryTrustStore())) as guest:
+        assert given(guest.getContainerContent(box)) == b"for a guest"
+        assert given(alice.revokeLink(link)) is None
+        with pytest.raises(BrokerError):
+            given(guest.getContainerContent(box))
+    assert given(alice.getLinks()) == []
 
 
 def test_containers_are_listed_by_pages(alice: ServerProvider) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 import scbroker
-from scbroker import BaseProvider, BrokerProvider, KeyType, ServerProvider
+from scbroker import BaseProvider, BrokerProvider, ContainerAccessLevel, KeyType, ServerProvider
 from tests.conformance.interface import INTERFACE, ROOT, Operation, Parameter
 from tests.conformance.page import ROWS, Row, names_of_tests
 from tests.kit.declared import HOMES, STREAMS, promise_forms
@@ -24,6 +24,7 @@ DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     "64": (64,),
     "120.0": (120.0,),
     "KeyType.Signing": (KeyType.Signing,),
+    "DefaultUserPermissions": (ContainerAccessLevel.DefaultUserPermissions,),
 }
 
 

@@ -16,6 +16,7 @@ from tests.conformance.interface import INTERFACE, ROOT, Operation
 
 _ERROR: Final = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: (?P<message>.*)$")
 _HEAD: Final = """\
+import datetime as dt
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -23,10 +24,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, assert_type
 
 from scbroker import (
-    AccessChange, AccessLevel, BaseProvider, BrokerError, Container, ContainerEvent, ContainerEventType,
-    ContainerPage,
-    ContentReader, Head, Header, Heads, KeyRing, KeyType, NewContainer, Promise, PublicKey, SecuredContainer,
-    SentChange, ServerProvider,
+    AccessChange, AccessLevel, BaseProvider, BrokerError, Container, ContainerAccessLevel, ContainerEvent,
+    ContainerEventType, ContainerPage,
+    ContentReader, Head, Header, Heads, KeyRing, KeyType, Link, NewContainer, Promise, PublicKey,
+    SecuredContainer, SentChange, ServerProvider,
 )
 
 T = TypeVar("T")

@@ -5,6 +5,7 @@ with a_day(folder) as evidence:
 """
 
 import base64
+import datetime as dt
 import functools
 import logging
 import secrets
@@ -29,10 +30,12 @@ from scbroker import (
     NewContainer,
     Promise,
     ServerProvider,
+    openLink,
 )
 from scbroker import keys as keys_module
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.core import sealing
+from scbroker.client.people.link_url import LinkUrl
 from scbroker.crypto import seal
 from scbroker.keys import PassphraseKeys
 from scbroker.records.container_record import parse_record
@@ -188,6 +191,7 @@ class _Day:
         small, large = self.create()
         self.read(small, large)
         self.change(small)
+        self.link(small)
         self.fail(small)
         self.change_credentials()
         self.read(small, large)
@@ -276,6 +280,33 @@ class _Day:
             type=self.type,
         ).result(PATIENCE)
         assert {each.userId for each in members} == {self.user, bob}
+
+    def link(self, it: uuid.UUID) -> None:
+        """A link with a password is made, opened, mistyped, listed and revoked."""
+        password, wrong = canary("password of a link"), canary("mistyped password of a link")
+        end = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+        making = self.alice.createLink(it, expiresAt=end, password=password, name="a name")
+        link = making.result(PATIENCE)
+        parts = LinkUrl.parse(link.url)
+        fragment = link.url.partition("#")[2].encode()
+        self.evidence.note("links", fragment, parts.secret, parts.passphrase(password).encode())
+        self.evidence.note("links", password.encode(), wrong.encode())
+        opening = openLink(link, password, trustStore=self.store)
+        with opening.result(PATIENCE) as guest:
+            self.evidence.show(making, link, parts, opening, guest)
+            self.evidence.show(guest.getContainer(it).result(PATIENCE))
+            ring = guest._session().keys.ring
+            for key in (*ring.signing, *ring.encryption):
+                self.evidence.note("links", *map(bytes, key.seeds))
+            self.attempt(lambda: guest.createContainer(self.contents[0]))
+        self.attempt(lambda: openLink(link, wrong, trustStore=self.store))
+        self.attempt(lambda: openLink(link))
+        self.attempt(lambda: openLink(link.url[:-3], password))
+        self.attempt(lambda: self.alice.createLink(it, expiresAt=end, password=password, name="\n"))
+        with self.mallory.failing("POST /v1/users", BrokerError.brokerFaultError("its words")):
+            self.attempt(lambda: self.alice.createLink(it, expiresAt=end, password=password))
+        self.evidence.show(*self.alice.getLinks().result(PATIENCE))
+        self.alice.revokeLink(link).result(PATIENCE)
 
     def attempt(self, act: Callable[[], object]) -> None:
         """Something that fails, as a program and its logs would show it."""

@@ -5,6 +5,7 @@ handler that takes something else, as near to the right thing as there is: the l
 should it cease to be one, the unused ignore is.
 """
 
+import datetime as dt
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from scbroker import (
     Heads,
     KeyRing,
     KeyType,
+    Link,
+    LinkProvider,
     NewContainer,
     Promise,
     PublicKey,
@@ -32,6 +35,7 @@ from scbroker import (
     SentChange,
     ServerProvider,
     Stream,
+    openLink,
 )
 
 T = TypeVar("T")
@@ -313,6 +317,36 @@ async def revoke_access(
         completionHandler=Takes[list[SecuredContainer]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         errorHandler=failed,
     )
+
+
+async def create_link(provider: ServerProvider, box: uuid.UUID, end: dt.datetime) -> None:
+    assert_type(await provider.createLink(box, expiresAt=end), Link)
+    assert_type(
+        provider.createLink([box], "Download|Decrypt", end, "secret", name="n").result(), Link
+    )
+    provider.createLink(box, completionHandler=Takes[Link](), errorHandler=failed)
+    provider.createLink(box, completionHandler=Takes[Head](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def get_links(provider: ServerProvider) -> None:
+    assert_type(await provider.getLinks(), list[Link])
+    assert_type(provider.getLinks().result(), list[Link])
+    provider.getLinks(completionHandler=Takes[list[Link]](), errorHandler=failed)
+    provider.getLinks(completionHandler=Takes[Link](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def revoke_link(provider: ServerProvider, link: Link) -> None:
+    await provider.revokeLink(link)
+    provider.revokeLink(link.userId).result()
+    provider.revokeLink(str(link.userId), completionHandler=nothing, errorHandler=failed)
+    provider.revokeLink(link, completionHandler=Takes[Link](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def open_link(link: Link) -> None:
+    assert_type(await openLink(link), LinkProvider)
+    assert_type(openLink(link.url, "secret", applicationName="n").result(), LinkProvider)
+    openLink(link.url, completionHandler=Takes[LinkProvider](), errorHandler=failed)
+    openLink(link.url, completionHandler=Takes[Link](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def update_container_type(provider: ServerProvider, container: uuid.UUID) -> None:

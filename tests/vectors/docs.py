@@ -14,6 +14,7 @@ PAGES = {
     "key_files": "keyfile.md",
     "container_records": "container.md",
     "orders": "protocol.md",
+    "links": "links.md",
 }
 
 
@@ -126,9 +127,23 @@ def orders() -> str:
     )
 
 
+def links() -> str:
+    link, derived = named("links", "with a password"), named("links", "passphrase with password")
+    return lines(
+        *(
+            (name, link[name])
+            for name in ("serverUrl", "secret", "fingerprint", "userId", "apiKey")
+        ),
+        ("url", link["url"]),
+        ("password", derived["password"]),
+        ("passphrase", derived["passphrase"]),
+    )
+
+
 EXAMPLES: dict[str, Callable[[], str]] = {
     "ids": ids,
     "key_files": key_files,
     "container_records": container_records,
     "orders": orders,
+    "links": links,
 }

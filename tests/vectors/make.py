@@ -18,6 +18,7 @@ from tests.vectors import (
     key_files,
     key_records,
     key_rings,
+    links,
     messages,
     orders,
     people,
@@ -32,7 +33,7 @@ from tests.vectors.files import Vector, load, rewrite
 def main() -> None:
     for maker in (
         people, ids, key_records, key_files, access_lists, container_records, departures, sealed,
-        sessions, orders, headers, signatures, key_rings, events, messages, views, exchange,
+        sessions, orders, links, headers, signatures, key_rings, events, messages, views, exchange,
     ):  # fmt: skip
         maker.make()
     docs.write()

@@ -13,6 +13,7 @@ import pytest
 from scbroker.client.containers.change import decode_header
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.events import _check_details
+from scbroker.client.people.link_url import LinkUrl
 from scbroker.client.users import directory
 from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.crypto.seal import derive_key, stretch, unseal
@@ -81,7 +82,7 @@ from tests.vectors.keys_of_people import chains
 
 FILES = (
     "access_lists", "container_records", "departures", "events", "exchange", "headers", "ids", "key_files",
-    "key_records", "key_rings", "messages", "orders", "people", "segments", "sessions",
+    "key_records", "key_rings", "links", "messages", "orders", "people", "segments", "sessions",
     "signatures", "types", "views", "wraps",
 )  # fmt: skip
 
@@ -416,6 +417,25 @@ def _key_rings(vector: Vector) -> None:
         tuple(decryption_key(name, n) for n in range(vector["encryption"])),
     )
     ring.check_chain(KeyChain.verify(records, vector["now"]))
+
+
+@each("links")
+def test_links(vector: Vector) -> None:
+    check(vector, _links)
+
+
+def _links(vector: Vector) -> None:
+    if vector["kind"] == "url":
+        found = LinkUrl.parse(vector["url"])
+        assert (found.serverUrl, found.secret) == (vector["serverUrl"], raw(vector, "secret"))
+        assert found.fingerprint == raw(vector, "fingerprint")
+        assert [str(found.apiKey), str(found.userId)] == [vector["apiKey"], vector["userId"]]
+        assert found.hasPassword == vector["hasPassword"]
+        assert found.text == vector["url"]
+        return
+    secret, fingerprint = raw(vector, "secret"), raw(vector, "fingerprint")
+    link = LinkUrl("https://broker.example", uuid.UUID(int=0), fingerprint, secret, False)
+    assert link.passphrase(vector["password"]) == vector["passphrase"]
 
 
 @each("events")

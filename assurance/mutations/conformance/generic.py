@@ -50,7 +50,7 @@ def in_its_place(provider: Any, parameter: Parameter) -> Any:
             return None
         case "UUID" if parameter.name == "userId" and provider._current is not None:
             return provider._current.userId
-        case "UUID":
+        case "UUID" | "Link":
             return uuid.uuid4()
         case "String":
             return "Something else 99"

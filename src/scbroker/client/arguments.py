@@ -22,9 +22,10 @@ from scbroker.keys import KeyRing, checked_secret
 from scbroker.records.canonical import check_printable
 from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE
 from scbroker.records.judge import Grant
-from scbroker.types import AccessChange, Head, NewContainer
+from scbroker.types import AccessChange, Head, Link, NewContainer
 from scbroker.vocabulary import (
     AccessLevel,
+    ContainerAccessLevel,
     ContainerEventType,
     KeyType,
     instance_of,
@@ -112,6 +113,25 @@ def _progress(name: str, value: Any) -> Callable[[int, int | None], None]:
     return report
 
 
+def _date(name: str, value: Any) -> dt.datetime:
+    date = instance_of(name, value, "a datetime.datetime", dt.datetime)
+    if date.utcoffset() is None:
+        raise errors.InvalidArgumentError(
+            f"{name} must have a time zone, as datetime.now(datetime.UTC) has"
+        )
+    return date
+
+
+def _link_user(name: str, value: Any) -> uuid.UUID:
+    return value.userId if isinstance(value, Link) else uuid_of(name, value)
+
+
+def _link_url(name: str, value: Any) -> str:
+    return instance_of(
+        name, value.url if isinstance(value, Link) else value, "a str or a Link", str
+    )
+
+
 _CHECKS: Final[dict[str, Check]] = {
     "uuid.UUID | str": uuid_of,
     "str": _instance("a str", str),
@@ -135,9 +155,20 @@ _CHECKS: Final[dict[str, Check]] = {
     ),
     "Progress": _progress,
     "builtins.type[T]": _header_type,
+    "ContainerAccessLevel | int | str": lambda name, value: member_of(
+        ContainerAccessLevel, value, name
+    ),
+    "dt.datetime": _date,
+    "Link | uuid.UUID | str": _link_user,
+    "Link | str": _link_url,
     # `checked_content` and `encode_header` check these two.
     "ContentSource": lambda _, value: value,
     "object": lambda _, value: value,
+    # The constructor of a provider checks these.
+    "TrustStore | str | os.PathLike[str]": lambda _, value: value,
+    "float": lambda _, value: value,
+    "ssl_module.SSLContext": lambda _, value: value,
+    "Iterable[str]": lambda _, value: value,
 }
 
 

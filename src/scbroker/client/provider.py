@@ -15,6 +15,7 @@ given as a uuid.UUID or as its text.
 from __future__ import annotations
 
 import builtins
+import datetime as dt
 import os
 import uuid
 from collections.abc import Iterable, Sequence
@@ -42,12 +43,13 @@ from scbroker.types import (
     Head,
     Header,
     Heads,
+    Link,
     NewContainer,
     PublicKey,
     SecuredContainer,
     SentChange,
 )
-from scbroker.vocabulary import AccessLevel, ContainerEventType, KeyType
+from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, ContainerEventType, KeyType
 
 if TYPE_CHECKING:  # `default` is new in Python 3.13; type checkers bring typing_extensions
     from typing_extensions import TypeVar
@@ -694,6 +696,84 @@ class BrokerProvider(Protocol):
 
         Raises `invalidArgumentError` for a wrong argument, and for a container that is named twice.
         The broker learns the users, and that they were removed from these containers together."""
+
+    @overload
+    def createLink(
+        self,
+        containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
+        permissions: ContainerAccessLevel | int | str = ContainerAccessLevel.DefaultUserPermissions,
+        expiresAt: dt.datetime | None = None,
+        password: str | None = None,
+        *,
+        name: str | None = None,
+        apiKey: uuid.UUID | str | None = None,
+    ) -> Promise[Link]: ...
+    @overload
+    def createLink(
+        self,
+        containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
+        permissions: ContainerAccessLevel | int | str = ContainerAccessLevel.DefaultUserPermissions,
+        expiresAt: dt.datetime | None = None,
+        password: str | None = None,
+        *,
+        name: str | None = None,
+        apiKey: uuid.UUID | str | None = None,
+        **handlers: Unpack[Handlers[Link]],
+    ) -> Self: ...
+    @operation
+    def createLink(self, *args: Any, **kwargs: Any) -> Any:
+        """Make a link that gives people without an account read access to containers; its `url` has all.
+
+        The client registers a user for the link and gives it these permissions until `expiresAt`, which is
+        required. Anybody who has the URL, and `password` if one is given, can read until then: the URL is a
+        secret. `permissions` must not include Upload, ModifyAccess, ModifyType or Delete. Everybody with the
+        link also gets the API key in it: the provider's own, or `apiKey`. The link is kept, encrypted, in
+        `getLinks`. Needs ModifyAccess and what is given. Takes about 0.4 s (Argon2id).
+
+        The link gives access to all of the containers or does not exist: if one of them cannot be shared, the
+        client revokes the link and raises the error of this container. Should that fail as well, the link is
+        still in `getLinks`: revoke it there. Nobody has its URL.
+
+        Raises `invalidArgumentError` for a wrong argument, as permissions that a link cannot have or a time
+        that is missing or past; `permissionDeniedError`, `notFoundError` or `deletedError`, with its
+        `containerId`, for a container that the caller cannot share, before anything is changed; and what
+        `grantAccess` and `createContainer` raise. The broker learns that a user was registered and given
+        access by the caller at once, and can conclude that it is a link; it learns neither URL nor name."""
+
+    @overload
+    def getLinks(self) -> Promise[list[Link]]: ...
+    @overload
+    def getLinks(self, **handlers: Unpack[Handlers[list[Link]]]) -> Self: ...
+    @operation
+    def getLinks(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the caller's links with their URLs, oldest first, also those that have expired.
+
+        They are kept in a container of the caller's own, so every device of the caller has them. A link is in
+        it before it gives access to anything.
+
+        Raises `integrityError` for a list that this version cannot read, and what `getContainer` raises.
+        The broker learns that the caller reads the container in which the links are kept."""
+
+    @overload
+    def revokeLink(self, link: Link | uuid.UUID | str) -> Promise[None]: ...
+    @overload
+    def revokeLink(
+        self, link: Link | uuid.UUID | str, **handlers: Unpack[VoidHandlers]
+    ) -> Self: ...
+    @operation
+    def revokeLink(self, *args: Any, **kwargs: Any) -> Any:
+        """End a link: revoke its access, delete its user, and remove it from `getLinks`.
+
+        `link` is a Link or its `userId`. As with `revokeAccess`, people with the link cannot open anything
+        that is written from now on, but may have kept copies of what they could read. Call it for expired
+        links too: until then, only the broker keeps their users out. After an error, call it again.
+
+        A container whose access the caller may not change any more is logged: the broker serves nothing to
+        the deleted user, and the next change of access removes the entry. It is logged as well if the user
+        cannot be deleted because somebody with the link replaced its keys: it has no access any more.
+
+        Raises `notFoundError` if the caller has no such link, and what `revokeAccess` raises.
+        The broker learns what it learns at `revokeAccess` and `deleteUser`."""
 
     @overload
     def updateContainerType(

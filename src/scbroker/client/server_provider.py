@@ -7,11 +7,12 @@ provider.register("password", "passphrase").result()
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import os
 import ssl as ssl_module
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 from urllib.parse import ParseResult, SplitResult
 
@@ -25,6 +26,7 @@ from scbroker.client.calls.stream import Pages
 from scbroker.client.containers import fetching, marks, opening
 from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.transport import Transport
+from scbroker.client.people import links
 from scbroker.client.users import accounts, blocks
 from scbroker.client.users.kept import KeptSession, KeptSessions
 from scbroker.client.users.session import Session
@@ -32,8 +34,16 @@ from scbroker.client.users.session_store import SessionStore, checked_session_st
 from scbroker.client.users.trust_store import TrustStore, checked_trust_store
 from scbroker.crypto.verify import sha256
 from scbroker.keys import KeyRing, SupersededError, check_key_file, checked_secret
-from scbroker.types import ContainerEvent, Head, Heads, PublicKey, SecuredContainer, SentChange
-from scbroker.vocabulary import ContainerEventType, KeyType
+from scbroker.types import (
+    ContainerEvent,
+    Head,
+    Heads,
+    Link,
+    PublicKey,
+    SecuredContainer,
+    SentChange,
+)
+from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType, KeyType
 
 T = TypeVar("T")
 _CLOSE_SECONDS: Final = 5.0
@@ -136,7 +146,7 @@ class ServerProvider(BaseProvider):
 
     def __repr__(self) -> str:
         state = "unauthenticated" if self._current is None else f"user {self._current.userId}"
-        return f"<ServerProvider of {self._endpoint.url}, {state}>"
+        return f"<{type(self).__name__} of {self._endpoint.url}, {state}>"
 
     def _register(
         self, password: str, passphrase: str, reminder: str | None = None, keep: bool = False
@@ -343,6 +353,28 @@ class ServerProvider(BaseProvider):
     def _getReminder(self, userId: uuid.UUID | None = None) -> Work[str]:
         user_id = self._session().userId if userId is None else userId
         return accounts.fetch_reminder(self._transport, user_id)
+
+    def _createLink(
+        self,
+        containerIds: Sequence[uuid.UUID],
+        permissions: ContainerAccessLevel = ContainerAccessLevel.DefaultUserPermissions,
+        expiresAt: dt.datetime | None = None,
+        password: str | None = None,
+        name: str | None = None,
+        apiKey: uuid.UUID | None = None,
+    ) -> Work[Link]:
+        session = self._session()
+        arguments.check_named_once("containerIds", containerIds)
+        new = links.checked(containerIds, permissions, expiresAt, password, name, apiKey)
+        return session.hold(links.create(session, new))
+
+    def _getLinks(self) -> Work[list[Link]]:
+        session = self._session()
+        return session.hold(links.stored(session))
+
+    def _revokeLink(self, link: uuid.UUID) -> Work[None]:
+        session = self._session()
+        return session.hold(links.revoke(session, link))
 
     @overload
     def getSecuredContainer(self, containerId: uuid.UUID | str) -> Promise[SecuredContainer]: ...

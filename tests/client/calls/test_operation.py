@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import datetime as dt
 import functools
 import gc
 import logging
@@ -29,6 +30,7 @@ from scbroker import (
     Header,
     Heads,
     KeyRing,
+    Link,
     MemoryTrustStore,
     NewContainer,
     Promise,
@@ -212,6 +214,18 @@ def of_own_and_nobody(world: World) -> dict[str, Any]:
     return {"containerIds": [world.container], "userIds": [uuid.uuid4()]}
 
 
+def of_a_link(world: World) -> dict[str, Any]:
+    return {"containerIds": world.container, "expiresAt": dt.datetime.now(dt.UTC) + dt.timedelta(1)}
+
+
+def own_link(world: World) -> dict[str, Any]:
+    """A link of the provider's user; without a session or a broker, any user id."""
+    try:
+        return {"link": world.provider.createLink(**of_a_link(world)).result(PATIENCE)}
+    except BrokerError:
+        return {"link": uuid.uuid4()}
+
+
 OPERATIONS = [
     Operation("register", lambda _: SECRETS, bytes, needs_session=False),
     Operation("logIn", by_passphrase, bytes, needs_session=False),
@@ -244,6 +258,9 @@ OPERATIONS = [
               list_of(SecuredContainer)),
     Operation("grantAccess", with_other_user, list_of(SecuredContainer)),
     Operation("revokeAccess", of_own_and_nobody, list_of(SecuredContainer)),
+    Operation("createLink", of_a_link, Link),
+    Operation("getLinks", nothing, []),
+    Operation("revokeLink", own_link, VOID),
     Operation("updateContainerType", with_own(type="new"), VOID),
     Operation("getContainer", own, Container),
     Operation("getContainers", lambda world: {"containerIds": [world.container]}, list_of(Container)),
@@ -266,7 +283,9 @@ OPERATIONS = [
     Operation("getLatestActiveSigningKey", of_user, PublicKey),
     Operation("getEvents", nothing, list_of(ContainerEvent)),
 ]  # fmt: skip
-DERIVES = {"register", "logIn", "changeCredentials", "createOrUpdateKeyFile", "getKeyFile"}
+DERIVES = {
+    "register", "logIn", "changeCredentials", "createOrUpdateKeyFile", "getKeyFile", "createLink",
+}  # fmt: skip
 """Those that stretch a secret, which takes its time."""
 ALONE = {"getKeyRing", "getUserId", "getKeptSessions", "forgetKeptSession"}
 """Those that ask no broker."""

@@ -55,7 +55,7 @@ def checked_endpoint(
 ) -> Endpoint:
     """Return the endpoint of a provider's arguments; `InvalidArgumentError` names a wrong one."""
     key = _checked_key(apiKey)
-    url = _checked_url(serverUrl)
+    url = checked_url(serverUrl)
     name = instance_of("applicationName", applicationName, "a str", str)
     codec.check_application(name)
     quoted = urllib.parse.quote(name, safe=" ")
@@ -108,14 +108,14 @@ def _checked_key(apiKey: object) -> uuid.UUID:
     )
 
 
-def _checked_url(serverUrl: object) -> str:
+def checked_url(serverUrl: object) -> str:
     """Return the address without a slash at its end: an origin, and a path if the broker is below one.
 
     Each path of the protocol is appended to it. Query, fragment, escapes and dot segments are refused:
     a proxy could normalize them, and the request would reach another path than the one meant.
     """
     if isinstance(serverUrl, urllib.parse.SplitResult | urllib.parse.ParseResult):
-        return _checked_url(serverUrl.geturl())
+        return checked_url(serverUrl.geturl())
     if not isinstance(serverUrl, str):
         raise InvalidArgumentError(
             "serverUrl must be text, as https://broker.example, or what urllib.parse.urlsplit or "

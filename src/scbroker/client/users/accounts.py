@@ -50,6 +50,19 @@ async def register(
 ) -> tuple[Session, bytes]:
     """Create a user; return the session and the KeyFile."""
     ring = KeyRing.generate()
+    chain, key_file = await publish(transport, ring, password, passphrase, reminder)
+    session = _session(transport, store, ring)
+    session.directory.set_own(chain)
+    await session.token.get()
+    _keep_pass(store, session)
+    keep_mark(session.marks, ring, key_file)
+    return session, key_file
+
+
+async def publish(
+    transport: Transport, ring: KeyRing, password: str, passphrase: str, reminder: str | None
+) -> tuple[KeyChain, bytes]:
+    """Register a user with new keys, without a session; return the published chain and the KeyFile."""
     keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, ring.userId)
     key_file = await io_thread.in_pool(seal_key_file, ring, password, keys)
     records = ring.first_records(now())
@@ -64,12 +77,7 @@ async def register(
     answer = await transport.call("POST", "/v1/users", wire.Registered, message=message)
     if answer.userId != str(ring.userId):
         raise errors.BrokerFaultError("The broker registered another user than the one asked for.")
-    session = _session(transport, store, ring)
-    session.directory.set_own(KeyChain.verify(records, now()))
-    await session.token.get()
-    _keep_pass(store, session)
-    keep_mark(session.marks, ring, key_file)
-    return session, key_file
+    return KeyChain.verify(records, now()), key_file
 
 
 async def log_in_with_key_file(

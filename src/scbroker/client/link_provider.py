@@ -1,0 +1,176 @@
+"""Open links: read containers without an account.
+
+with openLink("https://broker.example/#scbroker-link:...").result() as link:
+    page = link.listContainers().result()
+"""
+
+from __future__ import annotations
+
+import os
+import ssl as ssl_module
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn, Self, Unpack, get_overloads, overload
+
+from scbroker import errors
+from scbroker.client.base_provider import Work
+from scbroker.client.calls.operation import Handlers, Promise, operation
+from scbroker.client.containers import listing
+from scbroker.client.people.link_url import LinkUrl
+from scbroker.client.provider import BrokerProvider
+from scbroker.client.server_provider import ServerProvider
+from scbroker.client.users import accounts
+from scbroker.client.users.session import Session
+from scbroker.client.users.trust_store import TrustStore
+from scbroker.types import Link
+
+READING: Final = frozenset(
+    {
+        "followEvents",
+        "getContainer",
+        "getContainerContent",
+        "getContainerHeader",
+        "getContainerMetadata",
+        "getContainers",
+        "getEvents",
+        "getLatestActiveSigningKey",
+        "getPublicKeys",
+        "getSentChanges",
+        "getUserId",
+        "iterContainers",
+        "listContainers",
+        "logout",
+        "openContainerContent",
+        "resetContainerMark",
+        "resetEventMark",
+        "saveContainerContent",
+    }
+)
+"""The operations of a BrokerProvider that a link permits; it refuses all others."""
+
+
+class LinkProvider(ServerProvider):
+    """A session of a link's user, from `openLink`: it reads what the link gives access to, and no more.
+
+    Operations that write or that belong to an account raise `permissionDeniedError` before anything is sent.
+    Usable as `with` and `async with`.
+    """
+
+
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    def refuse(self: LinkProvider, **given: Any) -> NoReturn:
+        del self, given
+        raise errors.PermissionDeniedError(
+            f"A link gives read access only, and {name} is for users: use a ServerProvider to register "
+            "or log in, and ask a member to give that user access."
+        )
+
+    return refuse
+
+
+for _name, _each in vars(BrokerProvider).items():
+    # An operation that is new is refused until it is added to READING.
+    if _name not in READING and callable(_each) and get_overloads(_each):
+        setattr(LinkProvider, f"_{_name}", _refusing(_name))
+
+
+class _Links:
+    """Makes `openLink` by the means of every operation: both call styles and checked arguments."""
+
+    @overload
+    def openLink(
+        self,
+        link: Link | str,
+        password: str | None = None,
+        *,
+        applicationName: str = "scbroker link",
+        trustStore: TrustStore | str | os.PathLike[str] | None = None,
+        timeout: float = 120.0,
+        ssl: ssl_module.SSLContext | None = None,
+        proxy: str | None = None,
+        objectStoreOrigins: Iterable[str] = (),
+    ) -> Promise[LinkProvider]: ...
+    @overload
+    def openLink(
+        self,
+        link: Link | str,
+        password: str | None = None,
+        *,
+        applicationName: str = "scbroker link",
+        trustStore: TrustStore | str | os.PathLike[str] | None = None,
+        timeout: float = 120.0,
+        ssl: ssl_module.SSLContext | None = None,
+        proxy: str | None = None,
+        objectStoreOrigins: Iterable[str] = (),
+        **handlers: Unpack[Handlers[LinkProvider]],
+    ) -> Self: ...
+    @operation
+    def openLink(self, *args: Any, **kwargs: Any) -> Any:
+        """Open a link of `createLink`, and return a provider that reads its containers.
+
+        `link` is the URL, or the Link itself. The parameters that are given by name are those of
+        `ServerProvider`; marks and a device pass of the link's user are kept in `trustStore`. Takes about
+        0.4 s (Argon2id). Close the provider, or use it as `with` or `async with`.
+
+        Raises `invalidArgumentError` for a text that is not a link, a damaged link, one whose broker is on
+        another machine without https, and a password for a link that has none; `unsupportedVersionError` for
+        a link of a newer version; `credentialsError` for a missing or wrong password, which the broker
+        cannot tell from a revoked link; `notFoundError` for a link that was revoked or has expired, or whose
+        containers are deleted; `throttledError` after too many guesses; `keySubstitutionError` if the broker
+        serves keys that are not those of the link.
+
+        The broker learns that the link is opened, what it learns at `logIn`, and what it learns at
+        `listContainers`."""
+
+    def _openLink(self, link: str, password: str | None = None, **options: Any) -> Work[Any]:
+        parts = LinkUrl.parse(link)
+        if parts.hasPassword and password is None:
+            raise errors.CredentialsError(
+                "The link needs its password: ask who sent the link for it."
+            )
+        if password is not None and not parts.hasPassword:
+            raise errors.InvalidArgumentError("The link has no password: leave out password.")
+        passphrase = parts.passphrase(password)
+        name = options.pop("applicationName", "scbroker link")
+        provider = LinkProvider(parts.apiKey, parts.serverUrl, name, **options)
+        return _opened(provider, parts, passphrase)
+
+
+async def _opened(provider: LinkProvider, parts: LinkUrl, passphrase: str) -> LinkProvider:
+    """Log in as the link's user; close the provider if that fails or if the link opens nothing."""
+    try:
+        await provider._adopt(_logged_in(provider, parts, passphrase))
+        page = await listing.page(provider._session(), listing.Wanted(None, 1, None), None)
+        if not page.containers:
+            raise errors.NotFoundError(
+                "The link opens no container: it has expired, its access was revoked, or its containers "
+                "were deleted. Ask who sent the link for a new one."
+            )
+    except BaseException:
+        await provider.__aexit__()
+        raise
+    return provider
+
+
+async def _logged_in(
+    provider: LinkProvider, parts: LinkUrl, passphrase: str
+) -> tuple[Session, None]:
+    end = provider._transport, provider._trust_store
+    try:
+        session, _ = await accounts.log_in_with_key_file(*end, parts.userId, None, passphrase)
+    except errors.CredentialsError:
+        if parts.hasPassword:
+            raise errors.CredentialsError(
+                "The password of the link is wrong, or the link was revoked: the broker does not say which."
+            ) from None
+        raise errors.NotFoundError(
+            "The link was revoked: its user does not exist any more. Ask who sent the link for a new one."
+        ) from None
+    if session.fingerprint != parts.fingerprint:
+        session.forget()
+        raise errors.KeySubstitutionError(
+            "The broker serves a KeyFile for the link whose fingerprint is not the link's: do not use it."
+        )
+    return session, None
+
+
+openLink = _Links().openLink  # noqa: N816 - a public operation

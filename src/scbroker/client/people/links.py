@@ -1,0 +1,296 @@
+"""Make, keep and revoke links: users whose secrets are in a URL.
+
+A link is an ordinary user for the broker. Its creator keeps the URL and the user's private keys in a document
+of their own, from before the user is registered: whatever step a crash interrupts, the link can be listed and
+revoked. The keys, and not the passphrase, are kept for the deletion: somebody with the link can change the
+passphrase, or use up the guesses that the broker allows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from scbroker import errors
+from scbroker.client.base_provider import BaseProvider
+from scbroker.client.people.link_url import LinkUrl, encode_base64
+from scbroker.client.people.own_document import OwnDocument
+from scbroker.client.users import accounts
+from scbroker.client.users.session import Session
+from scbroker.client.users.trust_store import MemoryTrustStore
+from scbroker.crypto.seal import KEY_SIZE, MLKEM_SEED_SIZE, DecryptionKey, SigningKey, random_bytes
+from scbroker.keys import KeyRing, checked_secret
+from scbroker.records.canonical import check_printable
+from scbroker.types import Container, Link
+from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, KeyType
+
+_TYPE: Final = "scbroker.links"
+_MAX_LINKS: Final = 1000
+MAX_CONTAINERS: Final = 256
+_MAX_NAME: Final = 64
+_MAX_DOCUMENT: Final = 2**24
+_KEYS: Final = 3 * KEY_SIZE + MLKEM_SEED_SIZE
+_FORBIDDEN: Final = (
+    ContainerAccessLevel.Upload
+    | ContainerAccessLevel.ModifyAccess
+    | ContainerAccessLevel.ModifyType
+    | ContainerAccessLevel.Delete
+)
+_NOT_OURS: Final = (errors.PermissionDeniedError, errors.NotFoundError)
+"""Results of a revocation that no repetition changes: the user may not change the container's access."""
+_log = logging.getLogger("scbroker")
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    url: str
+    keys: Annotated[bytes, Meta(min_length=_KEYS, max_length=_KEYS)]
+    """The four seeds of the link's user: Ed25519, ML-DSA-65, ML-KEM-768, X25519."""
+    containers: tuple[uuid.UUID, ...]
+    permissions: Annotated[int, Meta(ge=1, le=511)]
+    expiresAt: dt.datetime
+    hasPassword: bool
+    name: str | None
+    createdAt: dt.datetime
+
+
+class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    links: dict[uuid.UUID, _Entry] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class NewLink:
+    """The checked arguments of `createLink`."""
+
+    containers: Sequence[uuid.UUID]
+    permissions: ContainerAccessLevel
+    expires_at: dt.datetime
+    password: str | None
+    name: str | None
+    api_key: uuid.UUID | None
+
+
+class _Bound(BaseProvider):
+    """The container operations of one session, whatever user the program's provider logs in meanwhile."""
+
+    def __init__(self, session: Session) -> None:
+        self._current = session
+
+
+def checked(
+    containers: Sequence[uuid.UUID],
+    permissions: ContainerAccessLevel,
+    expires_at: dt.datetime | None,
+    password: str | None,
+    name: str | None,
+    api_key: uuid.UUID | None,
+) -> NewLink:
+    """Return the arguments of `createLink`; `InvalidArgumentError` for those that a link cannot have."""
+    if not 1 <= len(containers) <= MAX_CONTAINERS:
+        raise errors.InvalidArgumentError(
+            f"containerIds must name 1 to {MAX_CONTAINERS} containers, not {len(containers)}"
+        )
+    if forbidden := permissions & _FORBIDDEN:
+        raise errors.InvalidArgumentError(
+            f"permissions of a link cannot have {forbidden.name}: a link gives read access only. To let "
+            "somebody change containers, have them register and use grantAccess."
+        )
+    if expires_at is None:
+        raise errors.InvalidArgumentError(
+            "expiresAt must be given: a link ends by itself. Pass an aware datetime, as "
+            "datetime.now(UTC) + timedelta(days=7)"
+        )
+    AccessLevel(uuid.UUID(int=0), permissions, expires_at)  # checks what every access level needs
+    if expires_at <= dt.datetime.now(dt.UTC):
+        raise errors.InvalidArgumentError("expiresAt of a link must be in the future.")
+    if password is not None:
+        checked_secret(password, "password")
+    if name is not None:
+        check_printable("name", name)
+        if not 1 <= len(name) <= _MAX_NAME:
+            raise errors.InvalidArgumentError(
+                f"name of a link must have 1 to {_MAX_NAME} characters, not {len(name)}"
+            )
+    return NewLink(containers, permissions, expires_at.astimezone(dt.UTC), password, name, api_key)
+
+
+async def create(session: Session, new: NewLink) -> Link:
+    """Keep a new link, register its user, and give that user access; undo all if any of it fails."""
+    provider, endpoint = _Bound(session), session.transport.endpoint
+    await _check_can_share(provider, new)
+    ring = KeyRing.generate()
+    url = LinkUrl(
+        endpoint.url,
+        new.api_key or endpoint.apiKey,
+        ring.rawFingerprint,
+        random_bytes(KEY_SIZE),
+        new.password is not None,
+    )
+    entry = _Entry(
+        url.text,
+        _keys_of(ring),
+        tuple(new.containers),
+        int(new.permissions),
+        new.expires_at,
+        url.hasPassword,
+        new.name,
+        dt.datetime.now(dt.UTC),
+    )
+    await _document(provider).change(partial(_with, ring.userId, entry))
+    try:
+        passphrase = url.passphrase(new.password)
+        # The KeyFile's own password is thrown away: only the passphrase opens it.
+        password = encode_base64(random_bytes(KEY_SIZE))
+        await accounts.publish(session.transport, ring, password, passphrase, None)
+        level = AccessLevel(ring.userId, new.permissions, new.expires_at)
+        _raise_first(new.containers, await provider.grantAccess(new.containers, level))
+    except errors.BrokerError:
+        await _undo(session, ring.userId)
+        raise
+    return _link(ring.userId, entry)
+
+
+async def stored(session: Session) -> list[Link]:
+    """Return the links of the session's user, oldest first."""
+    found = await _document(_Bound(session)).read()
+    links = (_link(user_id, entry) for user_id, entry in found.links.items())
+    return sorted(links, key=lambda link: link.createdAt)
+
+
+async def revoke(session: Session, user_id: uuid.UUID) -> None:
+    """Revoke the access of a link's user, delete the user, then forget the link.
+
+    Each step can be repeated. The user is deleted also if a revocation failed, because that ends what the
+    broker serves; the link is forgotten only if no revocation can succeed later.
+    """
+    provider = _Bound(session)
+    document = _document(provider)
+    entry = (await document.read()).links.get(user_id)
+    if entry is None:
+        raise errors.NotFoundError(
+            f"You have no link of user {user_id}: getLinks lists your links."
+        )
+    results = await provider.revokeAccess(entry.containers, user_id)
+    await _delete_user(session, _ring_of(entry.keys))
+    for container, result in zip(entry.containers, results, strict=True):
+        if isinstance(result, _NOT_OURS):
+            _log.warning(
+                "You may not change the access to container %s any more: the deleted user %s of a link "
+                "stays in its access list until a member changes its access.",
+                container,
+                user_id,
+            )
+    final = (*_NOT_OURS, errors.DeletedError)
+    _raise_first(entry.containers, [None if isinstance(each, final) else each for each in results])
+    await document.change(partial(_without, user_id))
+
+
+async def _check_can_share(provider: BaseProvider, new: NewLink) -> None:
+    """Raise the error of the first container whose access the user may not give to a link."""
+    user = await provider.getUserId()
+    found = await provider.getContainers(new.containers, content=False, headers=False)
+    needed = new.permissions | ContainerAccessLevel.ModifyAccess
+    for container_id, container in zip(new.containers, found, strict=True):
+        if isinstance(container, errors.BrokerError):
+            error = container
+        elif missing := needed & ~_permissions(container, user):
+            error = errors.PermissionDeniedError(
+                f"A link to container {container_id} needs {missing.name}, which you do not have."
+            )
+        else:
+            continue
+        error.containerId = container_id
+        raise error
+
+
+def _permissions(container: Container[Any], user: uuid.UUID) -> ContainerAccessLevel:
+    own = (level.permissions for level in container.access or () if level.userId == user)
+    return next(own, ContainerAccessLevel(0))
+
+
+def _raise_first(containers: Sequence[uuid.UUID], results: Sequence[object]) -> None:
+    """Raise the first error of the results for these containers, with the container's id."""
+    for container, result in zip(containers, results, strict=True):
+        if isinstance(result, errors.BrokerError):
+            result.containerId = container
+            raise result
+
+
+async def _undo(session: Session, user_id: uuid.UUID) -> None:
+    """Revoke a link that could not be made. Nobody has its URL, so a failure is no more than a warning."""
+    try:
+        await revoke(session, user_id)
+    except errors.BrokerError as error:
+        _log.warning(
+            "A link could not be made, and not be revoked either (%s): call revokeLink for user %s.",
+            error,
+            user_id,
+        )
+
+
+async def _delete_user(session: Session, ring: KeyRing) -> None:
+    """Delete a link's user, unless that was done before or somebody with the link replaced the keys."""
+    try:
+        own, _ = await accounts.log_in_with_ring(session.transport, MemoryTrustStore(), ring)
+        await accounts.delete_user(own)
+        own.forget()
+    except (errors.CredentialsError, errors.NotAuthenticatedError, errors.RollbackError):
+        if await session.directory.latest_active(ring.userId, KeyType.Signing) is not None:
+            _log.warning(
+                "User %s of a link could not be deleted: somebody with the link replaced its keys. It has "
+                "no access to the containers of the link any more.",
+                ring.userId,
+            )
+
+
+def _document(provider: BaseProvider) -> OwnDocument[_Document]:
+    return OwnDocument(provider, _TYPE, _Document, _merged, _MAX_DOCUMENT)
+
+
+def _merged(first: _Document, second: _Document) -> _Document:
+    return _Document({**second.links, **first.links})
+
+
+def _with(user_id: uuid.UUID, entry: _Entry, before: _Document) -> _Document:
+    if len(before.links) >= _MAX_LINKS:
+        raise errors.TooLargeError(
+            f"You have {_MAX_LINKS} links: revoke those that expired or that you do not need any more."
+        )
+    return _Document({**before.links, user_id: entry})
+
+
+def _without(user_id: uuid.UUID, before: _Document) -> _Document:
+    return _Document({user: entry for user, entry in before.links.items() if user != user_id})
+
+
+def _link(user_id: uuid.UUID, entry: _Entry) -> Link:
+    return Link(
+        url=entry.url,
+        userId=user_id,
+        containerIds=entry.containers,
+        permissions=ContainerAccessLevel(entry.permissions),
+        expiresAt=entry.expiresAt,
+        hasPassword=entry.hasPassword,
+        name=entry.name,
+        createdAt=entry.createdAt,
+    )
+
+
+def _keys_of(ring: KeyRing) -> bytes:
+    return b"".join((*ring.signing[0].seeds, *ring.encryption[0].seeds))
+
+
+def _ring_of(keys: bytes) -> KeyRing:
+    signing, encryption = keys[: 2 * KEY_SIZE], keys[2 * KEY_SIZE :]
+    return KeyRing(
+        1,
+        (SigningKey(signing[:KEY_SIZE], signing[KEY_SIZE:]),),
+        (DecryptionKey(encryption[:MLKEM_SEED_SIZE], encryption[MLKEM_SEED_SIZE:]),),
+    )

@@ -1,0 +1,464 @@
+"""Links: who has the URL reads what it names until it ends, and the creator can always end it."""
+
+import datetime as dt
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    ContainerAccessLevel,
+    KeyFile,
+    Link,
+    LinkProvider,
+    MemoryTrustStore,
+    ServerProvider,
+    openLink,
+)
+from scbroker.client.http.transport import Transport
+from scbroker.client.people import links
+from scbroker.client.people.link_url import LinkUrl
+from scbroker.client.users import accounts
+from tests.client.conftest import id_of, refusal
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Network
+
+PATIENCE = 60
+Level = ContainerAccessLevel
+READER = Level.DefaultUserPermissions
+
+
+def tomorrow() -> dt.datetime:
+    return dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+
+
+def box_of(provider: ServerProvider, content: bytes = b"for guests") -> uuid.UUID:
+    return provider.createContainer(content, {"title": "shared"}).result(PATIENCE).id
+
+
+def made(provider: ServerProvider, *boxes: uuid.UUID, **more: Any) -> Link:
+    given: dict[str, Any] = {"expiresAt": tomorrow(), **more}
+    link: Link = provider.createLink(boxes, **given).result(PATIENCE)
+    return link
+
+
+def opened(link: Link | str, password: str | None = None) -> LinkProvider:
+    return openLink(link, password, trustStore=MemoryTrustStore()).result(PATIENCE)
+
+
+def refused(link: Link | str, kind: type[BrokerError], words: str, password: Any = None) -> None:
+    with pytest.raises(kind, match=words):
+        openLink(link, password, trustStore=MemoryTrustStore()).result(PATIENCE)
+
+
+def members(provider: ServerProvider, box: uuid.UUID) -> set[uuid.UUID]:
+    access = provider.getContainerMetadata(box).result(PATIENCE).access
+    assert access is not None
+    return {level.userId for level in access}
+
+
+def listed(provider: ServerProvider) -> list[Link]:
+    return provider.getLinks().result(PATIENCE)
+
+
+def test_a_link_reads_the_containers_that_it_names_and_no_others(alice: ServerProvider) -> None:
+    first, second, other = (box_of(alice, content) for content in (b"1", b"2", b"3"))
+    link = made(alice, first, second)
+    with opened(link) as guest:
+        found = guest.getContainers([first, second]).result(PATIENCE)
+        assert [each.content for each in found if not isinstance(each, BrokerError)] == [b"1", b"2"]
+        assert {
+            each.id for each in guest.iterContainers() if not isinstance(each, BrokerError)
+        } == {first, second}
+        refusal(guest.getContainer(other), BrokerError.notFoundError)
+        assert guest.getUserId().result(PATIENCE) == link.userId
+        content = guest.openContainerContent(first).result(PATIENCE)
+        assert content is not None
+        assert content.read() == b"1"
+
+
+@pytest.mark.parametrize("permissions", [READER, "Download|Decrypt", 3 | Level.ReceiveAccessEvents])
+def test_a_link_has_exactly_the_permissions_and_the_end_that_were_given(
+    alice: ServerProvider, permissions: Any
+) -> None:
+    box, end = box_of(alice), tomorrow()
+    link = alice.createLink(box, permissions, end).result(PATIENCE)
+    access = alice.getContainerMetadata(box).result(PATIENCE).access
+    assert access is not None
+    [level] = [each for each in access if each.userId == link.userId]
+    assert level == AccessLevel(link.userId, permissions, end)
+    assert (link.permissions, link.expiresAt) == (level.permissions, end)
+
+
+def test_a_link_has_the_name_and_the_api_key_that_were_given(alice: ServerProvider) -> None:
+    box, other = box_of(alice), uuid.uuid4()
+    plain, named = made(alice, box), made(alice, box, name="Für Bob", apiKey=str(other))
+    assert [LinkUrl.parse(each.url).apiKey for each in (plain, named)] == [alice.apiKey, other]
+    assert [(each.name, each.hasPassword) for each in listed(alice)] == [
+        (None, False),
+        ("Für Bob", False),
+    ]
+    refused(named, BrokerError.apiKeyError, "API key")
+    assert opened(plain).getContainer(box).result(PATIENCE).content == b"for guests"
+
+
+def test_a_link_with_a_password_opens_with_it_alone(alice: ServerProvider) -> None:
+    box = box_of(alice)
+    link = made(alice, box, password="pässword")
+    assert link.hasPassword
+    refused(link, BrokerError.credentialsError, "needs its password")
+    refused(link, BrokerError.credentialsError, "password of the link is wrong", "password")
+    with opened(link, "pa\u0308ssword") as guest:
+        assert guest.getContainerContent(box).result(PATIENCE) == b"for guests"
+
+
+def test_the_key_file_of_a_link_opens_with_its_passphrase_alone(
+    alice: ServerProvider, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its password is new for each link and kept nowhere: it is no way around the link's password."""
+    published: list[tuple[str, str]] = []
+    honest = accounts.publish
+
+    async def noted(transport: Any, ring: Any, password: str, passphrase: str, *rest: Any) -> Any:
+        published.append((password, passphrase))
+        return await honest(transport, ring, password, passphrase, *rest)
+
+    monkeypatch.setattr(accounts, "publish", noted)
+    box = box_of(alice)
+    found = [made(alice, box, password="secret") for _ in range(2)]
+    assert len({each for pair in published for each in pair}) == 4
+    for link, (password, passphrase) in zip(found, published, strict=True):
+        assert passphrase == LinkUrl.parse(link.url).passphrase("secret")
+        assert len(password) == 43
+        stored = new_provider().logIn(link.userId, passphrase=passphrase).result(PATIENCE)
+        assert KeyFile(stored).open(passphrase=passphrase).userId == link.userId
+        with pytest.raises(BrokerError.decryptionError):
+            KeyFile(stored).open(passphrase="secret")
+
+
+def test_another_device_lists_and_revokes_the_links(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    box = box_of(alice)
+    first, second = made(alice, box, name="1"), made(alice, box, name="2")
+    elsewhere = new_provider(alice.getKeyRing().result(PATIENCE))
+    assert listed(elsewhere) == [first, second]
+    elsewhere.revokeLink(first).result(PATIENCE)
+    elsewhere.revokeLink(str(second.userId)).result(PATIENCE)
+    assert listed(alice) == []
+    assert members(alice, box) == {id_of(alice)}
+
+
+def test_links_that_two_devices_make_at_once_are_both_listed(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    elsewhere = new_provider(alice.getKeyRing().result(PATIENCE))
+    boxes = [box_of(alice), box_of(alice)]
+    promises = [
+        device.createLink(box, expiresAt=tomorrow())
+        for device, box in zip((alice, elsewhere), boxes, strict=True)
+    ]
+    found = {promise.result(PATIENCE).userId for promise in promises}
+    assert {link.userId for link in listed(alice)} == found
+
+
+def test_a_revoked_link_opens_nothing_and_what_is_written_then_has_another_key(
+    alice: ServerProvider,
+) -> None:
+    box = box_of(alice)
+    link, kept = made(alice, box), made(alice, box)
+    guest = opened(link)
+    before = guest.getSecuredContainer(box).result(PATIENCE).record
+    alice.revokeLink(link).result(PATIENCE)
+    assert members(alice, box) == {id_of(alice), kept.userId}
+    assert alice.getSecuredContainer(box).result(PATIENCE).record != before
+    refusal(guest.getContainer(box), BrokerError)
+    refused(link, BrokerError.notFoundError, "was revoked")
+    assert alice.getLatestActiveSigningKey(link.userId).result(PATIENCE) is None
+    assert opened(kept).getContainer(box).result(PATIENCE).content == b"for guests"
+    refusal(alice.revokeLink(link), BrokerError.notFoundError, "You have no link of user")
+
+
+def test_an_expired_link_is_listed_as_expired_opens_nothing_and_is_revoked_like_any_other(
+    alice: ServerProvider,
+) -> None:
+    box = box_of(alice)
+    link = made(alice, box, expiresAt=dt.datetime.now(dt.UTC) + dt.timedelta(seconds=2))
+    assert not link.expired
+    time.sleep(2.1)
+    [found] = listed(alice)
+    assert found.expired
+    assert "expired" in repr(found)
+    refused(link, BrokerError.notFoundError, "has expired")
+    alice.revokeLink(found).result(PATIENCE)
+    assert (listed(alice), members(alice, box)) == ([], {id_of(alice)})
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no container": ({"containerIds": []}, "1 to 256 containers, not 0"),
+    "too many": ({"containerIds": [uuid.uuid4() for _ in range(257)]}, "not 257"),
+    "one twice": ({"containerIds": [uuid.UUID(int=1)] * 2}, r"containerIds\[1\] names"),
+    "upload": ({"permissions": Level.Upload | READER}, "cannot have Upload: a link"),
+    "owner": ({"permissions": 511}, "cannot have .*ModifyAccess.*Delete"),
+    "no permission": ({"permissions": 0}, "at least one permission"),
+    "no end": ({"expiresAt": None}, "expiresAt must be given"),
+    "an end that is past": ({"expiresAt": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}, "in the future"),
+    "an end without a zone": ({"expiresAt": dt.datetime(2100, 1, 1)}, "time zone"),  # noqa: DTZ001
+    "an end that is a text": ({"expiresAt": "tomorrow"}, "must be a datetime"),
+    "an empty password": ({"password": ""}, "password must be"),
+    "an empty name": ({"name": ""}, "1 to 64 characters"),
+    "a long name": ({"name": "n" * 65}, "1 to 64 characters"),
+    "a name with a line break": ({"name": "a\nb"}, "printable"),
+    "an API key that is none": ({"apiKey": "key"}, "apiKey is not a UUID"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_arguments_that_a_link_cannot_have_are_refused_before_anything_is_sent(
+    alice: ServerProvider, case: str
+) -> None:
+    given, words = WRONG[case]
+    usual: dict[str, Any] = {"containerIds": uuid.uuid4(), "expiresAt": tomorrow()}
+    with Network() as network:
+        with pytest.raises(BrokerError.invalidArgumentError, match=words):
+            alice.createLink(**{**usual, **given}).result(PATIENCE)
+        assert network.sent == []
+
+
+def test_a_container_that_cannot_be_shared_is_named_and_nothing_is_changed(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    mine, read, gone = box_of(bob), box_of(alice), box_of(bob)
+    alice.grantAccess(read, AccessLevel(id_of(bob))).result(PATIENCE)
+    bob.deleteContainer(gone).result(PATIENCE)
+    for box, kind in (
+        (read, BrokerError.permissionDeniedError),
+        (uuid.uuid4(), BrokerError.notFoundError),
+        (gone, BrokerError.deletedError),
+    ):
+        with Network() as network, pytest.raises(kind) as denied:
+            made(bob, mine, box)
+        assert denied.value.containerId == box
+        assert network.those("POST", "/v1/users") == []
+        assert (listed(bob), members(bob, mine)) == ([], {id_of(bob)})
+
+
+def test_a_link_that_cannot_be_given_one_of_its_containers_is_revoked_and_opens_none(
+    alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check passes, and the grant fails: others took the permission away meanwhile."""
+    kept, lost = box_of(alice), box_of(alice)
+
+    async def unchecked(*_: object) -> None:
+        await alice.deleteContainer(lost)
+
+    monkeypatch.setattr(links, "_check_can_share", unchecked)
+    with pytest.raises(BrokerError.deletedError) as failed:
+        made(alice, kept, lost)
+    assert failed.value.containerId == lost
+    assert (listed(alice), members(alice, kept)) == ([], {id_of(alice)})
+
+
+def test_one_user_has_at_most_a_thousand_links(
+    alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "_MAX_LINKS", 1)
+    box = box_of(alice)
+    first = made(alice, box)
+    refusal(alice.createLink(box, expiresAt=tomorrow()), BrokerError.tooLargeError, "revoke those")
+    alice.revokeLink(first).result(PATIENCE)
+    assert listed(alice) == []
+    assert made(alice, box).containerIds == (box,)
+
+
+class Crash:
+    """All requests of a process after the first `alive` ones get no answer: as if it had ended there."""
+
+    def __init__(self, alive: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, self.alive, honest = 0, alive, Transport._once
+
+        async def once(transport: Transport, *about: Any) -> Any:
+            self.count += 1
+            if self.count > self.alive:
+                raise BrokerError.brokerFaultError("The process has ended.")
+            return await honest(transport, *about)
+
+        monkeypatch.setattr(Transport, "_once", once)
+
+
+def crash_everywhere(act: Callable[[], object], check: Callable[[bool], object]) -> int:
+    """Run an act that crashes after 0, 1, 2 ... requests, until it does not; check after each."""
+    for alive in range(60):
+        with pytest.MonkeyPatch.context() as patched:
+            Crash(alive, patched)
+            try:
+                act()
+                done = True
+            except BrokerError:
+                done = False
+        check(done)
+        if done:
+            return alive
+    raise AssertionError("It never ended.")
+
+
+def test_a_crash_at_each_step_of_making_a_link_leaves_one_that_is_listed_and_can_be_revoked(
+    alice: ServerProvider,
+) -> None:
+    box, me = box_of(alice), id_of(alice)
+    seen: set[int] = set()
+
+    def check(done: bool) -> None:
+        found, others = listed(alice), members(alice, box) - {me}
+        seen.add(len(others))
+        assert {link.userId for link in found} >= others
+        assert len(found) <= 1 <= len(found) + (not done)
+        for link in found:
+            alice.revokeLink(link).result(PATIENCE)
+            assert alice.getLatestActiveSigningKey(link.userId).result(PATIENCE) is None
+        assert (listed(alice), members(alice, box)) == ([], {me})
+
+    listed(alice)
+    assert crash_everywhere(lambda: made(alice, box), check) > 5
+    assert seen == {0, 1}
+
+
+def test_a_revocation_that_crashes_at_any_step_is_completed_by_the_next_one(
+    alice: ServerProvider,
+) -> None:
+    box, me = box_of(alice), id_of(alice)
+    present = [made(alice, box)]
+    half: set[tuple[bool, bool]] = set()
+
+    def check(done: bool) -> None:
+        [link] = present
+        is_member = link.userId in members(alice, box)
+        lives = alice.getLatestActiveSigningKey(link.userId).result(PATIENCE) is not None
+        half.add((is_member, lives))
+        found = listed(alice)
+        assert found or done
+        assert found or not (is_member or lives)
+        if found:
+            alice.revokeLink(link).result(PATIENCE)
+        assert (listed(alice), members(alice, box)) == ([], {me})
+        assert alice.getLatestActiveSigningKey(link.userId).result(PATIENCE) is None
+        refused(link, BrokerError.notFoundError, "was revoked")
+        present[:] = [made(alice, box)]
+
+    assert crash_everywhere(lambda: alice.revokeLink(present[0]).result(PATIENCE), check) > 5
+    assert half == {(True, True), (False, True), (False, False)}
+
+
+def test_a_link_that_could_neither_be_made_nor_revoked_is_logged_and_stays_in_the_list(
+    alice: ServerProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    box = box_of(alice)
+    with Network() as network:
+        fault = BrokerError.brokerFaultError("down")
+
+        async def down(go: Any) -> bytes:
+            del go
+            raise fault.fresh()
+
+        network.treat("POST", "/v1/users", down)
+        network.treat("POST", "/v1/session-challenges", down)
+        with caplog.at_level(logging.WARNING), pytest.raises(BrokerError.brokerFaultError):
+            made(alice, box)
+    [link] = listed(alice)
+    assert f"call revokeLink for user {link.userId}" in caplog.text
+    assert link.url[-40:] not in caplog.text
+    alice.revokeLink(link).result(PATIENCE)
+    assert listed(alice) == []
+
+
+def test_revoking_goes_on_where_the_creator_may_not_change_access_any_more_and_says_so(
+    alice: ServerProvider, bob: ServerProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Alice, who made the link, is a reader of one of its containers by now, and was removed from another."""
+    me, him = id_of(alice), id_of(bob)
+    boxes = [box_of(alice), box_of(alice), box_of(alice)]
+    owner = AccessLevel(him, Level.DefaultOwnerPermissions)
+    alice.grantAccess(boxes, owner).result(PATIENCE)
+    link = made(alice, *boxes)
+    bob.grantAccess(boxes[0], AccessLevel(me)).result(PATIENCE)
+    bob.revokeAccess(boxes[1], me).result(PATIENCE)
+    guest = opened(link)
+    with caplog.at_level(logging.WARNING):
+        alice.revokeLink(link).result(PATIENCE)
+    for box in boxes[:2]:
+        assert f"may not change the access to container {box} any more" in caplog.text
+        refusal(guest.getContainer(box), BrokerError)
+    assert str(boxes[2]) not in caplog.text
+    assert members(bob, boxes[2]) == {me, him}
+    assert listed(alice) == []
+    bob.updateContainerContent(boxes[0], b"new").result(PATIENCE)
+    assert bob.getContainerContent(boxes[0]).result(PATIENCE) == b"new"
+
+
+def test_a_failed_revocation_keeps_the_link_but_deletes_its_user(alice: ServerProvider) -> None:
+    box = box_of(alice)
+    link = made(alice, box)
+    with pytest.MonkeyPatch.context() as patched:
+        honest = links._Bound.revokeAccess
+
+        async def failing(self: Any, boxes: Any, user: Any) -> Any:
+            del self, user
+            return [BrokerError.integrityError("damaged") for _ in boxes]
+
+        patched.setattr(links._Bound, "revokeAccess", failing)
+        with pytest.raises(BrokerError.integrityError) as failed:
+            alice.revokeLink(link).result(PATIENCE)
+        assert honest is not links._Bound.revokeAccess
+    assert failed.value.containerId == box
+    assert listed(alice) == [link]
+    refused(link, BrokerError.notFoundError, "was revoked")
+    alice.revokeLink(link).result(PATIENCE)
+    assert (listed(alice), members(alice, box)) == ([], {id_of(alice)})
+
+
+def test_a_link_stays_the_links_of_the_user_who_began_it(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    """The provider logs another user in while the link is made: it is still kept among the first one's."""
+    ring = alice.getKeyRing().result(PATIENCE)
+    other = new_provider(True).getKeyRing().result(PATIENCE)
+    box = box_of(alice)
+    promise = alice.createLink(box, expiresAt=tomorrow())
+    alice.logIn(other, other.userId).result(PATIENCE)
+    link = promise.result(PATIENCE)
+    assert listed(alice) == []
+    assert listed(new_provider(ring)) == [link]
+
+
+def test_no_repr_has_the_url_and_an_id_is_a_links_own(alice: ServerProvider) -> None:
+    link = made(alice, box_of(alice), password="secret")
+    for shown in (repr(link), str(link), repr([link])):
+        assert link.url[-40:] not in shown
+        assert str(link.userId) in shown
+    assert LinkUrl.parse(link.url).userId == link.userId
+    assert link in {link}
+
+
+def test_links_are_made_listed_and_revoked_in_callback_style(alice: ServerProvider) -> None:
+    box = box_of(alice)
+    results: list[Any] = []
+    with ThreadPoolExecutor(1) as queue:
+        style: dict[str, Any] = {"errorHandler": results.append, "queue": queue}
+
+        def take(link: Link | None = None) -> None:
+            results.append(link)
+
+        alice.createLink(box, expiresAt=tomorrow(), completionHandler=take, **style)
+        while not results:
+            time.sleep(0.01)
+        alice.revokeLink(results[0], completionHandler=take, **style)
+        while len(results) < 2:
+            time.sleep(0.01)
+    assert isinstance(results[0], Link)
+    assert results[1] is None

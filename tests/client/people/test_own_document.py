@@ -1,0 +1,278 @@
+"""A document in a container of the user's own is one document, whatever devices, brokers and others do."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, ServerProvider
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.people.own_document import OwnDocument
+from tests.client.conftest import id_of
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Network, lost, refused
+
+PATIENCE = 30
+TYPE = "test.words"
+OWNER = ContainerAccessLevel.DefaultOwnerPermissions
+
+
+class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    words: tuple[str, ...] = ()
+
+
+def merged(first: Words, second: Words) -> Words:
+    return adding(*second.words)(first)
+
+
+def adding(*words: str) -> Callable[[Words], Words]:
+    def edit(before: Words) -> Words:
+        return Words((*before.words, *(word for word in words if word not in before.words)))
+
+    return edit
+
+
+def document(provider: ServerProvider, limit: int = 1000) -> OwnDocument[Words]:
+    return OwnDocument(provider, TYPE, Words, merged, limit)
+
+
+def run(work: Any) -> Any:
+    return io_thread.submit("test", work).result(PATIENCE)
+
+
+def read(found: OwnDocument[Words]) -> tuple[str, ...]:
+    words: Words = run(found.read())
+    return words.words
+
+
+def add(found: OwnDocument[Words], *words: str) -> None:
+    run(found.change(adding(*words)))
+
+
+def beside(provider: ServerProvider, new_provider: NewProvider) -> ServerProvider:
+    """Return another device of the same user."""
+    return new_provider(provider.getKeyRing().result(PATIENCE))
+
+
+def containers(provider: ServerProvider) -> list[uuid.UUID]:
+    page = provider.listContainers(TYPE).result(PATIENCE)
+    return [item.id for item in page.containers if not isinstance(item, BrokerError)]
+
+
+def stored(provider: ServerProvider, *words: str) -> uuid.UUID:
+    """Store a document as a device does that knows of no other."""
+    content = msgspec.json.encode({"version": 1, "document": {"words": words}})
+    made: uuid.UUID = provider.createContainer(content, type=TYPE).result(PATIENCE).id
+    return made
+
+
+def test_a_document_is_empty_until_it_is_changed_and_then_the_same_on_every_device(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    here, there = document(alice), document(beside(alice, new_provider))
+    assert read(here) == ()
+    assert containers(alice) == []
+    add(here, "a")
+    add(there, "b")
+    assert read(here) == read(there) == ("a", "b")
+    assert len(containers(alice)) == 1
+
+
+def test_an_unchanged_document_costs_one_request_and_an_edit_without_a_change_no_other(
+    alice: ServerProvider,
+) -> None:
+    found = document(alice)
+    add(found, "a")
+    with Network() as network:
+        assert read(found) == ("a",)
+        assert len(network.sent) == 1
+        add(found, "a")
+        assert len(network.sent) == 2
+
+
+def test_changes_of_several_devices_at_once_are_all_kept(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    devices = [document(beside(alice, new_provider)) for _ in range(3)]
+
+    async def change() -> None:
+        words = [[f"{number}-{turn}" for turn in range(3)] for number in range(3)]
+        await asyncio.gather(
+            *(
+                device.change(adding(word))
+                for device, own in zip(devices, words, strict=True)
+                for word in own
+            )
+        )
+
+    run(change())
+    expected = sorted(f"{number}-{turn}" for number in range(3) for turn in range(3))
+    for device in devices:
+        assert sorted(read(device)) == expected
+    assert len(containers(alice)) == 1
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_documents_made_at_the_same_moment_become_the_one_with_the_lowest_id(
+    alice: ServerProvider, new_provider: NewProvider, count: int
+) -> None:
+    made = sorted(stored(alice, f"of {number}") for number in range(count))
+    known = document(alice)
+    known._known = run(known._opened(id_of(alice), alice.getContainerMetadata(made[-1]).result(9)))
+    assert sorted(read(document(beside(alice, new_provider)))) == ["of 0", "of 1", "of 2"][:count]
+    assert containers(alice) == made[:1]
+    add(known, "by the device that had the other one")
+    assert len(read(document(alice))) == count + 1
+    assert containers(alice) == made[:1]
+
+
+def test_an_entry_added_while_its_container_is_merged_is_not_lost(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    first, second = sorted([stored(alice, "a"), stored(alice, "b")])
+    late = document(beside(alice, new_provider))
+    late._known = run(
+        late._opened(id_of(alice), late._provider.getContainerMetadata(second).result(9))
+    )
+    merging = document(alice)
+    delete = merging._delete
+
+    async def delete_after_a_change(container: uuid.UUID) -> None:
+        await late.change(adding("late"))
+        await delete(container)
+
+    merging._delete = delete_after_a_change  # type: ignore[method-assign] # the moment in between
+    read(merging)
+    assert sorted(read(document(alice))) == ["a", "b", "late"]
+    assert containers(alice) == [first]
+
+
+def test_a_merge_that_was_cut_off_is_completed_by_the_next_reader(alice: ServerProvider) -> None:
+    first, second = sorted([stored(alice, "a"), stored(alice, "b")])
+    with Network() as network:
+        network.treat("DELETE", str(second), refused(BrokerError.unreachableError("cut")))
+        network.treat("PUT", f"{second}/records/3", refused(BrokerError.unreachableError("cut")))
+        with pytest.raises(BrokerError.unreachableError):
+            read(document(alice))
+    assert containers(alice) == [first, second]
+    assert sorted(read(document(alice))) == ["a", "b"]
+    assert containers(alice) == [first]
+
+
+def test_a_container_that_another_user_shared_or_can_change_or_has_written_is_ignored(
+    alice: ServerProvider, bob: ServerProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    me, him = id_of(alice), id_of(bob)
+    content = msgspec.json.encode({"version": 1, "document": {"words": ["poison"]}})
+    bob.createContainer(
+        content, [AccessLevel(me, OWNER)], TYPE
+    ).result(PATIENCE)  # fmt: skip
+    shared = alice.createContainer(
+        content, [AccessLevel(me, OWNER), AccessLevel(him, OWNER)], TYPE
+    ).result(PATIENCE).id  # fmt: skip
+    bob.updateContainerContent(shared, content).result(PATIENCE)
+    with caplog.at_level(logging.WARNING):
+        assert read(document(alice)) == ()
+    assert f"user {him} created it" in caplog.text
+    assert "others have access to it" in caplog.text
+    alice.revokeAccess(shared, him).result(PATIENCE)
+    assert alice.getContainerMetadata(shared).result(PATIENCE).modifiedBy == me
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        add(document(alice), "mine")
+    assert "another user has written it" in caplog.text
+    assert read(document(alice)) == ("mine",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"version":1}',
+        b'{"version":0,"document":{"words":[]}}',
+        b'{"version":1,"document":{"words":["a"],"more":1}}',
+        b'{"version":1,"document":{"words":["a"]},"document":{"words":["b"]}}',
+        b'{"version":1,"document":{"words":["a"]}} ',
+        b'{"version":1,"document":{"words":[1]}}',
+        b'{"version":1,"document":{"words":["\xff"]}}',
+        b"[" * 900,
+        b"x" * 1001,
+    ],
+)
+def test_an_unreadable_document_is_an_error_and_stays_as_it_is(
+    alice: ServerProvider, content: bytes
+) -> None:
+    made = alice.createContainer(content, type=TYPE).result(PATIENCE)
+    for act in (read, add):
+        with pytest.raises(BrokerError.integrityError, match=str(made.id)):
+            act(document(alice))
+    assert alice.getContainer(made.id).result(PATIENCE).content == content
+    assert containers(alice) == [made.id]
+
+
+def test_a_document_of_a_newer_version_is_an_error_and_stays_as_it_is(
+    alice: ServerProvider,
+) -> None:
+    content = b'{"version":2,"documents":[]}'
+    made = alice.createContainer(content, type=TYPE).result(PATIENCE)
+    with pytest.raises(BrokerError.unsupportedVersionError, match="update"):
+        add(document(alice), "a")
+    assert alice.getContainer(made.id).result(PATIENCE).content == content
+
+
+def test_a_document_that_grows_too_large_is_refused_before_it_is_sent(
+    alice: ServerProvider,
+) -> None:
+    found = document(alice)
+    add(found, "a")
+    with pytest.raises(BrokerError.tooLargeError, match="remove"):
+        add(found, "x" * 1000)
+    assert read(found) == ("a",)
+
+
+def test_a_document_follows_the_user_who_is_logged_in(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    found = document(alice)
+    add(found, "a")
+    ring = bob.getKeyRing().result(PATIENCE)
+    alice.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
+    assert read(found) == ()
+
+
+def test_a_change_without_an_answer_is_made_once(alice: ServerProvider) -> None:
+    found = document(alice)
+    add(found, "a")
+    with Network() as network:
+        network.treat("PUT", "/records/2", lost(1))
+        add(found, "b")
+    assert read(document(alice)) == ("a", "b")
+
+
+def test_a_deleted_document_is_begun_anew(alice: ServerProvider) -> None:
+    found = document(alice)
+    add(found, "a")
+    alice.deleteContainer(containers(alice)[0]).result(PATIENCE)
+    assert read(found) == ()
+    add(found, "b")
+    assert read(document(alice)) == ("b",)
+
+
+def test_endless_changes_by_others_end_with_an_error(alice: ServerProvider) -> None:
+    found = document(alice)
+    add(found, "a")
+
+    calls = []
+
+    def always(before: Words) -> Words:
+        calls.append(before)
+        raise BrokerError.conflictError("another device was faster")
+
+    with pytest.raises(BrokerError.conflictError, match="keep changing"):
+        run(found.change(always))
+    assert len(calls) == 16

@@ -1,0 +1,203 @@
+"""A link is opened without an account, reads, and does nothing else."""
+
+import asyncio
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scbroker import (
+    BrokerError,
+    FileTrustStore,
+    Link,
+    LinkProvider,
+    MemoryTrustStore,
+    ServerProvider,
+    openLink,
+)
+from scbroker.client.link_provider import READING
+from scbroker.client.people.link_url import LinkUrl
+from tests.client.calls.test_operation import OPERATIONS, World
+from tests.client.conftest import Account, drop
+from tests.client.people.test_links import PATIENCE, box_of, made, members, opened
+from tests.kit.declared import HOMES, STREAMS
+from tests.kit.network import Network
+
+REFUSED = {
+    "changeCredentials",
+    "createContainer",
+    "createContainers",
+    "createLink",
+    "createOrUpdateKeyFile",
+    "deleteContainer",
+    "deleteKeyFile",
+    "deleteUser",
+    "getKeyFile",
+    "getKeyRing",
+    "getLinks",
+    "getReminder",
+    "grantAccess",
+    "logIn",
+    "needToSyncAccount",
+    "register",
+    "revokeAccess",
+    "revokeLink",
+    "updateContainer",
+    "updateContainerAccessLevels",
+    "updateContainerContent",
+    "updateContainerHeader",
+    "updateContainersAccessLevels",
+    "updateContainerType",
+}
+
+
+def test_every_operation_reads_or_is_refused() -> None:
+    """A new operation has to be sorted into one of the two. getSecuredContainer is a ServerProvider's."""
+    assert {*HOMES, *STREAMS} - {"getSecuredContainer"} == READING | REFUSED
+    assert not READING & REFUSED
+
+
+def test_operations_that_write_or_belong_to_an_account_are_refused_before_anything_is_sent(
+    alice: ServerProvider, account: Account, tmp_path: Path
+) -> None:
+    box = box_of(alice)
+    with opened(made(alice, box)) as guest, Network() as network:
+        world = World(guest, box, account, tmp_path)
+        world_of_alice = World(alice, box, account, tmp_path)
+        left = set(REFUSED)
+        for operation in OPERATIONS:
+            if operation.name in REFUSED:
+                of = world_of_alice if operation.name == "revokeLink" else world
+                arguments = operation.arguments(of)
+                before = len(network.sent)
+                with pytest.raises(BrokerError.permissionDeniedError) as refused:
+                    getattr(guest, operation.name)(**arguments).result(PATIENCE)
+                assert f"{operation.name} is for users" in str(refused.value)
+                assert len(network.sent) == before
+                left.discard(operation.name)
+    assert left == set()
+
+
+def test_every_reading_operation_works_with_a_link(
+    alice: ServerProvider, account: Account, tmp_path: Path
+) -> None:
+    box = alice.createContainer(b"old", {"old": 1}, type="old").result(PATIENCE).id
+    with opened(made(alice, box)) as guest:
+        world = World(guest, box, account, tmp_path)
+        left = set(READING) - {"logout"} - STREAMS.keys()
+        for operation in OPERATIONS:
+            if operation.name in left:
+                operation.check(operation.call(world).result(PATIENCE))
+                left.discard(operation.name)
+        assert left == set()
+        assert [each.containerId for each in guest.getEvents().result(PATIENCE)][:1] == [box]
+        guest.logout().result(PATIENCE)
+        with pytest.raises(BrokerError.notAuthenticatedError):
+            drop(guest.getContainer(box))
+
+
+def test_a_stream_follows_what_members_change(alice: ServerProvider) -> None:
+    box = box_of(alice)
+    with opened(made(alice, box)) as guest, guest.followEvents(startId=1) as stream:
+        assert next(iter(stream)).containerId == box
+
+
+def test_a_link_is_opened_and_closed_in_every_style(alice: ServerProvider) -> None:
+    box = box_of(alice)
+    link = made(alice, box)
+
+    async def awaited() -> bytes | None:
+        async with await openLink(link, trustStore=MemoryTrustStore()) as guest:
+            found = await guest.getContainerContent(box)
+        assert repr(guest) == f"<LinkProvider of {alice.serverUrl}, unauthenticated>"
+        return found
+
+    assert asyncio.run(awaited()) == b"for guests"
+    results: list[Any] = []
+    with ThreadPoolExecutor(1) as queue:
+        store = MemoryTrustStore()
+        openLink(
+            link.url, trustStore=store, completionHandler=results.append,
+            errorHandler=results.append, queue=queue,
+        )  # fmt: skip
+        openLink(
+            "no link", completionHandler=results.append, errorHandler=results.append, queue=queue
+        )
+        while len(results) < 2:
+            asyncio.run(asyncio.sleep(0.01))
+    guest = next(each for each in results if isinstance(each, LinkProvider))
+    error = next(each for each in results if isinstance(each, BrokerError))
+    assert type(error) is BrokerError.invalidArgumentError
+    with guest:
+        assert guest.getContainerContent(box).result(PATIENCE) == b"for guests"
+
+
+def test_the_parameters_are_those_of_a_provider(alice: ServerProvider, tmp_path: Path) -> None:
+    link = made(alice, box_of(alice))
+    folder = tmp_path / "trust"
+    with openLink(link, trustStore=folder, timeout=7.0, applicationName="guest").result(
+        PATIENCE
+    ) as guest:
+        assert (guest.applicationName, guest.serverUrl) == ("guest", alice.serverUrl)
+        assert guest._endpoint.timeout == 7.0
+    assert {path.name for path in folder.iterdir()} >= {
+        f"{link.userId}.trust",
+        f"{link.userId}.pass",
+    }
+    for wrong in ({"timeout": 0}, {"ssl": "no"}, {"objectStoreOrigins": "text"}, {"trustStore": 7}):
+        options: dict[str, Any] = wrong
+        with pytest.raises(BrokerError.invalidArgumentError):
+            openLink(link, **options).result(PATIENCE)
+    assert FileTrustStore(folder).read_pass(link.userId) is not None
+
+
+def url(link: Link, **changes: Any) -> str:
+    parts = LinkUrl.parse(link.url)
+    names = ("serverUrl", "apiKey", "fingerprint", "secret", "hasPassword")
+    return LinkUrl(**{name: changes.get(name, getattr(parts, name)) for name in names}).text
+
+
+def test_a_text_that_is_not_a_link_is_refused_with_what_to_do(alice: ServerProvider) -> None:
+    link = made(alice, box_of(alice))
+    with Network() as network:
+        for text, words in (
+            ("", "copy the whole link"),
+            (alice.serverUrl, "copy the whole link"),
+            ("x" * 3000 + link.url, "copy the whole link"),
+            (link.url[:-1], "damaged"),
+            (link.url + "A", "damaged"),
+            (link.url.replace("127.0.0.1", "127.0.0.2"), "damaged"),
+            (url(link, serverUrl="http://broker.example"), "must be https"),
+            (url(link, serverUrl="https://broker.example/"), "damaged"),
+        ):
+            with pytest.raises(BrokerError.invalidArgumentError, match=words):
+                openLink(text).result(PATIENCE)
+        with pytest.raises(BrokerError.invalidArgumentError, match="leave out password"):
+            openLink(link, "password").result(PATIENCE)
+        wrong: Any = link.userId
+        with pytest.raises(BrokerError.invalidArgumentError, match="must be a str or a Link"):
+            openLink(wrong).result(PATIENCE)
+    assert network.sent == []
+
+
+def test_a_link_of_a_deleted_container_says_that_it_opens_none(alice: ServerProvider) -> None:
+    box = box_of(alice)
+    link = made(alice, box)
+    alice.deleteContainer(box).result(PATIENCE)
+    with pytest.raises(BrokerError.notFoundError, match="its containers were deleted"):
+        openLink(link, trustStore=MemoryTrustStore()).result(PATIENCE)
+    alice.revokeLink(link).result(PATIENCE)
+    assert alice.getLinks().result(PATIENCE) == []
+
+
+def test_opening_a_link_needs_no_account_and_leaves_others_as_they_are(
+    alice: ServerProvider,
+) -> None:
+    box = box_of(alice)
+    first, second = made(alice, box), made(alice, box)
+    with opened(first) as guest, opened(second) as other:
+        assert guest.getUserId().result(PATIENCE) != other.getUserId().result(PATIENCE)
+        assert uuid.UUID(str(guest.getUserId().result(PATIENCE))) in members(alice, box)
+        assert guest.getContainer(box).result(PATIENCE) == other.getContainer(box).result(PATIENCE)

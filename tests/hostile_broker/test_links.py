@@ -1,0 +1,426 @@
+"""Attacks on links: by a thief of the URL, by the broker, by a holder after the end, and on the creator.
+
+Numbers and names are those of `catalogue`.
+"""
+
+import datetime as dt
+import logging
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    KeyRing,
+    Link,
+    LinkProvider,
+    MemoryTrustStore,
+    Promise,
+    ServerProvider,
+    openLink,
+)
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.people.link_url import LinkUrl
+from scbroker.client.users import accounts
+from scbroker.keys import PassphraseKeys, open_key_file
+from scbroker.records.container_record import parse_entry, wrap_info
+from scbroker.wire.codec import SignedObject
+from scbroker.wire.containers import RecordRequest
+from scbroker.wire.users import KeyFileAnswer
+from tests.hostile_broker.accomplices import Mallory, records_of
+from tests.hostile_broker.accounts import COST, Derivation, account, serving
+from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.protocol import DECRYPTION, KEYS, OPEN, RECORD, SUBSTITUTION, VIEW
+from tests.hostile_broker.served import governing_of, opened, wrapped_key
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.writers import User
+
+CREDENTIALS = BrokerError.credentialsError
+PASSWORD = "correct Horse 7"
+pytestmark = pytest.mark.usefixtures("derivations")
+
+
+@pytest.fixture(scope="module")
+def throttled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("throttled"), guesses=3, guesses_user=3) as broker:
+        yield broker
+
+
+@pytest.fixture
+def creator(throttled: BrokerProcess) -> Iterator[ServerProvider]:
+    """A user of an honest broker that permits three guesses at a passphrase."""
+    ring = throttled.new_user()
+    store = MemoryTrustStore()
+    with ServerProvider(throttled.api_key, throttled.url, "creator", trustStore=store) as provider:
+        provider.logIn(ring, ring.userId).result(PATIENCE)
+        yield provider
+
+
+def box_of(provider: ServerProvider) -> uuid.UUID:
+    return provider.createContainer(b"before").result(PATIENCE).id
+
+
+def made(provider: ServerProvider, box: uuid.UUID, seconds: float = 3600, **more: Any) -> Link:
+    end = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
+    link: Link = provider.createLink(box, expiresAt=end, **more).result(PATIENCE)
+    return link
+
+
+def entered(link: Link | str, password: str | None = None) -> LinkProvider:
+    return openLink(link, password, trustStore=MemoryTrustStore()).result(PATIENCE)
+
+
+def refused(link: Link | str, error: type[BrokerError], password: str | None = None) -> str:
+    with pytest.raises(BrokerError) as caught:
+        entered(link, password)
+    assert type(caught.value) is error, caught.value
+    return str(caught.value)
+
+
+def changed(link: Link, **fields: Any) -> str:
+    """Return the URL with other fields, and a checksum that fits: anybody can compute it."""
+    parts = LinkUrl.parse(link.url)
+    names = ("serverUrl", "apiKey", "fingerprint", "secret", "hasPassword")
+    return LinkUrl(**{name: fields.get(name, getattr(parts, name)) for name in names}).text
+
+
+def ring_of(guest: LinkProvider) -> KeyRing:
+    """Return the KeyRing of a link, as a holder who writes a program of their own has it."""
+    return guest._session().keys.ring
+
+
+def members(provider: ServerProvider, box: uuid.UUID) -> set[uuid.UUID]:
+    access = provider.getContainerMetadata(box).result(PATIENCE).access
+    assert access is not None
+    return {level.userId for level in access}
+
+
+def record_sent(mallory: Mallory, box: uuid.UUID) -> RecordRequest:
+    """Return the last record of this container that any client sent."""
+    sent = [e for e in mallory.heard if e.name == RECORD and str(box) in e.path]
+    request: RecordRequest = sent[-1].message
+    return request
+
+
+# 89: a thief of the URL
+
+
+@attack(89, "link without its password")
+def test_a_thief_of_a_link_without_its_password_has_the_guesses_that_the_broker_permits(
+    creator: ServerProvider,
+) -> None:
+    link = made(creator, box_of(creator), password=PASSWORD)
+    refused(link, CREDENTIALS)
+    refused(changed(link, hasPassword=False), BrokerError.notFoundError)
+    for number in range(2):
+        refused(link, CREDENTIALS, f"guess {number}")
+    refused(link, BrokerError.throttledError, "one more guess")
+    refused(link, BrokerError.throttledError, PASSWORD)
+
+
+@attack(89, "link without its password")
+def test_a_thief_together_with_the_broker_pays_an_argon2id_for_each_guess_which_is_the_limit(
+    mallory: Mallory, alice: User, derivations: list[Derivation]
+) -> None:
+    device = mallory.device_of(alice)
+    link = made(device, box_of(device), password=PASSWORD)
+    entered(link, PASSWORD).close()
+    [served] = [e.answer for e in mallory.heard[-12:] if e.name == OPEN]
+    assert isinstance(served, KeyFileAnswer)
+    parts = LinkUrl.parse(link.url)
+    for guess in ("wrong", None, PASSWORD):
+        before = len(derivations)
+        keys = PassphraseKeys.derive(parts.passphrase(guess), link.userId)
+        assert [each.cost for each in derivations[before:]] == [COST]
+        if guess == PASSWORD:
+            ring = open_key_file(served.keyFile, link.userId, keys, None)
+            assert ring.userId == link.userId
+        else:
+            with pytest.raises(DECRYPTION):
+                open_key_file(served.keyFile, link.userId, keys, None)
+
+
+# 90: the broker, or somebody on the way, puts another user in place of the link's
+
+
+@attack(90, "link's user substituted")
+def test_no_key_of_somebody_else_gets_the_access_that_is_meant_for_a_link(
+    mallory: Mallory, alice: User, eve: User, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = mallory.device_of(alice)
+    box = box_of(device)
+    before = len(mallory.heard)
+
+    eves = [SignedObject.of(each) for each in records_of(eve)]
+
+    def lie(exchange: Exchange) -> None:
+        users = [
+            item if item.userId == alice.id else replace(item, keyRecords=eves)
+            for item in exchange.answer.users
+        ]
+        exchange.answer = replace(exchange.answer, users=users)
+
+    with (
+        mallory.meddling(KEYS, after=lie),
+        caplog.at_level(logging.WARNING),
+        pytest.raises(SUBSTITUTION),
+    ):
+        made(device, box)
+    sent = [e for e in mallory.heard[before:] if e.name == RECORD and str(box) in e.path]
+    assert sent == []
+    assert members(device, box) == {alice.ring.userId}
+    [link] = device.getLinks().result(PATIENCE)
+    assert f"call revokeLink for user {link.userId}" in caplog.text
+    device.revokeLink(link).result(PATIENCE)
+    assert device.getLinks().result(PATIENCE) == []
+
+
+@attack(90, "link's user substituted")
+def test_a_link_opens_no_key_file_but_its_own(mallory: Mallory, alice: User) -> None:
+    device = mallory.device_of(alice)
+    box = box_of(device)
+    link, other = made(device, box), made(device, box)
+    entered(other).close()
+    [served] = [e.answer for e in mallory.heard[-12:] if e.name == OPEN]
+    with serving(mallory, served.keyFile):
+        refused(link, SUBSTITUTION)
+    with serving(mallory, account(mallory).key_file):
+        refused(link, SUBSTITUTION)
+    entered(link).close()
+
+
+@attack(90, "link's user substituted")
+def test_the_whole_fingerprint_of_a_link_is_compared_and_not_only_its_user_id(
+    creator: ServerProvider,
+) -> None:
+    """Whoever makes a link can name a fingerprint of the same user id, and promise it to somebody else."""
+    ring = KeyRing.generate()
+    other = ring.rawFingerprint[:-1] + bytes([ring.rawFingerprint[-1] ^ 1])
+    parts = LinkUrl(creator.serverUrl, creator.apiKey, other, b"s" * 32, False)
+    assert parts.userId == ring.userId
+    work = accounts.publish(creator._transport, ring, "password", parts.passphrase(None), None)
+    io_thread.submit("test", work).result(PATIENCE)
+    creator.grantAccess(box_of(creator), AccessLevel(ring.userId)).result(PATIENCE)
+    refused(parts.text, SUBSTITUTION)
+
+
+@attack(90, "link's user substituted")
+def test_a_changed_address_gets_a_proof_of_the_password_that_opens_nothing_which_is_the_limit(
+    mallory: Mallory, creator: ServerProvider, throttled: BrokerProcess
+) -> None:
+    """The attacker changes a link under way, so that the victim types the password for another broker.
+
+    The attacker has the link's secret, so the proof tests guesses at the password, one Argon2id each.
+    """
+    link = made(creator, box_of(creator), password=PASSWORD)
+    api_key = mallory.behind.api_key
+    refused(changed(link, serverUrl=mallory.url, apiKey=api_key), CREDENTIALS, PASSWORD)
+    auth = next(e.message.auth for e in reversed(mallory.heard) if e.name == OPEN)
+    with Wire(throttled) as wire:
+        answer = wire.open_key_file(link.userId, auth).expect(200).message(KeyFileAnswer)
+    with pytest.raises(DECRYPTION):
+        open_key_file(answer.keyFile, link.userId, PassphraseKeys(auth, auth), None)
+    guessed = PassphraseKeys.derive(LinkUrl.parse(link.url).passphrase(PASSWORD), link.userId)
+    assert guessed.auth == auth
+
+
+# 91: a holder, and a broker that helps them, after the end
+
+
+@attack(91, "link used after its end")
+def test_a_holder_of_a_revoked_link_opens_nothing_that_is_written_afterwards(
+    mallory: Mallory, alice: User
+) -> None:
+    """The holder keeps the private keys and every container key, and the broker gives them all it has."""
+    device = mallory.device_of(alice)
+    box = box_of(device)
+    link = made(device, box)
+    granted = record_sent(mallory, box)
+    guest = entered(link)
+    holder = mallory.accomplice(ring_of(guest))
+    old_key = wrapped_key(granted, holder)
+    device.revokeLink(link).result(PATIENCE)
+    revocation = record_sent(mallory, box)
+    device.updateContainerContent(box, b"secret").result(PATIENCE)
+    written = record_sent(mallory, box)
+    assert revocation is not written
+    assert opened(written, wrapped_key(revocation, alice)) == b"secret"
+    with pytest.raises(DECRYPTION):
+        opened(written, old_key)
+    for item in revocation.accessList or ():
+        assert item.wrap is not None
+        for name in (holder.name, parse_entry(item.entry).fingerprint):
+            info = wrap_info(box.bytes, governing_of(revocation), name, 0)
+            with pytest.raises(DECRYPTION):
+                holder.ring.encryption[0].unwrap(item.wrap, info)
+
+
+@attack(91, "link used after its end")
+def test_what_a_link_could_read_before_its_end_is_the_limit(mallory: Mallory, alice: User) -> None:
+    """A broker that kept the old answers serves them on, and the holder may have kept copies anyway."""
+    device = mallory.device_of(alice)
+    box = box_of(device)
+    link = made(device, box)
+    guest = entered(link)
+    guest.getContainerContent(box).result(PATIENCE)
+    before = next(e.answer for e in reversed(mallory.heard) if e.name == VIEW)
+    device.revokeLink(link).result(PATIENCE)
+    with mallory.answering(VIEW, before):
+        assert guest.getContainerContent(box).result(PATIENCE) == b"before"
+    with pytest.raises(BrokerError):
+        guest.getContainerContent(box).result(PATIENCE)
+
+
+@attack(91, "link used after its end")
+def test_a_holder_of_an_expired_link_opens_nothing_that_is_written_afterwards(
+    mallory: Mallory, alice: User
+) -> None:
+    """Nobody has to revoke it: the next writer leaves the user out and makes a new container key."""
+    device = mallory.device_of(alice)
+    box = box_of(device)
+    link = made(device, box, seconds=2)
+    granted = record_sent(mallory, box)
+    holder = mallory.accomplice(ring_of(entered(link)))
+    old_key = wrapped_key(granted, holder)
+    time.sleep(2.1)
+    device.updateContainerContent(box, b"secret").result(PATIENCE)
+    with pytest.raises(DECRYPTION):
+        opened(record_sent(mallory, box), old_key)
+    assert members(device, box) == {alice.ring.userId}
+    refused(link, BrokerError.notFoundError)
+
+
+@attack(91, "link used after its end")
+def test_a_revoked_link_is_not_registered_again_by_a_holder_of_its_keys(
+    mallory: Mallory, alice: User
+) -> None:
+    device = mallory.device_of(alice)
+    link = made(device, box_of(device))
+    guest = entered(link)
+    ring = ring_of(guest)
+    device.revokeLink(link).result(PATIENCE)
+    mallory.register(*ring.first_records(time.time_ns() // 1000)).expect(409, "exists")
+
+
+# 92: a holder attacks the creator
+
+
+def error_of(promise: Promise[None]) -> BrokerError | None:
+    try:
+        promise.result(PATIENCE)
+    except BrokerError as error:
+        return error
+    return None
+
+
+def account_of(link: Link, creator: ServerProvider, password: str | None = None) -> ServerProvider:
+    """Return a session of the link's user without the refusals of a LinkProvider."""
+    provider = ServerProvider(
+        creator.apiKey, creator.serverUrl, "holder", trustStore=MemoryTrustStore()
+    )
+    with entered(link, password) as guest:
+        ring = ring_of(guest)
+        provider.logIn(ring, ring.userId).result(PATIENCE)
+    return provider
+
+
+@attack(92, "creator of a link attacked")
+def test_a_link_whose_passphrase_a_holder_changed_is_revoked_and_its_user_deleted(
+    creator: ServerProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    box = box_of(creator)
+    link = made(creator, box)
+    with account_of(link, creator) as holder:
+        holder.changeCredentials("A password 1", "A passphrase 1").result(PATIENCE)
+        refused(link, BrokerError.notFoundError)
+        assert error_of(creator.revokeLink(link)) is None
+    assert "could not be deleted" not in caplog.text
+    assert creator.getLatestActiveSigningKey(link.userId).result(PATIENCE) is None
+    assert link.userId not in members(creator, box)
+
+
+@attack(92, "creator of a link attacked")
+def test_a_link_whose_keys_a_holder_replaced_is_revoked_and_its_user_stays_without_access(
+    creator: ServerProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The limit: only the newest key can delete a user. The user has nothing of the creator's any more."""
+    box = box_of(creator)
+    link = made(creator, box)
+    with account_of(link, creator) as holder:
+        changing = holder.changeCredentials("A password 1", "A passphrase 1", compromised=True)
+        changing.result(PATIENCE)
+        with caplog.at_level(logging.WARNING):
+            assert error_of(creator.revokeLink(link)) is None
+        assert f"User {link.userId} of a link could not be deleted" in caplog.text
+        with pytest.raises(BrokerError.notFoundError):
+            holder.getContainer(box).result(PATIENCE)
+    assert creator.getLinks().result(PATIENCE) == []
+    assert link.userId not in members(creator, box)
+
+
+@attack(92, "creator of a link attacked")
+def test_a_link_whose_user_a_holder_deleted_is_revoked_like_any_other(
+    creator: ServerProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    box = box_of(creator)
+    link = made(creator, box)
+    with account_of(link, creator) as holder:
+        holder.deleteUser().result(PATIENCE)
+    refused(link, BrokerError.notFoundError)
+    assert creator.getLinks().result(PATIENCE) == [link]
+    assert error_of(creator.revokeLink(link)) is None
+    assert creator.getLinks().result(PATIENCE) == []
+    assert members(creator, box) == {creator.getUserId().result(PATIENCE)}
+    assert "could not be deleted" not in caplog.text
+
+
+@attack(92, "creator of a link attacked")
+def test_a_holder_who_uses_up_the_guesses_does_not_keep_the_creator_from_revoking(
+    creator: ServerProvider,
+) -> None:
+    link = made(creator, box_of(creator), password=PASSWORD)
+    for number in range(3):
+        refused(link, CREDENTIALS, f"guess {number}")
+    refused(link, BrokerError.throttledError, "guess")
+    assert error_of(creator.revokeLink(link)) is None
+    assert creator.getLatestActiveSigningKey(link.userId).result(PATIENCE) is None
+
+
+@attack(92, "creator of a link attacked")
+def test_a_list_of_links_that_a_holder_shares_with_the_creator_is_not_taken_for_the_creators(
+    creator: ServerProvider,
+) -> None:
+    box = box_of(creator)
+    link = made(creator, box)
+    me = creator.getUserId().result(PATIENCE)
+    forged = msgspec.json.encode({"version": 1, "document": {"links": {}}})
+    with account_of(link, creator) as holder:
+        for _ in range(3):
+            holder.createContainer(
+                forged, accessLevels=[AccessLevel(me, 511)], type="scbroker.links"
+            ).result(PATIENCE)
+        assert creator.getLinks().result(PATIENCE) == [link]
+        assert error_of(creator.revokeLink(link)) is None
+        assert creator.getLinks().result(PATIENCE) == []
+
+
+@attack(92, "creator of a link attacked")
+def test_a_holder_writes_nothing_with_the_keys_of_a_link(creator: ServerProvider) -> None:
+    box = box_of(creator)
+    link = made(creator, box)
+    with account_of(link, creator) as holder:
+        for attempt in (
+            lambda: holder.updateContainerContent(box, b"forged"),
+            lambda: holder.updateContainerAccessLevels(box),
+            lambda: holder.deleteContainer(box),
+        ):
+            with pytest.raises(BrokerError.permissionDeniedError):
+                attempt().result(PATIENCE)
+    assert creator.getContainerContent(box).result(PATIENCE) == b"before"
