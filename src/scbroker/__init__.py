@@ -9,11 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __all__
+    from scbroker.cards import ContactCard as ContactCard
     from scbroker.client.base_provider import BaseProvider as BaseProvider
     from scbroker.client.calls.main_queue import mainQueue as mainQueue
     from scbroker.client.calls.operation import Promise as Promise
     from scbroker.client.calls.stream import Stream as Stream
     from scbroker.client.containers.contents import ContentReader as ContentReader
+    from scbroker.client.people.contacts import Contacts as Contacts
     from scbroker.client.provider import BrokerProvider as BrokerProvider
     from scbroker.client.server_provider import ServerProvider as ServerProvider
     from scbroker.client.users.trust_store import FileTrustStore as FileTrustStore
@@ -25,6 +27,7 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.keys import KeyFile as KeyFile
     from scbroker.keys import KeyRing as KeyRing
     from scbroker.types import AccessChange as AccessChange
+    from scbroker.types import Contact as Contact
     from scbroker.types import Container as Container
     from scbroker.types import ContainerEvent as ContainerEvent
     from scbroker.types import ContainerPage as ContainerPage
@@ -48,6 +51,9 @@ _HOME = {
     "BaseProvider": "client.base_provider",
     "BrokerError": "errors",
     "BrokerProvider": "client.provider",
+    "Contact": "types",
+    "ContactCard": "cards",
+    "Contacts": "client.people.contacts",
     "Container": "types",
     "ContainerAccessLevel": "vocabulary",
     "ContainerEvent": "types",

@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar, assert_type
 
 from scbroker import (
     AccessChange, AccessLevel, BaseProvider, BrokerError, Container, ContainerEvent, ContainerEventType,
-    ContainerPage,
+    ContainerPage, ContactCard,
     ContentReader, Head, Header, Heads, KeyRing, KeyType, NewContainer, Promise, PublicKey, SecuredContainer,
     SentChange, ServerProvider,
 )

@@ -21,6 +21,7 @@ from scbroker import (
     AccessChange,
     AccessLevel,
     BrokerError,
+    ContactCard,
     Container,
     ContainerAccessLevel,
     ContainerEvent,
@@ -242,6 +243,7 @@ OPERATIONS = [
     Operation("getContainerMetadata", own, Container),
     Operation("getSecuredContainer", own, SecuredContainer),
     Operation("deleteContainer", own, VOID),
+    Operation("getContactCard", lambda _: {"name": "Alice"}, ContactCard),
     Operation("getSentChanges", own, []),
     Operation("resetContainerMark", own, Heads),
     Operation("resetEventMark", nothing, Heads),
@@ -251,7 +253,7 @@ OPERATIONS = [
 ]  # fmt: skip
 DERIVES = {"register", "logIn", "changeCredentials", "createOrUpdateKeyFile", "getKeyFile"}
 """Those that stretch a secret, which takes its time."""
-ALONE = {"getKeyRing", "getUserId"}
+ALONE = {"getContactCard", "getKeyRing", "getUserId"}
 """Those that ask no broker."""
 
 
@@ -444,6 +446,7 @@ WRONG = [
     ("getContainers", {"containerIds": [], "content": 1}),
     ("getContainers", {"containerIds": [], "headers": None}),
     ("getContainer", {"containerId": "c"}),
+    ("getContactCard", {"name": ""}),
     ("getSentChanges", {"containerId": "c"}),
     ("resetContainerMark", {"containerId": uuid.uuid4(), "accept": 7}),
     ("resetEventMark", {"accept": b"head"}),
