@@ -98,7 +98,7 @@ class Contacts:
 
     The operations have both call styles, as those of a provider. The provider must have a session. A name
     stands for one contact, in any case and Unicode spelling. The broker learns that the user has such a book,
-    its size rounded up, and when it is read and changed.
+    its size, and when it is read and changed.
     """
 
     def __init__(self, provider: BrokerProvider) -> None:
