@@ -254,6 +254,21 @@ def test_a_change_without_an_answer_is_made_once(alice: ServerProvider) -> None:
     assert read(document(alice)) == ("a", "b")
 
 
+def test_a_container_of_another_type_is_no_longer_the_document_and_one_with_a_header_is_kept(
+    alice: ServerProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = document(alice)
+    add(found, "a")
+    [made] = containers(alice)
+    alice.updateContainerType(made, "another").result(PATIENCE)
+    assert read(found) == ()
+    assert "another type" in caplog.text
+    kept = alice.createContainer(None, {"a": 1}, type=TYPE).result(PATIENCE).id
+    add(found, "b")
+    assert read(document(alice)) == ("b",)
+    assert kept in containers(alice)
+
+
 def test_a_deleted_document_is_begun_anew(alice: ServerProvider) -> None:
     found = document(alice)
     add(found, "a")
