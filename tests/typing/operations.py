@@ -521,7 +521,7 @@ async def contacts(book: Contacts, card: ContactCard, provider: ServerProvider) 
     await provider.getPublicKeys(found)
     await provider.getLatestActiveSigningKey(card)
     AccessChange(found.userId, remove=[found, card])
-    await provider.getContainer(found)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await provider.getContainer(found)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
 
 async def get_sent_changes(provider: ServerProvider, container: uuid.UUID) -> None:
