@@ -12,7 +12,9 @@ PREFIX = "scbroker-contact:"
 _UNPRINTABLE = re.compile(
     "[\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]"
 )
-_ADDRESS = re.compile(r"([a-z]+)://([a-z0-9._-]+|\[[0-9a-f:]+\])(?::[0-9]+)?((?:/[^/]*)*)", re.I)
+_ADDRESS = re.compile(
+    r"([a-z]+)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]*)?((?:/[^/]*)*)", re.ASCII | re.IGNORECASE
+)
 
 
 class Card(NamedTuple):
