@@ -7,10 +7,11 @@ import logging
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from scbroker import AccessLevel, BrokerError, ContactCard, Contacts, ServerProvider
 from scbroker.client.people.contacts import TYPE
-from scbroker.wire.containers import ContainerList
+from scbroker.wire.containers import ContainerList, ListedContainer
 from tests.hostile_broker.accomplices import Mallory, level, records_of
 from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
@@ -129,6 +130,34 @@ def test_a_book_that_a_former_member_wrote_is_ignored(
     found = device.getContainer(story.uuid).result(PATIENCE)
     assert (found.content, found.modifiedBy) == (poison, alice.ring.userId)
     check_ignored(mallory, device, caplog, "another user has written it")
+
+
+@attack(86, "poisoned address book")
+def test_a_broken_container_of_the_type_does_not_keep_alice_from_her_book(
+    mallory: Mallory, alice: User, bob: User, eve: User, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Eve can wrap another key for Alice than the one that she uses."""
+    device, hers = mallory.device_of(alice), mallory.device_of(eve)
+    Contacts(device).add(card_of(mallory, bob)).result(PATIENCE)
+    shared = hers.createContainer(stored(mallory), [level(alice)], TYPE).result(PATIENCE).id
+
+    def lie(page: ContainerList) -> ContainerList:
+        def broken(item: ListedContainer) -> ListedContainer:
+            assert item.view is not None
+            wrap = bytes(len(item.view.wrap or b""))
+            return replace(item, view=replace(item.view, wrap=wrap))
+
+        return replace(
+            page,
+            containers=[
+                broken(item) if item.containerId == str(shared) else item
+                for item in page.containers
+            ],
+        )
+
+    with mallory.lying(LIST, lie), caplog.at_level(logging.WARNING):
+        assert names(device) == ["Bob"]
+    assert f"{shared} of type {TYPE} is ignored: it cannot be read" in caplog.text
 
 
 def book_of_two_versions(mallory: Mallory, alice: User, bob: User, eve: User) -> Story:
