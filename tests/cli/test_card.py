@@ -1,5 +1,7 @@
 """The command that checks and shows a contact card."""
 
+import shutil
+import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -42,6 +44,16 @@ def test_the_qr_code_is_written_to_a_new_file_and_replaces_none(tmp_path: Path) 
     assert "name a new file" in run(CARD.text, "--svg", str(target), exit_code=2)
     assert "name a new file" in run(CARD.text, "--svg", str(tmp_path / "no" / "x.svg"), exit_code=2)
     assert target.read_bytes() == written
+
+
+@pytest.mark.skipif(shutil.which("zbarimg") is None, reason="zbarimg is not installed")
+def test_another_reader_of_qr_codes_finds_the_card_in_it(tmp_path: Path) -> None:
+    longest = ContactCard(CARD.fingerprint, CARD.serverUrl + "/" + "a" * 220, "\U0001f600" * 64)
+    for card in (CARD, longest):
+        picture = tmp_path / "card.png"
+        segno.make_qr(card.text.upper(), error="m").save(picture, scale=4)
+        read = subprocess.run(["zbarimg", "-q", "--raw", picture], capture_output=True, check=True)
+        assert ContactCard.parse(read.stdout.decode()) == card
 
 
 def test_the_qr_code_is_in_alphanumeric_mode_and_small_enough_for_a_terminal() -> None:
