@@ -5,6 +5,7 @@ from typing import Final
 
 from assurance.fuzz import (
     answers,
+    cards,
     containers,
     disk,
     incoming,
@@ -18,7 +19,17 @@ from assurance.fuzz.target import Target
 CORPUS: Final = Path(__file__).parent / "corpus"
 TARGETS: Final[dict[str, Target]] = {
     target.name: target
-    for module in (records, key_material, containers, incoming, parts, disk, messages, answers)
+    for module in (
+        records,
+        key_material,
+        containers,
+        incoming,
+        parts,
+        disk,
+        messages,
+        answers,
+        cards,
+    )
     for target in module.TARGETS
 }
 

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __all__
+    from scbroker.cards import ContactCard as ContactCard
     from scbroker.client.base_provider import BaseProvider as BaseProvider
     from scbroker.client.calls.main_queue import mainQueue as mainQueue
     from scbroker.client.calls.operation import Promise as Promise
@@ -16,6 +17,7 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.client.containers.contents import ContentReader as ContentReader
     from scbroker.client.link_provider import LinkProvider as LinkProvider
     from scbroker.client.link_provider import openLink as openLink
+    from scbroker.client.people.contacts import Contacts as Contacts
     from scbroker.client.provider import BrokerProvider as BrokerProvider
     from scbroker.client.server_provider import ServerProvider as ServerProvider
     from scbroker.client.users.session_store import FileSessionStore as FileSessionStore
@@ -31,6 +33,7 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.keys import KeyFile as KeyFile
     from scbroker.keys import KeyRing as KeyRing
     from scbroker.types import AccessChange as AccessChange
+    from scbroker.types import Contact as Contact
     from scbroker.types import Container as Container
     from scbroker.types import ContainerEvent as ContainerEvent
     from scbroker.types import ContainerPage as ContainerPage
@@ -55,6 +58,9 @@ _HOME = {
     "BaseProvider": "client.base_provider",
     "BrokerError": "errors",
     "BrokerProvider": "client.provider",
+    "Contact": "types",
+    "ContactCard": "cards",
+    "Contacts": "client.people.contacts",
     "Container": "types",
     "ContainerAccessLevel": "vocabulary",
     "ContainerEvent": "types",

@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Final, Generic, TypeVar
 
 from scbroker.errors import BrokerError, WriteOutcome
-from scbroker.records.canonical import parse_fingerprint
+from scbroker.records.canonical import parse_fingerprint, show_fingerprint, user_id_of
 from scbroker.vocabulary import (
     AccessLevel,
     Availability,
     ContainerAccessLevel,
     ContainerEventType,
     KeyType,
+    Person,
+    UserRef,
 )
 
 T = TypeVar("T")
@@ -171,7 +173,7 @@ class AccessChange:
 
     containerId: uuid.UUID | str
     add: Iterable[AccessLevel] = ()
-    remove: Iterable[uuid.UUID | str] = ()
+    remove: Iterable[UserRef] = ()
     replace: Iterable[AccessLevel] | None = None
 
 
@@ -257,6 +259,27 @@ class PublicKey:
         that is not a whole fingerprint: the first groups alone prove nothing.
         """
         return parse_fingerprint(text) == parse_fingerprint(self.fingerprint)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Contact(Person):
+    """A person in the user's address book; operations take it in place of the person's user id."""
+
+    name: str
+    serverUrl: str
+    """The address of the broker that the contact's card named."""
+    verified: bool
+    """Whether the user has compared the fingerprint with the person."""
+    addedAt: dt.datetime
+
+    def __post_init__(self) -> None:
+        fingerprint = parse_fingerprint(self.fingerprint)
+        object.__setattr__(self, "fingerprint", show_fingerprint(fingerprint))
+        object.__setattr__(self, "userId", user_id_of(fingerprint))
+
+    def __repr__(self) -> str:
+        verified = "verified" if self.verified else "not verified"
+        return f"<Contact {self.name!r}: user {self.userId}, {verified}>"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -12,8 +12,8 @@ import functools
 import operator
 import uuid
 from collections.abc import Awaitable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
 
 from scbroker.errors import InvalidArgumentError
 
@@ -80,6 +80,20 @@ class ContainerAccessLevel(enum.IntFlag, boundary=enum.STRICT):
         return needed & ~self
 
 
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A user whose whole fingerprint is known: a ContactCard or a Contact."""
+
+    fingerprint: str
+    """16 groups of 4 hexadecimal digits, for people to compare."""
+    userId: uuid.UUID = field(init=False)
+    """Derived from the fingerprint."""
+
+
+UserRef: TypeAlias = uuid.UUID | str | Person
+"""A user: a user id, its text, a ContactCard or a Contact."""
+
+
 def instance_of(name: str, value: object, phrase: str, *kinds: type[T]) -> T:
     """Return an argument that is of one of these types, which `phrase` names, as "a uuid.UUID".
 
@@ -108,11 +122,20 @@ def uuid_of(name: str, value: object) -> uuid.UUID:
                 f"{name} is not a UUID: pass a uuid.UUID or its text, such as "
                 "8bc85a1e-7008-81b5-a4a4-91ea171fbdd7"
             ) from None
+    if isinstance(value, Person):
+        raise InvalidArgumentError(
+            f"{name} must be a uuid.UUID or its text, not a {type(value).__name__}, which names a user"
+        )
     if isinstance(getattr(value, "id", None), uuid.UUID):
         raise InvalidArgumentError(
             f"{name} must be a uuid.UUID or its text, not {type(value).__name__}: pass its id"
         )
     return instance_of(name, value, "a uuid.UUID or its text", uuid.UUID)
+
+
+def user_of(name: str, value: object) -> uuid.UUID:
+    """Return the user id of an argument that names a user: a UUID, its text, or a Person."""
+    return value.userId if isinstance(value, Person) else uuid_of(name, value)
 
 
 def member_of(kind: type[E], value: object, name: str) -> E:
@@ -145,7 +168,8 @@ def member_of(kind: type[E], value: object, name: str) -> E:
 class AccessLevel:
     """The access of one user to one container.
 
-    `userId` is a uuid.UUID or its text.
+    `userId` is a uuid.UUID, its text, a Contact or a ContactCard. Of the latter two, the whole fingerprint is
+    compared with the user's keys before anything is encrypted for them.
     `permissions` is a ContainerAccessLevel, its value or its name, as in `"Download|Decrypt"`.
     `expiresAt` is an aware datetime. From then on the broker refuses the user, and the next writer's client
     removes them from the signed access list; until that happens, only the broker enforces the expiry.
@@ -157,17 +181,20 @@ class AccessLevel:
     userId: uuid.UUID
     permissions: ContainerAccessLevel = ContainerAccessLevel.DefaultUserPermissions
     expiresAt: dt.datetime | None = None
+    fingerprint: str | None = field(init=False, compare=False)
+    """That of the Contact or ContactCard that was given, else None."""
 
     def __init__(
         self,
-        userId: uuid.UUID | str,
+        userId: UserRef,
         permissions: ContainerAccessLevel | int | str = ContainerAccessLevel.DefaultUserPermissions,
         expiresAt: dt.datetime | None = None,
     ) -> None:
         for name, value in (
-            ("userId", uuid_of("userId", userId)),
+            ("userId", user_of("userId", userId)),
             ("permissions", _checked_permissions(permissions)),
             ("expiresAt", _checked_expiry(expiresAt)),
+            ("fingerprint", userId.fingerprint if isinstance(userId, Person) else None),
         ):
             object.__setattr__(self, name, value)
 

@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar, assert_type
 
 from scbroker import (
     AccessChange, AccessLevel, BaseProvider, BrokerError, Container, ContainerAccessLevel, ContainerEvent,
-    ContainerEventType, ContainerPage,
+    ContainerEventType, ContainerPage, ContactCard,
     ContentReader, Head, Header, Heads, KeyRing, KeyType, Link, NewContainer, Promise, PublicKey,
     SecuredContainer, SentChange, ServerProvider,
 )

@@ -39,7 +39,7 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import RecordRequest
 from scbroker.wire.users import Registration
 from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
-from tests.hostile_broker.protocol import KEYS, RECORD, VIEW
+from tests.hostile_broker.protocol import KEYS, LIST, RECORD, VIEW
 from tests.kit.brokers import Answer, Wire, clock
 from tests.kit.tables import query
 from tests.kit.writers import MINUTE, WRITER, Story, User, chain_of, stored_list
@@ -54,6 +54,7 @@ _ASKING: Final = {
     "POST /v1/sessions",
     "DELETE /v1/sessions/current",
     KEYS,
+    LIST,
 }
 """Requests that a client may still send after it found a lie: it renews its session, or asks again."""
 _NEVER_WRITTEN: Final = Path(tempfile.gettempdir()) / "of a refused container"

@@ -21,6 +21,7 @@ from tests.independent import (
     headers,
     messages,
     test_access_lists,
+    test_contact_cards,
     test_container_records,
     test_departures,
     test_events,
@@ -40,6 +41,7 @@ from tests.independent.vectors import FOLDER, Vector, load, octets
 
 READERS: dict[str, Callable[[Vector], object]] = {
     "access_lists": test_access_lists._check,
+    "contact_cards": test_contact_cards.check,
     "container_records": test_container_records.read,
     "departures": test_departures.check,
     "events": test_events.check,

@@ -16,6 +16,9 @@ from scbroker import (
     AccessChange,
     AccessLevel,
     BrokerError,
+    Contact,
+    ContactCard,
+    Contacts,
     Container,
     ContainerEvent,
     ContainerEventType,
@@ -579,6 +582,36 @@ async def get_blocked_users(provider: ServerProvider) -> None:
     assert_type(provider.getBlockedUsers().result(), Sequence[uuid.UUID])
     provider.getBlockedUsers(completionHandler=Takes[Sequence[uuid.UUID]](), errorHandler=failed)
     provider.getBlockedUsers(completionHandler=Takes[list[uuid.UUID]](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def get_contact_card(provider: ServerProvider) -> None:
+    assert_type(await provider.getContactCard("Alice"), ContactCard)
+    assert_type(provider.getContactCard("Alice").result(), ContactCard)
+    provider.getContactCard("A", completionHandler=Takes[ContactCard](), errorHandler=failed)
+    provider.getContactCard("A", completionHandler=Takes[Contact](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def contacts(book: Contacts, card: ContactCard, provider: ServerProvider) -> None:
+    """The address book, and its contacts in place of user ids."""
+    found = assert_type(await book.add(card, "Bob", verified=True), Contact)
+    assert_type(book.get("Bob").result(), Contact)
+    assert_type(await book.find("B"), Sequence[Contact])
+    assert_type(await book.list(), Sequence[Contact])
+    assert_type(await book.rename("Bob", "Robert"), Contact)
+    assert_type(await book.verify("Robert", found.fingerprint), Contact)
+    await assert_type(book.remove("Robert"), Promise[None])
+    assert_type(
+        book.list(completionHandler=Takes[Sequence[Contact]](), errorHandler=failed), Contacts
+    )
+    book.remove("Bob", completionHandler=nothing, errorHandler=failed)
+    book.remove("Bob", completionHandler=Takes[Contact](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await provider.grantAccess(found.userId, [AccessLevel(found), AccessLevel(card)])
+    await provider.revokeAccess(found.userId, [found, card, found.userId, str(found.userId)])
+    await provider.revokeAccess(found.userId, found)
+    await provider.getPublicKeys(found)
+    await provider.getLatestActiveSigningKey(card)
+    AccessChange(found.userId, remove=[found, card])
+    await provider.getContainer(found)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
 
 async def get_sent_changes(provider: ServerProvider, container: uuid.UUID) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from tests.vectors import (
     access_lists,
     beside,
+    contact_cards,
     container_records,
     departures,
     docs,
@@ -33,7 +34,8 @@ from tests.vectors.files import Vector, load, rewrite
 def main() -> None:
     for maker in (
         people, ids, key_records, key_files, access_lists, container_records, departures, sealed,
-        sessions, orders, links, headers, signatures, key_rings, events, messages, views, exchange,
+        sessions, orders, links, headers, contact_cards, signatures, key_rings, events, messages,
+        views, exchange,
     ):  # fmt: skip
         maker.make()
     docs.write()

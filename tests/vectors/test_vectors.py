@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from scbroker.cards import ContactCard
 from scbroker.client.containers.change import decode_header
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.events import _check_details
@@ -81,8 +82,9 @@ from tests.vectors.files import FOLDER, Vector, load, signature_of, vectors
 from tests.vectors.keys_of_people import chains
 
 FILES = (
-    "access_lists", "container_records", "departures", "events", "exchange", "headers", "ids", "key_files",
-    "key_records", "key_rings", "links", "messages", "orders", "people", "segments", "sessions",
+    "access_lists", "contact_cards", "container_records", "departures", "events", "exchange", "headers",
+    "ids", "key_files", "key_records", "key_rings", "links", "messages", "orders", "people", "segments",
+    "sessions",
     "signatures", "types", "views", "wraps",
 )  # fmt: skip
 
@@ -113,6 +115,17 @@ def test_every_vector_has_a_comment_a_result_and_a_name_of_its_own() -> None:
         for vector in found:
             assert vector["comment"]
             assert (vector["result"] == "invalid") == ("error" in vector)
+
+
+@each("contact_cards")
+def test_a_card_is_read_as_the_vectors_say(vector: Vector) -> None:
+    def act(vector: Vector) -> None:
+        found = ContactCard.parse(vector["card"])
+        fingerprint = show_fingerprint(raw(vector, "fingerprint"))
+        assert found == ContactCard(fingerprint, vector["serverUrl"], vector["name"])
+        assert found.text == "".join(vector["card"].split()).lower()
+
+    check(vector, act)
 
 
 @each("people")

@@ -1,8 +1,12 @@
-"""The command line: `scbroker serve` and `scbroker admin …`."""
+"""The command line: `scbroker serve`, `scbroker admin …` and commands for users."""
 
 import sys
+from typing import Final
 
 from scbroker import BrokerError
+
+_OF_USERS: Final = ("rich", "segno")
+"""What the extra `cli` installs, and `server` does not."""
 
 
 def main() -> None:
@@ -12,8 +16,9 @@ def main() -> None:
 
         app()
     except ModuleNotFoundError as error:  # the extra is not installed, or only that of the client
+        extra = "cli" if error.name in _OF_USERS else "server"
         sys.exit(
-            f"The scbroker command needs {error.name}: install it with `pip install scbroker[server]`."
+            f'The scbroker command needs {error.name}: install it with `pip install "scbroker[{extra}]"`.'
         )
     except BrokerError as error:
         sys.exit(f"scbroker: {error}")

@@ -12,6 +12,7 @@ import typer
 
 import scbroker
 from scbroker.cli import marks
+from scbroker.cli.card import card
 
 app: typer.Typer = typer.Typer(
     no_args_is_help=True,
@@ -21,6 +22,7 @@ app: typer.Typer = typer.Typer(
 admin: typer.Typer = typer.Typer(no_args_is_help=True, help="Administer a broker.")
 app.add_typer(admin, name="admin")
 app.add_typer(marks.app, name="mark")
+app.command()(card)
 conformance: typer.Typer = typer.Typer(
     no_args_is_help=True, help="Test a broker or a client for conformance with the specification."
 )

@@ -18,8 +18,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from scbroker import errors
+from scbroker.cards import ContactCard
 from scbroker.keys import KeyRing, checked_secret
-from scbroker.records.canonical import check_printable
+from scbroker.records.canonical import check_printable, parse_fingerprint
 from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE
 from scbroker.records.judge import Grant
 from scbroker.types import AccessChange, Head, Link, NewContainer
@@ -28,8 +29,10 @@ from scbroker.vocabulary import (
     ContainerAccessLevel,
     ContainerEventType,
     KeyType,
+    Person,
     instance_of,
     member_of,
+    user_of,
     uuid_of,
 )
 from scbroker.wire.users import MAX_REMINDER
@@ -134,6 +137,8 @@ def _link_url(name: str, value: Any) -> str:
 
 _CHECKS: Final[dict[str, Check]] = {
     "uuid.UUID | str": uuid_of,
+    "UserRef": user_of,
+    "ContactCard": _instance("a ContactCard, as ContactCard.parse returns it", ContactCard),
     "str": _instance("a str", str),
     "int": _instance("an int", int),
     "bool": _instance("a bool", bool),
@@ -146,6 +151,7 @@ _CHECKS: Final[dict[str, Check]] = {
     "Iterable[AccessLevel]": _list_of("AccessLevel", _instance("an AccessLevel", AccessLevel)),
     "Iterable[NewContainer]": _list_of("NewContainer", _instance("a NewContainer", NewContainer)),
     "Iterable[uuid.UUID | str]": _list_of("UUID", uuid_of),
+    "Iterable[UserRef]": _list_of("UUID", user_of),
     "Iterable[AccessChange]": _list_of("AccessChange", _instance("an AccessChange", AccessChange)),
     "AccessLevel | Iterable[AccessLevel]": _one_or_list_of(
         "AccessLevel", AccessLevel, _instance("an AccessLevel", AccessLevel)
@@ -153,6 +159,7 @@ _CHECKS: Final[dict[str, Check]] = {
     "uuid.UUID | str | Iterable[uuid.UUID | str]": _one_or_list_of(
         "UUID", (uuid.UUID, str), uuid_of
     ),
+    "UserRef | Iterable[UserRef]": _one_or_list_of("UUID", (uuid.UUID, str, Person), user_of),
     "Progress": _progress,
     "builtins.type[T]": _header_type,
     "ContainerAccessLevel | int | str": lambda name, value: member_of(
@@ -232,7 +239,8 @@ def checked_grants(
             raise errors.InvalidArgumentError(
                 f"{name} names user {level.userId} twice: give each user one level."
             )
-        grants[level.userId] = Grant(int(level.permissions), _checked_expiry(level))
+        given = None if level.fingerprint is None else parse_fingerprint(level.fingerprint)
+        grants[level.userId] = Grant(int(level.permissions), _checked_expiry(level), given)
     if len(grants) > MAX_ENTRIES:
         raise errors.InvalidArgumentError(
             f"{name} must name at most {MAX_ENTRIES} users, not {len(grants)}"

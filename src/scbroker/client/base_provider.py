@@ -42,7 +42,7 @@ from scbroker.types import (
     NewContainer,
     SecuredContainer,
 )
-from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, uuid_of
+from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, user_of, uuid_of
 from scbroker.wire.containers import MAX_BATCH
 
 _log = logging.getLogger("scbroker")
@@ -343,7 +343,7 @@ def _access_change(number: int, item: AccessChange) -> tuple[uuid.UUID, Grants |
 
 
 def _grants(item: AccessChange) -> Grants | Merge:
-    add, remove = list(item.add), frozenset(uuid_of("remove", user) for user in item.remove)
+    add, remove = list(item.add), frozenset(user_of("remove", user) for user in item.remove)
     if item.replace is not None:
         if add or remove:
             raise errors.InvalidArgumentError(

@@ -9,7 +9,7 @@ effect: once a signed record was sent, a refusal is only the broker's word. In p
 raises for a wrong argument or a missing session, and the promise carries every other error. In callback style
 `errorHandler` gets them all; the call raises only if `errorHandler` or `queue` is wrong. The parameters of
 the interface can be given by position, in its order; those that this project adds by name only. An id may be
-given as a uuid.UUID or as its text.
+given as a uuid.UUID or as its text, and a `UserRef` as a Contact or a ContactCard as well.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload, runtime_checkable
 
+from scbroker.cards import ContactCard
 from scbroker.client.arguments import header_left_out, key_ring_first
 from scbroker.client.calls.operation import (
     Handlers,
@@ -49,7 +50,13 @@ from scbroker.types import (
     SecuredContainer,
     SentChange,
 )
-from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, ContainerEventType, KeyType
+from scbroker.vocabulary import (
+    AccessLevel,
+    ContainerAccessLevel,
+    ContainerEventType,
+    KeyType,
+    UserRef,
+)
 
 if TYPE_CHECKING:  # `default` is new in Python 3.13; type checkers bring typing_extensions
     from typing_extensions import TypeVar
@@ -290,6 +297,21 @@ class BrokerProvider(Protocol):
         """Return the user id of the session.
 
         Raises `notAuthenticatedError` without a session. The broker learns nothing: nothing is sent."""
+
+    @overload
+    def getContactCard(self, name: str) -> Promise[ContactCard]: ...
+    @overload
+    def getContactCard(self, name: str, **handlers: Unpack[Handlers[ContactCard]]) -> Self: ...
+    @operation
+    def getContactCard(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the session's own contact card, to hand to other people.
+
+        The card has the user's fingerprint, `serverUrl`, and `name`: how others are to call this user, 1 to
+        64 printable characters. Others add it with `Contacts.add`, and can then share containers with the
+        user. Everybody who has the card can offer the user containers.
+
+        Raises `invalidArgumentError` for a name that a card cannot have, `notAuthenticatedError` without a
+        session. The broker learns nothing: nothing is sent."""
 
     @overload
     def getReminder(self, userId: uuid.UUID | str | None = None) -> Promise[str]: ...
@@ -672,13 +694,13 @@ class BrokerProvider(Protocol):
     def revokeAccess(
         self,
         containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
-        userIds: uuid.UUID | str | Iterable[uuid.UUID | str],
+        userIds: UserRef | Iterable[UserRef],
     ) -> Promise[list[SecuredContainer | BrokerError]]: ...
     @overload
     def revokeAccess(
         self,
         containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
-        userIds: uuid.UUID | str | Iterable[uuid.UUID | str],
+        userIds: UserRef | Iterable[UserRef],
         **handlers: Unpack[Handlers[list[SecuredContainer | BrokerError]]],
     ) -> Self: ...
     @operation
@@ -1184,14 +1206,14 @@ class BrokerProvider(Protocol):
     @overload
     def getPublicKeys(
         self,
-        userId: uuid.UUID | str | None = None,
+        userId: UserRef | None = None,
         keyType: KeyType | int | str | None = None,
         index: int | None = None,
     ) -> Promise[Sequence[PublicKey]]: ...
     @overload
     def getPublicKeys(
         self,
-        userId: uuid.UUID | str | None = None,
+        userId: UserRef | None = None,
         keyType: KeyType | int | str | None = None,
         index: int | None = None,
         **handlers: Unpack[Handlers[Sequence[PublicKey]]],
@@ -1208,12 +1230,12 @@ class BrokerProvider(Protocol):
 
     @overload
     def getLatestActiveSigningKey(
-        self, userId: uuid.UUID | str, keyType: KeyType | int | str = KeyType.Signing
+        self, userId: UserRef, keyType: KeyType | int | str = KeyType.Signing
     ) -> Promise[PublicKey | None]: ...
     @overload
     def getLatestActiveSigningKey(
         self,
-        userId: uuid.UUID | str,
+        userId: UserRef,
         keyType: KeyType | int | str = KeyType.Signing,
         **handlers: Unpack[Handlers[PublicKey | None]],
     ) -> Self: ...

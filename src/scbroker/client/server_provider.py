@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeVar, Unpack, overload
 from urllib.parse import ParseResult, SplitResult
 
 from scbroker import errors
+from scbroker.cards import ContactCard
 from scbroker.client import arguments, events, following
 from scbroker.client.arguments import Validator, validate_secret
 from scbroker.client.base_provider import BaseProvider, Work
@@ -416,6 +417,14 @@ class ServerProvider(BaseProvider):
     def _resetEventMark(self, accept: Head | None = None) -> Work[Heads]:
         session = self._session()
         return session.hold(events.reset_mark(session, accept))
+
+    def _getContactCard(self, name: str) -> Work[ContactCard]:
+        card = ContactCard(self._session().keys.ring.fingerprint, self.serverUrl, name)
+
+        async def work() -> ContactCard:
+            return card
+
+        return work()
 
     def _getPublicKeys(
         self,

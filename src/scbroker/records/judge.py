@@ -33,6 +33,8 @@ class Grant:
 
     permissions: int
     expiresAt: int | None
+    fingerprint: bytes | None = None
+    """That of the user, if the caller gave it: the keys that are wrapped to must have it."""
 
 
 Rights = Entry | Grant

@@ -33,6 +33,7 @@ _MAX_STATEMENT: Final = 1024
 _MAX_ORDER: Final = 1024
 _PORTS: Final = {"http": 80, "https": 443}
 _LOOPBACK: Final = "localhost"
+_BASE_PATH: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*/?")
 _BRACKETED: Final = re.compile(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\](:[0-9]*)?\Z")
 _NAME: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\Z")
 # Resolvers differ in how they read a name that ends in a number as an address.
@@ -230,6 +231,28 @@ def canonical_origin(url: str) -> str:
             "The broker's address must be https: http is allowed on this machine only."
         )
     return f"{parts.scheme}://{host}:{_PORTS[parts.scheme] if port is None else port}"
+
+
+def checked_address(url: str) -> str:
+    """Return the address of a broker without a slash at its end: an origin, and a path if it is below one.
+
+    Each path of the protocol is appended to it. Query, fragment, escapes and dot segments are refused:
+    a proxy could normalize them, and the request would reach another path than the one meant.
+    """
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    canonical_origin(f"{scheme}://{authority}")
+    if "?" in authority or "#" in authority or not _BASE_PATH.fullmatch(slash + path):
+        raise InvalidArgumentError(
+            "serverUrl must be an origin and, where the broker is under one, a plain path: letters, "
+            "digits and -._~ between single slashes, without '.' and '..', as https://example.org/broker"
+        )
+    return url.removesuffix("/")
+
+
+def origin_of(address: str) -> str:
+    """Return the canonical origin of an address that `checked_address` returned."""
+    return canonical_origin(urllib.parse.urljoin(address, "/"))
 
 
 def is_this_machine(host: str) -> bool:

@@ -22,6 +22,7 @@ from scbroker import (
     AccessChange,
     AccessLevel,
     BrokerError,
+    ContactCard,
     Container,
     ContainerAccessLevel,
     ContainerEvent,
@@ -276,6 +277,7 @@ OPERATIONS = [
     Operation("blockUser", of_user, VOID),
     Operation("unblockUser", of_user, VOID),
     Operation("getBlockedUsers", nothing, []),
+    Operation("getContactCard", lambda _: {"name": "Alice"}, ContactCard),
     Operation("getSentChanges", own, []),
     Operation("resetContainerMark", own, Heads),
     Operation("resetEventMark", nothing, Heads),
@@ -287,7 +289,7 @@ DERIVES = {
     "register", "logIn", "changeCredentials", "createOrUpdateKeyFile", "getKeyFile", "createLink",
 }  # fmt: skip
 """Those that stretch a secret, which takes its time."""
-ALONE = {"getKeyRing", "getUserId", "getKeptSessions", "forgetKeptSession"}
+ALONE = {"getContactCard", "getKeyRing", "getUserId", "getKeptSessions", "forgetKeptSession"}
 """Those that ask no broker."""
 
 
@@ -484,6 +486,7 @@ WRONG = [
     ("getContainers", {"containerIds": [], "content": 1}),
     ("getContainers", {"containerIds": [], "headers": None}),
     ("getContainer", {"containerId": "c"}),
+    ("getContactCard", {"name": ""}),
     ("getSentChanges", {"containerId": "c"}),
     ("resetContainerMark", {"containerId": uuid.uuid4(), "accept": 7}),
     ("resetEventMark", {"accept": b"head"}),

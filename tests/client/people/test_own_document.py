@@ -12,9 +12,10 @@ import pytest
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, ServerProvider
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.people.own_document import OwnDocument
+from scbroker.crypto.seal import Octets
 from tests.client.conftest import id_of
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Network, lost, refused
+from tests.kit.network import Go, Network, lost, refused
 
 PATIENCE = 30
 TYPE = "test.words"
@@ -254,6 +255,21 @@ def test_a_change_without_an_answer_is_made_once(alice: ServerProvider) -> None:
     assert read(document(alice)) == ("a", "b")
 
 
+def test_a_container_of_another_type_is_no_longer_the_document_and_one_with_a_header_is_kept(
+    alice: ServerProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = document(alice)
+    add(found, "a")
+    [made] = containers(alice)
+    alice.updateContainerType(made, "another").result(PATIENCE)
+    assert read(found) == ()
+    assert "another type" in caplog.text
+    kept = alice.createContainer(None, {"a": 1}, type=TYPE).result(PATIENCE).id
+    add(found, "b")
+    assert read(document(alice)) == ("b",)
+    assert kept in containers(alice)
+
+
 def test_a_deleted_document_is_begun_anew(alice: ServerProvider) -> None:
     found = document(alice)
     add(found, "a")
@@ -276,3 +292,44 @@ def test_endless_changes_by_others_end_with_an_error(alice: ServerProvider) -> N
     with pytest.raises(BrokerError.conflictError, match="keep changing"):
         run(found.change(always))
     assert len(calls) == 16
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["after the answer was lost", "before"])
+def test_a_program_that_ends_at_any_request_loses_no_entry_and_leaves_one_document_in_the_end(
+    new_provider: NewProvider, answered: bool
+) -> None:
+    """Each request of a change that finds two documents is the last one of its program, in turn."""
+    count, cut_off = 0, True
+    while cut_off:
+        alice = new_provider(True)
+        stored(alice, "a")
+        stored(alice, "b")
+        device = document(beside(alice, new_provider))
+        left = count
+
+        async def cut(go: Go) -> Octets:
+            nonlocal left
+            if left == 0 and not answered:
+                raise BrokerError.unreachableError("cut", sent=False)
+            answer = await go()
+            left -= 1
+            if left == -1:
+                raise BrokerError.invalidArgumentError("The program ended.")
+            return answer
+
+        with Network() as network:
+            for method in ("GET", "POST", "PUT", "DELETE"):
+                network.treat(method, "", cut)
+            try:
+                add(device, "c")
+                cut_off = False
+            except BrokerError:
+                pass
+        found = document(beside(alice, new_provider))
+        words = set(read(found))
+        assert {"a", "b"} <= words <= {"a", "b", "c"}, count
+        add(found, "c")
+        assert sorted(read(document(alice))) == ["a", "b", "c"]
+        assert len(containers(alice)) == 1
+        count += 1
+    assert count > 8

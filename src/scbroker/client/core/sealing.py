@@ -21,7 +21,7 @@ from scbroker.crypto.seal import (
     wrap_key,
 )
 from scbroker.crypto.verify import HASH_SIZE, sha256
-from scbroker.errors import IntegrityError
+from scbroker.errors import IntegrityError, KeySubstitutionError
 from scbroker.records import container_record as records
 from scbroker.records.container_record import SEGMENT, Entry, Governing, Part, Role, SaltedEntry
 from scbroker.records.judge import Grant
@@ -178,6 +178,11 @@ def make_access(
         if chain is None:
             fingerprint, index = members[user].fingerprint, members[user].keyIndex
         else:
+            if grant.fingerprint not in (None, chain.fingerprint):
+                raise KeySubstitutionError(
+                    f"The keys of user {user} do not have the fingerprint of the contact or card that was "
+                    "given: compare the fingerprint with the person before you share anything."
+                )
             key = chain.latest(KeyType.Encryption)
             fingerprint, index = chain.fingerprint, key.index
             if grant.permissions & ContainerAccessLevel.Decrypt:

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Final
 from scbroker.errors import InvalidArgumentError
 from scbroker.vocabulary import instance_of
 from scbroker.wire import codec
-from scbroker.wire.users import canonical_origin, is_this_machine
+from scbroker.wire.users import canonical_origin, checked_address, is_this_machine, origin_of
 
 if TYPE_CHECKING:
     from yarl import URL
 
-_BASE_PATH: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*/?")
 _PRINTABLE_URL: Final = re.compile(r"https?://[!-~]+\Z")
 
 
@@ -41,7 +40,7 @@ class Endpoint:
     @property
     def origin(self) -> str:
         """Return the canonical origin, without the path: sessions are bound to the origin alone."""
-        return canonical_origin(urllib.parse.urljoin(self.url, "/"))
+        return origin_of(self.url)
 
 
 def checked_endpoint(
@@ -55,7 +54,7 @@ def checked_endpoint(
 ) -> Endpoint:
     """Return the endpoint of a provider's arguments; `InvalidArgumentError` names a wrong one."""
     key = _checked_key(apiKey)
-    url = checked_url(serverUrl)
+    url = _checked_url(serverUrl)
     name = instance_of("applicationName", applicationName, "a str", str)
     codec.check_application(name)
     quoted = urllib.parse.quote(name, safe=" ")
@@ -108,28 +107,16 @@ def _checked_key(apiKey: object) -> uuid.UUID:
     )
 
 
-def checked_url(serverUrl: object) -> str:
-    """Return the address without a slash at its end: an origin, and a path if the broker is below one.
-
-    Each path of the protocol is appended to it. Query, fragment, escapes and dot segments are refused:
-    a proxy could normalize them, and the request would reach another path than the one meant.
-    """
+def _checked_url(serverUrl: object) -> str:
+    """Return the address of the broker, without a slash at its end."""
     if isinstance(serverUrl, urllib.parse.SplitResult | urllib.parse.ParseResult):
-        return checked_url(serverUrl.geturl())
+        return _checked_url(serverUrl.geturl())
     if not isinstance(serverUrl, str):
         raise InvalidArgumentError(
             "serverUrl must be text, as https://broker.example, or what urllib.parse.urlsplit or "
             f"urlparse returned, not {type(serverUrl).__name__}"
         )
-    scheme, _, rest = serverUrl.partition("://")
-    authority, slash, path = rest.partition("/")
-    canonical_origin(f"{scheme}://{authority}")
-    if "?" in authority or "#" in authority or not _BASE_PATH.fullmatch(slash + path):
-        raise InvalidArgumentError(
-            "serverUrl must be an origin and, where the broker is under one, a plain path: letters, "
-            "digits and -._~ between single slashes, without '.' and '..', as https://example.org/broker"
-        )
-    return serverUrl.removesuffix("/")
+    return checked_address(serverUrl)
 
 
 def checked_origins(origins: object) -> frozenset[str]:

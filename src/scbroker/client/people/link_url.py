@@ -10,7 +10,6 @@ import uuid
 from dataclasses import dataclass
 from typing import Final, Self
 
-from scbroker.client.http.endpoint import checked_url
 from scbroker.crypto.seal import derive_key
 from scbroker.crypto.verify import labelled_hash
 from scbroker.errors import IntegrityError, InvalidArgumentError, UnsupportedVersionError
@@ -24,6 +23,7 @@ from scbroker.records.canonical import (
     encode_object,
     user_id_of,
 )
+from scbroker.wire.users import checked_address
 
 _MARK: Final = "/#scbroker-link:"
 _CHECKSUM: Final = 5
@@ -85,7 +85,7 @@ class LinkUrl:
             fields = decode_object(_LinkBytes, body, _MAX_URL)
         except IntegrityError:
             raise _damage() from None
-        if checked_url(server_url) != server_url:
+        if checked_address(server_url) != server_url:
             raise _damage()
         api_key = uuid.UUID(bytes=fields.apiKey)
         return cls(server_url, api_key, fields.fingerprint, fields.secret, fields.hasPassword)

@@ -124,7 +124,7 @@ class OwnDocument(Generic[D]):
         self._known = None
         kept: _Stored[D] | None = None
         for item in await self._candidates(user):
-            if not item.hasContent:
+            if not (item.hasContent or item.hasHeader):  # emptied by `_joined`
                 await self._delete(item.id)
             elif (found := await self._opened(user, item)) is not None:
                 kept = found if kept is None else await self._joined(kept, found)
@@ -153,7 +153,9 @@ class OwnDocument(Generic[D]):
 
     def _is_own(self, user: uuid.UUID, item: Container[Any]) -> bool:
         """Return whether only the user can have made and changed the container; log why not."""
-        if item.createdBy != user:
+        if item.type != self._type:
+            self._warn(item.id, "it has another type now")
+        elif item.createdBy != user:
             self._warn(item.id, f"user {item.createdBy} created it")
         elif item.access is None or [level.userId for level in item.access] != [user]:
             self._warn(item.id, "others have access to it: revoke their access to use it again")

@@ -1,0 +1,390 @@
+"""Keep an address book: the people whose fingerprints this user knows, under names of the user's own.
+
+The book is a document of the user's own (`own_document`), so it is the same on all of the user's devices and
+nobody else can read or change it. Nothing is ever looked up by name at the broker.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Annotated, Any, Final, Self, TypeVar, Unpack, overload
+
+import msgspec
+from msgspec import Meta
+
+from scbroker import errors
+from scbroker.cards import MAX_NAME, Address, ContactCard, Name, check_name
+from scbroker.client.arguments import moment, now
+from scbroker.client.calls.operation import Handlers, Promise, VoidHandlers, operation
+from scbroker.client.people.own_document import OwnDocument
+from scbroker.client.provider import BrokerProvider
+from scbroker.records.canonical import Time, parse_fingerprint, show_fingerprint
+from scbroker.types import Contact
+from scbroker.vocabulary import KeyType, instance_of
+from scbroker.wire.users import origin_of
+
+T = TypeVar("T")
+Work = Coroutine[Any, Any, T]
+TYPE: Final = "scbroker.contacts"
+MAX_CONTACTS: Final = 10_000
+_MAX_BYTES: Final = 16 * 2**20
+_FEWEST_DIGITS: Final = 4
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A contact as the book stores it; `addedAt` is in microseconds since 1970."""
+
+    name: Name
+    fingerprint: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    serverUrl: Address
+    verified: bool
+    addedAt: Time
+
+    @property
+    def key(self) -> str:
+        return _key(self.name)
+
+    @property
+    def contact(self) -> Contact:
+        return Contact(
+            show_fingerprint(bytes.fromhex(self.fingerprint)),
+            self.name,
+            self.serverUrl,
+            self.verified,
+            moment(self.addedAt),
+        )
+
+
+class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    contacts: Annotated[tuple[_Entry, ...], Meta(max_length=MAX_CONTACTS)] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a book that names a user or has a name twice."""
+        for values in (self.by_key, {entry.fingerprint for entry in self.contacts}):
+            if len(values) < len(self.contacts):
+                raise ValueError("a contact twice")
+
+    @property
+    def by_key(self) -> dict[str, _Entry]:
+        return {entry.key: entry for entry in self.contacts}
+
+    def find(self, fingerprint: str) -> _Entry | None:
+        return next((each for each in self.contacts if each.fingerprint == fingerprint), None)
+
+    def get(self, name: str) -> _Entry:
+        """Return the contact of a name; `NotFoundError` names those whose names are near."""
+        names = self.by_key
+        if (found := names.get(_key(name))) is not None:
+            return found
+        near = [names[key].name for key in difflib.get_close_matches(_key(name), names)]
+        hint = f" Near names: {', '.join(map(repr, near))}." if near else ""
+        raise errors.NotFoundError(
+            f"No contact is named {name!r}: add the person's card first.{hint}"
+        )
+
+    def replace(self, old: _Entry, new: _Entry) -> _Book:
+        return _Book(tuple(new if each is old else each for each in self.contacts))
+
+    def without(self, old: _Entry) -> _Book:
+        return _Book(tuple(each for each in self.contacts if each is not old))
+
+
+class Contacts:
+    """The address book of a provider's user, kept encrypted in a container of the user's own.
+
+    The operations have both call styles, as those of a provider. The provider must have a session. A name
+    stands for one contact, in any case and Unicode spelling. The broker learns that the user has such a book,
+    its size, and when it is read and changed.
+    """
+
+    def __init__(self, provider: BrokerProvider) -> None:
+        self._provider = instance_of("provider", provider, "a provider", BrokerProvider)  # type: ignore[type-abstract] # a runtime protocol
+        self._document = OwnDocument(provider, TYPE, _Book, _merged, _MAX_BYTES)
+
+    @overload
+    def add(
+        self, card: ContactCard, name: str | None = None, verified: bool = False
+    ) -> Promise[Contact]: ...
+    @overload
+    def add(
+        self,
+        card: ContactCard,
+        name: str | None = None,
+        verified: bool = False,
+        **handlers: Unpack[Handlers[Contact]],
+    ) -> Self: ...
+    @operation
+    def add(self, *args: Any, **kwargs: Any) -> Any:
+        """Add the user of a card to the book, by default under the card's own name; return the contact.
+
+        The client reads the user's keys, compares their fingerprint with the card's, and pins it. Pass
+        `verified=True` if you got the card from the person, as by scanning their QR code. A user who is in
+        the book already stays as they are, but becomes verified with `verified=True`.
+
+        Raises `invalidArgumentError` for a card of another broker; `notFoundError` if the broker does not
+        know the user or they were deleted; `keySubstitutionError` if the name belongs to a contact with
+        another fingerprint, or the broker serves other keys; `alreadyExistsError` if the user is in the book
+        under another name than the one given; `tooLargeError` for more than 10,000 contacts; and what `list`
+        raises.
+
+        The broker learns that the caller asks for the user's keys, and that the book changes."""
+
+    def _add(
+        self, card: ContactCard, name: str | None = None, verified: bool = False
+    ) -> Work[Contact]:
+        chosen = card.name if name is None else name
+        check_new_name("name", chosen)
+        fingerprint = parse_fingerprint(card.fingerprint).hex()
+        new = _Entry(chosen, fingerprint, card.serverUrl, verified, now())
+
+        def edit(book: _Book) -> _Book:
+            if (same := book.find(fingerprint)) is not None:
+                if name is not None and same.key != new.key:
+                    raise errors.AlreadyExistsError(
+                        f"This user is in the book as {same.name!r}: rename that contact instead."
+                    )
+                return book.replace(same, _replaced(same, verified=True)) if verified else book
+            if (other := book.by_key.get(new.key)) is not None:
+                raise _substituted(other, card)
+            if len(book.contacts) == MAX_CONTACTS:
+                raise errors.TooLargeError(
+                    f"The book has {MAX_CONTACTS} contacts: remove some first."
+                )
+            return _Book((*book.contacts, new))
+
+        async def work() -> Contact:
+            await self._check_user(card)
+            return await self._changed(edit, lambda book: book.find(fingerprint) or new)
+
+        return work()
+
+    async def _check_user(self, card: ContactCard) -> None:
+        """Raise an error unless the card's user exists at this broker, with the card's fingerprint."""
+        here = (await self._provider.getContactCard(card.name)).serverUrl
+        if origin_of(card.serverUrl) != origin_of(here):
+            raise errors.InvalidArgumentError(
+                f"The card is of a user of {card.serverUrl}, and this provider is of {here}: users of two "
+                "brokers cannot share containers. Use a provider of that broker."
+            )
+        try:
+            keys = await self._provider.getPublicKeys(card, KeyType.Encryption)
+        except errors.NotFoundError:
+            raise errors.NotFoundError(
+                f"The broker does not know user {card.userId} of this card: ask the person whether the card "
+                f"is of {here}, and for a new one."
+            ) from None
+        if not any(key.active for key in keys):
+            raise errors.NotFoundError(
+                f"User {card.userId} of this card was deleted: ask the person for their new card."
+            )
+        if not keys[0].hasFingerprint(card.fingerprint):
+            raise errors.KeySubstitutionError(
+                f"The broker's keys for user {card.userId} have the fingerprint {keys[0].fingerprint}, and "
+                f"the card has {card.fingerprint}: do not share with them. Ask the person for a new card."
+            )
+
+    @overload
+    def get(self, name: str) -> Promise[Contact]: ...
+    @overload
+    def get(self, name: str, **handlers: Unpack[Handlers[Contact]]) -> Self: ...
+    @operation
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the contact with exactly this name, in any case and Unicode spelling.
+
+        Raises `notFoundError`, which suggests near names, and what `list` raises. The broker learns that the
+        book is read, and nothing of the name."""
+
+    def _get(self, name: str) -> Work[Contact]:
+        return self._read(lambda book: book.get(name).contact)
+
+    @overload
+    def find(self, text: str) -> Promise[Sequence[Contact]]: ...
+    @overload
+    def find(self, text: str, **handlers: Unpack[Handlers[Sequence[Contact]]]) -> Self: ...
+    @operation
+    def find(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the contacts that a text may mean, by name.
+
+        The text may be a part of the name, the user id, or at least four first digits of the fingerprint. Use
+        it to search, not to decide with whom to share: a name may resemble another.
+
+        Raises what `list` raises. The broker learns that the book is read, and nothing of the text."""
+
+    def _find(self, text: str) -> Work[Sequence[Contact]]:
+        key, digits = _key(text), re.sub(r"[\s:.-]", "", text).lower()
+
+        def matches(contact: Contact) -> bool:
+            start = parse_fingerprint(contact.fingerprint).hex()[: len(digits)]
+            is_start = len(digits) >= _FEWEST_DIGITS and start == digits
+            return bool(key) and (
+                key in _key(contact.name) or is_start or contact.userId.hex == digits
+            )
+
+        return self._read(lambda book: list(filter(matches, _contacts(book))))
+
+    @overload
+    def list(self) -> Promise[Sequence[Contact]]: ...
+    @overload
+    def list(self, **handlers: Unpack[Handlers[Sequence[Contact]]]) -> Self: ...
+    @operation
+    def list(self, *args: Any, **kwargs: Any) -> Any:
+        """Return all contacts, by name.
+
+        Containers of the book's type that other users made, or have access to, are ignored, with a warning in
+        the log.
+
+        Raises `integrityError` or `unsupportedVersionError` for a book that cannot be read, which is not
+        overwritten then; `rollbackError` or `forkError` if the broker serves an older book than this device
+        has read; `conflictError` if other devices keep changing it. The broker learns that the book is
+        read."""
+
+    def _list(self) -> Work[Sequence[Contact]]:
+        return self._read(_contacts)
+
+    @overload
+    def rename(self, name: str, newName: str) -> Promise[Contact]: ...
+    @overload
+    def rename(self, name: str, newName: str, **handlers: Unpack[Handlers[Contact]]) -> Self: ...
+    @operation
+    def rename(self, *args: Any, **kwargs: Any) -> Any:
+        """Give a contact another name, and return the contact; it stays verified.
+
+        Raises `notFoundError` without such a contact, `alreadyExistsError` if another contact has the new
+        name, and what `list` raises. The broker learns that the book changes."""
+
+    def _rename(self, name: str, newName: str) -> Work[Contact]:
+        check_new_name("newName", newName)
+
+        def edit(book: _Book) -> _Book:
+            old, other = book.get(name), book.by_key.get(_key(newName))
+            if other not in (None, old):
+                raise errors.AlreadyExistsError(
+                    f"Another contact is named {newName!r}: choose another name, or remove that contact."
+                )
+            return book.replace(old, _replaced(old, name=newName))
+
+        return self._changed(edit, lambda book: book.get(newName))
+
+    @overload
+    def verify(self, name: str, fingerprint: str) -> Promise[Contact]: ...
+    @overload
+    def verify(
+        self, name: str, fingerprint: str, **handlers: Unpack[Handlers[Contact]]
+    ) -> Self: ...
+    @operation
+    def verify(self, *args: Any, **kwargs: Any) -> Any:
+        """Compare a fingerprint that the person read out; mark the contact as verified, and return it.
+
+        Spaces, hyphens, colons and upper or lower case are ignored.
+
+        Raises `keySubstitutionError` if the contact has another fingerprint: then do not share with them.
+        Raises `invalidArgumentError` for a text that is not a whole fingerprint, `notFoundError` without such
+        a contact, and what `list` raises. The broker learns that the book changes."""
+
+    def _verify(self, name: str, fingerprint: str) -> Work[Contact]:
+        digits = parse_fingerprint(fingerprint).hex()
+
+        def edit(book: _Book) -> _Book:
+            old = book.get(name)
+            if old.fingerprint != digits:
+                raise errors.KeySubstitutionError(
+                    f"{old.name!r} is in the book with the fingerprint {old.contact.fingerprint}, and not "
+                    f"with {show_fingerprint(bytes.fromhex(digits))}: do not share with this contact. Ask "
+                    "the person for their card, and remove this contact."
+                )
+            return book.replace(old, _replaced(old, verified=True))
+
+        return self._changed(edit, lambda book: book.get(name))
+
+    @overload
+    def remove(self, name: str) -> Promise[None]: ...
+    @overload
+    def remove(self, name: str, **handlers: Unpack[VoidHandlers]) -> Self: ...
+    @operation
+    def remove(self, *args: Any, **kwargs: Any) -> Any:
+        """Remove a contact from the book. The person keeps the access that they have to containers.
+
+        Raises `notFoundError` without such a contact, and what `list` raises. The broker learns that the book
+        changes."""
+
+    def _remove(self, name: str) -> Work[None]:
+        async def work() -> None:
+            await self._document.change(lambda book: book.without(book.get(name)))
+
+        return work()
+
+    async def _read(self, use: Callable[[_Book], T]) -> T:
+        return use(await self._document.read())
+
+    async def _changed(
+        self, edit: Callable[[_Book], _Book], entry_of: Callable[[_Book], _Entry]
+    ) -> Contact:
+        return entry_of(await self._document.change(edit)).contact
+
+
+def _contacts(book: _Book) -> Sequence[Contact]:
+    return [entry.contact for entry in sorted(book.contacts, key=lambda entry: entry.key)]
+
+
+def _key(name: str) -> str:
+    """Return a form that is the same for names that a person could take for one.
+
+    Equal are spellings, widths and cases, as far as Unicode's NFKC and case folding go, white space of any
+    length, and characters that are not shown (Cf). Letters of two scripts that look alike are not equal.
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    shown = "".join(each for each in folded if unicodedata.category(each) != "Cf")
+    return " ".join(shown.split())
+
+
+def check_new_name(argument: str, name: str) -> None:
+    """Raise `InvalidArgumentError` for a name that the book cannot have, or that is invisible."""
+    check_name(argument, name)
+    if not _key(name):
+        raise errors.InvalidArgumentError(f"{argument} must have a character that is shown")
+
+
+def _replaced(entry: _Entry, **fields: Any) -> _Entry:
+    found: _Entry = msgspec.structs.replace(entry, **fields)
+    return found
+
+
+def _substituted(other: _Entry, card: ContactCard) -> errors.KeySubstitutionError:
+    return errors.KeySubstitutionError(
+        f"{other.name!r} is in the book with the fingerprint {other.contact.fingerprint}, and this card has "
+        f"{card.fingerprint}: compare them with the person. If the person has a new user, remove the contact "
+        "first; if they are two people, give another name."
+    )
+
+
+def _merged(first: _Book, second: _Book) -> _Book:
+    """Return the contacts of both books; a user in both has the name of the first."""
+    users = {entry.fingerprint: entry for entry in first.contacts}
+    taken = set(first.by_key)
+    for entry in second.contacts:
+        same = users.get(entry.fingerprint)
+        if same is None:
+            users[entry.fingerprint] = added = _replaced(entry, name=_free(entry.name, taken))
+            taken.add(added.key)
+        elif entry.verified:
+            users[entry.fingerprint] = _replaced(same, verified=True)
+    if len(users) > MAX_CONTACTS:
+        raise errors.TooLargeError(
+            f"Two devices have made a book each, with more than {MAX_CONTACTS} contacts together: "
+            f"delete one of your containers of type {TYPE}."
+        )
+    return _Book(tuple(users.values()))
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """Return a name that no contact has: this one, or with a number behind it."""
+    found = name
+    for number in itertools.count(2):
+        if _key(found) not in taken:
+            break
+        found = f"{name[: MAX_NAME - 8]} ({number})"
+    return found

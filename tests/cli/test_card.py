@@ -1,0 +1,63 @@
+"""The command that checks and shows a contact card."""
+
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import segno
+from typer.testing import CliRunner
+
+from scbroker import ContactCard, KeyRing
+from scbroker.cli.commands import app
+
+CARD = ContactCard(KeyRing.generate().fingerprint, "https://broker.example/base", "Bob of Öland")
+
+
+def run(*arguments: str, exit_code: int = 0) -> str:
+    done = CliRunner().invoke(app, ["card", *arguments])
+    assert done.exit_code == exit_code, (done.output, done.exception)
+    return done.output if not exit_code or exit_code == 2 else str(done.exception)
+
+
+@pytest.mark.parametrize(
+    "text", [CARD.text, CARD.text.upper(), f" {CARD.text[:30]}\n{CARD.text[30:]} "]
+)
+def test_a_card_is_shown_with_its_user_broker_name_and_qr_code(text: str) -> None:
+    shown = run(text)
+    for words in (CARD.name, str(CARD.userId), CARD.fingerprint, CARD.serverUrl):
+        assert words in shown
+    assert shown.count("█") > 100
+
+
+def test_a_damaged_card_is_an_error_and_nothing_is_shown() -> None:
+    assert "missing or mistyped" in run(CARD.text[:-1], exit_code=1)
+    assert "not a contact card" in run("hello", exit_code=1)
+
+
+def test_the_qr_code_is_written_to_a_new_file_and_replaces_none(tmp_path: Path) -> None:
+    target = tmp_path / "card.svg"
+    run(CARD.text, "--svg", str(target))
+    written = target.read_bytes()
+    assert ET.fromstring(written).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "name a new file" in run(CARD.text, "--svg", str(target), exit_code=2)
+    assert "name a new file" in run(CARD.text, "--svg", str(tmp_path / "no" / "x.svg"), exit_code=2)
+    assert target.read_bytes() == written
+
+
+@pytest.mark.skipif(shutil.which("zbarimg") is None, reason="zbarimg is not installed")
+def test_another_reader_of_qr_codes_finds_the_card_in_it(tmp_path: Path) -> None:
+    longest = ContactCard(CARD.fingerprint, CARD.serverUrl + "/" + "a" * 220, "\U0001f600" * 64)
+    for card in (CARD, longest):
+        picture = tmp_path / "card.png"
+        segno.make_qr(card.text.upper(), error="m").save(picture, scale=4)
+        read = subprocess.run(["zbarimg", "-q", "--raw", picture], capture_output=True, check=True)
+        assert ContactCard.parse(read.stdout.decode()) == card
+
+
+def test_the_qr_code_is_in_alphanumeric_mode_and_small_enough_for_a_terminal() -> None:
+    code = segno.make_qr(CARD.text.upper(), error="m")
+    assert code.mode == "alphanumeric"
+    width, _ = code.symbol_size(border=4)
+    assert width <= 80
