@@ -105,6 +105,7 @@ def container(
         ),
         content=content,
         header=header,
+        asOf=session.as_of(opened.container_id),
     )
 
 
