@@ -61,7 +61,6 @@ REFUSED: Final = (
     "getEvents",
     "getKeyFile",
     "getLatestActiveSigningKey",
-    "getSecuredContainer",
     "getSentChanges",
     "grantAccess",
     "needToSyncAccount",
@@ -240,21 +239,15 @@ class CachedProvider(BaseProvider):
     def _getUserId(self) -> Work[uuid.UUID]:
         return self._provider._getUserId()
 
-    def _logIn(
-        self,
-        userId: uuid.UUID,
-        password: str | None = None,
-        passphrase: str | None = None,
-        keyRing: KeyRing | None = None,
-    ) -> Work[bytes | None]:
-        work = self._provider._logIn(userId, password, passphrase, keyRing)
+    def _logIn(self, keyRing: KeyRing | None = None, **given: Any) -> Work[bytes | None]:
+        work = self._provider._logIn(keyRing=keyRing, **given)
         return self._noting(work) if keyRing is None else self._log_in(work, keyRing)
 
     async def _log_in(self, work: Work[bytes | None], ring: KeyRing) -> bytes | None:
         """Log in; if the broker is away, begin with the user's public keys from the cache."""
 
         def prepare() -> tuple[Session, Copies]:
-            session = self._provider.session_of(ring)
+            session = self._provider._session_of(ring)
             return session, Copies(self._folder(session), session)
 
         session, copies = await io_thread.in_pool(prepare)
@@ -270,10 +263,10 @@ class CachedProvider(BaseProvider):
         self._reach.found()
         return found
 
-    async def _logout(self) -> None:
-        self._stop()
-        with answered_soon():  # the token expires by itself
-            await self._provider._logout()
+    def _logout(self) -> Work[None]:
+        work = self._provider._logout()
+        self._stop()  # else the log-out would wait for a container that is read anew
+        return _soon(work)
 
     def _deleteUser(self) -> Work[None]:
         folder = self._cache().copies.folder
@@ -287,7 +280,7 @@ class CachedProvider(BaseProvider):
     def _iterContainers(self, *args: Any, **kwargs: Any) -> Pages[Any]:
         cached = self._cache()
         online = self._provider._iterContainers(*args, **kwargs)
-        offline = self._provider.with_session(cached.offline)._iterContainers(*args, **kwargs)
+        offline = self._provider._with_session(cached.offline)._iterContainers(*args, **kwargs)
         return self._pages(offline if self._reach.is_away else online, offline)
 
     async def _pages(self, pages: Pages[Any], offline: Pages[Any]) -> Pages[Any]:
@@ -314,7 +307,7 @@ class CachedProvider(BaseProvider):
         cached = self._cache()
 
         def offline() -> Work[Any]:
-            return _operation(self._provider.with_session(cached.offline), name)(*args, **kwargs)
+            return _operation(self._provider._with_session(cached.offline), name)(*args, **kwargs)
 
         if self._reach.is_away:
             return self._from_cache(offline)
@@ -396,10 +389,9 @@ def _operation(provider: ServerProvider, name: str) -> Callable[..., Work[Any]]:
 def _changed(result: Any, arguments: dict[str, Any]) -> Iterable[uuid.UUID]:
     """Return the containers that an operation may have changed: those that it names or returns."""
     results = result if isinstance(result, list) else [result]
-    named = [
-        arguments[key] for key in ("containerId",) if isinstance(arguments.get(key), uuid.UUID)
-    ]
-    return {*named, *(each.id for each in results if isinstance(each, SecuredContainer))}
+    named = arguments.get("containerId")
+    returned = {each.id for each in results if isinstance(each, SecuredContainer)}
+    return returned | {named} if isinstance(named, uuid.UUID) else returned
 
 
 async def begin(session: Session, offline: OfflineSession) -> None:
@@ -417,6 +409,12 @@ async def begin(session: Session, offline: OfflineSession) -> None:
             f"No session can begin without the broker: the cached keys were refused ({error})"
         ) from None
     session.token.had_one = True
+
+
+async def _soon(work: Work[T]) -> T:
+    """Log out without waiting for a broker that is away: the token expires by itself."""
+    with answered_soon():
+        return await work
 
 
 async def _ready(value: T) -> T:

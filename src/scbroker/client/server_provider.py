@@ -166,13 +166,13 @@ class ServerProvider(BaseProvider):
             checked_secret(password, "password")
         return self._adopt(accounts.log_in_with_key_file(*end, userId, password, passphrase))
 
-    def with_session(self, session: Session) -> Self:
+    def _with_session(self, session: Session) -> Self:
         """Return a provider of the same broker whose operations use another session."""
         other = copy.copy(self)
         other._current = session
         return other
 
-    def session_of(self, ring: KeyRing) -> Session:
+    def _session_of(self, ring: KeyRing) -> Session:
         """Return a session with these keys, before anything is requested from the broker."""
         return accounts.session_of(self._transport, self._trust_store, ring)
 

@@ -178,6 +178,7 @@ class Copies:
     def _keep_containers(self, outcomes: Mapping[uuid.UUID, object]) -> None:
         # Chains first: after a crash a copy of a container without its author's keys would be useless.
         self._keep_chains()
+        self.folder.has(USER, self._session.userId.bytes)  # used: the user's own keys stay
         with self._lock:
             for container_id, outcome in outcomes.items():
                 if isinstance(outcome, Fetched):
@@ -247,8 +248,11 @@ def segment_key(path: str, number: int) -> bytes:
 
 
 def _decoded(data: bytes | None, kind: type[S]) -> S | None:
-    """Return what a file has; it opened, so this program wrote it."""
-    return None if data is None else msgspec.msgpack.decode(data, type=kind)
+    """Return what a file has; None without one, or if a newer version of this program wrote it."""
+    try:
+        return None if data is None else msgspec.msgpack.decode(data, type=kind)
+    except msgspec.DecodeError:
+        return None
 
 
 def _same(part: Part | None, sealed: bytes | None) -> bytes | None:

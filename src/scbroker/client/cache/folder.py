@@ -28,6 +28,7 @@ SMALLEST: Final = 16 * 1_048_576
 """Bytes."""
 _BLOCK: Final = 4096
 """Bytes by which a file's size on disk grows."""
+_FORMAT: Final = b"\x01"
 _NAME: Final = 32
 _OWN: Final = re.compile(r"[0-9a-f]{32}(\.\w+)?")
 """Names of the cache's folders, of its files, and of files that a crash left: no other file is removed."""
@@ -50,16 +51,19 @@ def checked_root(folder: object, maxBytes: object) -> Path:
         raise InvalidArgumentError(
             f"maxBytes must be an int of {SMALLEST} or more, not {maxBytes!r:.40}"
         )
-    root = Path(folder)
+    return _own_folder(Path(folder))
+
+
+def _own_folder(folder: Path) -> Path:
     try:
-        make_own_folder(root)
+        make_own_folder(folder)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "the name is not valid"
         raise InvalidArgumentError(
-            f"The cache's folder {str(root)!r} cannot be used ({why}): name a folder that belongs to this "
+            f"The cache's folder {str(folder)!r} cannot be used ({why}): name a folder that belongs to this "
             "user and that nobody else can write."
         ) from None
-    return root
+    return folder
 
 
 class CacheFolder:
@@ -70,12 +74,12 @@ class CacheFolder:
         # Another broker's files have other names and another key.
         self._secret = keyed_hash(secret, "cache-key", origin.encode())
         self._root, self._max = root, max_bytes
-        self.path: Path = root / keyed_hash(secret, "cache-folder", origin.encode()).hex()[:_NAME]
+        name = keyed_hash(secret, "cache-folder", origin.encode()).hex()[:_NAME]
+        self.path: Path = _own_folder(root / name)
         self._lock = threading.Lock()
         self._room = 0
         """Bytes that this process may write before it scans the folder."""
         self._has_warned = False
-        make_own_folder(self.path)
 
     @property
     def largest(self) -> int:
@@ -184,5 +188,5 @@ def _on_disk(size: int) -> int:
 
 
 def _context(path: Path) -> bytes:
-    """Return the context of a file: under another name it does not open."""
-    return label("cache-file") + path.name.encode()
+    """Return the context of a file: under another name, or in another format, it does not open."""
+    return label("cache-file") + _FORMAT + path.name.encode()

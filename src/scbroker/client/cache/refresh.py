@@ -76,6 +76,7 @@ class Refresh:
     async def _follow_on(self) -> None:
         if self._next is None:
             self._next = await events.end_of_log(self._session) + 1
+            await self._keep_place()
         began = asyncio.get_running_loop().time()
         found = await following.next_events(self._session, self._next)
         if found:

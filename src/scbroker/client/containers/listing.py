@@ -108,9 +108,10 @@ async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) ->
     type has no missing containers.
     """
     known = _marks_after(session, after, wanted.limit)
-    if (
-        session.is_offline
-    ):  # the cache cannot list: each container that has a mark is requested by its id
+    if session.is_offline:
+        # A cache cannot list: each container that has a mark is requested by its id.
+        if not known and after is None:
+            raise errors.OfflineError("The cache has no container, and the broker is away.")
         return _Served({}, {}, list(known), max(known) if len(known) == wanted.limit else None)
     message = wire.ListRequest(
         after=None if after is None else str(after),
