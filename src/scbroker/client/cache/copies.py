@@ -110,7 +110,11 @@ class Copies:
         self._lock = threading.Lock()
 
     async def keep_containers(self, outcomes: Mapping[uuid.UUID, object]) -> None:
-        await io_thread.in_pool(self._keep_containers, outcomes)
+        new = {
+            key: outcome for key, outcome in outcomes.items() if not self._is_fresh(key, outcome)
+        }
+        if new or self._chains:
+            await io_thread.in_pool(self._keep_containers, new)
 
     async def keep_part(self, path: str, first: int, octets: Octets) -> None:
         view = memoryview(octets)
@@ -190,12 +194,6 @@ class Copies:
 
     def _keep(self, container_id: uuid.UUID, fetched: Fetched) -> None:
         served = fetched.view
-        mark = fetched.state.head.hash, served.header is not None, served.content is not None
-        fresh = self._fresh.get(container_id)
-        if fresh is not None and time.monotonic() < fresh[3] + _FRESH_SECONDS:
-            is_same = fresh[0] == mark[0] and fresh[1] >= mark[1] and fresh[2] >= mark[2]
-            if is_same:
-                return
         view = _cut(fetched)
         if view is None:
             return
@@ -217,14 +215,28 @@ class Copies:
             expires=own.expiresAt,
             download=own.allows(ContainerAccessLevel.Download),
             view=view,
-            header=mark[1] or (before is not None and before.header),
-            content=mark[2] or (before is not None and before.content),
+            header=served.header is not None or (before is not None and before.header),
+            content=served.content is not None or (before is not None and before.content),
             part=part,
         )
         self._write(container_id, copy)
-        self._fresh[container_id] = *mark, time.monotonic()
+        self._fresh[container_id] = *_parts(fetched), time.monotonic()
         while len(self._fresh) > _FRESH:
             self._fresh.popitem(last=False)
+
+    def _is_fresh(self, container_id: uuid.UUID, outcome: object) -> bool:
+        """Return whether a container was written lately as it was served now."""
+        fresh = self._fresh.get(container_id)
+        if fresh is None or not isinstance(outcome, Fetched):
+            return False
+        known, header, content, when = fresh
+        served = _parts(outcome)
+        return (
+            time.monotonic() < when + _FRESH_SECONDS
+            and known == served[0]
+            and header >= served[1]
+            and content >= served[2]
+        )
 
     def _deny(self, container_id: uuid.UUID) -> None:
         copy = self.find(container_id)
@@ -241,6 +253,12 @@ class Copies:
 
     def _write(self, container_id: uuid.UUID, copy: Copy) -> None:
         self.folder.write(CONTAINER, container_id.bytes, msgspec.msgpack.encode(copy))
+
+
+def _parts(fetched: Fetched) -> tuple[bytes, bool, bool]:
+    """Return the head that was served, and whether header and content came with it."""
+    view = fetched.view
+    return fetched.state.head.hash, view.header is not None, view.content is not None
 
 
 def segment_key(path: str, number: int) -> bytes:
