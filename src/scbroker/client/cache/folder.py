@@ -91,7 +91,7 @@ class CacheFolder:
         path = self._path(kind, key)
         try:
             with os.fdopen(open_own(path), "rb") as file:
-                sealed = file.read(_LONGEST)
+                sealed = file.read(_LONGEST)  # a longer file is cut off, and does not open
             os.utime(path)
             return unseal(self._secret, _context(path), sealed)
         except FileNotFoundError:
