@@ -66,7 +66,7 @@ def test_trying_again_can_help_exactly_when_the_broker_failed_or_is_not_availabl
     retryable = {kind for kind in KINDS if kind.retryable}
     assert retryable == {
         errors.BrokerFaultError, BrokerUnavailableError, errors.UnreachableError,
-        errors.ThrottledError, errors.OverloadedError,
+        errors.ThrottledError, errors.OverloadedError, errors.OfflineError,
     }  # fmt: skip
 
 

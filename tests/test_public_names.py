@@ -24,6 +24,7 @@ PUBLIC = [
     "BaseProvider",
     "BrokerError",
     "BrokerProvider",
+    "CachedProvider",
     "Contact",
     "ContactCard",
     "Contacts",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __all__
     from scbroker.cards import ContactCard as ContactCard
     from scbroker.client.base_provider import BaseProvider as BaseProvider
+    from scbroker.client.cached_provider import CachedProvider as CachedProvider
     from scbroker.client.calls.main_queue import mainQueue as mainQueue
     from scbroker.client.calls.operation import Promise as Promise
     from scbroker.client.calls.stream import Stream as Stream
@@ -58,6 +59,7 @@ _HOME = {
     "BaseProvider": "client.base_provider",
     "BrokerError": "errors",
     "BrokerProvider": "client.provider",
+    "CachedProvider": "client.cached_provider",
     "Contact": "types",
     "ContactCard": "cards",
     "Contacts": "client.people.contacts",

@@ -27,6 +27,7 @@ the default message.
     ├── BrokerFaultError            the broker failed, or answered what the protocol does not know
     ├── BrokerUnavailableError      try again: `retryable` is true
     │   ├── UnreachableError        no answer: connection refused, lost or timed out
+    │   │   └── OfflineError        a cache answers for the broker, and cannot answer this
     │   ├── ThrottledError          too many requests: wait `retryAfter` seconds
     │   └── OverloadedError         the broker has no capacity at present
     ├── UntrustedError              what was served is not what its author made: do not use it
@@ -94,6 +95,7 @@ class BrokerError(Exception):
     brokerFaultError: ClassVar[type[BrokerFaultError]]
     brokerUnavailableError: ClassVar[type[BrokerUnavailableError]]
     unreachableError: ClassVar[type[UnreachableError]]
+    offlineError: ClassVar[type[OfflineError]]
     throttledError: ClassVar[type[ThrottledError]]
     overloadedError: ClassVar[type[OverloadedError]]
     untrustedError: ClassVar[type[UntrustedError]]
@@ -246,6 +248,15 @@ class UnreachableError(BrokerUnavailableError, code="unreachable"):
     ) -> None:
         super().__init__(message, retryAfter)
         self.sent = sent
+
+
+class OfflineError(UnreachableError, code="offline"):
+    """The broker is away, and the cache cannot answer this: nothing was sent. Try again when it is back."""
+
+    def __init__(
+        self, message: str = "", retryAfter: float | None = None, *, sent: bool = False
+    ) -> None:
+        super().__init__(message, retryAfter, sent=sent)
 
 
 class ThrottledError(BrokerUnavailableError, code="throttled"):

@@ -114,6 +114,8 @@ class Container(_Parts, Generic[T]):
     header: Header[T] | None = None
     contentBy: uuid.UUID | None = None
     """The user who wrote the content, as the author of the newest record signed; None without content."""
+    asOf: dt.datetime | None = None
+    """When the broker served the copy of a `CachedProvider`; None if the broker answered the call."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -137,7 +139,12 @@ class ContainerPage(Generic[T]):
     next: uuid.UUID | None
     """The `startAfter` of the next page; None if the list ends with this page."""
     leftOut: Sequence[uuid.UUID]
-    """Ids in this page's range of containers that this device has read before and the broker now denies."""
+    """Ids in this page's range of containers that this device has read before and the broker now denies.
+
+    In a page of a `CachedProvider`'s cache: of containers that this device has read and the cache lacks.
+    """
+    asOf: dt.datetime | None = None
+    """The oldest `asOf` of a page of the cache, or the time of the call if the page is empty; else None."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -71,7 +71,7 @@ async def follow(session: Session, start: int | None, criteria: Criteria) -> Pag
                 with beginning:
                     beginning = contextlib.nullcontext()
                     first = await events.end_of_log(session) + 1
-            found = await _next(session, first)
+            found = await next_events(session, first)
         except _WAITABLE as error:
             await outage.pause(error)
             continue
@@ -84,7 +84,7 @@ async def follow(session: Session, start: int | None, criteria: Criteria) -> Pag
             await asyncio.sleep(max(0.0, began + _FLOOR - monotonic()))
 
 
-async def _next(session: Session, first: int) -> list[Event]:
+async def next_events(session: Session, first: int) -> list[Event]:
     """Wait for events from an id on, and return them, checked; none if the broker ended the wait."""
     query = {"startId": str(first), "wait": str(_WAIT)}
     octets = await session.wait("/v1/events", _WAIT + _LATE, query)

@@ -80,18 +80,20 @@ def lock_by(descriptor: int, deadline: float) -> bool:
 
 
 @contextmanager
-def temporary_file(path: Path, data: bytes) -> Iterator[Path]:
+def temporary_file(path: Path, data: bytes, *, durable: bool = True) -> Iterator[Path]:
     """Write a file beside `path` durably, as 0600; remove it at the end unless it was renamed.
 
-    A file that is renamed into place is whole after a crash, or the one before it is.
+    A file that is renamed into place is whole after a crash, or the one before it is. Without `durable` that
+    holds for a crash of the process alone: after a power cut the file may be damaged.
     """
     descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ provider.register("password", "passphrase").result()
 from __future__ import annotations
 
 import asyncio
+import copy
 import datetime as dt
 import os
 import ssl as ssl_module
@@ -217,6 +218,16 @@ class ServerProvider(BaseProvider):
             failed.outcome = errors.WriteOutcome.Stored
             raise failed from None
         return result
+
+    def _with_session(self, session: Session) -> Self:
+        """Return a provider of the same broker whose operations use another session."""
+        other = copy.copy(self)
+        other._current = session
+        return other
+
+    def _session_of(self, ring: KeyRing) -> Session:
+        """Return a session with these keys, before anything is requested from the broker."""
+        return accounts.session_of(self._transport, self._trust_store, ring)
 
     async def _adopt(self, beginning: Work[tuple[Session, T]]) -> T:
         """Make a new session the current one; the one before is forgotten after its last operation."""

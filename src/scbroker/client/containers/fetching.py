@@ -100,7 +100,8 @@ async def judge_listed(session: Session, served: Views, known: StoredMarks) -> F
         each: replace(mark, complete=False) if mark and each in is_unsure else mark
         for each, mark in kept.marks.items()
     }
-    found = _settled(kept, await _judge_views(session, served, marks, kept.raise_to))
+    judged = await _judge_views(session, served, marks, kept.raise_to)
+    found = await session.settled(_settled(kept, judged))
     return {
         each: outcome
         for each, outcome in found.items()
@@ -155,7 +156,7 @@ async def _fetch_each(
     for _ in range(ROUNDS):
         kept = _KeptMarks(session, left)
         fetched = await _fetch_once(session, kept.marks, ask, kept.raise_to, any_keys=any_keys)
-        found |= _settled(kept, fetched)
+        found |= await session.settled(_settled(kept, fetched))
         left = [each for each in left if each not in found]
         if not left:
             break
@@ -260,6 +261,9 @@ async def _ask_for_one(session: Session, marks: _Marks, **wanted: bool) -> Views
 
 async def _ask_for_many(session: Session, marks: _Marks, **wanted: bool) -> Views:
     """Request views until the broker has answered for each: an answer holds as many as fit."""
+    if session.is_offline:  # a cache answers at once, and its errors are not of the protocol
+        alone = [await _ask_for_one(session, {each: marks[each]}, **wanted) for each in marks]
+        return {each: view for found in alone for each, view in found.items()}
     asked = [
         containers.ViewRequest(containerId=str(each), since=since_of(mark), **wanted)
         for each, mark in marks.items()

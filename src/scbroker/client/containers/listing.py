@@ -6,6 +6,7 @@ the broker leaves out: the client requests these by their ids. Spec: docs/spec/p
 """
 
 import asyncio
+import datetime as dt
 import itertools
 import logging
 import uuid
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scbroker import errors
+from scbroker.client.arguments import moment, now
 from scbroker.client.calls import tasks
 from scbroker.client.containers import fetching, opening
 from scbroker.client.containers.contents import OpenHeader
@@ -30,6 +32,8 @@ _MISORDERED: Final = (
     "The broker's list is not in the order of ids, does not continue after the last page, or has more "
     "containers than requested."
 )
+_DENIED: Final = (errors.NotFoundError, errors.UnreachableError)
+"""Errors of a container that no list has: the broker denies it, or the cache lacks it."""
 _log = logging.getLogger("scbroker")
 Entry = Container[Any] | BrokerError
 
@@ -71,7 +75,7 @@ async def pages(
             served = await upcoming
             upcoming = None if served.next is None else _begun(session, wanted, served.next)
             found = await session.hold(_verified(session, wanted, served))
-            if found.leftOut:
+            if found.leftOut and not session.is_offline:
                 _log.warning(
                     "The broker does not serve %d containers that this device has read; the first is %s. "
                     "listContainers names them in leftOut.",
@@ -104,6 +108,11 @@ async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) ->
     type has no missing containers.
     """
     known = _marks_after(session, after, wanted.limit)
+    if session.is_offline:
+        # A cache cannot list: each container that has a mark is requested by its id.
+        if not known and after is None:
+            raise errors.OfflineError("The cache has no container, and the broker is away.")
+        return _Served({}, {}, list(known), max(known) if len(known) == wanted.limit else None)
     message = wire.ListRequest(
         after=None if after is None else str(after),
         limit=wanted.limit,
@@ -168,8 +177,8 @@ async def _verified(session: Session, wanted: Wanted, served: _Served) -> Contai
     fetched = await fetching.judge_listed(session, served.views, served.known)
     again = [each for each in served.views if each not in fetched]
     fetched |= await _fetch(session, wanted, [*again, *served.missing])
-    left_out = [each for each in served.missing if isinstance(fetched[each], errors.NotFoundError)]
-    ids = sorted(fetched.keys() - set(left_out))
+    denied = [each for each in served.missing if isinstance(fetched[each], _DENIED)]
+    ids = sorted(fetched.keys() - set(denied))
 
     def open_one(container_id: uuid.UUID) -> Container[Any]:
         return _open(session, wanted, fetched[container_id])
@@ -181,10 +190,22 @@ async def _verified(session: Session, wanted: Wanted, served: _Served) -> Contai
         if isinstance(outcome, BrokerError):
             outcome = outcome.fresh()
             outcome.containerId = each
-        elif each in served.missing:
+        elif session.is_offline and wanted.type is not None and outcome.type != wanted.type:
+            continue
+        elif each in served.missing and not session.is_offline:
             _log.warning("The broker's list leaves out container %s, which it serves.", each)
         entries.append(outcome)
-    return ContainerPage(entries, served.next, left_out)
+    # Marks have no type: of a list of one type nothing is known to be missing.
+    left_out = denied if wanted.type is None else []
+    return ContainerPage(entries, served.next, left_out, _as_of(session, entries))
+
+
+def _as_of(session: Session, entries: Sequence[Entry]) -> dt.datetime | None:
+    """Return the time of the oldest container of a page of the cache."""
+    if not session.is_offline:
+        return None
+    times = [each.asOf for each in entries if isinstance(each, Container) and each.asOf is not None]
+    return min(times, default=moment(now()))
 
 
 async def _fetch(session: Session, wanted: Wanted, ids: Sequence[uuid.UUID]) -> fetching.Found:
@@ -208,7 +229,7 @@ def _open(session: Session, wanted: Wanted, fetched: Fetched | BrokerError) -> C
         header = wanted.open_header(opening.read_part(session, opened, Role.Header))
     asked = () if wanted.open_header is None else (Role.Header,)
     found = opening.container(session, opened, None, header, asked=asked)
-    if wanted.type is not None and found.type != wanted.type:
+    if wanted.type is not None and found.type != wanted.type and not session.is_offline:
         raise errors.IntegrityError(
             "The broker lists a container of another type than the one that was asked for."
         )

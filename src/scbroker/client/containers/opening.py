@@ -106,6 +106,7 @@ def container(
         content=content,
         header=header,
         contentBy=None if (part := state.record.content) is None else user_id_of(part.author),
+        asOf=session.as_of(opened.container_id),
     )
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import itertools
 import logging
@@ -65,6 +66,10 @@ _LOG_SECONDS: Final = 10.0
 """Seconds after a logged retry in which further retries are not logged."""
 _MISSING: Final = (404, 416)
 _HTTPS: Final = "If this port expects TLS, use https:// in serverUrl."
+_SOON_ATTEMPTS: Final = 2
+_SOON: Final = 5.0
+"""Seconds."""
+_soon: Final = contextvars.ContextVar("soon", default=False)
 _LOOPBACK: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
@@ -77,6 +82,19 @@ class Options(TypedDict, total=False):
     limit: int
     target: memoryview | None
     moved: Moved | None
+
+
+@contextlib.contextmanager
+def answered_soon() -> Iterator[None]:
+    """Give up the block's requests after two attempts or 5 seconds: the caller has another source.
+
+    Segments of a large content get their time: the view that comes before them was answered soon.
+    """
+    before = _soon.set(True)
+    try:
+        yield
+    finally:
+        _soon.reset(before)
 
 
 def pause_before_retry(error: errors.BrokerUnavailableError, attempt: int) -> float:
@@ -379,7 +397,8 @@ class Transport(Connections):
             headers["Content-Length"] = str(len(body))
         url = self._url(path, query)
         once = functools.partial(self._once, method, url, headers, body, limit, target, moved)
-        return await self._retried(once, is_act=message is not None and message.is_act)
+        is_act = message is not None and message.is_act
+        return await self._retried(once, is_act=is_act, soon=_soon.get() and target is None)
 
     async def wait(self, path: str, seconds: float, query: Query, *, token: str) -> Octets:
         """Send a request whose answer takes long to end; return the answer's octets.
@@ -417,7 +436,9 @@ class Transport(Connections):
         await self.waits.close()
         await self.store.close()
 
-    async def _retried(self, once: Callable[[], Awaitable[Octets]], *, is_act: bool) -> Octets:
+    async def _retried(
+        self, once: Callable[[], Awaitable[Octets]], *, is_act: bool, soon: bool
+    ) -> Octets:
         """Send a request until it is answered; raise the last failure once retrying is over.
 
         The error's `outcome` is uncertain if any attempt to send an act may have left this device: a refusal
@@ -425,19 +446,20 @@ class Transport(Connections):
         """
         sending = _Sending()
         try:
-            return await self._until_answered(once, sending)
+            return await self._until_answered(once, sending, soon=soon)
         except errors.BrokerError as error:
             if is_act and sending.may_have_left:
                 error.outcome = errors.WriteOutcome.Uncertain
             raise
 
     async def _until_answered(
-        self, once: Callable[[], Awaitable[Octets]], sending: _Sending
+        self, once: Callable[[], Awaitable[Octets]], sending: _Sending, *, soon: bool
     ) -> Octets:
+        seconds = min(self.endpoint.timeout, _SOON) if soon else self.endpoint.timeout
         failure: errors.BrokerUnavailableError | None = None
         started = monotonic()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.endpoint.timeout):
+            async with asyncio.timeout(seconds):
                 for attempt in itertools.count(1):
                     try:
                         with sending.attempt():
@@ -445,7 +467,9 @@ class Transport(Connections):
                     except (errors.UnreachableError, errors.OverloadedError) as error:
                         failure = error
                         pause = pause_before_retry(error, attempt)
-                        if not self._may_retry(error, attempt, monotonic() - started + pause):
+                        is_last = soon and attempt >= _SOON_ATTEMPTS
+                        spent = monotonic() - started + pause
+                        if is_last or not self._may_retry(error, attempt, spent):
                             raise
                         if isinstance(error, errors.OverloadedError):
                             self._budget -= 1
@@ -460,7 +484,7 @@ class Transport(Connections):
         if failure is not None:
             raise failure.fresh()
         raise errors.UnreachableError(
-            f"No answer from {self.endpoint.url} within {self.endpoint.timeout:g} seconds: "
+            f"No answer from {self.endpoint.url} within {seconds:g} seconds: "
             "check the network, or set a longer timeout."
         )
 

@@ -71,7 +71,10 @@ class Download:
         limit = HASH_SIZE * records.segment_count(opened.part.paddedLength)
         hashes = bytes(await session.send("GET", path, limit=limit))
         await io_thread.in_pool(records.check_segment_hashes, opened.part, hashes)
-        return cls(session, opened, hashes)
+        download = cls(session, opened, hashes)
+        if session.keeper is not None:
+            await session.keeper.keep_hashes(download._path, hashes)
+        return download
 
     @property
     def length(self) -> int:
@@ -102,6 +105,7 @@ class Download:
                     await io_thread.in_pool(pass_on)
                 finally:
                     plain.give_back(target)
+                await self._keep(first, received)
             finally:
                 sealed.give_back(buffer)
             meter.complete(number, length)
@@ -119,7 +123,12 @@ class Download:
         size = await io_thread.in_pool(
             open_run, self._opened, first, received, self._hashes, target
         )
+        await self._keep(first, received)
         return bytes(target[:size])
+
+    async def _keep(self, first: int, verified: memoryview) -> None:
+        if self._session.keeper is not None:
+            await self._session.keeper.keep_part(self._path, first, verified)
 
     async def _fetch(
         self, first: int, count: int, buffer: memoryview, moved: Moved | None = None

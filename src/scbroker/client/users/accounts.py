@@ -51,7 +51,7 @@ async def register(
     """Create a user; return the session and the KeyFile."""
     ring = KeyRing.generate()
     chain, key_file = await publish(transport, ring, password, passphrase, reminder)
-    session = _session(transport, store, ring)
+    session = session_of(transport, store, ring)
     session.directory.set_own(chain)
     await session.token.get()
     _keep_pass(store, session)
@@ -92,7 +92,7 @@ async def log_in_with_key_file(
     if device_pass is not None and len(device_pass) != wire.DEVICE_PASS_SIZE:
         device_pass = None
     key_file, ring = await _open_stored(transport, user_id, passphrase, password, device_pass)
-    session = _session(transport, store, ring)
+    session = session_of(transport, store, ring)
     keep_mark(session.marks, ring, key_file)
     await _log_in(session, store)
     return session, key_file
@@ -102,7 +102,7 @@ async def log_in_with_ring(
     transport: Transport, store: TrustStore, ring: KeyRing
 ) -> tuple[Session, None]:
     """Return a session with these keys, and no KeyFile."""
-    session = _session(transport, store, ring)
+    session = session_of(transport, store, ring)
     await _log_in(session, store)
     return session, None
 
@@ -123,7 +123,8 @@ async def fetch_reminder(transport: Transport, user_id: uuid.UUID) -> str:
     return answer.reminder
 
 
-def _session(transport: Transport, store: TrustStore, ring: KeyRing) -> Session:
+def session_of(transport: Transport, store: TrustStore, ring: KeyRing) -> Session:
+    """Return a session with these keys, before anything is requested from the broker."""
     # Journals of unfinished transfers are beside the marks if the marks are in files.
     folder = store.directory / "transfers" if isinstance(store, FileTrustStore) else None
     marks = store.open(ring.userId, ring.signing[0].derive("trust-store"))

@@ -48,6 +48,8 @@ class Directory:
         self._chains: dict[uuid.UUID, KeyChain] = {}
         self._deleted: set[uuid.UUID] = set()
         """Users that the broker reports as deleted."""
+        self.keep: Callable[[KeyChain, bool], object] | None = None
+        """Takes each chain once it was verified, and whether its user was deleted."""
 
     @property
     def own(self) -> KeyChain:
@@ -58,6 +60,7 @@ class Directory:
         """Keep the chain that the session's user has just published."""
         check_mark(self._marks, chain)
         self._chains[self._user_id] = chain
+        self._keep(chain)
 
     async def latest(self, users: Iterable[uuid.UUID]) -> Mapping[uuid.UUID, KeyChain]:
         """Return the chains of these users as of now; `NotFoundError` if one is unknown.
@@ -222,7 +225,12 @@ class Directory:
         check_mark(self._marks, chain)
         self._chains.pop(user, None)  # the dict is ordered by last use
         self._chains[user] = chain
+        self._keep(chain)
         return chain
+
+    def _keep(self, chain: KeyChain) -> None:
+        if self.keep is not None:
+            self.keep(chain, chain.userId in self._deleted)
 
     def _forget_oldest(self) -> None:
         """Drop the chains used longest ago until the rest fits; never the user's own."""

@@ -7,13 +7,14 @@ it, and `Session` all that operations need. Spec: docs/spec/protocol.md, section
 
 import asyncio
 import contextlib
+import datetime as dt
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, TypeVar, Unpack
+from typing import Any, ClassVar, Final, Protocol, TypeVar, Unpack
 
 from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
@@ -94,7 +95,8 @@ class Token:
         self.device_pass: bytes | None = None
         """The pass that came with the newest token; it tells the broker that a guess is this device's."""
         self.renewal: Shared | None = None
-        self._had_one = False
+        self.had_one = False
+        """Whether the keys were valid before: refused now, they were replaced."""
 
     async def get(self) -> str:
         """Return a valid token. Callers that need a new one at the same time share one request.
@@ -136,7 +138,7 @@ class Token:
         return statement, ring.signing[index].sign(label, statement)
 
     async def _renew(self) -> None:
-        with log_in_again() if self._had_one else contextlib.nullcontext():
+        with log_in_again() if self.had_one else contextlib.nullcontext():
             try:
                 await self.request()
             except errors.ChallengeError:  # the nonce was spent by a request whose answer got lost
@@ -149,11 +151,30 @@ class Token:
         session = await self._transport.call("POST", "/v1/sessions", wire.Session, message=message)
         self.value, self.expires = session.token, session.expiresAt / 1e6
         self.device_pass = session.devicePass
-        self._had_one = True
+        self.had_one = True
+
+
+class Keeper(Protocol):
+    """Keeps a copy of what a session has verified (`scbroker.client.cache`)."""
+
+    async def keep_containers(self, outcomes: Mapping[uuid.UUID, object]) -> None:
+        """Keep containers that were just verified, and note those that the broker denied."""
+        ...
+
+    async def keep_part(self, path: str, first: int, octets: Octets) -> None:
+        """Keep verified segments of a large content, from the segment `first` on."""
+        ...
+
+    async def keep_hashes(self, path: str, hashes: bytes) -> None:
+        """Keep the verified hashes of all segments of a large content."""
+        ...
 
 
 class Session:
     """Keys, token, marks and transport of an authenticated user."""
+
+    is_offline: ClassVar[bool] = False
+    """Whether a cache answers the requests in the broker's place."""
 
     def __init__(
         self, transport: Transport, ring: KeyRing, marks: Marks, folder: Path | None = None
@@ -169,6 +190,7 @@ class Session:
         self.directory: Directory = Directory(self.call, marks, self.userId)
         self.sending: set[bytes] = set()
         """Hashes of records whose operation still runs: it reports their outcome, so no warning is logged."""
+        self.keeper: Keeper | None = None
         self._is_replaced = False
         self.after_fork()
         io_thread.bound(self)
@@ -273,6 +295,17 @@ class Session:
             if outcome is errors.WriteOutcome.Uncertain:  # the first request has left this device
                 error.outcome = outcome
             raise
+
+    async def settled(self, outcomes: dict[uuid.UUID, T]) -> dict[uuid.UUID, T]:
+        """Return the outcomes of reading containers, once the keeper, if any, has a copy."""
+        if self.keeper is not None:
+            await self.keeper.keep_containers(outcomes)
+        return outcomes
+
+    def as_of(self, container_id: uuid.UUID) -> dt.datetime | None:
+        """Return when the broker served the copy of a container; None if it serves the container now."""
+        del container_id
+        return None
 
     def hold(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Count an operation as under way until it ends: log-out and replacement wait for it."""

@@ -1,0 +1,1 @@
+"""Keep sealed containers on disk, and answer a session's requests from them while the broker is away."""

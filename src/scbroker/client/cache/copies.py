@@ -1,0 +1,315 @@
+"""Copy what a session has verified into a cache's folder, and read it back.
+
+Only verified answers are copied: a broker that lies cannot replace a good copy. A copy of a container is the
+view that the broker served, cut down to what a device needs that has the mark of its head: the governing
+record in force with its list, and the head. If entries of a list are hidden from the reader, the past is
+judged again at every reading (docs/spec/container.md, section 8): then all governing records are kept.
+
+What a copy says is verified again when it is served, as if a broker served it.
+"""
+
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from scbroker import errors
+from scbroker.client.arguments import now
+from scbroker.client.cache.folder import CacheFolder
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.containers.opening import Fetched
+from scbroker.client.parts.downloads import path_of
+from scbroker.client.users.session import Session
+from scbroker.crypto.seal import Octets
+from scbroker.crypto.verify import HASH_SIZE, sha256
+from scbroker.records.container_record import (
+    SEALED_SEGMENT,
+    Part,
+    Role,
+    check_segment_hashes,
+    parse_bare,
+    parse_record,
+)
+from scbroker.records.key_record import KeyChain
+from scbroker.vocabulary import ContainerAccessLevel
+from scbroker.wire.codec import SignedObject
+from scbroker.wire.containers import MAX_INLINE, ContainerView, GoverningView
+
+S = TypeVar("S", bound=msgspec.Struct)
+_FRESH_SECONDS: Final = 60.0
+"""A container that is read again unchanged is not written again for so long."""
+_FRESH: Final = 4096
+CONTAINER: Final = "container"
+USER: Final = "user"
+HASHES: Final = "hashes"
+SEGMENT: Final = "segment"
+
+
+class Copy(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A container as the broker served it. Times are in microseconds since 1970."""
+
+    version: int
+    time: int
+    """When the broker served it last."""
+    expires: int | None
+    """When the reader's access ends."""
+    download: bool
+    """Whether the reader has Download."""
+    view: ContainerView
+    header: bool
+    content: bool
+    """Whether header and small content were read, at this version or before."""
+    part: bytes | None = None
+    """The id of a content that is too large for the view."""
+    denied: int | None = None
+    """When the broker denied the container. It is the broker's word, so the copy stays but is not served."""
+
+    def lacks(self, role: Role) -> bool:
+        """Return whether the reader may have a part that belongs into the view and that was not read."""
+        body = (self.view.head or self.view.governing[-1].record).body
+        part = parse_record(body).part(role)
+        if part is None or not self.download:
+            return False
+        if role is Role.Header:
+            return self.view.header is None
+        return self.view.content is None and part.paddedLength <= MAX_INLINE
+
+
+class Chain(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A user's key records."""
+
+    records: list[SignedObject]
+    deleted: bool
+
+
+class Copies:
+    """The copies of a session's user, which implement `scbroker.client.users.session.Keeper`."""
+
+    def __init__(self, folder: CacheFolder, session: Session) -> None:
+        self._session = session
+        self.folder: CacheFolder = folder
+        self._chains: dict[uuid.UUID, tuple[KeyChain, bool]] = {}
+        """Verified chains that are still to be written."""
+        self._fresh: OrderedDict[uuid.UUID, tuple[bytes, bool, bool, float]] = OrderedDict()
+        self.after_fork()
+        io_thread.bound(self)
+
+    def attach(self) -> None:
+        """Copy from now on what the session verifies."""
+        self._session.keeper = self
+        self._session.directory.keep = self._note_chain
+        self._note_chain(self._session.directory.own, False)
+
+    def after_fork(self) -> None:
+        """Replace the lock: a thread that may hold it exists in the parent alone."""
+        self._lock = threading.Lock()
+
+    async def keep_containers(self, outcomes: Mapping[uuid.UUID, object]) -> None:
+        new = {
+            key: outcome for key, outcome in outcomes.items() if not self._is_fresh(key, outcome)
+        }
+        if new or self._chains:
+            await io_thread.in_pool(self._keep_containers, new)
+
+    async def keep_part(self, path: str, first: int, octets: Octets) -> None:
+        view = memoryview(octets)
+        sealed = [view[at : at + SEALED_SEGMENT] for at in range(0, len(view), SEALED_SEGMENT)]
+
+        def keep() -> None:
+            for number, segment in enumerate(sealed, first):
+                self.folder.write(SEGMENT, segment_key(path, number), segment)
+
+        if self.folder.has(HASHES, path.encode()):  # not for a content that is too large to be kept
+            await io_thread.in_pool(keep)
+
+    async def keep_hashes(self, path: str, hashes: bytes) -> None:
+        if len(hashes) // HASH_SIZE * SEALED_SEGMENT <= self.folder.largest + SEALED_SEGMENT:
+            await io_thread.in_pool(self.folder.write, HASHES, path.encode(), hashes)
+
+    async def keep_chains(self) -> None:
+        """Write the key chains that were verified since the last call."""
+        if self._chains:
+            await io_thread.in_pool(self._keep_chains)
+
+    def find(self, container_id: uuid.UUID) -> Copy | None:
+        """Return the copy of a container; None if there is none."""
+        return _decoded(self.folder.read(CONTAINER, container_id.bytes), Copy)
+
+    def chain(self, user_id: uuid.UUID) -> Chain | None:
+        return _decoded(self.folder.read(USER, user_id.bytes), Chain)
+
+    def has(self, container_id: uuid.UUID, *, touch: bool = True) -> bool:
+        return self.folder.has(CONTAINER, container_id.bytes, touch=touch)
+
+    def has_content(self, container_id: uuid.UUID, copy: Copy) -> bool:
+        """Return whether the cache has all of a container's large content."""
+        if copy.part is None:
+            return False
+        path = path_of(container_id.bytes, copy.part)
+        hashes = self.folder.read(HASHES, path.encode())
+        return hashes is not None and all(
+            self.folder.has(SEGMENT, segment_key(path, number))
+            for number in range(len(hashes) // HASH_SIZE)
+        )
+
+    def remove_content(self, container_id: uuid.UUID, part: bytes) -> None:
+        path = path_of(container_id.bytes, part)
+        hashes = self.folder.read(HASHES, path.encode()) or b""
+        self.folder.remove(HASHES, path.encode())
+        for number in range(len(hashes) // HASH_SIZE):
+            self.folder.remove(SEGMENT, segment_key(path, number))
+
+    def clear(self) -> None:
+        self._fresh.clear()
+        self.folder.clear()
+        self._note_chain(self._session.directory.own, False)
+        self._keep_chains()
+
+    def _note_chain(self, chain: KeyChain, deleted: bool) -> None:
+        self._chains[chain.userId] = chain, deleted
+
+    def _keep_chains(self) -> None:
+        chains, self._chains = self._chains, {}
+        for user, (chain, deleted) in chains.items():
+            kept = Chain([SignedObject.of(signed) for signed in chain.records], deleted)
+            self.folder.write(USER, user.bytes, msgspec.msgpack.encode(kept))
+
+    def _keep_containers(self, outcomes: Mapping[uuid.UUID, object]) -> None:
+        # Chains first: after a crash a copy of a container without its author's keys would be useless.
+        self._keep_chains()
+        self.folder.has(USER, self._session.userId.bytes)  # used: the user's own keys stay
+        with self._lock:
+            for container_id, outcome in outcomes.items():
+                if isinstance(outcome, Fetched):
+                    self._keep(container_id, outcome)
+                elif isinstance(outcome, errors.DeletedError):  # the tombstone was verified
+                    self._remove(container_id)
+                elif isinstance(outcome, errors.NotFoundError):
+                    self._deny(container_id)
+
+    def _keep(self, container_id: uuid.UUID, fetched: Fetched) -> None:
+        served = fetched.view
+        view = _cut(fetched)
+        if view is None:
+            return
+        record, before = fetched.state.record, self.find(container_id)
+        own = fetched.state.own_entry(self._session.fingerprint)
+        content = record.part(Role.Content)
+        part = content.partId if content and content.paddedLength > MAX_INLINE else None
+        if before is not None:
+            view = replace(
+                view,
+                header=view.header or _same(record.part(Role.Header), before.view.header),
+                content=view.content or _same(content, before.view.content),
+            )
+            if before.part not in (None, part):
+                self.remove_content(container_id, before.part)
+        copy = Copy(
+            version=record.version,
+            time=fetched.time,
+            expires=own.expiresAt,
+            download=own.allows(ContainerAccessLevel.Download),
+            view=view,
+            header=served.header is not None or (before is not None and before.header),
+            content=served.content is not None or (before is not None and before.content),
+            part=part,
+        )
+        self._write(container_id, copy)
+        self._fresh[container_id] = *_parts(fetched), time.monotonic()
+        while len(self._fresh) > _FRESH:
+            self._fresh.popitem(last=False)
+
+    def _is_fresh(self, container_id: uuid.UUID, outcome: object) -> bool:
+        """Return whether a container was written lately as it was served now."""
+        fresh = self._fresh.get(container_id)
+        if fresh is None or not isinstance(outcome, Fetched):
+            return False
+        known, header, content, when = fresh
+        served = _parts(outcome)
+        return (
+            time.monotonic() < when + _FRESH_SECONDS
+            and known == served[0]
+            and header >= served[1]
+            and content >= served[2]
+        )
+
+    def _deny(self, container_id: uuid.UUID) -> None:
+        copy = self.find(container_id)
+        self._fresh.pop(container_id, None)
+        if copy is not None and copy.denied is None:
+            self._write(container_id, replace(copy, denied=now()))
+
+    def _remove(self, container_id: uuid.UUID) -> None:
+        copy = self.find(container_id)
+        self._fresh.pop(container_id, None)
+        self.folder.remove(CONTAINER, container_id.bytes)
+        if copy is not None and copy.part is not None:
+            self.remove_content(container_id, copy.part)
+
+    def _write(self, container_id: uuid.UUID, copy: Copy) -> None:
+        self.folder.write(CONTAINER, container_id.bytes, msgspec.msgpack.encode(copy))
+
+
+def _parts(fetched: Fetched) -> tuple[bytes, bool, bool]:
+    """Return the head that was served, and whether header and content came with it."""
+    view = fetched.view
+    return fetched.state.head.hash, view.header is not None, view.content is not None
+
+
+def segment_key(path: str, number: int) -> bytes:
+    return f"{path}/{number}".encode()
+
+
+def _decoded(data: bytes | None, kind: type[S]) -> S | None:
+    """Return what a file has; None without one, or if a newer version of this program wrote it."""
+    try:
+        return None if data is None else msgspec.msgpack.decode(data, type=kind)
+    except msgspec.DecodeError:
+        return None
+
+
+def _same(part: Part | None, sealed: bytes | None) -> bytes | None:
+    """Return an earlier copy of a sealed part if the record still names it."""
+    if part is None or sealed is None:
+        return None
+    try:
+        check_segment_hashes(part, sha256(sealed))
+    except errors.IntegrityError:
+        return None
+    return sealed
+
+
+def _cut(fetched: Fetched) -> ContainerView | None:
+    """Return the view without what the mark of its head replaces; None if it cannot be verified alone.
+
+    That is a view of which only the first page is at hand. The next reading has a mark behind that page,
+    unless entries are hidden from the reader.
+    """
+    view, governing = fetched.view, fetched.view.governing
+    if _version(governing[-1]) != fetched.state.governing.record.version:
+        return None
+    if fetched.state.mark.complete:
+        governing = [last_governing(governing)]
+    elif not is_whole(view):
+        return None
+    return replace(view, governing=governing, skipped=[], recipients=[])
+
+
+def last_governing(governing: list[GoverningView]) -> GoverningView:
+    """Return the governing record in force with its list, which an earlier record may have brought."""
+    lists = [item.accessList for item in governing if item.accessList is not None]
+    return replace(governing[-1], accessList=lists[-1])
+
+
+def is_whole(view: ContainerView) -> bool:
+    """Return whether a view has all governing records, from the first one on."""
+    return [_version(view.governing[n]) for n in (0, -1)] == [1, view.lastGoverning]
+
+
+def _version(view: GoverningView) -> int:
+    return parse_bare(view.record.body).version

@@ -1,0 +1,193 @@
+"""Keep sealed files in a folder, bounded in bytes: the least recently used go first.
+
+Each user has a subfolder at each broker. Names are keyed hashes and contents are sealed under a key that is
+derived from the KeyRing, so that the folder shows numbers, sizes and times of files only. A file that was
+changed, moved or written by another version does not open: it is removed and counts as missing.
+
+Files are renamed into place and read whole. So neither a crash nor another process that writes or evicts at
+the same time leaves half a file, and no lock is needed; at worst a file is missing. Nothing is synced: a
+power cut may damage files, which then count as missing as well.
+"""
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from scbroker.client.own_files import make_own_folder, open_own, temporary_file
+from scbroker.crypto.seal import Octets, seal, unseal
+from scbroker.crypto.verify import keyed_hash, label
+from scbroker.errors import DecryptionError, InvalidArgumentError
+from scbroker.keys import KeyRing
+
+SMALLEST: Final = 16 * 1_048_576
+"""Bytes."""
+_BLOCK: Final = 4096
+"""Bytes by which a file's size on disk grows."""
+_FORMAT: Final = b"\x01"
+_NAME: Final = 32
+_OWN: Final = re.compile(r"[0-9a-f]{32}(\.\w+)?")
+"""Names of the cache's folders, of its files, and of files that a crash left: no other file is removed."""
+_LONGEST: Final = 40 * 1_048_576
+"""Bytes of a file that is read. The hashes of the largest content have 32 MiB."""
+_PARTS: Final = 16
+"""Between two scans of the folder a process writes at most one of so many parts of its size."""
+_LARGEST: Final = 4
+"""A content may take one of so many parts of the folder."""
+_log = logging.getLogger("scbroker")
+
+
+def checked_root(folder: object, maxBytes: object) -> Path:
+    """Return the cache's folder, which only this user can write; raise `InvalidArgumentError` otherwise."""
+    if not isinstance(folder, str | os.PathLike) or folder == "":
+        raise InvalidArgumentError(
+            f"folder must be the path of a folder, not {type(folder).__name__}"
+        )
+    if not isinstance(maxBytes, int) or isinstance(maxBytes, bool) or maxBytes < SMALLEST:
+        raise InvalidArgumentError(
+            f"maxBytes must be an int of {SMALLEST} or more, not {maxBytes!r:.40}"
+        )
+    return _own_folder(Path(folder))
+
+
+def _own_folder(folder: Path) -> Path:
+    try:
+        make_own_folder(folder)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "the name is not valid"
+        raise InvalidArgumentError(
+            f"The cache's folder {str(folder)!r} cannot be used ({why}): name a folder that belongs to this "
+            "user and that nobody else can write."
+        ) from None
+    return folder
+
+
+class CacheFolder:
+    """The files of one user at one broker, by kind and key."""
+
+    def __init__(self, root: Path, ring: KeyRing, origin: str, max_bytes: int) -> None:
+        secret = ring.signing[0].derive("offline-cache")
+        # Another broker's files have other names and another key.
+        self._secret = keyed_hash(secret, "cache-key", origin.encode())
+        self._root, self._max = root, max_bytes
+        name = keyed_hash(secret, "cache-folder", origin.encode()).hex()[:_NAME]
+        self.path: Path = _own_folder(root / name)
+        self._lock = threading.Lock()
+        self._room = 0
+        """Bytes that this process may write before it scans the folder."""
+        self._has_warned = False
+
+    @property
+    def largest(self) -> int:
+        """Return the size of the largest content that is kept, in bytes."""
+        return self._max // _LARGEST
+
+    def read(self, kind: str, key: bytes) -> bytes | None:
+        """Return what was written under a key; None if it is missing or damaged."""
+        path = self._path(kind, key)
+        try:
+            with os.fdopen(open_own(path), "rb") as file:
+                sealed = file.read(_LONGEST)  # a longer file is cut off, and does not open
+            os.utime(path)
+            return unseal(self._secret, _context(path), sealed)
+        except FileNotFoundError:
+            return None
+        except (OSError, DecryptionError):
+            _log.warning(
+                "A file of the cache is damaged or not this user's, and is removed: %s", path
+            )
+            self._unlink(path)
+            return None
+
+    def write(self, kind: str, key: bytes, data: Octets) -> None:
+        """Write a file in place of the one before; a disk that is full is logged once."""
+        path = self._path(kind, key)
+        sealed = seal(self._secret, _context(path), data)
+        try:
+            self._reserve(len(sealed))
+            with temporary_file(path, sealed, durable=False) as temporary:
+                self._unlink(path)  # ext4 syncs a file that replaces another: 2 ms
+                temporary.replace(path)
+        except OSError as error:
+            if not self._has_warned:
+                _log.warning("The cache %s cannot be written: %s", self.path, error.strerror)
+            self._has_warned = True
+
+    def has(self, kind: str, key: bytes, *, touch: bool = True) -> bool:
+        """Return whether there is a file, which counts as used by `touch`; it may prove to be damaged."""
+        path = self._path(kind, key)
+        if not touch:
+            return path.exists()
+        try:
+            os.utime(path)
+        except OSError:
+            return False
+        return True
+
+    def remove(self, kind: str, key: bytes) -> None:
+        self._unlink(self._path(kind, key))
+
+    def clear(self) -> None:
+        """Remove all files of this user at this broker."""
+        for entry in _own(self.path):
+            self._unlink(Path(entry.path))
+
+    def _path(self, kind: str, key: bytes) -> Path:
+        return self.path / keyed_hash(self._secret, f"cache-{kind}", key).hex()[:_NAME]
+
+    def _unlink(self, path: Path) -> None:
+        with suppress(OSError):
+            path.unlink()
+
+    def _reserve(self, size: int) -> None:
+        """Make room for a file. Another process may write a sixteenth of the bound before it scans too."""
+        needed = _on_disk(size)
+        with self._lock:
+            if needed > self._room:
+                left = self._max - self._evict(needed)
+                self._room = max(needed, min(left, self._max // _PARTS))
+            self._room -= needed
+
+    def _evict(self, needed: int) -> int:
+        """Remove the least recently used files of all users until the rest leaves room; return their bytes.
+
+        What a crash left behind is among them. A file that is being read stays readable to its end.
+        """
+        files = sorted(self._files())
+        total = sum(size for _, size, _ in files)
+        if total + needed <= self._max:
+            return total
+        for _, size, path in files:
+            if total + needed <= self._max - self._max // _PARTS:
+                break
+            with suppress(FileNotFoundError):
+                path.unlink()
+            total -= size
+        return total
+
+    def _files(self) -> Iterator[tuple[int, int, Path]]:
+        """Yield each file's time of last use, its size on disk and its path, for all users."""
+        for folder in _own(self._root):
+            if not folder.is_dir(follow_symlinks=False):
+                continue
+            for entry in _own(Path(folder.path)):
+                with suppress(FileNotFoundError):
+                    state = entry.stat(follow_symlinks=False)
+                    yield state.st_mtime_ns, _on_disk(state.st_size), Path(entry.path)
+
+
+def _own(folder: Path) -> Iterator[os.DirEntry[str]]:
+    return (entry for entry in os.scandir(folder) if _OWN.fullmatch(entry.name))
+
+
+def _on_disk(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK
+
+
+def _context(path: Path) -> bytes:
+    """Return the context of a file: under another name, or in another format, it does not open."""
+    return label("cache-file") + _FORMAT + path.name.encode()

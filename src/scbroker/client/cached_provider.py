@@ -1,0 +1,432 @@
+"""Answer reads from copies on disk while the broker is away.
+
+provider = CachedProvider(ServerProvider.fromEnvironment(), "cache")
+
+Each operation belongs to one group, by what it does while the broker is away: answered from the cache,
+answered without the broker as ever, sent to the broker nevertheless, or refused. An operation is answered by
+the broker or by the cache, never by a mixture of them. Guide: docs/guide/offline.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+import os
+import uuid
+import weakref
+from collections.abc import Callable, Iterable
+from functools import partialmethod
+from typing import Any, Final, Self, TypeVar, Unpack, overload
+
+from scbroker import errors
+from scbroker.client.arguments import moment
+from scbroker.client.base_provider import BaseProvider, Work
+from scbroker.client.cache.copies import USER, Copies
+from scbroker.client.cache.folder import CacheFolder, checked_root
+from scbroker.client.cache.offline import OfflineSession
+from scbroker.client.cache.reach import Reach
+from scbroker.client.cache.refresh import Refresh
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.operation import Handlers, Promise, VoidHandlers, operation
+from scbroker.client.calls.stream import Pages
+from scbroker.client.calls.tasks import all_or_first_error
+from scbroker.client.http.transport import answered_soon
+from scbroker.client.server_provider import ServerProvider
+from scbroker.client.users.session import Session
+from scbroker.keys import KeyRing
+from scbroker.types import SecuredContainer
+
+T = TypeVar("T")
+GIB: Final = 1_073_741_824
+ANSWERED: Final = (
+    "getContainer",
+    "getContainerContent",
+    "getContainerHeader",
+    "getContainerMetadata",
+    "getContainers",
+    "getPublicKeys",
+    "listContainers",
+    "openContainerContent",
+    "saveContainerContent",
+)
+"""Operations that the cache answers while the broker is away; `iterContainers` is one more."""
+REFUSED: Final = (
+    "changeCredentials",
+    "createContainer",
+    "createContainers",
+    "createOrUpdateKeyFile",
+    "deleteContainer",
+    "deleteKeyFile",
+    "getEvents",
+    "getKeyFile",
+    "getLatestActiveSigningKey",
+    "getSentChanges",
+    "grantAccess",
+    "needToSyncAccount",
+    "resetContainerMark",
+    "resetEventMark",
+    "revokeAccess",
+    "updateContainer",
+    "updateContainerAccessLevels",
+    "updateContainerContent",
+    "updateContainerHeader",
+    "updateContainerType",
+    "updateContainersAccessLevels",
+)
+"""Operations that fail at once with `OfflineError` while the broker is away."""
+_log = logging.getLogger("scbroker")
+
+
+class _Cached:
+    """The cache of one session: its copies, the session that reads them, and what keeps them fresh."""
+
+    def __init__(self, session: Session, folder: CacheFolder, reach: Reach) -> None:
+        self.session = session
+        self.copies = Copies(folder, session)
+        self.copies.attach()
+        self.offline = OfflineSession(session, self.copies)
+        self.reach = reach
+        self.refresh = Refresh(session, self.copies, reach)
+
+    async def run(self, *, follow: bool) -> None:
+        """Watch the broker and keep the copies fresh, as long as the session lasts."""
+        with contextlib.suppress(errors.NotAuthenticatedError):
+            async with all_or_first_error() as tasks:
+                tasks.create_task(self.reach.watch(self.session))
+                tasks.create_task(self.refresh.read())
+                if follow:
+                    tasks.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        try:
+            await self.refresh.follow()
+        except errors.BrokerError as error:
+            _ = self.session.keys.ring  # raises if the session ended
+            _log.warning("The cache follows no events any more, and copies what is read: %s", error)
+
+
+class CachedProvider(BaseProvider):
+    """A provider that keeps what it reads in a folder, and answers from there while the broker is away.
+
+    `provider` is the ServerProvider that is used while the broker answers; log in by either of the two.
+    `folder` is the path of a folder that this user alone can write. `maxBytes` bounds the folder, for all
+    users in it: the files that were used least recently go first. They are sealed. With `follow` the provider
+    follows the event log, and reads containers of the cache anew after others changed them.
+
+    A `Container` and a `ContainerPage` from the cache have the time `asOf` at which the broker served it.
+    Operations that need the broker raise `offlineError` at once while it is away.
+    """
+
+    def __init__(
+        self,
+        provider: ServerProvider,
+        folder: str | os.PathLike[str],
+        *,
+        maxBytes: int = GIB,
+        follow: bool = True,
+    ) -> None:
+        if not isinstance(provider, ServerProvider):
+            raise errors.InvalidArgumentError(
+                f"provider must be a ServerProvider, not {type(provider).__name__}"
+            )
+        self._provider = provider
+        self._root, self._max = checked_root(folder, maxBytes), maxBytes
+        self._follow = bool(follow)
+        self._reach = Reach()
+        self._cached: _Cached | None = None
+        self._stop: Callable[[], object] = _nothing
+        io_thread.bound(self)
+
+    def after_fork(self) -> None:
+        """Leave the parent's tasks to the parent; the child's next operation starts its own."""
+        self._cached = None
+
+    @property
+    def awaySince(self) -> dt.datetime | None:
+        """Return since when the broker has been away; None if it answered last."""
+        return self._reach.away_since
+
+    def close(self) -> None:
+        """Forget the session and close the connections; the cache stays on disk."""
+        self._stop()
+        self._provider.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stop()
+        await self._provider.__aexit__()
+
+    def __repr__(self) -> str:
+        return f"<CachedProvider in {str(self._root)!r} of {self._provider!r}>"
+
+    @overload
+    def getCachedAt(self, containerId: uuid.UUID | str) -> Promise[dt.datetime | None]: ...
+    @overload
+    def getCachedAt(
+        self, containerId: uuid.UUID | str, **handlers: Unpack[Handlers[dt.datetime | None]]
+    ) -> Self: ...
+    @operation
+    def getCachedAt(self, *args: Any, **kwargs: Any) -> Any:
+        """Return when the broker served the cache's copy of a container last; None if the cache has none.
+
+        It is the time of what an operation returns while the broker is away, for those that return bytes.
+
+        Raises `notAuthenticatedError` without a session. The broker learns nothing: nothing is sent."""
+
+    @overload
+    def clear(self) -> Promise[None]: ...
+    @overload
+    def clear(self, **handlers: Unpack[VoidHandlers]) -> Self: ...
+    @operation
+    def clear(self, *args: Any, **kwargs: Any) -> Any:
+        """Remove all copies of this user at this broker from the folder.
+
+        The user's own public keys stay, by which a session can begin while the broker is away.
+
+        Raises `notAuthenticatedError` without a session. The broker learns nothing: nothing is sent."""
+
+    def _getCachedAt(self, containerId: uuid.UUID) -> Work[dt.datetime | None]:
+        cached = self._cache()
+
+        async def work() -> dt.datetime | None:
+            copy = await io_thread.in_pool(cached.copies.find, containerId)
+            return None if copy is None or copy.denied is not None else moment(copy.time)
+
+        return cached.session.hold(work())
+
+    def _clear(self) -> Work[None]:
+        cached = self._cache()
+        return cached.session.hold(io_thread.in_pool(cached.copies.clear))
+
+    def _session(self) -> Session:
+        return self._cache().session
+
+    def _cache(self) -> _Cached:
+        """Return the cache of the provider's session, which begins with the session's first operation."""
+        session = self._provider._session()
+        cached = self._cached
+        if cached is None or cached.session is not session:
+            self._stop()
+            self._cached = cached = _Cached(session, self._folder(session), self._reach)
+            work = cached.run(follow=self._follow)
+            running = io_thread.submit("the cache", work, endless=True)
+            self._stop = stop = weakref.finalize(self, running.cancel)
+            stop.atexit = False
+        return cached
+
+    def _folder(self, session: Session) -> CacheFolder:
+        origin = session.transport.endpoint.origin
+        return CacheFolder(self._root, session.keys.ring, origin, self._max)
+
+    def _register(self, *args: Any, **kwargs: Any) -> Work[bytes]:
+        return self._noting(self._provider._register(*args, **kwargs))
+
+    def _getReminder(self, userId: uuid.UUID | None = None) -> Work[str]:
+        return self._noting(self._provider._getReminder(userId))
+
+    def _getKeyRing(self) -> Work[KeyRing]:
+        return self._provider._getKeyRing()
+
+    def _getUserId(self) -> Work[uuid.UUID]:
+        return self._provider._getUserId()
+
+    def _logIn(self, keyRing: KeyRing | None = None, **given: Any) -> Work[bytes | None]:
+        work = self._provider._logIn(keyRing=keyRing, **given)
+        return self._noting(work) if keyRing is None else self._log_in(work, keyRing)
+
+    async def _log_in(self, work: Work[bytes | None], ring: KeyRing) -> bytes | None:
+        """Log in; if the broker is away, begin with the user's public keys from the cache."""
+
+        def prepare() -> tuple[Session, Copies]:
+            session = self._provider._session_of(ring)
+            return session, Copies(self._folder(session), session)
+
+        session, copies = await io_thread.in_pool(prepare)
+        if not copies.folder.has(USER, ring.userId.bytes):
+            return await self._noting(work)
+        try:
+            with answered_soon():
+                found = await work
+        except errors.UnreachableError as error:
+            await begin(session, OfflineSession(session, copies))
+            self._reach.lost(error)
+            return await self._provider._adopt(_ready((session, None)))
+        self._reach.found()
+        return found
+
+    def _logout(self) -> Work[None]:
+        work = self._provider._logout()
+        self._stop()  # else the log-out would wait for a container that is read anew
+        return _soon(work)
+
+    def _deleteUser(self) -> Work[None]:
+        folder = self._cache().copies.folder
+
+        async def work(deletion: Work[None]) -> None:
+            await deletion
+            await io_thread.in_pool(folder.clear)
+
+        return self._unless_away("deleteUser", lambda: work(self._provider._deleteUser()))
+
+    def _iterContainers(self, *args: Any, **kwargs: Any) -> Pages[Any]:
+        cached = self._cache()
+        online = self._provider._iterContainers(*args, **kwargs)
+        offline = self._provider._with_session(cached.offline)._iterContainers(*args, **kwargs)
+        return self._pages(offline if self._reach.is_away else online, offline)
+
+    async def _pages(self, pages: Pages[Any], offline: Pages[Any]) -> Pages[Any]:
+        """Yield pages of the broker, or of the cache if the first of them gets no answer.
+
+        A list that the broker began is not continued by the cache: the two may have other containers.
+        """
+        try:
+            with answered_soon() if pages is not offline else contextlib.nullcontext():
+                first = await anext(pages, None)
+        except errors.UnreachableError as error:
+            self._reach.lost(error)
+            pages, first = offline, await anext(offline, None)
+        if first is not None:
+            yield first
+        async for page in pages:
+            yield page
+
+    def _followEvents(self, *args: Any, **kwargs: Any) -> Pages[Any]:
+        return self._provider._followEvents(*args, **kwargs)
+
+    def _read_either(self, name: str, *args: Any, **kwargs: Any) -> Work[Any]:
+        """Return the work of an operation that the broker answers, or the cache while it is away."""
+        cached = self._cache()
+
+        def offline() -> Work[Any]:
+            return _operation(self._provider._with_session(cached.offline), name)(*args, **kwargs)
+
+        if self._reach.is_away:
+            return self._from_cache(offline)
+        online = _operation(self._provider, name)(*args, **kwargs)
+        asked = kwargs.get("containerIds", [kwargs.get("containerId")])
+        return self._online_first(cached, online, offline, asked)
+
+    async def _online_first(
+        self,
+        cached: _Cached,
+        online: Work[Any],
+        offline: Callable[[], Work[Any]],
+        asked: Iterable[uuid.UUID | None],
+    ) -> Any:
+        """Run an operation; if the broker does not answer, run it from the cache.
+
+        The broker gets a minute, as ever, if the cache lacks a container that is asked for.
+        """
+        is_cached = all(each is None or cached.copies.has(each, touch=False) for each in asked)
+        try:
+            with answered_soon() if is_cached else contextlib.nullcontext():
+                found = await online
+        except errors.UnreachableError as error:
+            self._reach.lost(error)
+        else:
+            await cached.copies.keep_chains()
+            return found
+        return await self._from_cache(offline)
+
+    async def _from_cache(self, offline: Callable[[], Work[Any]]) -> Any:
+        try:
+            return await offline()
+        except errors.OfflineError:
+            self._reach.needed()
+            raise
+
+    def _unless_away(self, name: str, work: Callable[[], Work[T]]) -> Work[T]:
+        """Return the work of an operation that needs the broker, or refuse it at once."""
+        if self._reach.is_away:
+            return self._refused(name)
+        return self._noting(work())
+
+    async def _noting(self, work: Work[T]) -> T:
+        """Run work; note whether the broker answered."""
+        try:
+            found = await work
+        except errors.UnreachableError as error:
+            self._reach.lost(error)
+            raise
+        self._reach.found()
+        return found
+
+    async def _refused(self, name: str) -> Any:
+        self._reach.needed()
+        raise errors.OfflineError(
+            f"{name} needs the broker, which is away since {self._reach.away_since}: nothing was sent. Try "
+            "again when it is back."
+        )
+
+    def _change(self, name: str, *args: Any, **kwargs: Any) -> Work[Any]:
+        """Return the work of an operation that needs the broker; read anew what it changed."""
+        cached = self._cache()
+
+        async def work(change: Work[T]) -> T:
+            found = await change
+            cached.refresh.changed(_changed(found, kwargs))
+            return found
+
+        return self._unless_away(
+            name, lambda: work(_operation(self._provider, name)(*args, **kwargs))
+        )
+
+
+def _operation(provider: ServerProvider, name: str) -> Callable[..., Work[Any]]:
+    found: Callable[..., Work[Any]] = getattr(provider, f"_{name}")
+    return found
+
+
+def _changed(result: Any, arguments: dict[str, Any]) -> Iterable[uuid.UUID]:
+    """Return the containers that an operation may have changed: those that it names or returns."""
+    results = result if isinstance(result, list) else [result]
+    named = arguments.get("containerId")
+    returned = {each.id for each in results if isinstance(each, SecuredContainer)}
+    return returned | {named} if isinstance(named, uuid.UUID) else returned
+
+
+async def begin(session: Session, offline: OfflineSession) -> None:
+    """Begin a session without the broker, by the user's public keys of the cache.
+
+    They are verified as at a log-in, by the user id and the device's mark. The token is requested when the
+    broker is back; if it refuses the keys, they were replaced meanwhile.
+    """
+    try:
+        chain = await offline.directory.latest_own()
+        session.keys.ring.check_chain(chain)
+        session.directory.set_own(chain)
+    except errors.UntrustedError as error:
+        raise errors.OfflineError(
+            f"No session can begin without the broker: the cached keys were refused ({error})"
+        ) from None
+    session.token.had_one = True
+
+
+async def _soon(work: Work[T]) -> T:
+    """Log out without waiting for a broker that is away: the token expires by itself."""
+    with answered_soon():
+        return await work
+
+
+async def _ready(value: T) -> T:
+    return value
+
+
+def _nothing() -> None:
+    pass
+
+
+# One method each would say the same three lines: what an operation does is its group.
+for _name in ANSWERED:
+    setattr(CachedProvider, f"_{_name}", partialmethod(CachedProvider._read_either, _name))
+for _name in REFUSED:
+    setattr(CachedProvider, f"_{_name}", partialmethod(CachedProvider._change, _name))

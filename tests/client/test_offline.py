@@ -1,0 +1,450 @@
+"""CachedProvider at real brokers that are stopped and started: what is answered, and what is refused."""
+
+import datetime as dt
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    CachedProvider,
+    Container,
+    ContainerAccessLevel,
+    FileTrustStore,
+    KeyRing,
+    ServerProvider,
+    WriteOutcome,
+)
+from tests.client.conftest import refusal
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import NewProvider
+from tests.kit.waiting import wait_until
+
+PATIENCE = 60.0
+OWNER = ContainerAccessLevel.DefaultOwnerPermissions
+READER = ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt
+LARGE = bytes(range(256)) * 12_000
+NewCache = Callable[..., CachedProvider]
+
+
+@pytest.fixture
+def new_cache(
+    fresh_broker: BrokerProcess, new_provider: NewProvider, tmp_path: Path
+) -> Iterator[NewCache]:
+    """Makes providers with a cache, all in one folder and with one trust store for each user."""
+    with ExitStack() as stack:
+
+        def make(ring: KeyRing, **options: Any) -> CachedProvider:
+            options = {"trustStore": FileTrustStore(tmp_path / "marks"), **options}
+            cached = {key: options.pop(key) for key in ("maxBytes", "follow") if key in options}
+            folder = options.pop("folder", tmp_path / "cache")
+            provider = new_provider(at=fresh_broker, **options)
+            cache = stack.enter_context(CachedProvider(provider, folder, **cached))
+            cache.logIn(ring, ring.userId).result(PATIENCE)
+            return cache
+
+        yield make
+
+
+@pytest.fixture
+def alice(fresh_broker: BrokerProcess, new_provider: NewProvider) -> ServerProvider:
+    """A user at the broker that the test stops, without a cache."""
+    return new_provider(True, at=fresh_broker)
+
+
+@pytest.fixture
+def cache(alice: ServerProvider, new_cache: NewCache) -> CachedProvider:
+    """The same user on another device, which has a cache."""
+    return new_cache(alice.getKeyRing().result(PATIENCE))
+
+
+def away(broker: BrokerProcess, cache: CachedProvider) -> None:
+    """Stop the broker, and wait until the provider knows."""
+    broker.stop()
+    wait_until(lambda: cache.awaySince is not None)
+
+
+def back(broker: BrokerProcess, cache: CachedProvider) -> None:
+    broker.start()
+    wait_until(lambda: cache.awaySince is None)
+
+
+def create(provider: ServerProvider, content: bytes = b"", **more: Any) -> uuid.UUID:
+    made: uuid.UUID = provider.createContainer(content, **more).result(PATIENCE).id
+    return made
+
+
+def same(found: Container[Any], other: Container[Any]) -> bool:
+    """Whether two results are the same but for the time of the copy."""
+    names = [name for name in Container.__dataclass_fields__ if name != "asOf"]
+    return all(getattr(found, name) == getattr(other, name) for name in names)
+
+
+def test_a_container_that_was_read_is_answered_while_the_broker_is_away(
+    alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    made = create(alice, b"content", customHeaderObject={"h": 1}, type="note")
+    before = dt.datetime.now(dt.UTC)
+    online = cache.getContainer(made).result(PATIENCE)
+    assert online.asOf is None
+    away(fresh_broker, cache)
+    found = cache.getContainer(made).result(PATIENCE)
+    assert same(found, online)
+    assert found.asOf is not None
+    assert before <= found.asOf <= dt.datetime.now(dt.UTC)
+    assert cache.getCachedAt(made).result(PATIENCE) == found.asOf
+    header = cache.getContainerHeader(made).result(PATIENCE)
+    assert header is not None
+    assert header.customHeaderObject == {"h": 1}
+    assert cache.getContainerContent(made).result(PATIENCE) == b"content"
+    assert cache.getContainerMetadata(made).result(PATIENCE).type == "note"
+    assert cache.saveContainerContent(made, tmp_path / "saved").result(PATIENCE) == 7
+    assert (tmp_path / "saved").read_bytes() == b"content"
+    reader = cache.openContainerContent(made).result(PATIENCE)
+    assert reader is not None
+    assert reader.read() == b"content"
+    [one, other] = cache.getContainers([made, uuid.uuid4()]).result(PATIENCE)
+    assert isinstance(one, Container)
+    assert one.asOf == found.asOf
+    assert isinstance(other, BrokerError.offlineError)
+
+
+def test_a_large_content_is_answered_if_the_cache_has_it_whole(
+    alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    whole, part, none = (create(alice, LARGE) for _ in range(3))
+    assert cache.getContainerContent(whole).result(PATIENCE) == LARGE
+    reader = cache.openContainerContent(part).result(PATIENCE)
+    assert reader is not None
+    assert reader.readRange(0, 10).result(PATIENCE) == LARGE[:10]
+    cache.getContainerMetadata(none).result(PATIENCE)
+    away(fresh_broker, cache)
+    assert cache.getContainer(whole).result(PATIENCE).content == LARGE
+    assert cache.saveContainerContent(whole, tmp_path / "saved").result(PATIENCE) == len(LARGE)
+    assert (tmp_path / "saved").read_bytes() == LARGE
+    reader = cache.openContainerContent(part).result(PATIENCE)
+    assert reader is not None
+    assert reader.readRange(5, 5).result(PATIENCE) == LARGE[5:10]
+    refusal(reader.readRange(len(LARGE) - 5, 5), BrokerError.offlineError, "all of this content")
+    refusal(cache.getContainerContent(none), BrokerError.offlineError, "all of this content")
+
+
+def test_a_list_has_the_cached_containers_and_names_the_others(
+    alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess
+) -> None:
+    made = sorted(create(alice, b"c", customHeaderObject=n, type=f"t{n % 2}") for n in range(10))
+    listed = cache.listContainers().result(PATIENCE)
+    assert (listed.asOf, len(listed.containers)) == (None, 10)
+    unknown = create(alice)
+    away(fresh_broker, cache)
+    page = cache.listContainers(limit=7).result(PATIENCE)
+    rest = cache.listContainers(limit=7, startAfter=page.next).result(PATIENCE)
+    entries = [*page.containers, *rest.containers]
+    assert [each.id for each in entries if isinstance(each, Container)] == made
+    assert unknown not in [*page.leftOut, *rest.leftOut], "nothing is known of it here"
+    assert page.asOf == min(
+        each.asOf for each in page.containers if isinstance(each, Container) and each.asOf
+    )
+    assert rest.next is None
+    of_type = [each for each in cache.iterContainers("t1") if isinstance(each, Container)]
+    assert [each.type for each in of_type if each.asOf] == ["t1"] * 5
+    cache.clear().result(PATIENCE)
+    page = cache.listContainers().result(PATIENCE)
+    assert (list(page.containers), sorted(page.leftOut)) == ([], made)
+    assert page.asOf is not None
+
+
+def test_what_the_cache_lacks_is_an_offline_error_at_once(
+    alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess
+) -> None:
+    made = create(alice, b"content", customHeaderObject={})
+    cache.getContainerMetadata(made).result(PATIENCE)
+    away(fresh_broker, cache)
+    began = time.monotonic()
+    assert cache.getContainerMetadata(made).result(PATIENCE).length == 7
+    refusal(
+        cache.getContainerContent(made), BrokerError.offlineError, "content of container .* not in"
+    )
+    refusal(
+        cache.getContainerHeader(made), BrokerError.offlineError, "header of container .* not in"
+    )
+    refusal(cache.getContainer(uuid.uuid4()), BrokerError.offlineError, "not in the cache")
+    refusal(cache.getPublicKeys(uuid.uuid4()), BrokerError.offlineError, "keys of user")
+    assert time.monotonic() - began < 2.0
+    assert [key.active for key in cache.getPublicKeys().result(PATIENCE)] == [True, True]
+
+
+def test_a_write_is_refused_at_once_and_was_not_stored(
+    alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess
+) -> None:
+    made = create(alice, b"content")
+    cache.getContainer(made).result(PATIENCE)
+    away(fresh_broker, cache)
+    began = time.monotonic()
+    with pytest.raises(BrokerError.offlineError, match="nothing was sent") as raised:
+        cache.updateContainerContent(made, b"new").result(PATIENCE)
+    assert time.monotonic() - began < 0.5
+    assert raised.value.outcome is WriteOutcome.NotStored
+    assert not raised.value.sent
+    back(fresh_broker, cache)
+    assert cache.updateContainerContent(made, b"new").result(PATIENCE).version == 2
+
+
+def test_after_the_broker_is_back_everything_goes_to_the_broker_again(
+    alice: ServerProvider,
+    cache: CachedProvider,
+    fresh_broker: BrokerProcess,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = create(alice, b"1")
+    cache.getContainer(made).result(PATIENCE)
+    with caplog.at_level(logging.INFO, "scbroker"):
+        away(fresh_broker, cache)
+        for _ in range(3):
+            assert cache.getContainer(made).result(PATIENCE).asOf is not None
+        back(fresh_broker, cache)
+    said = [record.getMessage() for record in caplog.records if "broker is away" in record.message]
+    assert len(said) == 1
+    assert (
+        len([each for each in caplog.messages if "answers again, and is asked again" in each]) == 1
+    )
+    alice.updateContainerContent(made, b"2").result(PATIENCE)
+    found = cache.getContainer(made).result(PATIENCE)
+    assert (found.content, found.asOf) == (b"2", None)
+
+
+def test_the_first_read_after_the_broker_went_away_takes_no_minute(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)
+    made = create(alice, b"content")
+    cache.getContainer(made).result(PATIENCE)
+    fresh_broker.stop()
+    began = time.monotonic()
+    assert cache.getContainer(made).result(PATIENCE).asOf is not None
+    assert time.monotonic() - began < 5.0
+    began = time.monotonic()
+    cache.getContainer(made).result(PATIENCE)
+    assert time.monotonic() - began < 0.5, "nobody waits for a broker that is known to be away"
+
+
+def test_containers_that_others_changed_are_fresh_in_the_cache(
+    alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess
+) -> None:
+    small, large, other = create(alice, b"1"), create(alice, LARGE), create(alice, b"1")
+    cache.getContainers([small, large]).result(PATIENCE)
+    alice.updateContainerContent(small, b"2").result(PATIENCE)
+    alice.updateContainerContent(large, LARGE[::-1]).result(PATIENCE)
+    alice.updateContainerContent(other, b"2").result(PATIENCE)
+
+    def is_fresh() -> bool:
+        copies = cache._cache().copies
+        found = {each: copies.find(each) for each in (small, large)}
+        versions = [copy.version for copy in found.values() if copy is not None]
+        copy = found[large]
+        return versions == [2, 2] and copy is not None and copies.has_content(large, copy)
+
+    wait_until(is_fresh)
+    away(fresh_broker, cache)
+    assert cache.getContainerContent(small).result(PATIENCE) == b"2"
+    assert cache.getContainerContent(large).result(PATIENCE) == LARGE[::-1]
+    refusal(cache.getContainer(other), BrokerError.offlineError)
+
+
+def test_a_session_begins_while_the_broker_is_away(
+    alice: ServerProvider, cache: CachedProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    ring = alice.getKeyRing().result(PATIENCE)
+    made = create(alice, b"content")
+    cache.getContainer(made).result(PATIENCE)
+    cache.close()
+    fresh_broker.stop()
+    again = new_cache(ring)
+    assert again.awaySince is not None
+    assert again.getUserId().result(PATIENCE) == ring.userId
+    assert again.getContainerContent(made).result(PATIENCE) == b"content"
+    refusal(again.createContainer(b""), BrokerError.offlineError)
+    back(fresh_broker, again)
+    assert again.createContainer(b"").result(PATIENCE).version == 1
+    assert again.getContainer(made).result(PATIENCE).asOf is None
+
+
+def test_without_cached_keys_no_session_begins_while_the_broker_is_away(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    ring = alice.getKeyRing().result(PATIENCE)
+    fresh_broker.stop()
+    with pytest.raises(BrokerError.unreachableError):
+        new_cache(ring)
+
+
+def test_members_without_viewaccess_read_from_the_cache_as_well(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    ring, other = fresh_broker.new_user(), fresh_broker.new_user()
+    levels = [
+        AccessLevel(alice.getUserId().result(PATIENCE), OWNER),
+        AccessLevel(ring.userId, READER),
+    ]
+    made = create(alice, b"1", accessLevels=levels)
+    for number in range(3):
+        alice.grantAccess(made, AccessLevel(other.userId)).result(PATIENCE)
+        alice.updateContainerContent(made, str(number).encode()).result(PATIENCE)
+        alice.revokeAccess(made, other.userId).result(PATIENCE)
+    cache = new_cache(ring)
+    online = cache.getContainer(made).result(PATIENCE)
+    away(fresh_broker, cache)
+    found = cache.getContainer(made).result(PATIENCE)
+    assert same(found, online)
+    assert found.access is None
+    cache.close()
+    again = new_cache(ring)
+    assert again.getContainerContent(made).result(PATIENCE) == b"2"
+
+
+def test_a_container_that_was_deleted_is_gone_from_the_cache(
+    alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess
+) -> None:
+    made = create(alice, LARGE)
+    cache.getContainer(made).result(PATIENCE)
+    assert files(cache) > 3
+    alice.deleteContainer(made).result(PATIENCE)
+    wait_until(lambda: cache.getCachedAt(made).result(PATIENCE) is None)
+    assert files(cache) == 2, "the user's own keys, and the place in the event log"
+    away(fresh_broker, cache)
+    refusal(cache.getContainer(made), BrokerError.offlineError)
+
+
+def test_a_container_that_the_broker_denied_is_not_served_later_and_its_copy_stays(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    ring = fresh_broker.new_user()
+    made = create(alice, b"content")
+    alice.grantAccess(made, AccessLevel(ring.userId)).result(PATIENCE)
+    cache = new_cache(ring)
+    cache.getContainer(made).result(PATIENCE)
+    alice.revokeAccess(made, ring.userId).result(PATIENCE)
+    wait_until(lambda: cache.getCachedAt(made).result(PATIENCE) is None)
+    fresh_broker.stop()
+    refusal(cache.getContainer(made), BrokerError.notFoundError, "denied this container")
+    assert cache.listContainers().result(PATIENCE).leftOut == [made]
+    back(fresh_broker, cache)
+    alice.grantAccess(made, AccessLevel(ring.userId)).result(PATIENCE)
+    wait_until(lambda: cache.getCachedAt(made).result(PATIENCE) is not None)
+    away(fresh_broker, cache)
+    assert cache.getContainer(made).result(PATIENCE).content == b"content"
+
+
+def test_access_that_ended_meanwhile_ends_in_the_cache_as_well(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    ring = fresh_broker.new_user()
+    made = create(alice, b"content")
+    soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=3)
+    alice.grantAccess(made, AccessLevel(ring.userId, READER, soon)).result(PATIENCE)
+    cache = new_cache(ring)
+    cache.getContainer(made).result(PATIENCE)
+    away(fresh_broker, cache)
+    wait_until(lambda: dt.datetime.now(dt.UTC) > soon)
+    refusal(cache.getContainer(made), BrokerError.notFoundError, "Your access ended")
+
+
+def test_a_copy_that_is_older_than_the_devices_mark_is_not_served(
+    alice: ServerProvider, new_cache: NewCache, new_provider: NewProvider, tmp_path: Path,
+    fresh_broker: BrokerProcess,
+) -> None:  # fmt: skip
+    ring = alice.getKeyRing().result(PATIENCE)
+    cache = new_cache(ring, follow=False)
+    made = create(alice, b"1")
+    cache.getContainer(made).result(PATIENCE)
+    # Another program on the same device reads a newer version, and has no cache.
+    other = new_provider(ring, at=fresh_broker, trustStore=FileTrustStore(tmp_path / "marks"))
+    other.updateContainerContent(made, b"2").result(PATIENCE)
+    fresh_broker.stop()
+    refusal(cache.getContainer(made), BrokerError.offlineError, "version 1, which does not fit")
+
+
+def test_without_the_trust_stores_marks_a_copy_is_refused_unless_it_proves_itself(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    ring = fresh_broker.new_user()
+    levels = [
+        AccessLevel(alice.getUserId().result(PATIENCE), OWNER),
+        AccessLevel(ring.userId, READER),
+    ]
+    made = create(alice, b"1")
+    shared = create(alice, b"1", accessLevels=levels)
+    for container in (made, shared):
+        alice.updateContainerContent(container, b"2").result(PATIENCE)
+        alice.grantAccess(container, AccessLevel(fresh_broker.new_user().userId)).result(PATIENCE)
+    own = new_cache(alice.getKeyRing().result(PATIENCE))
+    own.getContainer(made).result(PATIENCE)
+    member = new_cache(ring)
+    member.getContainer(shared).result(PATIENCE)
+    own.close()
+    member.close()
+    fresh_broker.stop()
+    own = new_cache(
+        alice.getKeyRing().result(PATIENCE), trustStore=FileTrustStore(tmp_path / "other")
+    )
+    refusal(own.getContainer(made), BrokerError.offlineError, "does not fit")
+    # This member sees not all entries, so the copy has the whole past: it is verified from its beginning.
+    member = new_cache(ring, trustStore=FileTrustStore(tmp_path / "other"))
+    assert member.getContainer(shared).result(PATIENCE).content == b"2"
+
+
+def test_a_log_out_does_not_wait_for_the_broker_and_leaves_the_cache_sealed(
+    alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    made = create(alice, b"the content of a canary", type="the type of a canary")
+    cache.getContainer(made).result(PATIENCE)
+    away(fresh_broker, cache)
+    began = time.monotonic()
+    cache.logout().result(PATIENCE)
+    assert time.monotonic() - began < 6.0
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        cache.getContainer(made)
+    paths = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert len(paths) >= 2
+    for path in paths:
+        for secret in (b"canary", made.bytes, str(made).encode()):
+            assert secret not in path.read_bytes() + str(path).encode()
+        assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_deleted_users_cache_is_removed(
+    alice: ServerProvider, cache: CachedProvider, tmp_path: Path
+) -> None:
+    cache.getContainer(create(alice, b"content")).result(PATIENCE)
+    assert files(cache) > 1
+    cache.deleteUser().result(PATIENCE)
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_several_programs_use_one_folder_and_two_users_do_not_see_each_other(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    ring = alice.getKeyRing().result(PATIENCE)
+    one, other = new_cache(ring), new_cache(ring)
+    stranger = new_cache(fresh_broker.new_user())
+    made = [create(alice, str(number).encode()) for number in range(6)]
+    for number, container in enumerate(made):
+        (one, other)[number % 2].getContainer(container).result(PATIENCE)
+    fresh_broker.stop()
+    for cache in (one, other):
+        found = [cache.getContainerContent(each).result(PATIENCE) for each in made]
+        assert found == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    for container in made:
+        refusal(stranger.getContainer(container), BrokerError.offlineError)
+
+
+def files(cache: CachedProvider) -> int:
+    """The number of files that the session's user has in the cache."""
+    return len(list(cache._cache().copies.folder.path.iterdir()))

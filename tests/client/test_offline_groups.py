@@ -1,0 +1,136 @@
+"""What each operation of a CachedProvider does while the broker is away: none is forgotten."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_overloads
+
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    BrokerProvider,
+    CachedProvider,
+    MemoryTrustStore,
+    NewContainer,
+    ServerProvider,
+    Stream,
+    WriteOutcome,
+)
+from scbroker.client import cached_provider
+from tests.client.conftest import PASSPHRASE, PASSWORD
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import brokers_by_engine
+from tests.kit.impatience import be_impatient
+from tests.kit.waiting import wait_until
+
+PATIENCE = 60.0
+LOCAL = {"getKeyRing", "getUserId"}
+"""Nothing is sent, with or without a cache."""
+TRIED = {"followEvents", "getReminder", "logIn", "logout", "register"}
+"""Sent nevertheless: they need no session, end it, or wait for the broker by themselves."""
+ANSWERED = {*cached_provider.ANSWERED, "iterContainers"}
+REFUSED = {*cached_provider.REFUSED, "deleteUser"}
+OPERATIONS = {
+    name for name, kind in vars(BrokerProvider).items() if callable(kind) and get_overloads(kind)
+}
+
+
+def test_every_operation_belongs_to_one_group() -> None:
+    groups = [LOCAL, TRIED, ANSWERED, REFUSED]
+    assert set.union(*groups) == OPERATIONS
+    assert sum(map(len, groups)) == len(OPERATIONS)
+
+
+@pytest.fixture(scope="module")
+def world(
+    new_stores: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[CachedProvider, uuid.UUID, Path]]:
+    """A provider whose cache has one container, at a broker that was stopped."""
+    folder = tmp_path_factory.mktemp("cache")
+    with brokers_by_engine(new_stores, tmp_path_factory) as broker_on:
+        broker: BrokerProcess = broker_on("sqlite")
+        server = ServerProvider(broker.api_key, broker.url, "test", trustStore=MemoryTrustStore())
+        with CachedProvider(server, folder / "cache") as cache:
+            ring = broker.new_user()
+            cache.logIn(ring, ring.userId).result(PATIENCE)
+            made = cache.createContainer(b"content", customHeaderObject={}).result(PATIENCE).id
+            cache.getContainer(made).result(PATIENCE)
+            broker.stop()
+            wait_until(lambda: cache.awaySince is not None)
+            yield cache, made, folder
+
+
+def arguments(name: str, made: uuid.UUID, folder: Path) -> tuple[Any, ...]:
+    """Arguments that an operation takes, for this container."""
+    level = AccessLevel(uuid.uuid4())
+    others: dict[str, tuple[Any, ...]] = {
+        "changeCredentials": (PASSWORD, PASSPHRASE),
+        "createContainer": (b"",),
+        "createContainers": ([NewContainer(b"")],),
+        "createOrUpdateKeyFile": (b"", PASSWORD, PASSPHRASE),
+        "deleteKeyFile": (),
+        "deleteUser": (),
+        "getContainers": ([made],),
+        "getEvents": (),
+        "getKeyFile": (PASSPHRASE,),
+        "getLatestActiveSigningKey": (uuid.uuid4(),),
+        "getPublicKeys": (),
+        "grantAccess": (made, level),
+        "iterContainers": (),
+        "listContainers": (),
+        "needToSyncAccount": (uuid.uuid4(), b""),
+        "resetEventMark": (),
+        "revokeAccess": (made, uuid.uuid4()),
+        "saveContainerContent": (made, folder / "saved"),
+        "updateContainersAccessLevels": ([],),
+    }
+    return others.get(name, (made,))
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_an_operation_that_needs_the_broker_is_refused_before_anything_is_sent(
+    name: str, world: tuple[CachedProvider, uuid.UUID, Path]
+) -> None:
+    cache, made, folder = world
+    with pytest.raises(BrokerError.offlineError, match=f"{name} needs the broker") as raised:
+        getattr(cache, name)(*arguments(name, made, folder)).result(PATIENCE)
+    assert raised.value.outcome is WriteOutcome.NotStored
+
+
+@pytest.mark.parametrize("name", sorted(ANSWERED))
+def test_a_read_of_a_cached_container_is_answered(
+    name: str, world: tuple[CachedProvider, uuid.UUID, Path]
+) -> None:
+    cache, made, folder = world
+    found = getattr(cache, name)(*arguments(name, made, folder))
+    assert (next(found) if isinstance(found, Stream) else found.result(PATIENCE)) is not None
+
+
+@pytest.mark.parametrize("name", sorted(LOCAL))
+def test_what_needs_no_broker_works_as_ever(
+    name: str, world: tuple[CachedProvider, uuid.UUID, Path]
+) -> None:
+    assert getattr(world[0], name)().result(PATIENCE) is not None
+
+
+def test_what_needs_no_session_is_sent_nevertheless(
+    world: tuple[CachedProvider, uuid.UUID, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_impatient(monkeypatch)
+    cache = world[0]
+    user = cache.getUserId().result(PATIENCE)
+    for promise in (
+        cache.register(PASSWORD, PASSPHRASE),
+        cache.getReminder(user),
+        cache.logIn(user, passphrase=PASSPHRASE),
+    ):
+        with pytest.raises(BrokerError.unreachableError) as raised:
+            promise.result(PATIENCE)
+        assert not isinstance(raised.value, BrokerError.offlineError)
+    with cache.followEvents() as stream:
+        assert isinstance(stream, Stream)
+    cache.logout().result(PATIENCE)
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        cache.getUserId()

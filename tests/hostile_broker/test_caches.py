@@ -1,0 +1,312 @@
+"""Attacks on the folder in which a CachedProvider keeps sealed containers, and by brokers that go away.
+
+Attacks 97 to 99 of `catalogue`. While the broker is away, a device has nothing but its marks and that folder.
+"""
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from scbroker import BrokerError, CachedProvider, FileTrustStore, MemoryTrustStore
+from scbroker.wire.containers import ContainerView
+from tests.hostile_broker.accomplices import NO_LIST, Mallory
+from tests.hostile_broker.broker import PATIENCE, CutError, Exchange
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.protocol import INTEGRITY, ROLLBACK, VIEW
+from tests.kit.impatience import be_impatient
+from tests.kit.waiting import wait_until
+from tests.kit.writers import OWNER, Story, User
+
+OFFLINE: Final = BrokerError.offlineError
+NewCache = Callable[..., CachedProvider]
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_impatient(monkeypatch)
+
+
+@pytest.fixture
+def new_cache(mallory: Mallory, tmp_path: Path) -> Iterator[NewCache]:
+    """A user's device with a cache; all devices have one folder, and each user one file of marks."""
+    with ExitStack() as stack:
+
+        def make(user: User, folder: Path = tmp_path / "cache", **options: Any) -> CachedProvider:
+            store = options.pop("store", None) or FileTrustStore(tmp_path / "marks")
+            device = mallory.device(user.ring, store)
+            return stack.enter_context(CachedProvider(device, folder, follow=False, **options))
+
+        yield make
+
+
+@contextmanager
+def away(mallory: Mallory, cache: CachedProvider) -> Iterator[None]:
+    """The broker cuts every connection."""
+
+    def cut(_: Exchange) -> None:
+        raise CutError
+
+    with mallory.meddling("", before=cut):
+        with pytest.raises(BrokerError.unreachableError):
+            cache.getContainer(uuid.uuid4()).result(PATIENCE)
+        assert cache.awaySince is not None
+        yield
+    refresh(cache)
+
+
+def refresh(cache: CachedProvider) -> None:
+    """Wait until the device found the broker again."""
+    cache._reach.needed()
+    wait_until(lambda: cache.awaySince is None)
+
+
+def folder_of(cache: CachedProvider) -> Path:
+    return cache._cache().copies.folder.path
+
+
+def path_of(cache: CachedProvider, container: uuid.UUID) -> Path:
+    """The file of a container's copy."""
+    return cache._cache().copies.folder._path("container", container.bytes)
+
+
+def flip_first(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+
+
+def flip_last(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def append(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0" * 100)
+
+
+def link(path: Path) -> None:
+    other = path.parent.parent / "elsewhere"
+    path.rename(other)
+    path.symlink_to(other)
+
+
+@attack(97, "changed cache")
+@pytest.mark.parametrize(
+    "change", [flip_first, flip_last, cut_off, empty, append, link], ids=lambda way: way.__name__
+)
+def test_a_file_of_the_cache_that_was_changed_is_removed_and_not_served(
+    mallory: Mallory, alice: User, new_cache: NewCache, change: Callable[[Path], None]
+) -> None:
+    story = Story(alice).created(content=b"true")
+    cache = new_cache(alice)
+    cache.getContainer(story.uuid).result(PATIENCE)
+    path = path_of(cache, story.uuid)
+    change(path)
+    with away(mallory, cache):
+        with pytest.raises(OFFLINE, match="not in the cache"):
+            cache.getContainer(story.uuid).result(PATIENCE)
+        assert not path.exists()
+        assert not path.is_symlink()
+    assert cache.getContainer(story.uuid).result(PATIENCE).content == b"true"
+
+
+@attack(97, "changed cache")
+def test_files_of_the_cache_that_were_swapped_are_removed_and_not_served(
+    mallory: Mallory, alice: User, new_cache: NewCache
+) -> None:
+    one, other = (Story(alice).created(content=text) for text in (b"one", b"other"))
+    cache = new_cache(alice)
+    cache.getContainers([one.uuid, other.uuid]).result(PATIENCE)
+    paths = [path_of(cache, story.uuid) for story in (one, other)]
+    contents = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, contents[::-1], strict=True):
+        path.write_bytes(content)
+    with away(mallory, cache):
+        for story, path in zip((one, other), paths, strict=True):
+            with pytest.raises(OFFLINE, match="not in the cache"):
+                cache.getContainer(story.uuid).result(PATIENCE)
+            assert not path.exists()
+
+
+@attack(97, "changed cache")
+def test_older_files_of_the_cache_are_not_served_to_a_device_that_has_seen_newer_ones(
+    mallory: Mallory, alice: User, bob: User, new_cache: NewCache, tmp_path: Path
+) -> None:
+    """Alice sees the list; Bob does not, so that the copy has the whole past and proves itself."""
+    story = Story(alice).created({alice: OWNER, bob: NO_LIST}, content=b"1")
+    caches = [new_cache(user) for user in (alice, bob)]
+    for cache in caches:
+        cache.getContainer(story.uuid).result(PATIENCE)
+        shutil.copytree(folder_of(cache), tmp_path / folder_of(cache).name)
+    story.tell(alice, story.follow(alice, content=b"2"))
+    for cache in caches:
+        assert cache.getContainer(story.uuid).result(PATIENCE).content == b"2"
+        shutil.rmtree(folder_of(cache))
+        shutil.copytree(tmp_path / folder_of(cache).name, folder_of(cache))
+        with away(mallory, cache):
+            with pytest.raises(OFFLINE, match=r"does not fit|was refused"):
+                cache.getContainer(story.uuid).result(PATIENCE)
+            [found] = cache.getContainers([story.uuid]).result(PATIENCE)
+            assert isinstance(found, OFFLINE)
+            assert cache.listContainers().result(PATIENCE).leftOut == [story.uuid]
+
+
+@attack(97, "changed cache")
+def test_older_files_are_the_limit_of_a_device_that_lost_its_marks(
+    mallory: Mallory, alice: User, bob: User, new_cache: NewCache
+) -> None:
+    """A fresh device at a broker that serves an old state is as badly off: it is told how old it is."""
+    story = Story(alice).created({alice: OWNER, bob: NO_LIST}, content=b"1")
+    for user in (alice, bob):
+        new_cache(user).getContainer(story.uuid).result(PATIENCE)
+    story.tell(alice, story.follow(alice, content=b"2"))
+    fresh = new_cache(alice, store=MemoryTrustStore())
+    with away(mallory, fresh):
+        found = fresh.getContainer(story.uuid).result(PATIENCE)
+        assert found.asOf is not None
+        assert found.content == b"1"
+
+
+@attack(98, "stolen or planted cache")
+def test_a_thief_of_the_cache_gets_numbers_sizes_and_times_of_files(
+    alice: User, new_cache: NewCache, tmp_path: Path
+) -> None:
+    story = Story(alice).created(header=b'"canary"', content=b"canary" * 9, type="canary")
+    cache = new_cache(alice)
+    cache.getContainer(story.uuid).result(PATIENCE)
+    sealed = cache._provider.getSecuredContainer(story.uuid).result(PATIENCE)
+    secrets = [
+        b"canary", story.uuid.bytes, story.uuid.hex.encode(), str(story.uuid).encode(),
+        alice.ring.userId.bytes, alice.ring.userId.hex.encode(), str(alice.ring.userId).encode(),
+        alice.ring.rawFingerprint, sealed.record, sealed.signature, sealed.sealedHeader,
+        sealed.sealedContent,
+    ]  # fmt: skip
+    found = list((tmp_path / "cache").rglob("*"))
+    assert len(found) >= 3
+    for path in found:
+        shown = str(path.relative_to(tmp_path)).encode()
+        shown += path.read_bytes() if path.is_file() else b""
+        for secret in secrets:
+            assert secret is not None
+            assert secret not in shown
+
+
+@attack(98, "stolen or planted cache")
+def test_another_users_files_in_ones_own_folder_are_not_served(
+    mallory: Mallory, alice: User, eve: User, new_cache: NewCache
+) -> None:
+    """Eve made a container that both read, and copies her cache over that of Alice."""
+    story = Story(eve).created({eve: OWNER, alice: NO_LIST}, content=b"eve's")
+    hers, cache = new_cache(eve), new_cache(alice)
+    hers.getContainer(story.uuid).result(PATIENCE)
+    cache.getContainer(story.uuid).result(PATIENCE)
+    target = folder_of(cache)
+    shutil.rmtree(target)
+    shutil.copytree(folder_of(hers), target)
+    for path in list(target.iterdir()):
+        shutil.copy(path, path_of(cache, story.uuid))
+    with away(mallory, cache), pytest.raises(OFFLINE, match="not in the cache"):
+        cache.getContainer(story.uuid).result(PATIENCE)
+
+
+@attack(98, "stolen or planted cache")
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_folder_that_others_can_write_is_refused(
+    alice: User, new_cache: NewCache, tmp_path: Path, mode: int
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(BrokerError.invalidArgumentError, match="nobody else can write"):
+        new_cache(alice, folder)
+
+
+@attack(99, "broker that goes away")
+def test_what_a_broker_lied_about_does_not_replace_a_good_copy(
+    mallory: Mallory, alice: User, bob: User, new_cache: NewCache
+) -> None:
+    story = Story(alice).created({alice: OWNER, bob: OWNER}, content=b"true")
+    cache = new_cache(alice)
+    cache.getContainer(story.uuid).result(PATIENCE)
+
+    def lie(view: ContainerView) -> ContainerView:
+        wrong = view.governing[0].record
+        signature = bytes(len(wrong.signature))
+        head = type(wrong)(body=story.follow(bob, content=b"x").record.body, signature=signature)
+        return type(view)(
+            governing=view.governing, lastGoverning=view.lastGoverning, head=head, wrap=view.wrap,
+            type=view.type, header=None, content=b"x", keyChains=view.keyChains,
+        )  # fmt: skip
+
+    with mallory.lying(VIEW, lie), pytest.raises(BrokerError.untrustedError):
+        cache.getContainer(story.uuid).result(PATIENCE)
+    with away(mallory, cache):
+        assert cache.getContainer(story.uuid).result(PATIENCE).content == b"true"
+
+
+@attack(99, "broker that goes away")
+def test_a_denial_hides_a_copy_and_does_not_destroy_it(
+    mallory: Mallory, alice: User, new_cache: NewCache
+) -> None:
+    story = Story(alice).created(content=b"true")
+    cache = new_cache(alice)
+    cache.getContainer(story.uuid).result(PATIENCE)
+    path = path_of(cache, story.uuid)
+    with (
+        mallory.failing(VIEW, BrokerError.notFoundError()),
+        pytest.raises(BrokerError.notFoundError),
+    ):
+        cache.getContainer(story.uuid).result(PATIENCE)
+    assert path.exists()
+    with away(mallory, cache), pytest.raises(BrokerError.notFoundError, match="denied this"):
+        cache.getContainer(story.uuid).result(PATIENCE)
+    with mallory.failing(VIEW, BrokerError.deletedError()), pytest.raises(INTEGRITY):
+        cache.getContainer(story.uuid).result(PATIENCE)
+    assert path.exists(), "a deletion without a tombstone"
+    cache.getContainer(story.uuid).result(PATIENCE)
+    with away(mallory, cache):
+        assert cache.getContainer(story.uuid).result(PATIENCE).content == b"true"
+
+
+@attack(99, "broker that goes away")
+def test_a_broker_that_comes_back_with_an_older_state_is_refused_and_the_copy_stays(
+    mallory: Mallory, alice: User, new_cache: NewCache
+) -> None:
+    story = Story(alice).created(content=b"1")
+    story.tell(alice, story.follow(alice, content=b"2"))
+    cache = new_cache(alice)
+    cache.getContainer(story.uuid).result(PATIENCE)
+    with away(mallory, cache):
+        assert cache.getContainer(story.uuid).result(PATIENCE).content == b"2"
+        mallory.rewind(story, 1)
+    with pytest.raises(ROLLBACK):
+        cache.getContainer(story.uuid).result(PATIENCE)
+    with away(mallory, cache):
+        assert cache.getContainer(story.uuid).result(PATIENCE).content == b"2"
+
+
+@attack(99, "broker that goes away")
+def test_a_broker_that_stays_away_is_the_limit_and_the_age_of_the_copy_tells(
+    mallory: Mallory, alice: User, new_cache: NewCache
+) -> None:
+    story = Story(alice).created(content=b"1")
+    cache = new_cache(alice)
+    cache.getContainer(story.uuid).result(PATIENCE)
+    known = cache.getCachedAt(story.uuid).result(PATIENCE)
+    story.tell(alice, story.follow(alice, content=b"2"))
+    with away(mallory, cache):
+        found = cache.getContainer(story.uuid).result(PATIENCE)
+        assert (found.content, found.asOf) == (b"1", known)
+        assert cache.awaySince is not None
