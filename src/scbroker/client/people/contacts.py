@@ -105,6 +105,9 @@ class Contacts:
         self._provider = instance_of("provider", provider, "a provider", BrokerProvider)  # type: ignore[type-abstract] # a runtime protocol
         self._document = OwnDocument(provider, TYPE, _Book, _merged, _MAX_BYTES)
 
+    def __repr__(self) -> str:
+        return f"<Contacts of {self._provider!r}>"
+
     @overload
     def add(
         self, card: ContactCard, name: str | None = None, verified: bool = False
