@@ -243,8 +243,8 @@ class Contacts:
 
         Raises `integrityError` or `unsupportedVersionError` for a book that cannot be read, which is not
         overwritten then; `rollbackError` or `forkError` if the broker serves an older book than this device
-        has read; `conflictError` if other devices keep changing it. The broker learns that the book is
-        read."""
+        has read, or denies it; `conflictError` if other devices keep changing it. The broker learns that the
+        book is read."""
 
     def _list(self) -> Work[Sequence[Contact]]:
         return self._read(_contacts)
