@@ -1,7 +1,7 @@
 """Define the types that operations return, and the items of batches.
 
-All are immutable. A repr contains nothing that was or will be encrypted. A field that the caller's
-permissions hide is None. Times are aware datetimes in UTC.
+All are immutable. A repr contains nothing that was or will be encrypted, but for the name of a contact. A
+field that the caller's permissions hide is None. Times are aware datetimes in UTC.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def test_another_reader_of_qr_codes_finds_the_card_in_it(tmp_path: Path) -> None
     longest = ContactCard(CARD.fingerprint, CARD.serverUrl + "/" + "a" * 220, "\U0001f600" * 64)
     for card in (CARD, longest):
         picture = tmp_path / "card.png"
-        segno.make_qr(card.text.upper(), error="m").save(picture, scale=4)
+        segno.make_qr(card.text.upper(), error="m").save(str(picture), scale=4)
         read = subprocess.run(["zbarimg", "-q", "--raw", picture], capture_output=True, check=True)
         assert ContactCard.parse(read.stdout.decode()) == card
 

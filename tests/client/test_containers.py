@@ -296,6 +296,21 @@ def in_a_moment() -> dt.datetime:
     return dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
 
 
+def test_the_author_of_the_content_stays_when_others_change_the_rest(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    made = alice.createContainer(b"c", accessLevels=share(alice, (bob, Level(511))))
+    container = made.result(PATIENCE).id
+    bob.updateContainerHeader(container, {"h": 1}).result(PATIENCE)
+    bob.revokeAccess(container, [uuid.uuid4()]).result(PATIENCE)
+    found = alice.getContainer(container).result(PATIENCE)
+    assert (found.contentBy, found.modifiedBy) == (id_of(alice), id_of(bob))
+    bob.updateContainerContent(container, None).result(PATIENCE)
+    assert alice.getContainerMetadata(container).result(PATIENCE).contentBy is None
+    bob.updateContainerContent(container, b"d").result(PATIENCE)
+    assert alice.getContainerMetadata(container).result(PATIENCE).contentBy == id_of(bob)
+
+
 @postgresql_when_long
 def test_the_next_writer_drops_who_has_expired_and_makes_a_new_key(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider

@@ -24,6 +24,7 @@ import pytest
 from scbroker import (
     AccessChange,
     BrokerError,
+    Contacts,
     FileTrustStore,
     KeyFile,
     KeyRing,
@@ -190,6 +191,7 @@ class _Day:
         self.register()
         small, large = self.create()
         self.read(small, large)
+        self.know_bob()
         self.change(small)
         self.link(small)
         self.fail(small)
@@ -256,6 +258,12 @@ class _Day:
                 heads = device.resetContainerMark(container).result(PATIENCE)
                 self.evidence.show(heads, heads.served)
         self.evidence.show(*self.bob.getEvents().result(PATIENCE))
+
+    def know_bob(self) -> None:
+        card, people = self.bob.getContactCard("Bob").result(PATIENCE), Contacts(self.alice)
+        added = people.add(card)
+        self.evidence.show(card, people, added, added.result(PATIENCE))
+        self.attempt(lambda: people.get("Rob"))
 
     def change(self, it: uuid.UUID) -> None:
         alice, bob = self.alice, self.bob.getUserId().result(PATIENCE)

@@ -246,6 +246,7 @@ def test_a_removed_contact_keeps_their_access_and_can_be_added_again(
     levels = [AccessLevel(id_of(alice), 511), AccessLevel(contact)]
     made = alice.createContainer(b"x", levels).result(PATIENCE)
     assert book.remove("Bob").result(PATIENCE) is None
+    assert repr(book) == f"<Contacts of {alice!r}>"
     assert names(book) == []
     assert bob.getContainerContent(made.id).result(PATIENCE) == b"x"
     book.add(card(bob)).result(PATIENCE)

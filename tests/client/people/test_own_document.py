@@ -14,8 +14,10 @@ from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.people.own_document import OwnDocument
 from scbroker.crypto.seal import Octets
 from tests.client.conftest import id_of
+from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network, lost, refused
+from tests.kit.tables import query
 
 PATIENCE = 30
 TYPE = "test.words"
@@ -277,6 +279,33 @@ def test_a_deleted_document_is_begun_anew(alice: ServerProvider) -> None:
     assert read(found) == ()
     add(found, "b")
     assert read(document(alice)) == ("b",)
+
+
+def test_a_document_that_was_in_use_during_a_fork_is_not_locked_in_the_child(
+    alice: ServerProvider,
+) -> None:
+    found = document(alice)
+    add(found, "a")
+    run(found._lock.acquire())  # as a task of the parent has it
+    assert found in io_thread._bound
+    found.after_fork()
+    assert read(found) == ("a",)
+
+
+def test_a_document_that_the_broker_denies_is_an_error_and_no_empty_document(
+    alice: ServerProvider, broker: BrokerProcess
+) -> None:
+    """Nobody else can have ended the user's access: it is not a contact that is not found."""
+    found = document(alice)
+    add(found, "a")
+    query(
+        broker.database_url,
+        "DELETE FROM members WHERE container_id = ?",
+        containers(alice)[0].bytes,
+    )
+    for act in (read, lambda it: add(it, "b")):
+        with pytest.raises(BrokerError.rollbackError, match="denies container"):
+            act(found)
 
 
 def test_endless_changes_by_others_end_with_an_error(alice: ServerProvider) -> None:

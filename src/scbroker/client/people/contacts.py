@@ -7,6 +7,7 @@ nobody else can read or change it. Nothing is ever looked up by name at the brok
 from __future__ import annotations
 
 import difflib
+import functools
 import itertools
 import re
 import unicodedata
@@ -59,21 +60,21 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     contacts: Annotated[tuple[_Entry, ...], Meta(max_length=MAX_CONTACTS)] = ()
 
     def __post_init__(self) -> None:
         """Refuse a book that names a user or has a name twice."""
-        for values in (self.by_key, {entry.fingerprint for entry in self.contacts}):
-            if len(values) < len(self.contacts):
-                raise ValueError("a contact twice")
+        if min(len(self.by_key), len(self.by_fingerprint)) < len(self.contacts):
+            raise ValueError("a contact twice")
 
-    @property
+    @functools.cached_property
     def by_key(self) -> dict[str, _Entry]:
         return {entry.key: entry for entry in self.contacts}
 
-    def find(self, fingerprint: str) -> _Entry | None:
-        return next((each for each in self.contacts if each.fingerprint == fingerprint), None)
+    @functools.cached_property
+    def by_fingerprint(self) -> dict[str, _Entry]:
+        return {entry.fingerprint: entry for entry in self.contacts}
 
     def get(self, name: str) -> _Entry:
         """Return the contact of a name; `NotFoundError` names those whose names are near."""
@@ -104,6 +105,9 @@ class Contacts:
     def __init__(self, provider: BrokerProvider) -> None:
         self._provider = instance_of("provider", provider, "a provider", BrokerProvider)  # type: ignore[type-abstract] # a runtime protocol
         self._document = OwnDocument(provider, TYPE, _Book, _merged, _MAX_BYTES)
+
+    def __repr__(self) -> str:
+        return f"<Contacts of {self._provider!r}>"
 
     @overload
     def add(
@@ -142,7 +146,7 @@ class Contacts:
         new = _Entry(chosen, fingerprint, card.serverUrl, verified, now())
 
         def edit(book: _Book) -> _Book:
-            if (same := book.find(fingerprint)) is not None:
+            if (same := book.by_fingerprint.get(fingerprint)) is not None:
                 if name is not None and same.key != new.key:
                     raise errors.AlreadyExistsError(
                         f"This user is in the book as {same.name!r}: rename that contact instead."
@@ -158,7 +162,7 @@ class Contacts:
 
         async def work() -> Contact:
             await self._check_user(card)
-            return await self._changed(edit, lambda book: book.find(fingerprint) or new)
+            return await self._changed(edit, lambda book: book.by_fingerprint[fingerprint])
 
         return work()
 
@@ -239,8 +243,8 @@ class Contacts:
 
         Raises `integrityError` or `unsupportedVersionError` for a book that cannot be read, which is not
         overwritten then; `rollbackError` or `forkError` if the broker serves an older book than this device
-        has read; `conflictError` if other devices keep changing it. The broker learns that the book is
-        read."""
+        has read, or denies it; `conflictError` if other devices keep changing it. The broker learns that the
+        book is read."""
 
     def _list(self) -> Work[Sequence[Contact]]:
         return self._read(_contacts)
@@ -327,7 +331,7 @@ class Contacts:
 
 
 def _contacts(book: _Book) -> Sequence[Contact]:
-    return [entry.contact for entry in sorted(book.contacts, key=lambda entry: entry.key)]
+    return [book.by_key[key].contact for key in sorted(book.by_key)]
 
 
 def _key(name: str) -> str:
@@ -336,6 +340,8 @@ def _key(name: str) -> str:
     Equal are spellings, widths and cases, as far as Unicode's NFKC and case folding go, white space of any
     length, and characters that are not shown (Cf). Letters of two scripts that look alike are not equal.
     """
+    if name.isascii():  # a tenth of the time, with the same result
+        return " ".join(name.casefold().split())
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     shown = "".join(each for each in folded if unicodedata.category(each) != "Cf")
     return " ".join(shown.split())
@@ -363,8 +369,7 @@ def _substituted(other: _Entry, card: ContactCard) -> errors.KeySubstitutionErro
 
 def _merged(first: _Book, second: _Book) -> _Book:
     """Return the contacts of both books; a user in both has the name of the first."""
-    users = {entry.fingerprint: entry for entry in first.contacts}
-    taken = set(first.by_key)
+    users, taken = dict(first.by_fingerprint), set(first.by_key)
     for entry in second.contacts:
         same = users.get(entry.fingerprint)
         if same is None:

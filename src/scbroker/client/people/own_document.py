@@ -17,6 +17,8 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from scbroker import errors
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.operation import Promise
 from scbroker.client.provider import BrokerProvider
 from scbroker.types import Container
 
@@ -75,11 +77,17 @@ class OwnDocument(Generic[D]):
         self._decoder: msgspec.json.Decoder[_Content[D]] = msgspec.json.Decoder(_Content[kind])  # type: ignore[valid-type] # of this instance
         self._known: _Stored[D] | None = None
         self._lock = asyncio.Lock()
+        io_thread.bound(self)
+
+    def after_fork(self) -> None:
+        """Replace the lock: a task of the parent process may hold it."""
+        self._lock = asyncio.Lock()
 
     async def read(self) -> D:
         """Return the document; an empty one if none is stored. Costs one small request if it is unchanged.
 
-        Raises `IntegrityError` or `UnsupportedVersionError` for a document that cannot be read."""
+        Raises `IntegrityError` or `UnsupportedVersionError` for a document that cannot be read, and
+        `RollbackError` if the broker serves an older one, or denies one that this object has read."""
         async with self._lock:
             stored = await _until_settled(self._stored)
         return self._document(stored)
@@ -88,7 +96,8 @@ class OwnDocument(Generic[D]):
         """Store what `edit` makes of the document, and return it; nothing is sent if it is the same.
 
         `edit` is called again if another device changed the document meanwhile: it must be pure, and must
-        change nothing in a document that it has made itself. Its errors are raised, and nothing is stored.
+        change nothing in a document that it has made itself. Its errors are raised, and nothing is stored;
+        it must not raise a `ConflictError`.
 
         Raises `ConflictError` if other devices keep changing the document, and what `read` raises."""
 
@@ -112,7 +121,7 @@ class OwnDocument(Generic[D]):
         if known is None or known.user != user:
             return await self._find(user)
         try:
-            found = await self._provider.getContainerMetadata(known.id)
+            found = await self._served(known.id, self._provider.getContainerMetadata(known.id))
         except errors.DeletedError:  # another device merged it with one that has a lower id
             return await self._find(user)
         if found.version != known.version:
@@ -176,10 +185,23 @@ class OwnDocument(Generic[D]):
                 f"{self._limit} of such a document: it was written by another program. Delete it if you do "
                 "not need it."
             )
-        found = await self._provider.getContainer(known.id)
+        found = await self._served(known.id, self._provider.getContainer(known.id))
         if found.content is None or not self._is_own(user, found):
             return None
         return _Stored(user, found.id, found.version, self._decode(found.id, found.content))
+
+    async def _served(self, container: uuid.UUID, promise: Promise[T]) -> T:
+        """Return a result; `RollbackError` if the broker denies the user's own container.
+
+        Nobody else could end the access. A `NotFoundError` would say that what is sought is not in it.
+        """
+        try:
+            return await promise
+        except errors.NotFoundError:
+            raise errors.RollbackError(
+                f"The broker denies container {container} of type {self._type}, which is this user's alone "
+                "and was not deleted: ask its operator."
+            ) from None
 
     def _decode(self, container: uuid.UUID, content: bytes) -> D:
         try:
@@ -207,8 +229,9 @@ class OwnDocument(Generic[D]):
             user = await self._provider.getUserId()
             await self._provider.createContainer(content, type=self._type)
             return await self._find(user)  # another device may have created one since
-        written = await self._provider.updateContainerContent(
-            stored.id, content, ifVersion=stored.version
+        written = await self._served(
+            stored.id,
+            self._provider.updateContainerContent(stored.id, content, ifVersion=stored.version),
         )
         self._known = stored._replace(version=written.version, document=document)
         return self._known
