@@ -20,6 +20,10 @@ def _type_and_deletion(length: int) -> Count:
     return chains.search(acts.KEPT["type-and-deletion"], length)
 
 
+def _departures(length: int) -> Count:
+    return chains.search(acts.KEPT["departures"], length)
+
+
 def _replaced_keys(length: int) -> Count:
     return chains.search(acts.KEPT["keys"], length)
 
@@ -28,6 +32,7 @@ SEARCHES: Final[dict[str, tuple[Callable[[int], Count], int]]] = {
     "records: access and expiry": (_access, 5),
     "records: type and deletion": (_type_and_deletion, 5),
     "records: replaced keys": (_replaced_keys, 5),
+    "records: departures": (_departures, 4),
     "views and marks": (views.search, 3),
     "key chains": (keychains.search, 7),
     "KeyFiles of two devices": (keyfiles.search, 5),

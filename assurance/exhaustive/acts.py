@@ -12,6 +12,7 @@ from typing import Final
 
 from scbroker.vocabulary import ContainerAccessLevel as Bit
 
+DOWNLOAD: Final = int(Bit.Download)
 DECRYPT: Final = int(Bit.Decrypt)
 UPLOAD: Final = int(Bit.Upload)
 MODIFY_ACCESS: Final = int(Bit.ModifyAccess)
@@ -51,6 +52,9 @@ class World:
     """Whether the newest record is the governing one."""
     has_content: bool
     is_deleted: bool = False
+    listed_at: int = 0
+    left: frozenset[int] = frozenset()
+    """The users who left the list in force."""
 
     def alive(self, user: int, time: int) -> Right | None:
         right = self.rights[user]
@@ -68,10 +72,13 @@ class Act:
     content: str = "keep"
     """Or "new", or "drop"."""
     deletes: bool = False
+    leaves: bool = False
 
 
 def rightful(world: World, act: Act) -> World | None:
     """Return the world after an act that the sharing guide allows; None if it does not."""
+    if act.leaves:
+        return _without(world, act)
     mine = world.alive(act.author, act.time)
     if mine is None or world.is_deleted or act.time < world.time:
         return None
@@ -91,39 +98,54 @@ def rightful(world: World, act: Act) -> World | None:
         is_governing=governs,
         has_content=act.content == "new" or (act.content == "keep" and world.has_content),
         is_deleted=act.deletes,
+        listed_at=world.listed_at if act.rights is None else act.time,
+        left=world.left if act.rights is None else frozenset(),
     )
+
+
+def _without(world: World, act: Act) -> World | None:
+    """Return the world after a user left the list, also with an expired entry: there is nothing to write."""
+    if world.rights[act.author] is None or act.time < world.listed_at:
+        return None
+    return replace(world, left=world.left | {act.author})
 
 
 def _delegates(world: World, act: Act, mine: Right) -> bool:
     """Whether a member gives and takes nothing but what they have, and for no longer than they have it."""
     for user, new in enumerate(act.rights or ()):
-        old = world.alive(user, act.time)
-        before, after = (old.bits if old else 0), (new.bits if new else 0)
-        touched = before ^ after
-        if old and new and old.end != new.end:
-            touched |= before | after
-        gained = after & ~before or (new and (not old or new.end > old.end))
-        if touched & ~mine.bits or (new and gained and new.end > mine.end):
+        may_change = _may_change(world.alive(user, act.time), new, mine)
+        if not may_change and not (user in world.left and _may_change(None, new, mine)):
             return False
     return _is_list(world, act)
 
 
+def _may_change(old: Right | None, new: Right | None, mine: Right) -> bool:
+    before, after = (old.bits if old else 0), (new.bits if new else 0)
+    touched = before ^ after
+    if old and new and old.end != new.end:
+        touched |= before | after
+    gained = after & ~before or (new and (not old or new.end > old.end))
+    return not (touched & ~mine.bits or (new and gained and new.end > mine.end))
+
+
 def _renews(world: World, act: Act) -> bool:
     """Whether a member only makes a fresh container key, because somebody has the old one who should not."""
-    alive = tuple(world.alive(user, act.time) for user in range(len(USERS)))
-    same = [r and (r.bits, r.end) for r in alive] == [
-        r and (r.bits, r.end) for r in act.rights or ()
-    ]
+    same = True
+    for user, new in enumerate(act.rights or ()):
+        old = world.alive(user, act.time)
+        is_kept = (old and (old.bits, old.end)) == (new and (new.bits, new.end))
+        same = same and (is_kept or (new is None and user in world.left))
     return same and not act.changes_type and is_due(world, act) and _is_list(world, act)
 
 
 def is_due(world: World, act: Act) -> bool:
     """Whether a user who may not decrypt has the container key, or the list names a newer key than before."""
     maker = world.alive(world.granted_by, act.time)
-    has_left = any(r is not None and r.end <= act.time for r in world.rights)
+    has_expired = any(r is not None and r.end <= act.time for r in world.rights)
     pairs = zip(world.rights, act.rights or (), strict=True)
     is_newer = any(old and new and new.index > old.index for old, new in pairs)
-    return has_left or is_newer or maker is None or not maker.bits & DECRYPT
+    is_left = any(r and r.bits & DECRYPT for r in (world.rights[user] for user in world.left))
+    return has_expired or is_left or is_newer or maker is None or not maker.bits & DECRYPT
 
 
 def _is_list(world: World, act: Act) -> bool:
@@ -152,6 +174,8 @@ class Alphabet:
     users: int = 3
     retypes: bool = False
     """Whether changes of access are also tried together with a change of type."""
+    leaves: bool = False
+    """Whether users leave."""
 
     @cached_property
     def lists(self) -> list[Rights]:
@@ -170,6 +194,8 @@ class Alphabet:
         """Yield every act after a history, rightful or not."""
         for author, time in itertools.product(range(self.users), self.times):
             yield Act(author, time, deletes=True)
+            if self.leaves:
+                yield Act(author, time, leaves=True)
             for changes_type, content in itertools.product((False, True), ("keep", "new", "drop")):
                 yield Act(author, time, None, changes_type, content)
             for rights, changes_type in itertools.product(self.lists, {False, self.retypes}):
@@ -184,11 +210,12 @@ def canonical(world: World) -> World:
 
 def _renamed(world: World, order: tuple[int, ...]) -> World:
     rights = tuple(world.rights[user] for user in order)
-    return replace(world, rights=rights, granted_by=order.index(world.granted_by))
+    left = frozenset(order.index(user) for user in world.left)
+    return replace(world, rights=rights, granted_by=order.index(world.granted_by), left=left)
 
 
 def _order(world: World) -> tuple[object, ...]:
-    return tuple(r or Right(0) for r in world.rights), world.granted_by
+    return tuple(r or Right(0) for r in world.rights), world.granted_by, sorted(world.left)
 
 
 KEPT: Final[Mapping[str, Alphabet]] = {
@@ -201,6 +228,18 @@ KEPT: Final[Mapping[str, Alphabet]] = {
             retypes=True,
         ),
         Alphabet("keys", (READ, WRITE, WRITE | MODIFY_ACCESS), indices=(0, 1), times=(1,)),
+        Alphabet(
+            "departures",
+            (DOWNLOAD, WRITE, WRITE | MODIFY_ACCESS, EVERYTHING),
+            times=(1,),
+            leaves=True,
+        ),
+        Alphabet(
+            "short-departures",
+            (DOWNLOAD, WRITE, WRITE | MODIFY_ACCESS, EVERYTHING),
+            users=2,
+            leaves=True,
+        ),
         Alphabet("short", (READ, WRITE, WRITE | MODIFY_ACCESS), (FOREVER, 2), users=2),
         Alphabet("short-keys", (WRITE, EVERYTHING), indices=(0, 1), times=(1,), users=2),
         Alphabet(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, cast
 
 from msgspec.structs import replace
 
@@ -32,7 +32,9 @@ from scbroker.records.container_record import (
     list_hash,
     record_hash,
 )
+from scbroker.records.departure import Departure
 from scbroker.records.judge import InForce, Known
+from scbroker.records.key_record import KeyChain, Signed
 
 NAMES: Final = [letter.encode() * 32 for letter in acts.USERS]
 NONCE: Final = bytes(32)
@@ -109,6 +111,39 @@ def drafted(history: History, act: Act) -> tuple[ContainerRecord, AccessList | N
     return record, access
 
 
+class _Keys:
+    """The chain of a user who signs whatever is wanted: signatures are left out."""
+
+    def __init__(self, user: int) -> None:
+        self.fingerprint = NAMES[user]
+
+    def signing_key(self, index: int, time: int) -> "_Keys":
+        del index, time
+        return self
+
+    def verify(self, *_: object) -> None:
+        pass
+
+
+def departure(history: History, act: Act) -> Departure:
+    """Return what a user signs who leaves the list in force."""
+    governing = history.in_force.governing
+    return Departure(
+        BOX, governing.accessVersion, governing.accessList, NAMES[act.author], 0, act.time
+    )
+
+
+def left(history: History, act: Act, said: Departure) -> InForce | None:
+    """Return what is in force after a departure; None if it is not valid."""
+    keys, signed = cast(KeyChain, _Keys(act.author)), Signed(encode_object(said), b"")
+    try:
+        judge.verify_departure(signed, history.in_force, keys, _LATE)
+    except BrokerError:
+        return None
+    users = history.in_force.left | {NAMES[act.author]}
+    return dataclasses.replace(history.in_force, left=users)
+
+
 def accepted(history: History, record: ContainerRecord, access: AccessList | None) -> bool:
     """Return whether the judge accepts the record."""
     known = Known(record, b"?" * 32)
@@ -121,6 +156,10 @@ def accepted(history: History, record: ContainerRecord, access: AccessList | Non
 
 def followed(history: History, act: Act, world: World) -> History:
     """Return the history that an accepted act leads to."""
+    if act.leaves:
+        in_force = left(history, act, departure(history, act))
+        assert in_force is not None
+        return dataclasses.replace(history, world=world, in_force=in_force)
     record, access = drafted(history, act)
     known = Known(record, record_hash(encode_object(record)))
     in_force = judge.judge_next(known, history.in_force, access, history.head, _LATE)
@@ -135,7 +174,8 @@ def begun(act: Act) -> History | None:
         in_force = judge.judge_first(known, access, _LATE)
     except BrokerError:
         return None
-    return History(World(act.rights or (), 0, act.time, act.time, True, True), known, in_force, 1)
+    world = World(act.rights or (), 0, act.time, act.time, True, True, listed_at=act.time)
+    return History(world, known, in_force, 1)
 
 
 Lie = Callable[[History, ContainerRecord], ContainerRecord | None]
@@ -302,7 +342,10 @@ def _begin(count: Count, act: Act) -> History | None:
 def _try(count: Count, history: History, act: Act) -> World | None:
     """Return the world after an act, on which judge and oracle must agree; None if they refuse it."""
     count.acts += 1
-    is_accepted = accepted(history, *drafted(history, act))
+    if act.leaves:
+        is_accepted = left(history, act, departure(history, act)) is not None
+    else:
+        is_accepted = accepted(history, *drafted(history, act))
     world = acts.rightful(history.world, act)
     assert is_accepted == (world is not None), f"{history.world}: {act}"
     if world is not None:
@@ -312,6 +355,19 @@ def _try(count: Count, history: History, act: Act) -> World | None:
 
 
 def _lie(count: Count, history: History, act: Act) -> None:
+    if act.leaves:
+        said = departure(history, act)
+        for false_one in (
+            replace(said, containerId=bytes(16)),
+            replace(said, accessVersion=said.accessVersion + 1),
+            replace(said, accessList=bytes(32)),
+            replace(said, fingerprint=bytes(32)),
+            replace(said, time=history.world.listed_at - 1),
+            replace(said, time=2**50),
+        ):
+            count.lies += 1
+            assert left(history, act, false_one) is None, f"{false_one}: {history.world}"
+        return
     record, access = drafted(history, act)
     for name, lie in _LIES.items():
         false = lie(history, record)
@@ -326,4 +382,5 @@ def _check_key(history: History, act: Act) -> None:
         return
     alive = [history.world.alive(user, act.time) for user in range(len(acts.USERS))]
     members = {user for user, r in enumerate(alive) if r is not None and r.bits & acts.DECRYPT}
+    members -= history.world.left
     assert acts.key_holders(history.world) <= members, f"{history.world}: {act}"

@@ -18,10 +18,20 @@ def short() -> None:
     chains.search(acts.KEPT["short-keys"], 3)
 
 
+def short_departures() -> None:
+    chains.search(acts.KEPT["short-departures"], 3)
+
+
 @pytest.mark.parametrize(
     "search",
-    [short, lambda: keychains.search(4), lambda: keyfiles.search(3), lambda: views.search(2)],
-    ids=["records", "key chains", "KeyFiles", "views"],
+    [
+        short,
+        short_departures,
+        lambda: keychains.search(4),
+        lambda: keyfiles.search(3),
+        lambda: views.search(2),
+    ],
+    ids=["records", "departures", "key chains", "KeyFiles", "views"],
 )
 def test_code_and_oracle_agree_on_every_small_history(search: Callable[[], None]) -> None:
     search()
@@ -43,6 +53,8 @@ def _allowed(*_: object, **__: object) -> None:
         (short, judge, "_check_key_indices"),
         (short, judge, "_raises_key_index"),
         (short, InForce, "needs_renewal"),
+        (short_departures, InForce, "needs_renewal"),
+        (short_departures, judge, "verify_departure"),
         (lambda: views.search(2), judging, "_check_disclosed"),
         (lambda: views.search(2), judging.Evidence, "_check_mark"),
         (lambda: keychains.search(4), KeyChain, "check_active"),
@@ -55,3 +67,15 @@ def test_a_check_that_is_taken_out_is_noticed(
     monkeypatch.setattr(owner, name, _allowed)
     with pytest.raises(AssertionError):
         search()
+
+
+def test_a_rule_4_that_knows_no_departures_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = judge.check_delegation
+
+    def ignoring(*given: Any, left: object = (), **rest: Any) -> None:
+        del left
+        check(*given, **rest)
+
+    monkeypatch.setattr(judge, "check_delegation", ignoring)
+    with pytest.raises(AssertionError):
+        short_departures()

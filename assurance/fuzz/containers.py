@@ -101,6 +101,7 @@ def _check_state(state: State, served: Served, mark: Mark | None) -> None:
     named, access = governing_of(governing), state.governing.access
     digest = list_hash(head.containerId, named.accessVersion, access.entryHashes)
     kept(digest == named.accessList, "another list")
+    kept(state.governing.left <= access.entries.keys(), "a departure of somebody without an entry")
     if head.governing is None:  # rule 2
         entry = access.entries.get(head.author)
         needed = Level.Delete if head.tombstone else Level.Upload
@@ -172,6 +173,10 @@ def _programs() -> list[bytes]:
         v.program(0, signed, (v.ADD, v.path_to(first, "records", 4, 0, 6), DAY)),
         v.program(0, signed, (v.FLIP, v.path_to(first, "records", 4, 0, 10, 4), 3)),
         v.program(0, 0, (v.FLIP, v.path_to(first, "wrap"), 3)),
+        v.program(14, HASHES | SIGNATURES),
+        v.program(
+            14, SIGNATURES, (v.ADD, v.path_to(scene(14), "departures", 0, 0, 0, 5), -4 * DAY)
+        ),
     ]
 
 

@@ -22,10 +22,18 @@ from scbroker.records.container_record import (
     parse_record,
     record_hash,
 )
+from scbroker.records.departure import parse_departure
 from scbroker.records.judge import Known
 from scbroker.records.key_record import Signed, parse_key_record
 from scbroker.wire.users import parse_order, parse_statement
-from tests.independent import access_lists, container_records, key_records, orders, sessions
+from tests.independent import (
+    access_lists,
+    container_records,
+    departures,
+    key_records,
+    orders,
+    sessions,
+)
 from tests.vectors.cast import cast
 from tests.vectors.files import vectors
 
@@ -107,6 +115,8 @@ TARGETS: Final = (
     _parsed("key-record", lambda body: parse_key_record(Signed(body, b"")), encode_object,
             key_records.parse, lambda: [signed.body for signed in cast()["erin"].records]),
     _parsed("entry", parse_entry, encode_entry, access_lists.parse_entry, _entries),
+    _parsed("departure", parse_departure, encode_object, departures.parse,
+            lambda: [bytes.fromhex(item["body"]) for item in vectors("departures", "valid")[:6]]),
     _parsed("statement", parse_statement, encode_object, sessions.parse,
             lambda: [bytes.fromhex(vectors("sessions", "valid")[0]["statement"])]),
     _parsed("order", parse_order, encode_object, orders.parse,

@@ -21,11 +21,12 @@ from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import labelled_hash
 from scbroker.records.canonical import container_id_of
 from scbroker.records.container_record import LABEL, SaltedEntry, list_hash
+from scbroker.records.departure import LABEL as DEPARTURE
 from scbroker.records.key_record import Signed
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.codec import encode
 from tests.vectors.cast import DAY, START, cast
-from tests.vectors.story import Made, signed_form
+from tests.vectors.story import Made, leave, signed_form
 
 HASHES, LINKS, SIGNATURES, NAMES = 1, 2, 4, 8
 NOW: Final = START + 40 * DAY
@@ -38,8 +39,10 @@ SCENES: Final[tuple[tuple[str, int, int, bool], ...]] = (
     ("alice", 5, 0, True), ("alice", 2, 0, True), ("alice", 1, 0, True), ("alice", 6, 0, True),
     ("alice", 5, 2, True), ("alice", 6, 3, True), ("alice", 2, 2, True), ("bob", 5, 4, True),
     ("carol", 2, 0, False), ("carol", 4, 3, False), ("dora", 4, 0, False), ("erin", 5, 3, True),
-    ("carol", 2, 2, False), ("alice", 3, 1, True),
+    ("carol", 2, 2, False), ("alice", 3, 1, True), ("alice", 3, 0, True),
 )  # fmt: skip
+_WITH_DEPARTURES: Final = 3
+"""In scenes of so many records Bob and Carol have left the first list."""
 
 
 def row_of(body: bytes) -> Any:
@@ -105,7 +108,15 @@ def scene(base: int) -> v.Document:
         ],
         "now": NOW if count > 4 else START + 15 * DAY,
         "mark": _mark(story, marked, complete=complete) if marked else None,
+        "departures": [_departures(story[0])] if count == _WITH_DEPARTURES else [],
     }  # fmt: skip
+
+
+def _departures(made: Made) -> list[Any]:
+    """Return what Bob and Carol signed who left a list: rows with their signatures."""
+    people = sorted((cast()["bob"], cast()["carol"]), key=lambda person: person.fingerprint)
+    signed = [leave(made, person, START + 4 * DAY) for person in people]
+    return [[row_of(each.body), each.signature] for each in signed]
 
 
 def _mark(story: Sequence[Made], version: int, *, complete: bool) -> list[Any]:
@@ -152,6 +163,35 @@ def mend(document: v.Document, fixups: int) -> list[Signed]:
     return signed
 
 
+def left(document: v.Document, fixups: int) -> list[list[Signed]]:
+    """Return the departures from each list as bytes, with what the fixups make right again.
+
+    The records of the document were mended.
+    """
+    found = []
+    made = list[Any]()
+    for item in v.list_of(document["records"]):
+        match item:
+            case [[_, _, version, _, _, _, _, _, [changed, *_] as governing, *_], *_] if (
+                changed == version and len(governing) == 6
+            ):
+                made.append(governing)
+    for number, items in enumerate(v.list_of(document["departures"])):
+        signed = []
+        for item in v.list_of(items):
+            row, signature = item if len(v.list_of(item)) == 2 else (item, b"")
+            is_whole = isinstance(row, list) and len(row) == 6
+            if is_whole and fixups & HASHES and number < len(made):
+                row[1], row[2] = made[number][0], made[number][2]
+            body = row if isinstance(row, bytes) else b"\x01" + write(v.tree(row))
+            leaver = author_of(row[3]) if is_whole else None
+            if fixups & SIGNATURES and leaver is not None:
+                signature = mark_of(public_key_of(leaver, row[4]), DEPARTURE, body)
+            signed.append(Signed(body, signature if isinstance(signature, bytes) else b""))
+        found.append(signed)
+    return found
+
+
 def _hash_of(body: bytes) -> bytes:
     return labelled_hash(LABEL, signed_form(body))
 
@@ -176,6 +216,7 @@ class Served(Transport):
         self.document = document
         self.records = mend(document, fixups)
         self._lists = [salted(item) for item in v.list_of(document["lists"])]
+        self._left = left(document, fixups)
         self._pages = [document["page"], document["page"]]
 
     async def send(self, method: str, path: str, **options: Any) -> Octets:
@@ -248,7 +289,12 @@ class Served(Transport):
                     if isinstance(n, int) and 0 <= n < len(entries)
                 ]
                 hashes = b"".join(entry.hash for entry in entries)
-                view = {"entryHashes": hashes, "disclosed": disclosed}
+                departures = self._left[number] if 0 <= number < len(self._left) else []
+                view = {
+                    "entryHashes": hashes,
+                    "disclosed": disclosed,
+                    "departures": [_pair(list(each), "body", "signature") for each in departures],
+                }
                 return {"record": self._record(record), "accessList": view}
         return v.tree(item)
 

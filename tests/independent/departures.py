@@ -53,9 +53,8 @@ def parse(body: bytes) -> Departure:
 
 def check(signed: Signed, left: Left, chain: KeyChain, now: int) -> None:
     departure = parse(signed.body)
-    need(departure.container_id == left.container_id, "a departure from another container")
-    need(departure.access_version == left.version, "a departure from another version")
-    need(departure.access_list == left.hash, "a departure from another list")
+    named = (departure.container_id, departure.access_version, departure.access_list)
+    need(named == (left.container_id, left.version, left.hash), "a departure from another list")
     need(departure.fingerprint in left.users, "a departure of a user without a disclosed entry")
     public = chain.signing_key(departure.key_index, departure.time)
     if signed.signature is not None:

@@ -92,9 +92,25 @@ def _id(value: Any) -> None:
     e.uuid_of_text(value)
 
 
+def _signed(value: Any) -> None:
+    body, signature = (
+        Field(lambda one: e.octets_to(one, 4096)),
+        Field(lambda one: e.octets(one, 3373)),
+    )
+    message(value, {"body": body, "signature": signature})
+
+
+def _number_of_departures(value: Any) -> None:
+    need(e.uint(value) <= 1024, "at most as many departures as entries", "invalid")
+
+
 MESSAGES: dict[str, Mapping[str, Field]] = {
     "key records": {"users": Field(_users)},
     "challenge": {},
+    "departure": {
+        "departure": Field(_signed),
+        "departures": Field(_number_of_departures, optional=True),
+    },
     "key file state": {
         "hash": Field(lambda value: e.octets_or_nil(value, 32)),
         "generation": Field(e.uint),

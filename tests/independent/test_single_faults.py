@@ -22,6 +22,7 @@ from tests.independent import (
     messages,
     test_access_lists,
     test_container_records,
+    test_departures,
     test_events,
     test_ids,
     test_key_files,
@@ -39,6 +40,7 @@ from tests.independent.vectors import FOLDER, Vector, load, octets
 READERS: dict[str, Callable[[Vector], object]] = {
     "access_lists": test_access_lists._check,
     "container_records": test_container_records.read,
+    "departures": test_departures.check,
     "events": test_events.check,
     "headers": lambda vector: headers.parse(octets(vector["header"])),
     "ids": lambda vector: test_ids.READERS[vector["kind"]](vector),

@@ -50,6 +50,8 @@ class Change:
     author: int
     after: List
     changes_type: bool
+    left: frozenset[int]
+    """Users whose departure from the list in force is at hand."""
 
 
 def spec_allows(change: Change) -> bool:
@@ -73,7 +75,11 @@ def spec_allows(change: Change) -> bool:
             return False
     if author.permissions & MODIFY_ACCESS:
         users = in_force.keys() | change.after.keys()
-        return all(rule_4(in_force.get(user), change.after.get(user), author) for user in users)
+        return all(
+            rule_4(in_force.get(user), change.after.get(user), author)
+            or (user in change.left and rule_4(None, change.after.get(user), author))
+            for user in users
+        )
     return rule_5(change, in_force)
 
 
@@ -95,7 +101,8 @@ def rule_4(old: Row | None, new: Row | None, author: Row) -> bool:
 
 
 def rule_5(change: Change, in_force: List) -> bool:
-    if change.changes_type or change.after.keys() != in_force.keys():
+    absent = in_force.keys() - change.after.keys()
+    if change.changes_type or change.after.keys() - in_force.keys() or absent - change.left:
         return False
     for user, row in change.after.items():
         if (row.permissions, row.end) != (in_force[user].permissions, in_force[user].end):
@@ -103,6 +110,8 @@ def rule_5(change: Change, in_force: List) -> bool:
     if any(expired(row) for row in change.before.values()):
         return True
     if any(row.index > change.before[user].index for user, row in change.after.items()):
+        return True
+    if any(change.before[user].permissions & DECRYPT for user in change.left):
         return True
     maker = in_force.get(change.access_author)
     return maker is None or not maker.permissions & DECRYPT
@@ -161,7 +170,12 @@ def changes(draw: st.DrawFn) -> Change:
             after[user] = Row(draw(st.integers(0, 3)), old.permissions, old.end)
         else:
             after[user] = draw(rows)
-    return Change(before, draw(users), author, after, draw(st.sampled_from([False] * 4 + [True])))
+    left = frozenset(draw(st.sets(users))) & before.keys() if draw(st.booleans()) else frozenset()
+    for user in sorted(left & after.keys()):
+        if draw(st.booleans()):
+            del after[user]
+    changes_type = draw(st.sampled_from([False] * 4 + [True]))
+    return Change(before, draw(users), author, after, changes_type, left)
 
 
 def salted(rows: List) -> list[SaltedEntry]:
@@ -197,7 +211,13 @@ def in_force_before(change: Change, shown: set[int] | None = None) -> InForce:
     items = salted(change.before)
     record = record_of(2, change.access_author, items, TYPE, parent=bytes(32),
                        link=Link(1, bytes(32)))  # fmt: skip
-    return InForce(known(record), listed(items, change.before, shown), record.time)
+    left = change.left if shown is None else change.left & shown
+    return InForce(
+        known(record),
+        listed(items, change.before, shown),
+        record.time,
+        frozenset(USERS[user] for user in left),
+    )
 
 
 def listed(items: list[SaltedEntry], rows: List, shown: set[int] | None) -> AccessList:
@@ -249,7 +269,8 @@ def test_who_sees_less_refuses_what_is_given_to_one_who_is_seen(change: Change, 
         return
     old, new = change.before.get(own), change.after.get(own)
     old = None if old is not None and expired(old) else old
-    if new is not None and not rule_4(old, new, author):
+    olds = [old, None] if own in change.left else [old]
+    if new is not None and not any(rule_4(one, new, author) for one in olds):
         assert not judged(change, {own, change.author}, {own, change.author})
 
 

@@ -36,6 +36,9 @@ READ, WRITE, ADMIN, DELETE = 11, 15, 31, 256
 INTEGRITY, CLOCK = "integrity", "clock"
 
 
+_FIRST_WITH_DORA = "renewal after a user with Decrypt left: 0"
+
+
 class Book:
     """The vectors of a file, and the records that they name."""
 
@@ -87,7 +90,7 @@ def make() -> None:
     stage = Stage()
     for chapter in (
         the_story, formats, signatures, rule_1, rule_2_chain, rule_2_author, rule_2_governing,
-        rule_2_parts, rule_2_key, rule_3, rule_4, rule_5, partial_views, deletions,
+        rule_2_parts, rule_2_key, rule_3, rule_4, rule_5, departures, partial_views, deletions,
     ):  # fmt: skip
         # A signature has 3,373 bytes: they are stored where they decide.
         book.with_signatures = chapter in (the_story, signatures, rule_2_key, deletions)
@@ -97,6 +100,7 @@ def make() -> None:
         "docs/spec/container.md, 2 to 8. Each vector is a chain of records by name. All but the last "
         "are valid; `result` is about the last. `parent` false: the parent is not at hand. "
         "`disclosed` gives the positions that the reader sees of a record's list; else all are seen. "
+        "`left` names the users of whom the reader has verified a departure from a record's list. "
         "`deleted` true: the reader was served a tombstone as head. The chain has only records that a "
         "broker keeps then, the governing ones are read in their bare form, and a parent is at hand where "
         "the chain has it. Authors' key records: people.json. A record without `signature` is to be "
@@ -865,6 +869,80 @@ def _renewal_with_type(book: Book, stage: Stage) -> None:
         (book.valid if text == "note" else book.invalid)(
             name, "A renewal keeps the type hash.", [begun], sign(record, bob, renewal)
         )
+
+
+def departures(book: Book, stage: Stage) -> None:
+    """Users who left a list: section 4.1 and rules 4 and 5."""
+    alice, bob, carol, erin, upto = stage.alice, stage.bob, stage.carol, stage.erin, stage.upto
+    time, end = START + 12 * DAY, START + 60 * DAY
+    stays = stage.grants_1()
+
+    def listed(person: Person, *changed: Any) -> list[Grant]:
+        """The first list with another entry of one person, or with none."""
+        others = [grant for grant in stays if grant.person is not person]
+        return [*others, Grant(person, *changed)] if changed else others
+
+    def changes(
+        name: str, comment: str, grants: list[Grant], *left: str, good: bool = True
+    ) -> None:
+        made = stage.change_access(upto(3), erin, time, grants, 1)
+        (book.valid if good else book.invalid)(
+            name, comment, upto(3), made, left={"create": [*left]}
+        )
+
+    changes("leaves out an owner who left", "Erin has no Delete.", listed(alice), "alice")
+    changes("keeps an owner who left", "The entry is as it was.", stays, "alice")
+    changes(
+        "grants an owner who left less",
+        "Judged as from no access.",
+        listed(alice, READ, end),
+        "alice",
+    )
+    changes("grants who left what she does not hold", "ViewType to Alice, who had it.",
+            listed(alice, READ | 64, end), "alice", good=False)  # fmt: skip
+    changes("leaves out an owner when another left", "Bob left, not Alice.", listed(alice), "bob",
+            good=False)  # fmt: skip
+    again = stage.change_access(
+        upto(4), erin, START + 13 * DAY,
+        [grant for grant in stage.grants_4() if grant.person is not alice], 1,
+    )  # fmt: skip
+    book.invalid("leaves out an owner who left the list before", "Erin's list has Alice again.",
+                 upto(4), again, left={"create": ["alice"]})  # fmt: skip
+
+    def renews(name: str, comment: str, grants: list[Grant], *left: str, good: bool = True) -> None:
+        made = stage.change_access(upto(3), bob, time, grants)
+        (book.valid if good else book.invalid)(
+            name, comment, upto(3), made, left={"create": [*left]}
+        )
+
+    renews("renewal without a user who left", "Carol has Decrypt: that is the reason.", listed(carol),
+           "carol")  # fmt: skip
+    renews("renewal without an owner who left", "Bob has Upload alone.", listed(alice), "alice")
+    renews("renewal that keeps a user who left", "Bob may not know yet.", stays, "carol")
+    renews("renewal by a user who left", "Nothing but the broker prevents it.", listed(bob), "bob")
+    newer = [grant if grant.person is not erin else Grant(erin, ADMIN, end, 1) for grant in stays]
+    renews("renewal without one user of two who left", "Carol stays.",
+           [grant for grant in newer if grant.person is not alice], "alice", "carol")  # fmt: skip
+    renews("renewal without a user who has not left", "Erin's key index rises; Alice left, not Carol.",
+           [grant for grant in newer if grant.person is not carol], "alice", good=False)  # fmt: skip
+    renews("renewal that takes from a user who left", "Carol loses ViewAccess.",
+           listed(carol, 3, START + 30 * DAY), "carol", good=False)  # fmt: skip
+    _without_decrypt(book, stage)
+
+
+def _without_decrypt(book: Book, stage: Stage) -> None:
+    """Dora has Download alone; Bob has no ModifyAccess."""
+    alice, bob, dora = stage.alice, stage.bob, stage.dora
+    stays = [Grant(alice, ALL), Grant(bob, WRITE)]
+    access = stage.box.access(1, alice, [*stays, Grant(dora, 1)])
+    begun = sign(stage.box.begin(START + DAY, access), alice, access)
+    for name, who in (("with", "bob"), ("without", "dora")):
+        renewal = stage.box.access(2, bob, [*stays, Grant(dora, 1)])
+        made = follow([begun], bob, START + 3 * DAY, governing=renewal.governing)
+        (book.valid if who == "bob" else book.invalid)(
+            f"renewal after a user {name} Decrypt left", "There is no other reason.", [begun],
+            sign(made, bob, renewal), left={_FIRST_WITH_DORA: [who]},
+        )  # fmt: skip
 
 
 def partial_views(book: Book, stage: Stage) -> None:

@@ -9,6 +9,7 @@ from tests.vectors import (
     access_lists,
     beside,
     container_records,
+    departures,
     docs,
     events,
     exchange,
@@ -30,8 +31,8 @@ from tests.vectors.files import Vector, load, rewrite
 
 def main() -> None:
     for maker in (
-        people, ids, key_records, key_files, access_lists, container_records, sealed, sessions,
-        orders, headers, signatures, key_rings, events, messages, views, exchange,
+        people, ids, key_records, key_files, access_lists, container_records, departures, sealed,
+        sessions, orders, headers, signatures, key_rings, events, messages, views, exchange,
     ):  # fmt: skip
         maker.make()
     docs.write()

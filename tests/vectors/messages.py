@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from tests.vectors.cast import chosen
 from tests.vectors.files import invalid, store, valid
 
 USER = "bf00888a-fba6-8c71-9cf0-0a8aa7589293"
@@ -21,6 +22,10 @@ def make() -> None:
     state = encode(plain)
     user = {"userId": USER}
     inner = encode(user)
+    leaving = {
+        "departure": {"body": chosen("body", size=108), "signature": chosen("signature", size=3373)}
+    }
+    leave = {**leaving, "departures": 2}
     valids = {
         "two fields": ("key records", "A user and a sequence.", good),
         "field left out": ("key records", "from = 0.", users(user)),
@@ -30,6 +35,9 @@ def make() -> None:
         "no fields": ("challenge", "An empty map.", encode({})),
         "largest integer": ("key file state", "2^53 - 1.", encode({**plain, "generation": 2**53 - 1})),
         "state": ("key file state", "A hash and a generation.", state),
+        "departure": ("departure", "The leaver has seen two others.", encode(leave)),
+        "departure, number left out": ("departure", "departures = 0.", encode(leaving)),
+        "most departures": ("departure", "1,024.", encode({**leave, "departures": 1024})),
         "nil": ("key file state", "hash may be nil.", encode({**plain, "hash": None})),
     }  # fmt: skip
     faults = {
@@ -56,6 +64,12 @@ def make() -> None:
         "negative integer": ("key records", "-1.", users({**user, "from": -1})),
         "integer too large": ("key file state", "2^53.", encode({**plain, "generation": 2**53})),
         "short bin": ("key file state", "31 bytes.", encode({**plain, "hash": bytes(31)})),
+        "short signature": ("departure", "3,372 bytes.", encode({**leave, "departure": {
+            **leaving["departure"], "signature": leaving["departure"]["signature"][:-1]}})),
+        "more departures than entries": ("departure", "1,025.", encode({**leave, "departures": 1025})),
+        "departure left out": ("departure", "Only the number.", encode({"departures": 2})),
+        "departure without its signature": ("departure", "No signature.", encode({**leave, "departure": {
+            "body": leaving["departure"]["body"]}})),
         "UUID in upper case": ("key records", "userId.", users({"userId": USER.upper()})),
         "no users": ("key records", "At least one.", encode({"users": []})),
         "65 users": ("key records", "One more than the most.", encode({"users": [user] * 65})),
@@ -79,7 +93,8 @@ def make() -> None:
     store(
         "messages",
         "docs/spec/protocol.md, 1. `message` is read as: `key records`, the request of POST /v1/key-records; "
-        "`challenge`, that of POST /v1/session-challenges; `key file state`, the answer of GET /v1/key-file.",
+        "`departure`, that of POST /v1/containers/{containerId}/departure; `challenge`, that of POST "
+        "/v1/session-challenges; `key file state`, the answer of GET /v1/key-file.",
         [
             *(valid(name, comment, kind=kind, message=data)
               for name, (kind, comment, data) in valids.items()),

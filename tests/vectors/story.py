@@ -31,6 +31,9 @@ from scbroker.records.container_record import (
     wrap_hash,
     wrap_info,
 )
+from scbroker.records.departure import LABEL as DEPARTURE
+from scbroker.records.departure import Departure
+from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
 from tests.vectors.cast import Person, chosen, decryption_key
 
@@ -150,6 +153,20 @@ class Container:
             self.id, self.nonce, 1, None, self.creator.fingerprint, 0, time, None,
             access.governing, header, content, False,
         )  # fmt: skip
+
+
+def departure(made: Made, leaver: Person, time: int, key_index: int = 0) -> Departure:
+    """A departure from the list that a record has, or keeps."""
+    governing = governing_of(made.record)
+    return Departure(
+        made.record.containerId, governing.accessVersion, governing.accessList,
+        leaver.fingerprint, key_index, time,
+    )  # fmt: skip
+
+
+def leave(made: Made, leaver: Person, time: int, key_index: int = 0) -> Signed:
+    said = departure(made, leaver, time, key_index)
+    return leaver.sign(encode_object(said), DEPARTURE, key_index)
 
 
 def follow(history: Sequence[Made], author: Person, time: int, **changes: Any) -> ContainerRecord:

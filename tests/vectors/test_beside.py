@@ -31,7 +31,7 @@ def test_a_vector_with_beside_differs_from_that_valid_vector_in_one_spot(
 
 LABELS = {
     "orders": "order", "sessions": "session", "key_records": "key-record",
-    "container_records": "container-record",
+    "container_records": "container-record", "departures": "departure",
 }  # fmt: skip
 
 

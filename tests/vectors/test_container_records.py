@@ -1,5 +1,6 @@
 """Every container vector is judged as it says (docs/spec/container.md, sections 2 to 8)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,6 +71,9 @@ def judge(vector: Vector, count: int, authors: dict[bytes, KeyChain]) -> InForce
             in_force = judge_first(known, access, vector["now"])
         else:
             in_force = judge_next(known, in_force, access, at_hand, vector["now"])
+        if name in vector.get("left", {}):
+            left = frozenset(chains()[user].fingerprint for user in vector["left"][name])
+            in_force = replace(in_force, left=left)
         parent = known
     assert in_force is not None
     return in_force

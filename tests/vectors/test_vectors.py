@@ -61,6 +61,7 @@ from scbroker.server.users.key_files import verifier_of
 from scbroker.server.users.throttle import is_pass_of
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject, decode, encode, parse_query
+from scbroker.wire.containers import DepartureRequest
 from scbroker.wire.events import NO_EVENTS, Event, digest_with
 from scbroker.wire.users import (
     NO_DIGEST,
@@ -79,7 +80,7 @@ from tests.vectors.files import FOLDER, Vector, load, signature_of, vectors
 from tests.vectors.keys_of_people import chains
 
 FILES = (
-    "access_lists", "container_records", "events", "exchange", "headers", "ids", "key_files",
+    "access_lists", "container_records", "departures", "events", "exchange", "headers", "ids", "key_files",
     "key_records", "key_rings", "messages", "orders", "people", "segments", "sessions",
     "signatures", "types", "views", "wraps",
 )  # fmt: skip
@@ -436,6 +437,7 @@ def _events(vector: Vector) -> None:
 
 MESSAGES: dict[str, Any] = {
     "key records": KeyRecordsRequest, "challenge": ChallengeRequest, "key file state": KeyFileState,
+    "departure": DepartureRequest,
 }  # fmt: skip
 
 

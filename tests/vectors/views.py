@@ -1,5 +1,7 @@
 """Views of a container, the mark of a reader, and what the reader makes of them: container.md, 4, 5 and 8."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,13 +11,14 @@ from scbroker.crypto.seal import wrap_key
 from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import Role, bare_body, key_commitment, wrap_info
 from scbroker.records.judge import governing_of
+from scbroker.records.key_record import Signed
 from scbroker.wire.codec import SignedObject, encode
 from scbroker.wire.containers import ContainerView, Disclosed, GoverningView, ListView, TypeText
 from scbroker.wire.users import KeyChainState
 from tests.vectors.cast import DAY, MINUTE, START, Person, cast, chosen, decryption_key
-from tests.vectors.container_records import ALL, READ, Stage, access_of
+from tests.vectors.container_records import ADMIN, ALL, READ, Stage, access_of
 from tests.vectors.files import Vector, invalid, store, valid
-from tests.vectors.story import Access, Container, Grant, Made, altered, follow, sign
+from tests.vectors.story import Access, Container, Grant, Made, altered, follow, leave, sign
 
 INTEGRITY, FORK, ROLLBACK = "integrity", "fork", "rollback"
 NOW = START + 40 * DAY
@@ -26,6 +29,8 @@ class Served:
 
     def __init__(self, box: Container, history: Sequence[Made], texts: dict[int, str]) -> None:
         self.box, self.history, self.texts = box, list(history), texts
+        self.departures: dict[int, list[Signed]] = {}
+        """By the version of the list."""
 
     def view(
         self, reader: Person, since: int = 1, hidden: Sequence[str] = (), count: int | None = None
@@ -80,7 +85,17 @@ class Served:
             for n, item in enumerate(salted)
             if names[item.entry[3:35]] not in hidden
         ]
-        return ListView(entryHashes=b"".join(item.hash for item in salted), disclosed=shown)
+        return ListView(
+            entryHashes=b"".join(item.hash for item in salted),
+            disclosed=shown,
+            departures=[SignedObject.of(item) for item in self.departures.get(version, [])],
+        )
+
+    def after(self, version: int, *departures: Signed) -> Served:
+        """The same container after users left a list."""
+        left = Served(self.box, self.history, self.texts)
+        left.departures = {**self.departures, version: list(departures)}
+        return left
 
     def _type(self, reader: Person, version: int) -> TypeText | None:
         if reader.name != "alice":
@@ -98,10 +113,11 @@ class Served:
         made = self.history[version - 1]
         governs = [m for m in self.history[:version] if m.record.governing is not None][-1]
         first = self.history[0].record
+        changed = self.history[governing_of(governs.record).accessVersion - 1]
         return {
             "version": version, "hash": made.hash, "governingVersion": governs.record.version,
             "governingHash": governs.hash, "complete": True, "createdBy": first.author,
-            "createdAt": first.time, **changes,
+            "createdAt": first.time, "accessTime": changed.record.time, **changes,
         }  # fmt: skip
 
 
@@ -127,7 +143,7 @@ def make() -> None:
         "more. Keys: people.json. After a valid view the reader has the given version, completeness, "
         "header, content and type; of a deleted container only version and completeness.",
         [*_fresh(stage, story, closed), *_marked(stage, story), *_withheld(stage, story, closed),
-         *_deleted(stage, story)],
+         *_deleted(stage, story), *_departures(stage, story, closed), *_deleted_after_a_departure(stage)],
     )  # fmt: skip
 
 
@@ -369,4 +385,86 @@ def _deleted(stage: Stage, story: Served) -> list[Vector]:
         invalid("deleted, without the right", "The list of the last governing record is missing.",
                 INTEGRITY, **given(story, dora, replace(gone, governing=gone.governing[:-1],
                                                        lastGoverning=4))),
+    ]  # fmt: skip
+
+
+def _departures(stage: Stage, story: Served, closed: Served) -> list[Vector]:
+    """Users who left, and what a broker makes of it: section 4.1."""
+    alice, bob, carol, dora, erin = stage.alice, stage.bob, stage.carol, stage.dora, stage.erin
+    time = START + 11 * DAY
+    alices, bobs, carols = (leave(stage.first, who, time) for who in (alice, bob, carol))
+    grants = [grant for grant in stage.grants_1() if grant.person is not alice]
+    honours = stage.change_access(stage.upto(3), erin, START + 12 * DAY, grants, 1)
+    without = Served(stage.box, [*stage.upto(3), honours], story.texts)
+    after = without.after(1, alices)
+    left = story.after(1, bobs)
+    several = sorted((bobs, carols), key=lambda signed: signed.body[55:])
+    twice = story.after(1, *several)
+    shared = story.after(4, leave(stage.shared, bob, START + 13 * DAY))
+    hidden = ("carol", "dora", "erin")
+    carols_closed = leave(closed.history[0], carol, START + 2 * DAY)
+    before = story.after(4, leave(stage.first, bob, START + 13 * DAY))
+    half = Signed(bobs.body, carols.signature)
+    early = story.after(1, leave(stage.first, bob, START + DAY - 1))
+
+    def refused(name: str, comment: str, served: Served, reader: Person, view: ContainerView,
+                mark: dict[str, Any] | None = None) -> Vector:  # fmt: skip
+        return invalid(name, comment, INTEGRITY, **given(served, reader, view, mark))
+
+    return [
+        valid("departure", "Bob left the list in force.", **given(
+            left, alice, left.view(alice, count=2)), **found(2, HEADER, UPON, "note")),
+        valid("departure, after a change of type", "It comes with the list.", **given(
+            left, alice, left.view(alice, count=3)), **found(3, HEADER, UPON, "story")),
+        valid("departures", "Bob and Carol.", **given(
+            twice, alice, twice.view(alice, count=3)), **found(3, HEADER, UPON, "story")),
+        valid("departure from a later list", "Bob left the list of version 4.", **given(
+            shared, alice, shared.view(alice, count=4)), **found(4, HEADER, UPON, "story")),
+        valid("departure that the next list honours", "Alice left; Erin has no Delete.", **given(
+            after, carol, after.view(carol)), **found(4, HEADER, UPON, None)),
+        valid("departure from the list of the mark", "The mark is of version 2.", **given(
+            after, carol, after.view(carol, 2), after.mark(2)), **found(4, HEADER, UPON, None)),
+        valid("departure, mark at a change of type", "The view begins at version 3.", **given(
+            left, alice, left.view(alice, 3, count=3), left.mark(3)), **found(3, HEADER, UPON, "story")),
+        valid("departure of a user who is disclosed", "Alice's, to Bob, who sees authors.", **given(
+            closed.after(1, leave(closed.history[0], alice, START + 2 * DAY)), bob,
+            closed.after(1, leave(closed.history[0], alice, START + 2 * DAY)).view(bob, hidden=hidden)),
+            **found(2, b'{"n":1}', b"closed", None, complete=False)),
+        refused("departure withheld", "Alice's, which Erin's list honours.", without, carol,
+                without.view(carol)),
+        refused("departure from the list before", "Bob's, with the list of version 4.",
+                before, alice, before.view(alice, count=4)),
+        refused("departure with another user's signature", "Carol's, for Bob.", story.after(1, half),
+                alice, story.after(1, half).view(alice, count=2)),
+        refused("departure of a hidden user", "Carol's, to Bob.", closed.after(1, carols_closed), bob,
+                closed.after(1, carols_closed).view(bob, hidden=hidden)),
+        refused("departures out of order", "Bob and Carol.", story, alice,
+                story.after(1, *several[::-1]).view(alice, count=3)),
+        refused("departure twice", "Bob's.", story, alice,
+                story.after(1, bobs, bobs).view(alice, count=3)),
+        refused("departure before its list, after the mark", "The mark alone has the list's time.",
+                early, alice, early.view(alice, 3, count=3), early.mark(3)),
+        refused("departure with a list of a user who is not in it", "Dora.",
+                story.after(1, leave(stage.first, dora, time)), alice,
+                story.after(1, leave(stage.first, dora, time)).view(alice, count=2)),
+    ]  # fmt: skip
+
+
+def _deleted_after_a_departure(stage: Stage) -> list[Vector]:
+    """All members are authors, so every entry is kept, with the departure that a list honours."""
+    alice, bob, erin = stage.alice, stage.bob, stage.erin
+    box = Container("left", alice)
+    access = box.access(1, alice, [Grant(alice, ALL), Grant(bob, ALL), Grant(erin, ADMIN)])
+    first = sign(box.begin(START + DAY, access), alice, access)
+    access = box.access(2, erin, [Grant(bob, ALL), Grant(erin, ADMIN)])
+    record = follow([first], erin, START + 3 * DAY, governing=access.governing)
+    second = sign(record, erin, access)
+    end = sign(follow([first, second], bob, START + 4 * DAY, tombstone=True), bob)
+    withheld = Served(box, [first, second, end], {1: "note"})
+    gone = withheld.after(1, leave(first, alice, START + 2 * DAY))
+    return [
+        valid("deleted, after a departure", "Alice's; Erin has no Delete.", deleted=True,
+              **given(gone, bob, gone.view(bob)), **found(3, None, None, None)),
+        invalid("deleted, departure withheld", "Alice's.", INTEGRITY,
+                **given(withheld, bob, withheld.view(bob))),
     ]  # fmt: skip
