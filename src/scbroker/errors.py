@@ -11,6 +11,7 @@ the default message.
     ├── ApiKeyError                 the broker does not know the API key
     ├── ChallengeError              the broker refused the log-in's signature or nonce
     ├── PermissionDeniedError       the container's access list does not allow it
+    │   └── BlockedError            a user who would get access has blocked the author
     ├── NotFoundError               it does not exist, or this user has no access to it
     ├── DeletedError                the container was deleted
     ├── EventsExpiredError          the broker has dropped these events
@@ -76,6 +77,7 @@ class BrokerError(Exception):
     apiKeyError: ClassVar[type[ApiKeyError]]
     challengeError: ClassVar[type[ChallengeError]]
     permissionDeniedError: ClassVar[type[PermissionDeniedError]]
+    blockedError: ClassVar[type[BlockedError]]
     notFoundError: ClassVar[type[NotFoundError]]
     deletedError: ClassVar[type[DeletedError]]
     eventsExpiredError: ClassVar[type[EventsExpiredError]]
@@ -156,6 +158,10 @@ class ChallengeError(BrokerError, code="challenge"):
 
 class PermissionDeniedError(BrokerError, code="permission"):
     """The container's access list does not allow this: ask a member with ModifyAccess."""
+
+
+class BlockedError(PermissionDeniedError, code="blocked"):
+    """A user who would get access has blocked you: leave the user out."""
 
 
 class NotFoundError(BrokerError, code="not-found"):

@@ -74,6 +74,7 @@ OPERATIONS: Final[Mapping[str, Callable[[ServerProvider, uuid.UUID], Promise[Any
     "updateContainerAccessLevels": lambda device, it: device.updateContainerAccessLevels(it),
     "updateContainerType": lambda device, it: device.updateContainerType(it, "secret"),
     "deleteContainer": lambda device, it: device.deleteContainer(it),
+    "leaveContainer": lambda device, it: device.leaveContainer(it, abandon=True),
 }
 """Every operation on one container."""
 READS: Final = "getContainer", "getContainerMetadata", "getSecuredContainer"

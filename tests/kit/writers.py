@@ -47,6 +47,8 @@ from scbroker.records.container_record import (
     wrap_hash,
     wrap_info,
 )
+from scbroker.records.departure import LABEL as DEPARTURE_LABEL
+from scbroker.records.departure import Departure
 from scbroker.records.key_record import (
     ACTIVE,
     CLOSED,
@@ -62,7 +64,13 @@ from scbroker.server.containers.members import StoredList
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import AccessEntry, ContainerView, RecordReceipt, RecordRequest
+from scbroker.wire.containers import (
+    AccessEntry,
+    ContainerView,
+    DepartureRequest,
+    RecordReceipt,
+    RecordRequest,
+)
 from scbroker.wire.events import Event, Events
 from scbroker.wire.parts import CHUNK_SEGMENTS
 from scbroker.wire.users import (
@@ -352,6 +360,30 @@ class Story:
         if content is None or isinstance(content, Part):
             return content, None
         return self.seal(role, author, content, key)
+
+
+def departure(story: Story, user: User, seen: int = 0, **changes: Any) -> DepartureRequest:
+    """What a user leaves a story's list in force with; `changes` are to the fields of the departure."""
+    made = story.governing.governing
+    assert made is not None
+    fields: dict[str, Any] = {
+        "containerId": story.id,
+        "accessVersion": made.accessVersion,
+        "accessList": made.accessList,
+        "fingerprint": user.name,
+        "keyIndex": len(user.ring.signing) - 1,
+        "time": clock(),
+        **changes,
+    }
+    body = encode_object(Departure(**fields))
+    signature = user.ring.signing[fields["keyIndex"]].sign(DEPARTURE_LABEL, body)
+    return DepartureRequest(departure=SignedObject(body=body, signature=signature), departures=seen)
+
+
+def leave(story: Story, user: User, message: DepartureRequest | int = 0) -> Answer:
+    """The answer to a departure: this one, or one of a user who has seen so many others."""
+    sent = departure(story, user, message) if isinstance(message, int) else message
+    return user.wire.call("POST", f"{story.path}/departure", sent)
 
 
 def chunks_of(sealed: bytes) -> list[bytes]:

@@ -491,6 +491,34 @@ async def iter_containers(provider: ServerProvider) -> None:
     provider.iterContainers(eventHandler=Takes[Head](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+async def leave_container(provider: ServerProvider, container: uuid.UUID) -> None:
+    await assert_type(provider.leaveContainer(container), Promise[None])
+    assert_type(provider.leaveContainer(str(container), abandon=True), Promise[None]).result()
+    provider.leaveContainer(container, completionHandler=nothing, errorHandler=failed)
+    provider.leaveContainer(container, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def block_user(provider: ServerProvider, user: uuid.UUID) -> None:
+    await assert_type(provider.blockUser(user), Promise[None])
+    assert_type(provider.blockUser(str(user)), Promise[None]).result()
+    provider.blockUser(user, completionHandler=nothing, errorHandler=failed)
+    provider.blockUser(user, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def unblock_user(provider: ServerProvider, user: uuid.UUID) -> None:
+    await assert_type(provider.unblockUser(user), Promise[None])
+    assert_type(provider.unblockUser(str(user)), Promise[None]).result()
+    provider.unblockUser(user, completionHandler=nothing, errorHandler=failed)
+    provider.unblockUser(user, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def get_blocked_users(provider: ServerProvider) -> None:
+    assert_type(await provider.getBlockedUsers(), Sequence[uuid.UUID])
+    assert_type(provider.getBlockedUsers().result(), Sequence[uuid.UUID])
+    provider.getBlockedUsers(completionHandler=Takes[Sequence[uuid.UUID]](), errorHandler=failed)
+    provider.getBlockedUsers(completionHandler=Takes[list[uuid.UUID]](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 async def get_sent_changes(provider: ServerProvider, container: uuid.UUID) -> None:
     assert_type(await provider.getSentChanges(container), Sequence[SentChange])
     assert_type(provider.getSentChanges(container).result(), Sequence[SentChange])

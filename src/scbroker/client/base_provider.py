@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from scbroker import errors
 from scbroker.client import arguments
 from scbroker.client.calls.stream import Pages
-from scbroker.client.containers import contents, fetching, listing, opening, writing
+from scbroker.client.containers import contents, fetching, leaving, listing, opening, writing
 from scbroker.client.containers.change import (
     OWNER,
     Change,
@@ -157,6 +157,10 @@ class BaseProvider(BrokerProvider):
 
     def _deleteContainer(self, containerId: uuid.UUID) -> Work[None]:
         return self._append(containerId, Change(delete=True), None)
+
+    def _leaveContainer(self, containerId: uuid.UUID, abandon: bool = False) -> Work[None]:
+        session = self._session()
+        return session.hold(leaving.leave(session, containerId, abandon=abandon))
 
     def _update(
         self, containerId: uuid.UUID, change: Change, ifVersion: int | None

@@ -901,6 +901,72 @@ class BrokerProvider(Protocol):
         time. The broker learns who deletes the container, and when."""
 
     @overload
+    def leaveContainer(
+        self, containerId: uuid.UUID | str, *, abandon: bool = False
+    ) -> Promise[None]: ...
+    @overload
+    def leaveContainer(
+        self,
+        containerId: uuid.UUID | str,
+        *,
+        abandon: bool = False,
+        **handlers: Unpack[VoidHandlers],
+    ) -> Self: ...
+    @operation
+    def leaveContainer(self, *args: Any, **kwargs: Any) -> Any:
+        """Give up the caller's own access to a container, whatever the permissions are.
+
+        The broker serves nothing of the container to the caller from then on, and other members no longer see
+        the caller in its `access`. The next member who writes content or header, or changes access, makes a
+        new container key without the caller. Until then the caller has the key; a copy of what was read stays
+        readable in any case. A member with ModifyAccess can give the caller access again: `blockUser`
+        prevents that.
+
+        The only member with ModifyAccess must pass `abandon=True`: nobody can change access afterwards.
+
+        Raises `invalidArgumentError` for the only member, and for the only one with ModifyAccess without
+        `abandon`; `notFoundError` without access, also after leaving; `deletedError` after deletion;
+        `conflictError` if access was changed during each of 16 attempts. After an error whose `outcome` is
+        `Uncertain` the departure may take effect as long as the access list is not changed.
+        The broker learns who leaves, and when."""
+
+    @overload
+    def blockUser(self, userId: uuid.UUID | str) -> Promise[None]: ...
+    @overload
+    def blockUser(self, userId: uuid.UUID | str, **handlers: Unpack[VoidHandlers]) -> Self: ...
+    @operation
+    def blockUser(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse access to further containers from a user: the broker refuses their grants.
+
+        Whoever is blocked cannot give the caller access, neither to a new container nor to one that the
+        caller has left, and gets a `blockedError` that names the caller. Access that the caller has stays:
+        end it with `leaveContainer`. The broker enforces this, not cryptography. A blocked person can
+        register another user. Blocking a user again changes nothing.
+
+        Raises `notFoundError` for an unknown or deleted user, `invalidArgumentError` for the caller's own id,
+        `tooLargeError` for more than 1,024 blocked users. The broker learns who blocks whom."""
+
+    @overload
+    def unblockUser(self, userId: uuid.UUID | str) -> Promise[None]: ...
+    @overload
+    def unblockUser(self, userId: uuid.UUID | str, **handlers: Unpack[VoidHandlers]) -> Self: ...
+    @operation
+    def unblockUser(self, *args: Any, **kwargs: Any) -> Any:
+        """Let a user give the caller access again. A user who is not blocked is ignored.
+
+        Raises `notAuthenticatedError` without a session. The broker learns who is unblocked."""
+
+    @overload
+    def getBlockedUsers(self) -> Promise[Sequence[uuid.UUID]]: ...
+    @overload
+    def getBlockedUsers(self, **handlers: Unpack[Handlers[Sequence[uuid.UUID]]]) -> Self: ...
+    @operation
+    def getBlockedUsers(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the users whom the caller has blocked, ascending by id. The list is the broker's word.
+
+        Raises `notAuthenticatedError` without a session. The broker learns that the list is read."""
+
+    @overload
     def getSentChanges(self, containerId: uuid.UUID | str) -> Promise[Sequence[SentChange]]: ...
     @overload
     def getSentChanges(

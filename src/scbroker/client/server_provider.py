@@ -25,7 +25,7 @@ from scbroker.client.calls.stream import Pages
 from scbroker.client.containers import fetching, marks, opening
 from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.transport import Transport
-from scbroker.client.users import accounts
+from scbroker.client.users import accounts, blocks
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import TrustStore, checked_trust_store
 from scbroker.crypto.verify import sha256
@@ -231,6 +231,19 @@ class ServerProvider(BaseProvider):
                 "userId must be the session's own: the KeyFile of another user cannot be compared."
             )
         return session.hold(accounts.differs(session, sha256(keyFileData)))
+
+    def _blockUser(self, userId: uuid.UUID) -> Work[None]:
+        session = self._session()
+        blocks.check_other(session, userId)
+        return session.hold(blocks.block(session, userId))
+
+    def _unblockUser(self, userId: uuid.UUID) -> Work[None]:
+        session = self._session()
+        return session.hold(blocks.unblock(session, userId))
+
+    def _getBlockedUsers(self) -> Work[list[uuid.UUID]]:
+        session = self._session()
+        return session.hold(blocks.blocked(session))
 
     def _getReminder(self, userId: uuid.UUID | None = None) -> Work[str]:
         user_id = self._session().userId if userId is None else userId

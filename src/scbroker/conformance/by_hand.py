@@ -25,7 +25,9 @@ from scbroker.errors import BrokerError
 from scbroker.keys import KeyRing
 from scbroker.records import container_record as grammar
 from scbroker.records.canonical import container_id_of, encode_object
-from scbroker.records.container_record import ContainerRecord, Link, Part, Role
+from scbroker.records.container_record import ContainerRecord, Governing, Link, Part, Role
+from scbroker.records.departure import LABEL as DEPARTURE_LABEL
+from scbroker.records.departure import Departure
 from scbroker.records.judge import ALL, Grant
 from scbroker.records.key_record import KeyChain
 from scbroker.wire import codec, containers, users
@@ -280,6 +282,19 @@ class User:
         """Return the keys of a user who need not be registered."""
         return KeyChain.verify(self.ring.first_records(clock()), clock())
 
+    def departure(self, box: "Box", seen: int = 0, **changes: Any) -> containers.DepartureRequest:
+        """Return a departure from the container's list in force; `changes` are to its fields."""
+        governing = box.governing
+        fields: dict[str, Any] = {
+            "containerId": box.id.bytes, "accessVersion": governing.accessVersion,
+            "accessList": governing.accessList, "fingerprint": self.name,
+            "keyIndex": len(self.ring.signing) - 1, "time": clock(), **changes,
+        }  # fmt: skip
+        body = encode_object(Departure(**fields))
+        signature = self.ring.signing[-1].sign(DEPARTURE_LABEL, body)
+        signed = SignedObject(body=body, signature=signature)
+        return containers.DepartureRequest(departure=signed, departures=seen)
+
     def deletion(self) -> users.UserDeletion:
         closing = SignedObject.of(self.ring.closing_record(self.chain(), clock()))
         empty = users.Authorization(order=b"", signature=bytes(3373))
@@ -312,6 +327,11 @@ class Box:
     @property
     def path(self) -> str:
         return f"/v1/containers/{self.id}"
+
+    @property
+    def governing(self) -> Governing:
+        """The governing field in force."""
+        return next(each.governing for each in reversed(self.records) if each.governing)
 
     def draft(
         self,

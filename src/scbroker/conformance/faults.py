@@ -13,6 +13,7 @@ import msgspec
 
 from scbroker.conformance.by_hand import Box, Request
 from scbroker.conformance.probe import Probe
+from scbroker.records.judge import ALL
 from scbroker.wire import codec, containers, parts, users
 
 _SOMEBODY: Final = "00000000-0000-8000-8000-000000000000"
@@ -158,7 +159,9 @@ FAULTS: Final = (
 def every_operation(probe: Probe) -> None:
     """Every operation, spoiled and valid."""
     owner, newcomer, leaving = probe.user(), probe.newcomer(), probe.user()
+    member = probe.user()
     box, upload = Box(owner).created(content=None), Box(owner)
+    shared = Box(member).created({member: ALL, owner: ALL})
     part, sealed = upload.large(owner)
     path, part_path = box.path, f"{upload.path}/parts/{uuid.UUID(bytes=part.partId)}"
     dropped = f"{upload.path}/parts/{uuid.uuid4()}"
@@ -177,6 +180,9 @@ def every_operation(probe: Probe) -> None:
         (200, "GET", f"{owner.path}/reminder", None),
         (200, "GET", "/v1/reminder", None),
         (200, "POST", "/v1/key-records", named),
+        (204, "PUT", f"/v1/blocks/{leaving.id}", None),
+        (200, "GET", "/v1/blocks", None),
+        (204, "DELETE", f"/v1/blocks/{leaving.id}", None),
         (200, "GET", "/v1/key-file", None),
         (204, "PUT", "/v1/key-file", owner.storing()),
         (204, "PUT", f"{part_path}/chunks/0", sealed),
@@ -189,6 +195,7 @@ def every_operation(probe: Probe) -> None:
         (200, "GET", f"{part_path}/segments?first=0&count=1", None),
         (200, "GET", f"{part_path}/transfers?first=0&count=1", None),
         (200, "GET", f"{path}?since=1", None),
+        (204, "POST", f"{shared.path}/departure", owner.departure(shared)),
         (200, "GET", f"{path}/governing?from=1&to=1", None),
         (200, "GET", f"{path}/records?from=1&count=1", None),
         (200, "POST", "/v1/batches/records", batch),

@@ -181,6 +181,79 @@ def reading_key_records(probe: Probe) -> None:
     ask("a user named twice", "400 invalid", read(one, one))
 
 
+def blocking(probe: Probe) -> None:
+    """Blocked users."""
+    owner, reader = probe.user(), probe.user()
+    box = Box(owner).created()
+    ask = probe.about("5, PUT /v1/blocks/{userId}")
+    block = f"/v1/blocks/{owner.id}"
+    ask("a block", "204", reader.send("PUT", block))
+    ask("the same block again", "204", reader.send("PUT", block))
+    ask("a block of oneself", "400 invalid", reader.send("PUT", f"/v1/blocks/{reader.id}"))
+    ask("a block of an unknown user", "404 not-found",
+        reader.send("PUT", f"/v1/blocks/{User(probe.at).id}"))
+    grant = box.draft(grants={owner: ALL, reader: _READER})
+    ask("a grant to a user who has blocked the author", "403 blocked", box.put(owner, grant))
+    listed = probe.about("5, GET /v1/blocks")
+    found = reader.send("GET", "/v1/blocks").message(users.BlockedUsers)
+    listed("the blocked users", owner.id, " ".join(found.users))
+    ask = probe.about("5, DELETE /v1/blocks/{userId}")
+    ask("an unblocking", "204", reader.send("DELETE", block))
+    ask("the same unblocking again", "204", reader.send("DELETE", block))
+    ask("a grant after the block was removed", "201", box.put(owner, grant))
+    reader.send("PUT", block).done()
+    ask("a block leaves the access that there is", "200", reader.send("GET", box.path))
+
+
+def leaving(probe: Probe) -> None:
+    """Departures."""
+    owner, reader, other = probe.user(), probe.user(), probe.user()
+    box = Box(owner).created({owner: ALL, reader: _READER, other: _READER})
+    ask = probe.about("5, POST /v1/containers/{containerId}/departure")
+    first = reader.departure(box)
+
+    def leave(user: User, message: containers.DepartureRequest) -> Answer:
+        return user.send("POST", f"{box.path}/departure", message)
+
+    def view(user: User) -> containers.ListView | None:
+        return box.view(user).governing[-1].accessList
+
+    ask("a departure from another list", "409 conflict",
+        leave(reader, reader.departure(box, accessVersion=2)))
+    ask("a departure from a list of another hash", "409 conflict",
+        leave(reader, reader.departure(box, accessList=bytes(32))))
+    ask("another user's departure", "403 permission", leave(other, first))
+    ask("a departure from another container", "400 invalid",
+        leave(reader, reader.departure(Box(owner).created())))
+    ask("a departure dated six minutes back", "422 clock",
+        leave(reader, reader.departure(box, time=clock() - 360 * _SECOND)))
+    forged = replace(first, departure=replace(first.departure, signature=bytes(3373)))
+    ask("a departure with a wrong signature", "422 rejected", leave(reader, forged))
+    ask("a departure of a user without access", "404 not-found",
+        leave(stranger := probe.user(), stranger.departure(box)))
+    ask("a departure", "204", leave(reader, first))
+    ask("the same departure again", "204", leave(reader, first))
+    ask("another departure of a user who left", "404 not-found",
+        leave(reader, reader.departure(box)))
+    ask("a view for a user who left", "404 not-found", reader.send("GET", box.path))
+    served = view(other)
+    ask("the departures that others are served", first.departure.body.hex(),
+        " ".join(each.body.hex() for each in served.departures) if served else "no list")
+    put = probe.about("5, PUT /v1/containers/{containerId}/records/{version}")
+    kept = {owner: ALL, other: _READER}
+    put("a new list by a writer who has not seen a departure", "409 conflict",
+        box.put(owner, box.draft(grants=kept)))
+    put("a new content under a key that a user who left has", "422 rejected",
+        box.put(owner, replace(box.draft(content=b"x"), departures=1)))
+    put("a new list without the user who left", "201",
+        box.put(owner, replace(box.draft(content=b"x", grants=kept), departures=1)))
+    ask("a departure of another member", "204",
+        leave(other, other.departure(box)))
+    ask("a departure by a member with ModifyAccess who has not seen another one", "409 conflict",
+        leave(owner, owner.departure(box)))
+    ask("a departure of the last member", "422 rejected", leave(owner, owner.departure(box, 1)))
+
+
 def writing(probe: Probe) -> None:
     """Records."""
     owner, reader, stranger = probe.user(), probe.user(), probe.user()

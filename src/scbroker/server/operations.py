@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from scbroker.server.broker import Broker, Call
-from scbroker.server.containers import appending, listing, views
+from scbroker.server.containers import appending, leaving, listing, views
 from scbroker.server.events import following
 from scbroker.server.parts import chunks, presigned
-from scbroker.server.users import challenges, deletion, key_files, registration, sessions
+from scbroker.server.users import blocks, challenges, deletion, key_files, registration, sessions
 from scbroker.wire import codec
 from scbroker.wire import containers as c
 from scbroker.wire import events as e
@@ -24,6 +24,7 @@ from scbroker.wire.codec import NoQuery
 from scbroker.wire.problems import STATUS, Problem
 
 _USER: Final = "/v1/users/{userId}"
+_BLOCK: Final = "/v1/blocks/{userId}"
 _CONTAINER: Final = "/v1/containers/{containerId}"
 _PART: Final = _CONTAINER + "/parts/{partId}"
 _REF: Final = "#/components/schemas/{name}"
@@ -73,10 +74,16 @@ OPERATIONS: Final = (
               None, u.ReminderAnswer, session=False),
     Operation("GET", "/v1/reminder", registration.own_reminder, "Get the session's own reminder",
               None, u.ReminderAnswer),
+    Operation("PUT", _BLOCK, blocks.block, "Block a user", status=204),
+    Operation("DELETE", _BLOCK, blocks.unblock, "Unblock a user", status=204),
+    Operation("GET", "/v1/blocks", blocks.list_blocked, "List blocked users",
+              None, u.BlockedUsers),
     Operation("POST", "/v1/key-records", registration.read_key_records, "Read users' key records",
               u.KeyRecordsRequest, u.KeyRecords),
     Operation("PUT", _CONTAINER + "/records/{version}", appending.append, "Append a record",
               c.RecordRequest, c.RecordReceipt, status=201, limit=codec.MAX_MESSAGE),
+    Operation("POST", _CONTAINER + "/departure", leaving.leave, "Leave a container",
+              c.DepartureRequest, status=204),
     Operation("GET", _CONTAINER, views.view, "Read a container", None, c.ContainerView, c.ViewQuery),
     Operation("GET", _CONTAINER + "/governing", views.governing_page, "Read governing records",
               None, c.GoverningPage, c.GoverningQuery),

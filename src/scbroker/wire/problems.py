@@ -19,6 +19,7 @@ STATUS: Final[dict[type[BrokerError], int]] = {
     errors.CredentialsError: 401,
     errors.ChallengeError: 401,
     errors.PermissionDeniedError: 403,
+    errors.BlockedError: 403,
     errors.NotFoundError: 404,
     errors.ConflictError: 409,
     errors.AlreadyExistsError: 409,

@@ -26,6 +26,7 @@ MAX_REMINDER: Final = 1024
 MAX_KEY_USERS: Final = 64
 MAX_KEY_RECORDS: Final = 256
 MAX_KEY_RECORDS_STORED: Final = 8
+MAX_BLOCKED: Final = 1024
 NO_DIGEST: Final = bytes(HASH_SIZE)
 """The digest in an order whose action needs no more data."""
 _MAX_STATEMENT: Final = 1024
@@ -127,6 +128,12 @@ class KeyRecords(Message, frozen=True, kw_only=True):
 class KeyChainState(Message, frozen=True, kw_only=True):
     userId: Id
     sequence: Uint
+
+
+class BlockedUsers(Message, frozen=True, kw_only=True):
+    """The users whom the session's user has blocked, ascending."""
+
+    users: Annotated[list[Id], Meta(max_length=MAX_BLOCKED)]
 
 
 def parse_statement(data: bytes) -> Statement:

@@ -121,6 +121,8 @@ def world(
     operation = request.node.callspec.params["operation"]
     provider = new_provider(account.ring if operation.of_account else True)
     made = provider.createContainer(b"old", {"old": 1}, type="old").result(PATIENCE)
+    if operation.is_shared:
+        provider.grantAccess(made.id, AccessLevel(account.ring.userId)).result(PATIENCE)
     return World(provider, made.id, account, tmp_path)
 
 
@@ -136,6 +138,8 @@ class Operation:
     form: str = ""
     of_account: bool = False
     """Whether it is about a KeyFile that opens, which the session's user has to have then."""
+    is_shared: bool = False
+    """Whether another user has access to the container: its only member cannot leave it."""
 
     def __str__(self) -> str:
         return self.name + self.form
@@ -242,6 +246,10 @@ OPERATIONS = [
     Operation("getContainerMetadata", own, Container),
     Operation("getSecuredContainer", own, SecuredContainer),
     Operation("deleteContainer", own, VOID),
+    Operation("leaveContainer", with_own(abandon=True), VOID, is_shared=True),
+    Operation("blockUser", of_user, VOID),
+    Operation("unblockUser", of_user, VOID),
+    Operation("getBlockedUsers", nothing, []),
     Operation("getSentChanges", own, []),
     Operation("resetContainerMark", own, Heads),
     Operation("resetEventMark", nothing, Heads),
@@ -262,7 +270,9 @@ def each_of(operations: Iterable[Any]) -> pytest.MarkDecorator:
 def is_of_a_container(name: str) -> bool:
     """Return whether the operation fails for an unknown container; those of many list the error instead."""
     kinds = ("getContainer", "getSecured", "openContainer", "saveContainer", "updateContainer")
-    return name.startswith((*kinds, "deleteContainer")) and "Containers" not in name
+    return (
+        name.startswith((*kinds, "deleteContainer", "leaveContainer")) and "Containers" not in name
+    )
 
 
 each_operation = each_of(OPERATIONS)

@@ -139,8 +139,8 @@ def new_grants(
     """Return the grants of the record's access list; None if the record does not change access.
 
     They are the grants asked for, or those in force if rule 5 demands a renewal: a user without access knows
-    the container key, or it is wrapped to a key that its user has replaced (`newer_keys`). A record that
-    seals nothing new is never a renewal.
+    the container key, or it is wrapped to a key that its user has replaced (`newer_keys`). Users who have
+    left are in neither, unless they are asked for. A record that seals nothing new is never a renewal.
     """
     if change.grants is not KEEP and not change.delete:
         return _asked(state, change.grants, time)
@@ -152,7 +152,7 @@ def new_grants(
 def changes_nothing(state: State, change: Change, time: int) -> bool:
     """Return whether a merge would leave the access list as it is.
 
-    The removal of an expired entry is a change, because its user still has the container key.
+    The removal of a user whose entry has expired, or who has left, is a change: they have the container key.
     """
     if not isinstance(change.grants, Merge) or change.grants.remove & members_of(state).keys():
         return False
@@ -185,7 +185,9 @@ async def check_allowed(session: Session, state: State, change: Change, time: in
         return
     asked = _asked(state, change.grants, time)
     try:
-        check_delegation(entry, _present(state, time), asked, complete=True)
+        before = _grants(state.governing.access.unexpired(time))
+        left = {user_id_of(fingerprint) for fingerprint in state.governing.left}
+        check_delegation(entry, before, asked, complete=True, left=left)
     except errors.IntegrityError as error:
         raise beyond_own_access(error) from None
     if not change.grants:
@@ -221,10 +223,14 @@ def _asked(state: State, grants: Grants | Merge, time: int) -> Grants:
 
 
 def _present(state: State, time: int) -> Grants:
-    """Return the access in force that has not expired."""
+    """Return the access in force that has not expired, without the users who have left."""
+    return _grants(state.governing.present(time))
+
+
+def _grants(entries: Mapping[bytes, Entry]) -> Grants:
     return {
-        user_id_of(entry.fingerprint): Grant(entry.permissions, entry.expiresAt)
-        for entry in state.governing.access.unexpired(time).values()
+        user_id_of(fingerprint): Grant(entry.permissions, entry.expiresAt)
+        for fingerprint, entry in entries.items()
     }
 
 

@@ -146,14 +146,17 @@ def _check_order(answer: wire.ContainerList, after: uuid.UUID | None, limit: int
 def _marks_after(
     session: Session, after: uuid.UUID | None, count: int
 ) -> dict[uuid.UUID, tuple[bytes, Mark]]:
-    """Return the first marks after an id, by id; leave out containers that were proved to be deleted."""
+    """Return the first marks after an id, by id.
+
+    Leaves out containers that were proved to be deleted, or that the user has left.
+    """
     found: dict[uuid.UUID, tuple[bytes, Mark]] = {}
     last = b"" if after is None else after.bytes
     while len(found) < count:
         some = session.marks.page(fetching.KIND, last, count)
         for last, stored in some:
             mark = Mark.decode(stored)
-            if not mark.deleted and len(found) < count:
+            if not (mark.deleted or mark.left) and len(found) < count:
                 found[uuid.UUID(bytes=last)] = stored, mark
         if len(some) < count:
             break

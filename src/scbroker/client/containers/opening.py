@@ -170,7 +170,8 @@ def _metadata(
                 ContainerAccessLevel(entry.permissions),
                 None if entry.expiresAt is None else moment(entry.expiresAt),
             )
-            for entry in access.entries.values()
+            for fingerprint, entry in access.entries.items()
+            if fingerprint not in state.governing.left
         )
     known = Metadata(
         id=uuid.UUID(bytes=state.container_id),

@@ -531,6 +531,7 @@ def _prepare(
         type=draft.type,
         header=inline.get(Role.Header),
         content=inline.get(Role.Content),
+        departures=0 if fetched is None else len(fetched.state.governing.left),
     )
     item.attempt = Attempt(draft, state, fetched, request, {**carried, **inline})
 

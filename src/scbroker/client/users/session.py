@@ -209,9 +209,12 @@ class Session:
     async def call(self, method: str, path: str, answer: type[M], **options: Unpack[Options]) -> M:
         """Make a request under the token; return the answer's message."""
         if method != "GET":
-            for begun in list(self._beginnings):
-                await begun.wait()
+            await self._until_begun()
         return await self._with_token(self.transport.call, method, path, answer, **options)
+
+    async def _until_begun(self) -> None:
+        for begun in list(self._beginnings):
+            await begun.wait()
 
     @contextlib.contextmanager
     def beginning(self) -> Iterator[None]:
@@ -229,6 +232,9 @@ class Session:
 
     async def send(self, method: str, path: str, **options: Unpack[Options]) -> Octets:
         """Make a request under the token; return the answer's octets."""
+        message = options.get("message")
+        if message is not None and message.is_act:
+            await self._until_begun()
         return await self._with_token(self.transport.send, method, path, **options)
 
     async def wait(self, path: str, seconds: float, query: Query) -> Octets:

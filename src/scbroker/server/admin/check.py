@@ -9,6 +9,7 @@ import contextlib
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -30,7 +31,7 @@ from scbroker.records.container_record import (
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.admin.stores import find_key, open_stores
 from scbroker.server.broker import KEY_FILE, ChainCache, now
-from scbroker.server.containers.members import StoredList
+from scbroker.server.containers.members import StoredList, leaver_of
 from scbroker.server.containers.storing import check_sealed
 from scbroker.server.parts.chunks import hashes_of
 from scbroker.server.settings import Settings
@@ -39,7 +40,7 @@ from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import Blobs, Stored
 from scbroker.server.storage.database import Database
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
-from scbroker.wire.containers import governing_size
+from scbroker.wire.containers import DEPARTURE_SIZE, governing_size
 
 Tell = Callable[[str], None]
 """Takes a line for the operator."""
@@ -107,13 +108,21 @@ COUNTS: Final = {
 STRAYS: Final = {
     table.name: _strays(table.c[name], parent)
     for name, parent, tables in (
-        ("container_id", t.containers.c.id, (t.records, t.access_lists, t.members, t.authors)),
+        (
+            "container_id",
+            t.containers.c.id,
+            (t.records, t.access_lists, t.departures, t.members, t.authors),
+        ),
         ("part_id", t.parts.c.part_id, (t.chunks,)),
-        ("user_id", t.users.c.id, (t.key_records, t.key_files, t.events, t.pending_users)),
+        (
+            "user_id",
+            t.users.c.id,
+            (t.key_records, t.key_files, t.events, t.pending_users, t.blocks),
+        ),
     )
     for table in tables
 }
-_PURGED: Final = (sql.MEMBERS, PARTS_OF, sql.LIST_VERSIONS, AUTHORS_OF)
+_PURGED: Final = (sql.MEMBERS, PARTS_OF, sql.LIST_VERSIONS, sql.DEPARTURE_LISTS, AUTHORS_OF)
 
 
 async def check(settings: Settings, tell: Tell, progress: Progress, *, quick: bool = False) -> bool:
@@ -354,6 +363,7 @@ class _ContainerCheck:
         self._connection, self._row, self._check = connection, row, check
         self._is_purging = row.deleted and self._all(sql.FIND_PURGE).first() is not None
         self._authors: set[bytes] = set()
+        self._leavers: set[bytes] = set()
         self._disclosed: set[bytes] = set()
         self._lists: set[int] = set()
         self._governing_bytes = 0
@@ -408,10 +418,14 @@ class _ContainerCheck:
             parent = known
             if known.record.governing is not None:
                 entries = len(force.access.entries) if known.record.changes_access else 0
+                left = len(force.left) if known.record.changes_access else 0
                 self._governing_bytes += governing_size(Signed(row.body, row.signature), entries)
+                self._governing_bytes += DEPARTURE_SIZE * left
             self._check.seen["records"] += 1
         if parent is not None and set(self._all(sql.LIST_VERSIONS).scalars()) != self._lists:
             raise IntegrityError("It has access lists that no record names.")
+        if parent is not None and not set(self._all(sql.DEPARTURE_LISTS).scalars()) <= self._lists:
+            raise IntegrityError("It has departures from access lists that no record names.")
         return parent, force
 
     def _rows(self) -> Iterator[Row[Any]]:
@@ -433,14 +447,17 @@ class _ContainerCheck:
             raise IntegrityError("It is another container's, or another version.")
         if (record.governing is not None) != row.governing:
             raise IntegrityError("Its row says wrongly whether it is a governing record.")
-        author = stored_user_id(record.author)
-        self._authors.add(author)
-        user = sql.one(self._connection, sql.FIND_USER, id=author)
-        if user is None:
-            raise IntegrityError("Its author does not exist.")
-        chain = self._check.chains.get(self._connection, author, user.chain_length)
+        self._authors.add(stored_user_id(record.author))
+        chain = self._chain_of(record.author, "Its author")
         judge.verify_author(Signed(row.body, row.signature), record, chain)
         return known
+
+    def _chain_of(self, fingerprint: bytes, who: str) -> KeyChain:
+        user_id = stored_user_id(fingerprint)
+        user = sql.one(self._connection, sql.FIND_USER, id=user_id)
+        if user is None:
+            raise IntegrityError(f"{who} does not exist.")
+        return self._check.chains.get(self._connection, user_id, user.chain_length)
 
     def _judged(
         self, known: judge.Known, force: judge.InForce | None, parent: judge.Known | None
@@ -458,10 +475,26 @@ class _ContainerCheck:
             self._lists.add(known.record.version)
             self._disclosed |= {stored_user_id(name) for name in access.entries}
         if force is not None:
-            return judge.judge_next(known, force, access, parent, now())
-        if access is None:
+            after = judge.judge_next(known, force, access, parent, now())
+        elif access is None:
             raise IntegrityError("The first record has no access list (rule 1).")
-        return judge.judge_first(known, access, now())
+        else:
+            after = judge.judge_first(known, access, now())
+        return after if access is None else replace(after, left=self._left(after))
+
+    def _left(self, force: judge.InForce) -> frozenset[bytes]:
+        """Return the users who left the list that a record made, each by a verified departure."""
+        left = set[bytes]()
+        for row in self._all(sql.DEPARTURES, number=force.record.version):
+            signed = Signed(row.body, row.signature)
+            name = leaver_of(signed)
+            if stored_user_id(name) != row.user_id:
+                raise IntegrityError("A departure from its access list is another user's.")
+            chain = self._chain_of(name, "A user who left its access list")
+            judge.verify_departure(signed, force, chain, now())
+            left.add(name)
+        self._leavers |= {stored_user_id(name) for name in left}
+        return frozenset(left)
 
     def _check_purged(self) -> None:
         """Check that nothing remains of a container that was deleted together with its last user."""
@@ -482,12 +515,12 @@ class _ContainerCheck:
             raise IntegrityError("Its row names another size of its governing records.")
 
     def _check_authors(self) -> None:
-        """Check that `authors` names all signers of its records except the creator, whom its row names."""
+        """Check that `authors` names all signers except the creator, whom the container's row names."""
         named = set(self._all(AUTHORS_OF).scalars())
-        needed = self._authors - {self._row.creator_id}
+        needed = (self._authors | self._leavers) - {self._row.creator_id}
         if named != needed and not (self._is_purging and named > needed):
             raise IntegrityError(
-                "The table of authors does not name the users who signed its records."
+                "The table of authors does not name the users who signed its records and departures."
             )
 
     def _check_live(self, force: judge.InForce) -> None:
@@ -499,6 +532,10 @@ class _ContainerCheck:
         for fingerprint, entry in force.access.entries.items():
             user_id = stored_user_id(fingerprint)
             row = rows.pop(user_id, None)
+            if fingerprint in force.left:
+                if row is not None:
+                    raise IntegrityError("A user who left still has a member's row.")
+                continue
             if row is None:
                 user = sql.one(self._connection, sql.FIND_USER, id=user_id)
                 if user is None or not user.deleted:

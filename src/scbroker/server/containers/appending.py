@@ -17,7 +17,7 @@ from scbroker import errors
 from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain
 from scbroker.server.answers import answer
-from scbroker.server.broker import SECOND, Broker, Call, now
+from scbroker.server.broker import Broker, Call, now
 from scbroker.server.containers import members, storing, tombstones
 from scbroker.server.containers.storing import Incoming, parse_incoming
 from scbroker.server.parts.sweeping import sweep_at_once
@@ -30,7 +30,6 @@ from scbroker.wire.problems import item_problem_of
 
 _ATTEMPTS: Final = 4
 _VERIFIED_AT_ONCE: Final = 16
-_SIGNED_AHEAD: Final = 60 * SECOND
 Outcome = bool | errors.BrokerError
 """Whether a record is new, or why it was refused."""
 
@@ -219,7 +218,7 @@ def _store(
         taken = {row["part_id"] for row in waiting.of(sql.ADD_PART)}
         if any(row["part_id"] in taken for row in new.of(sql.ADD_PART)):
             raise errors.RejectedError(storing.PART_TAKEN)
-        members.count_grants(connection, broker, item.user.id, new, tx.moment)
+        members.check_grants(connection, broker, item.user.id, new, tx.moment)
         if container is not None:
             new.write(connection)
         waiting.take(new)
@@ -240,15 +239,5 @@ def _store(
     waiting.write(connection)
     times = [item.record.time for item, new in zip(items, outcomes, strict=True) if new is True]
     if times:
-        _raise_signed_until(connection, users[items[0].user.fingerprint], max(times))
+        storing.raise_signed_until(connection, users[items[0].user.fingerprint], max(times))
     return outcomes
-
-
-def _raise_signed_until(connection: Connection, author: Row[Any], time: int) -> None:
-    """Raise the author's bound above the time of a record that was stored.
-
-    The bound is a minute above: a user who writes often has the row written once a minute.
-    """
-    if time > author.signed_until:
-        until = time + _SIGNED_AHEAD
-        connection.execute(sql.SIGNED_UNTIL, {"user": author.id, "time": time, "until": until})

@@ -1,4 +1,4 @@
-"""Keep access lists, and check the users of a record. Spec: docs/spec/container.md, section 10.
+"""Keep access lists and departures, and check a record's users. Spec: docs/spec/container.md, section 10.
 
 The broker keeps every list of a container, because readers judge older records by it. After a deletion
 only the authors' entries stay, which readers need to judge the tombstone.
@@ -6,19 +6,25 @@ only the authors' entries stay, which readers need to judge the tombstone.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, Row
 
 from scbroker import errors
-from scbroker.records.canonical import UserId, stored_user_id, user_id_of
-from scbroker.records.container_record import AccessList, SaltedEntry, parse_entry
+from scbroker.records import judge
+from scbroker.records.canonical import ContainerId, UserId, stored_user_id, user_id_of
+from scbroker.records.container_record import AccessList, SaltedEntry, parse_entry, parse_record
+from scbroker.records.departure import parse_departure
+from scbroker.records.key_record import Signed
 from scbroker.server.broker import SECOND, Broker, add_to_counter
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
+from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Disclosed, ListView
 
 _HOUR: Final = 3600 * SECOND
@@ -53,10 +59,41 @@ class StoredList(msgspec.Struct, array_like=True, frozen=True):
         kept = [item for item in self.entries if parse_entry(item[2]).fingerprint in fingerprints]
         return StoredList(self.hashes, kept)
 
-    def view(self) -> ListView:
-        """Return the list as the broker serves it."""
+    def view(self, left: Mapping[bytes, Signed] = MappingProxyType({})) -> ListView:
+        """Return the list as the broker serves it, with the departures of the disclosed users."""
         disclosed = [Disclosed(position=n, salt=s, entry=entry) for n, s, entry in self.entries]
-        return ListView(entryHashes=self.hashes, disclosed=disclosed)
+        served = []
+        if left:
+            shown = {parse_entry(entry).fingerprint for _, _, entry in self.entries}
+            served = [SignedObject.of(left[name]) for name in sorted(left.keys() & shown)]
+        return ListView(entryHashes=self.hashes, disclosed=disclosed, departures=served)
+
+
+def departures_from(
+    connection: Connection, container_id: ContainerId, version: int
+) -> list[Signed]:
+    """Return the departures from the access list of a version."""
+    rows = connection.execute(sql.DEPARTURES, {"container": container_id, "number": version})
+    return [Signed(row.body, row.signature) for row in rows]
+
+
+def leaver_of(signed: Signed) -> bytes:
+    """Return the fingerprint of the user who signed a stored departure."""
+    return parse_departure(signed.body).fingerprint
+
+
+def in_force(
+    connection: Connection, container_id: ContainerId, governing: judge.Known
+) -> judge.InForce:
+    """Return a governing record with its verified access list, and the users who have left that list."""
+    number = judge.governing_of(governing.record).accessVersion
+    place = {"container": container_id, "number": number}
+    access = StoredList.decode(sql.the(connection, sql.FIND_LIST, **place).entries).verified()
+    made = governing.record
+    if made.version != number:  # a later change of the type keeps the list
+        made = parse_record(sql.the(connection, sql.FIND_RECORD, **place).body)
+    left = frozenset(map(leaver_of, departures_from(connection, container_id, number)))
+    return judge.InForce(governing, access, made.time, left)
 
 
 def users_of(
@@ -106,17 +143,22 @@ def check_wraps_in_use(access: AccessList, users: Users) -> None:
             )
 
 
-def count_grants(
+def check_grants(
     connection: Connection, broker: Broker, author: UserId, new: NewRows, moment: int
 ) -> None:
-    """Count the users who get access by these rows and had none; a refused request counts nothing.
+    """Check and count the users who get access by these rows and had none: each of them gets an `Added`.
 
-    Each of them gets an event, so that an unlimited author could fill other users' logs. Raises
-    `ThrottledError` above the limit of an hour, and `TooLargeError` if one request alone exceeds it.
+    Raises `BlockedError` if one of them has blocked the author. Raises `ThrottledError` above the limit of
+    an hour, and `TooLargeError` if one request alone exceeds it: an unlimited author could fill other users'
+    logs. A refused request counts nothing.
     """
-    more, limit = 0, broker.settings.max_new_grants
-    for row in new.of(sql.ADD_EVENTS):
-        more += row["event_type"] == ContainerEventType.Added and row["user_id"] != author
+    added = [
+        row["user_id"]
+        for row in new.of(sql.ADD_EVENTS)
+        if row["event_type"] == ContainerEventType.Added and row["user_id"] != author
+    ]
+    _check_blocks(connection, author, added)
+    more, limit = len(added), broker.settings.max_new_grants
     if more > limit:
         raise errors.TooLargeError(
             f"This broker lets a user give access to at most {limit} others in an hour."
@@ -125,6 +167,20 @@ def count_grants(
         what = f"You gave access to more than {limit} users in an hour"
         bucket = broker.keyed("grants", author)
         add_to_counter(connection, bucket, limit, _HOUR, moment, more=more, what=what)
+
+
+def _check_blocks(connection: Connection, author: UserId, added: Sequence[bytes]) -> None:
+    """Raise `BlockedError` if one of the users who get access has blocked the author.
+
+    The users' rows are locked: a user who blocks the author meanwhile waits for this transaction.
+    """
+    if not added:
+        return
+    names = {"some": added, "blocked": author}
+    if blocking := sorted(connection.execute(sql.BLOCKING, names).scalars()):
+        raise errors.BlockedError(
+            f"User {uuid.UUID(bytes=blocking[0])} has blocked you: leave the user out."
+        )
 
 
 def release_keys(connection: Connection, authors: Sequence[bytes]) -> None:

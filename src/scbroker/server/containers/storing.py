@@ -25,6 +25,7 @@ from scbroker.records.container_record import (
 )
 from scbroker.records.key_record import CLOCK_TOLERANCE, Signed
 from scbroker.server.broker import (
+    SECOND,
     Call,
     SessionUser,
     check_not_deleted,
@@ -50,6 +51,8 @@ from scbroker.wire.containers import (
 from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
 
 _CHANGED: Final = "The container was changed meanwhile: read it again."
+LEFT: Final = "Somebody left the container meanwhile: read it again."
+_SIGNED_AHEAD: Final = 60 * SECOND
 PART_TAKEN: Final = "The part id is used already: a new part needs a new id."
 
 
@@ -182,6 +185,7 @@ def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRow
     _check_time(record, stored, tx.moment)
     if stored is not None:
         _check_allowed(incoming, stored.in_force, tx.moment)
+        _check_departures(incoming, stored)
     after = _judge(incoming, stored, tx.moment)
     governing_bytes = _governing_bytes(incoming, stored, tx.moment)
     users = _concerned_users(tx, incoming, stored)
@@ -211,8 +215,8 @@ def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRow
         new,
         record,
         stored.head.record if stored else None,
-        stored.in_force.access if stored else None,
-        after.access,
+        stored.in_force if stored else None,
+        after,
         type_before=None if record.tombstone else type_before,
         type_now=type_before if text is None else text.type,
         author=incoming.user.id,
@@ -265,11 +269,7 @@ def _read_stored(connection: Connection, incoming: Incoming, row: Row[Any]) -> _
     if incoming.record.parent != head.hash:
         raise errors.ConflictError(_CHANGED)
     governing = head if row.governing_version == row.version else read(row.governing_version)
-    number = judge.governing_of(governing.record).accessVersion
-    entries = sql.the(connection, sql.FIND_LIST, container=row.id, number=number).entries
-    access = members.StoredList.decode(entries).verified()
-    made = governing if number == row.governing_version else read(number)
-    return _Stored(row, head, judge.InForce(governing, access, made.record.time))
+    return _Stored(row, head, members.in_force(connection, row.id, governing))
 
 
 def _check_time(record: ContainerRecord, stored: _Stored | None, moment: int) -> None:
@@ -300,6 +300,20 @@ def _check_allowed(incoming: Incoming, before: judge.InForce, moment: int) -> No
         raise errors.PermissionDeniedError(f"Your access to this container lacks {missing.name}.")
 
 
+def _check_departures(incoming: Incoming, stored: _Stored) -> None:
+    """Raise `ConflictError` if the author of a new list or a new part has not seen every departure.
+
+    The author may have drafted the record before somebody left; the client then honours the departure.
+    """
+    is_new = incoming.record.changes_access or _has_new_part(incoming, stored)
+    if is_new and incoming.message.departures != len(stored.in_force.left):
+        raise errors.ConflictError(LEFT)
+
+
+def _has_new_part(incoming: Incoming, stored: _Stored) -> bool:
+    return not _part_ids(incoming.record) <= _part_ids(stored.head.record)
+
+
 def _judge(incoming: Incoming, stored: _Stored | None, moment: int) -> judge.InForce:
     """Return what the record puts in force; raise what it is refused with."""
     record, access = incoming.record, incoming.access
@@ -323,7 +337,7 @@ def _judge(incoming: Incoming, stored: _Stored | None, moment: int) -> judge.InF
 def _check_container_key(incoming: Incoming, stored: _Stored, users: members.Users) -> None:
     """Refuse a new part under a container key that somebody without access may know (rule 5)."""
     record = incoming.record
-    if record.changes_access or _part_ids(record) <= _part_ids(stored.head.record):
+    if record.changes_access or not _has_new_part(incoming, stored):
         return
     if stored.in_force.needs_renewal(record.time):
         raise errors.RejectedError(
@@ -543,3 +557,13 @@ def check_sealed(part: Part, size: int, hashes: bytes) -> None:
             "The sealed bytes have another size than the length of their part gives."
         )
     grammar.check_segment_hashes(part, hashes)
+
+
+def raise_signed_until(connection: Connection, author: Row[Any], time: int) -> None:
+    """Raise the author's bound above the time of a record or departure that was stored.
+
+    The bound is a minute above: a user who writes often has the row written once a minute.
+    """
+    if time > author.signed_until:
+        until = time + _SIGNED_AHEAD
+        connection.execute(sql.SIGNED_UNTIL, {"user": author.id, "time": time, "until": until})

@@ -134,7 +134,7 @@ def purge_some(connection: Connection, container_id: ContainerId) -> bool:
 
 
 def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
-    """Delete records that do not govern, the parts of the others, and all entries but the authors'."""
+    """Delete records that do not govern, parts of the others, and entries and departures of non-authors."""
     at = {"container": purge.container_id}
     some = {"from": purge.past_version + 1, "to": purge.version, "count": _RECORDS}
     rows = connection.execute(sql.BODIES, {**at, **some}).all()
@@ -144,6 +144,7 @@ def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
     if skipped:
         connection.execute(sql.DROP_RECORDS, {**at, "versions": skipped})
     authors, stripped = _authors(connection, purge), []
+    kept_users = [stored_user_id(author) for author in authors]
     for row in rows:
         if row.governing:
             place = {**at, "number": row.version}
@@ -152,6 +153,7 @@ def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
                 entries = sql.the(connection, sql.FIND_LIST, **place).entries
                 kept = members.StoredList.decode(entries).only(authors).encode()
                 connection.execute(sql.SET_LIST, {**place, "entries": kept})
+                connection.execute(sql.DROP_DEPARTURES, {**place, "kept_users": kept_users})
     if stripped:
         connection.execute(sql.SET_BODY, stripped)
     last = rows[-1].version

@@ -21,7 +21,7 @@ from scbroker.records.container_record import ContainerRecord, Role
 from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
 from scbroker.server.broker import SECOND, Broker, Call, check_unexpired
-from scbroker.server.containers.members import StoredList
+from scbroker.server.containers.members import StoredList, departures_from, leaver_of
 from scbroker.server.events import log
 from scbroker.server.storage import statements as sql
 from scbroker.vocabulary import ContainerAccessLevel
@@ -54,6 +54,8 @@ class Prefetched:
     """Containers that the reader has access to, by id."""
     lists: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
     """Stored access lists by container and version."""
+    departures: dict[tuple[bytes, int], list[Signed]] | None = None
+    """The departures from the access lists in force, likewise; None if they were not read."""
     inline: dict[bytes, bytes | None] = field(default_factory=dict)
     """Sealed parts that are wanted, by id."""
     chains: dict[bytes, KeyChainState] = field(default_factory=dict)
@@ -113,10 +115,12 @@ def _view_at_once(
     values = {"container": call.container_id, "user": call.session.id, "wanted": wanted}
     row = check_unexpired(sql.one(connection, sql.CONTAINER_AT_ONCE, **values), call.now)
     first_is_in_force = since is None and row.governing_version == 1
-    if row.entries is None or not (first_is_in_force or since == row.version):
+    is_whole = row.entries is not None and not row.somebody_left
+    if not is_whole or not (first_is_in_force or since == row.version):
         return int(row.version)
     prefetched = Prefetched(
         lists={(row.id, row.access_version): row.entries},
+        departures={},
         inline={row.one: row.one_inline, row.other: row.other_inline},
     )
     if row.governing_body is not None:
@@ -160,6 +164,10 @@ def _prefetch(connection: Connection, call: Call, asked: Sequence[Asked]) -> Pre
     if found:
         for row in connection.execute(sql.LISTS_IN_FORCE, {"some": list(found)}):
             prefetched.lists[row.container_id, row.access_version] = row.entries
+        prefetched.departures = {}
+        for row in connection.execute(sql.DEPARTURES_IN_FORCE, {"some": list(found)}):
+            left = prefetched.departures.setdefault((row.container_id, row.access_version), [])
+            left.append(Signed(row.body, row.signature))
     wanted: set[bytes] = set()
     for container_id, query in asked:
         if container_id in found:
@@ -265,7 +273,7 @@ class _Served:
         return int(self.connection.execute(sql.GOVERNING_AT, values).scalar_one() or 1)
 
     def governing(self, first: int, last: int) -> tuple[list[wire.GoverningView], set[bytes]]:
-        """Return a page of governing records with their lists, and the authors whose keys a reader needs.
+        """Return a page of governing records with their lists, and the signers whose keys a reader needs.
 
         A page has about PAGE_BYTES, and at least one record.
         """
@@ -294,7 +302,8 @@ class _Served:
             if version != last_list:
                 last_list = version
                 access = self._list_view(version, names)
-                size += len(access.entryHashes) + 160 * len(access.disclosed)
+                size += _size_of_list(access)
+                authors |= {leaver_of(item.signed) for item in access.departures}
             body = grammar.bare_body(row.body) if container.deleted else row.body
             signed = SignedObject.of(Signed(body, row.signature))
             views.append(wire.GoverningView(record=signed, accessList=access))
@@ -308,8 +317,17 @@ class _Served:
         if entries is None:
             values = {"container": self.row.id, "number": version}
             entries = sql.the(self.connection, sql.FIND_LIST, **values).entries
-        whole = StoredList.decode(entries)
-        return (whole if names is None else whole.only(names)).view()
+        whole, left = StoredList.decode(entries), self._departures(version)
+        return (whole if names is None else whole.only(names)).view(left)
+
+    def _departures(self, version: int) -> dict[bytes, Signed]:
+        """Return the departures from the list of a version by the fingerprint of the user who left."""
+        known = self.prefetched.departures
+        if known is not None and version == self.row.access_version:
+            found = known.get((self.row.id, version), [])
+        else:
+            found = departures_from(self.connection, self.row.id, version)
+        return {leaver_of(signed): signed for signed in found}
 
     def _disclosed_users(
         self, records: Sequence[ContainerRecord], head: ContainerRecord, later: set[bytes]
@@ -382,10 +400,16 @@ def _parts_to_serve(container: Row[Any], query: Query) -> dict[bytes, Role]:
     return {part.partId: role for role in wanted if (part := head.part(role)) is not None}
 
 
+def _size_of_list(served: wire.ListView) -> int:
+    """Return about how many bytes a list with its departures takes in an answer."""
+    departures = wire.DEPARTURE_SIZE * len(served.departures)
+    return len(served.entryHashes) + 256 * len(served.disclosed) + departures
+
+
 def _size_of(view: wire.ContainerView) -> int:
     """Return about how many bytes the view takes in an answer."""
     shown = [item.accessList for item in view.governing]
-    lists = sum(len(item.entryHashes) + 256 * len(item.disclosed) for item in shown if item)
+    lists = sum(_size_of_list(item) for item in shown if item)
     records = sum(len(item.record.body) + len(item.record.signature) for item in view.governing)
     skipped = sum(map(len, view.skipped))
     return lists + records + skipped + len(view.header or b"") + len(view.content or b"") + 8192

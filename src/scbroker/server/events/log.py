@@ -12,7 +12,8 @@ from sqlalchemy import Connection, Row
 
 from scbroker.errors import OverloadedError
 from scbroker.records.canonical import ContainerId, UserId, stored_user_id
-from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Role
+from scbroker.records.container_record import ContainerRecord, Entry, Role
+from scbroker.records.judge import InForce
 from scbroker.server.broker import SECOND, Access, Broker, Call, now
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows, is_of_database, wake_after_commit
@@ -35,8 +36,8 @@ def record_change(
     new: NewRows,
     record: ContainerRecord,
     parent: ContainerRecord | None,
-    before: AccessList | None,
-    after: AccessList,
+    before: InForce | None,
+    after: InForce,
     *,
     type_before: str | None,
     type_now: str | None,
@@ -47,10 +48,11 @@ def record_change(
 ) -> None:
     """Add an event for each of the `living` users to whom a record that is being stored is visible.
 
-    An entry that has expired at `moment` gives no access, in the old list as in the new one.
+    An entry that has expired at `moment` gives no access, in the old list as in the new one; nor has a user
+    access who has left.
     """
-    old = before.unexpired(moment) if before else {}
-    present = {} if record.tombstone else after.unexpired(moment)
+    old = before.present(moment) if before else {}
+    present = {} if record.tombstone else after.present(moment)
     changes = _ACCESS if record.changes_access else 0
     if parent is not None:
         changes |= _TYPE if type_now != type_before else 0
@@ -94,6 +96,30 @@ def _add(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
     if rows:
         connection.execute(sql.ADD_EVENTS, rows)
         wake_after_commit(connection, {row["user_id"] for row in rows})
+
+
+def record_departure(
+    connection: Connection,
+    container: Row[Any],
+    leaver: Row[Any],
+    others: Sequence[Row[Any]],
+    application: str,
+    moment: int,
+) -> None:
+    """Add a `Deleted` for a member who leaves, and an `Updated` for the others who may see access.
+
+    The container's row must be locked. Of the `others`, users who were deleted get no event.
+    """
+    told = [each for each in others if each.permissions & ContainerAccessLevel.ViewAccess]
+    found = connection.execute(sql.FIND_USERS, {"ids": [each.user_id for each in told]})
+    living = {user.id for user in found if not user.deleted}
+    who = leaver.user_id, application
+    rows = [_row(container, leaver, ContainerEventType.Deleted, moment, *who)]
+    for each in sorted(told, key=lambda member: bytes(member.user_id)):
+        if each.user_id in living:
+            updated = _row(container, each, ContainerEventType.Updated, moment, *who)
+            rows.append({**updated, "changes": _ACCESS})
+    _add(connection, rows)
 
 
 def record_expiry(connection: Connection, containers: Sequence[Row[Any]], moment: int) -> None:

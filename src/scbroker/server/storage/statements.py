@@ -38,10 +38,12 @@ from scbroker.server.storage.tables import (
     accesses,
     api_keys,
     authors,
+    blocks,
     checks,
     chunks,
     containers,
     containers_to_purge,
+    departures,
     events,
     guesses,
     key_files,
@@ -169,6 +171,16 @@ COUNT_MORE: Final = _set(
 ).returning(guesses.c.guesses, guesses.c.ends_at)
 FORGET_GUESSES: Final = delete(guesses).where(guesses.c.ends_at <= b("now"))
 
+# Blocked users: `blocked` cannot give `user` access.
+ADD_BLOCK: Final = _if_new(user=blocks.c.user_id, blocked=blocks.c.blocked_id)
+DROP_BLOCK: Final = delete(blocks).where(_user(blocks), blocks.c.blocked_id == b("blocked"))
+COUNT_BLOCKS: Final = select(func.count()).select_from(blocks).where(_user(blocks))
+BLOCKED_BY: Final = select(blocks.c.blocked_id).where(_user(blocks)).order_by(blocks.c.blocked_id)
+# Which of some users have blocked a user.
+BLOCKING: Final = select(blocks.c.user_id).where(
+    _among(blocks.c.user_id), blocks.c.blocked_id == b("blocked")
+)
+
 # Containers
 FIND_CONTAINER: Final = select(containers).where(containers.c.id == b("id"))
 LOCK_CONTAINER: Final = FIND_CONTAINER.with_for_update(key_share=True)
@@ -208,6 +220,27 @@ LISTS_IN_FORCE: Final = (
 LIST_VERSIONS: Final = select(access_lists.c.access_version).where(_container(access_lists))
 SET_LIST: Final = update(access_lists).where(
     _container(access_lists), access_lists.c.access_version == b("number")
+)
+ADD_DEPARTURE: Final = insert(departures)
+_OF_LIST: Final = _container(departures) & (departures.c.access_version == b("number"))
+DEPARTURES: Final = select(departures.c.user_id, departures.c.body, departures.c.signature).where(
+    _OF_LIST
+)
+FIND_DEPARTURE: Final = DEPARTURES.where(_user(departures))
+COUNT_DEPARTURES: Final = select(func.count()).select_from(departures).where(_OF_LIST)
+DEPARTURE_LISTS: Final = (
+    select(departures.c.access_version).where(_container(departures)).distinct()
+)
+_FROM_LIST_IN_FORCE: Final = _of_container(
+    departures, departures.c.access_version == containers.c.access_version
+)
+# The departures from the access list in force of each container.
+DEPARTURES_IN_FORCE: Final = (
+    select(departures).join(containers, _FROM_LIST_IN_FORCE).where(_among(containers.c.id))
+)
+# After a deletion: the departures of all but the authors.
+DROP_DEPARTURES: Final = delete(departures).where(
+    _OF_LIST, departures.c.user_id.not_in(b("kept_users", expanding=True))
 )
 ADD_MEMBERS: Final = insert(members)
 _UNEXPIRED: Final = members.c.expires_at.is_(None) | (members.c.expires_at > b("now"))
@@ -252,6 +285,7 @@ CONTAINER_AT_ONCE: Final = (
         _GOVERNING_HEAD.c.body.label("governing_body"),
         _GOVERNING_HEAD.c.signature.label("governing_signature"),
         access_lists.c.entries,
+        exists().where(_FROM_LIST_IN_FORCE).label("somebody_left"),
         select(users.c.chain_length)
         .where(users.c.id == b("user"))
         .scalar_subquery()
@@ -285,6 +319,13 @@ CONTAINERS_AND_MEMBER: Final = _WITH_MEMBER.where(_among(containers.c.id))
 LISTED_CONTAINERS: Final = _after(members.c.container_id, _user(members), LISTED, _UNEXPIRED)
 LISTED_OF_TYPE: Final = LISTED_CONTAINERS.where(members.c.type == b("type"))
 MEMBERS: Final = select(members).where(_container(members))
+# Another user with unexpired access who was not deleted.
+ANOTHER_MEMBER: Final = (
+    select(members.c.user_id)
+    .join(users, users.c.id == members.c.user_id)
+    .where(_container(members), members.c.user_id != b("user"), _UNEXPIRED, ~users.c.deleted)
+    .limit(1)
+)
 # Members with ViewType have a copy of the container's type in their row.
 SET_TYPE_OF_MEMBERS: Final = _set(
     members,
@@ -532,7 +573,7 @@ DROP_KEY_RECORDS: Final = delete(key_records).where(_user(key_records))
 PURGE_CONTAINERS: Final = (
     *(
         delete(table).where(_among(table.c.container_id))
-        for table in (records, access_lists, members, accesses, authors)
+        for table in (records, access_lists, departures, members, accesses, authors)
     ),
     _set(parts, _among(parts.c.container_id), parts.c.committed, replaced_at=0),
     _set(containers, _among(containers.c.id), deleted=True, type=None, type_salt=None),
@@ -543,6 +584,13 @@ FORGET_CREATOR: Final = _set(containers, _among(containers.c.id), creator_id=Non
 DROP_MEMBER: Final = delete(members).where(_container(members), _user(members))
 ACCESSES_OF_USER: Final = select(accesses.c.container_id).where(_user(accesses)).limit(b("count"))
 DROP_ACCESS: Final = delete(accesses).where(_container(accesses), _user(accesses))
+BLOCKED_BY_USER: Final = select(blocks.c.blocked_id).where(_user(blocks)).limit(b("count"))
+BLOCKING_USER: Final = (
+    select(blocks.c.user_id).where(blocks.c.blocked_id == b("user")).limit(b("count"))
+)
+DROP_BLOCK_OF: Final = delete(blocks).where(
+    blocks.c.user_id == b("blocking"), blocks.c.blocked_id == b("user")
+)
 EVENTS_OF_USER: Final = select(events.c.row_id).where(_user(events)).limit(b("count"))
 DROP_EVENT: Final = delete(events).where(events.c.row_id == b("row"), _user(events))
 

@@ -80,6 +80,14 @@ users: Final = _table(
     _number("key_file_generation"),
 )
 
+# Users who are blocked by `user_id`: their records cannot give that user access.
+blocks: Final = _table(
+    "blocks",
+    _id("user_id", primary_key=True),
+    _id("blocked_id", primary_key=True),
+    Index("blocks_of_blocked", "blocked_id"),
+)
+
 # Deleted users whose rows may not all be removed yet.
 pending_users: Final = _table("pending_users", _id("user_id", primary_key=True))
 
@@ -180,6 +188,16 @@ access_lists: Final = _table(
     _id("container_id", primary_key=True),
     Column("access_version", BigInteger, primary_key=True, autoincrement=False),
     _bytes("entries"),
+)
+
+# Signed statements of users who left the list of this version. They are kept as long as the list.
+departures: Final = _table(
+    "departures",
+    _id("container_id", primary_key=True),
+    Column("access_version", BigInteger, primary_key=True, autoincrement=False),
+    _id("user_id", primary_key=True),
+    _bytes("body"),
+    _bytes("signature"),
 )
 
 members: Final = _table(

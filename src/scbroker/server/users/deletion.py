@@ -49,6 +49,8 @@ _ROWS: Final = 2_000
 _SECONDS: Final = 10.0
 _OWN_ROWS: Final = (
     (sql.ACCESSES_OF_USER, sql.DROP_ACCESS, "container"),
+    (sql.BLOCKED_BY_USER, sql.DROP_BLOCK, "blocked"),
+    (sql.BLOCKING_USER, sql.DROP_BLOCK_OF, "blocking"),
     (sql.EVENTS_OF_USER, sql.DROP_EVENT, "row"),
 )
 # The columns of a deleted user; `_NO_KEYS` once no container needs their keys.

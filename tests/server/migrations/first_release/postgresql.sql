@@ -23,6 +23,12 @@ CREATE TABLE authors (
   PRIMARY KEY (container_id, user_id)
 );
 CREATE INDEX authors_of_user ON authors (user_id);
+CREATE TABLE blocks (
+  user_id BYTEA NOT NULL,
+  blocked_id BYTEA NOT NULL,
+  PRIMARY KEY (user_id, blocked_id)
+);
+CREATE INDEX blocks_of_blocked ON blocks (blocked_id);
 CREATE TABLE checks (
   name VARCHAR(32) NOT NULL,
   value BYTEA NOT NULL,
@@ -57,6 +63,14 @@ CREATE TABLE containers_to_purge (
   past_version BIGINT NOT NULL,
   past_user BYTEA NOT NULL,
   PRIMARY KEY (container_id)
+);
+CREATE TABLE departures (
+  container_id BYTEA NOT NULL,
+  access_version BIGINT NOT NULL,
+  user_id BYTEA NOT NULL,
+  body BYTEA NOT NULL,
+  signature BYTEA NOT NULL,
+  PRIMARY KEY (container_id, access_version, user_id)
 );
 CREATE TABLE pending_blobs (
   name VARCHAR(128) NOT NULL,

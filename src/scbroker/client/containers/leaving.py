@@ -1,0 +1,155 @@
+"""Leave a container: verify it, sign a departure from the list in force, send it.
+
+Nothing is opened, so a member without Decrypt or Download can leave. Spec: docs/spec/container.md, sections
+4.1 and 9.
+"""
+
+import itertools
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from scbroker import errors
+from scbroker.client.arguments import now
+from scbroker.client.containers import fetching
+from scbroker.client.containers.opening import Fetched
+from scbroker.client.core.judging import Mark
+from scbroker.client.users.session import Session
+from scbroker.client.users.trust_store import raise_to
+from scbroker.errors import WriteOutcome
+from scbroker.records.canonical import encode_object, user_id_of
+from scbroker.records.container_record import Entry
+from scbroker.records.departure import LABEL, Departure
+from scbroker.records.key_record import KnownKey, Signed
+from scbroker.vocabulary import ContainerAccessLevel, KeyType
+from scbroker.wire.codec import SignedObject
+from scbroker.wire.containers import DepartureRequest
+
+_ATTEMPTS: Final = 16
+
+
+async def leave(session: Session, container_id: uuid.UUID, *, abandon: bool) -> None:
+    """Have the broker store a departure of the session's user, and note it in the mark.
+
+    A departure that was sent may take effect, whatever the answer is, as long as its list is in force.
+    """
+    leaving = _Leaving(session, container_id, abandon)
+    try:
+        await leaving.until_stored()
+    except errors.BrokerError as error:
+        if leaving.sent_for is not None:
+            error.outcome, error.containerId = WriteOutcome.Uncertain, container_id
+        raise
+    try:
+        _note(session, container_id)
+    except errors.BrokerError as error:
+        error.outcome, error.containerId = WriteOutcome.Stored, container_id
+        raise
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """A departure on its way to the broker."""
+
+    session: Session
+    container_id: uuid.UUID
+    abandon: bool
+    sent_for: int | None = None
+    """The version of the list in force, if a departure from it was sent."""
+
+    async def until_stored(self) -> None:
+        """Read, sign and send; again if another list is in force, if others left, or if keys were changed."""
+        for attempts in itertools.count(1):
+            try:
+                await self._attempt()
+            except errors.ConflictError:
+                if attempts == _ATTEMPTS:
+                    raise
+            except errors.RejectedError:
+                async with self.session.changing_keys:  # read which own key is the latest
+                    index = self.session.directory.own.latest(KeyType.Signing).index
+                    latest = (await self.session.directory.latest_own()).latest(KeyType.Signing)
+                if latest.index == index or attempts == _ATTEMPTS:
+                    raise
+            else:
+                return
+
+    async def _attempt(self) -> None:
+        session = self.session
+        try:
+            fetched = await fetching.fetch(session, self.container_id, any_keys=True)
+        except errors.NotFoundError:
+            _note(session, self.container_id)  # the broker serves nothing of it: no list has to
+            raise
+        in_force = fetched.state.governing
+        if self.sent_for != in_force.governing.accessVersion:
+            self.sent_for = None  # what was sent is void for every other list
+        await _check_others(session, fetched, abandon=self.abandon)
+        key = await session.signing_key()
+        signed = _departure(session, fetched, key)
+        request = DepartureRequest(departure=SignedObject.of(signed), departures=len(in_force.left))
+        before, self.sent_for = self.sent_for, in_force.governing.accessVersion
+        path = f"/v1/containers/{self.container_id}/departure"
+        try:
+            async with fetching.deletion_proved(session, self.container_id):
+                await session.send("POST", path, message=request)
+        except errors.BrokerError as error:
+            if error.outcome is WriteOutcome.NotStored:  # the request has not left this device
+                self.sent_for = before
+            raise
+
+
+def _departure(session: Session, fetched: Fetched, key: KnownKey) -> Signed:
+    """Sign a departure from the list in force; readers refuse one that is older than the list."""
+    in_force = fetched.state.governing
+    departure = Departure(
+        containerId=fetched.state.container_id,
+        accessVersion=in_force.governing.accessVersion,
+        accessList=in_force.governing.accessList,
+        fingerprint=session.fingerprint,
+        keyIndex=key.index,
+        time=max(now(), in_force.since, key.introduced),
+    )
+    body = encode_object(departure)
+    return Signed(body, session.keys.ring.signing[key.index].sign(LABEL, body))
+
+
+async def _check_others(session: Session, fetched: Fetched, *, abandon: bool) -> None:
+    """Raise `InvalidArgumentError` if nobody would have access, or nobody could change it any more.
+
+    A reader who may not see the access list cannot tell; the broker refuses the last member.
+    """
+    state = fetched.state
+    if not state.governing.access.complete:
+        return
+    others = state.governing.present(fetched.time)
+    own = others.pop(session.fingerprint, None)
+    if not others:
+        raise errors.InvalidArgumentError(
+            "Nobody else has access to the container: delete it with deleteContainer instead."
+        )
+    if own is None or abandon or not _may_change_access(own):
+        return
+    chains = await session.directory.latest(
+        user_id_of(entry.fingerprint) for entry in others.values() if _may_change_access(entry)
+    )
+    if all(chain.closed for chain in chains.values()):
+        raise errors.InvalidArgumentError(
+            "You are the only member with ModifyAccess: give it to another member first, or pass "
+            "abandon=True. Then nobody can change access any more."
+        )
+
+
+def _may_change_access(entry: Entry) -> bool:
+    return entry.allows(ContainerAccessLevel.ModifyAccess)
+
+
+def _note(session: Session, container_id: uuid.UUID) -> None:
+    """Note in the mark that no list has to contain the container; a verified view of it clears this."""
+
+    def decide(stored: bytes | None) -> bytes | None:
+        return None if stored is None else replace(Mark.decode(stored), left=True).encode()
+
+    raise_to(session.marks, fetching.KIND, container_id.bytes, decide)

@@ -1,0 +1,441 @@
+"""Leaving a container: who may, what others see and do then, and what the device remembers."""
+
+import datetime as dt
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    ContainerAccessLevel,
+    ContainerEventType,
+    MemoryTrustStore,
+    Promise,
+    SecuredContainer,
+    ServerProvider,
+    WriteOutcome,
+)
+from scbroker.client.containers import fetching, leaving
+from scbroker.client.core.judging import Mark
+from scbroker.crypto.seal import Octets
+from scbroker.crypto.verify import HASH_SIZE
+from scbroker.wire.containers import ContainerView
+from tests.client.conftest import id_of, refusal
+from tests.client.test_lying_broker import lying
+from tests.kit.both_engines import both_engines
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Go, Network, Treatment, lost, refused
+
+PATIENCE = 30.0
+OWNER = ContainerAccessLevel.DefaultOwnerPermissions
+READER = ContainerAccessLevel.DefaultUserPermissions
+WRITER = READER | ContainerAccessLevel.Upload
+MODIFIER = WRITER | ContainerAccessLevel.ModifyAccess
+NO_DECRYPT = ContainerAccessLevel.ViewAccess
+NO_VIEW = ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt
+DEPARTURE = "/departure"
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network() as network:
+        yield network
+
+
+def shared(
+    owner: ServerProvider, *others: tuple[ServerProvider, ContainerAccessLevel]
+) -> uuid.UUID:
+    """A container of the owner to which the others have this access."""
+    levels = [AccessLevel(id_of(owner), OWNER)]
+    levels += [AccessLevel(id_of(other), level) for other, level in others]
+    return owner.createContainer(b"1", {"h": 1}, levels, "letter").result(PATIENCE).id
+
+
+def members(provider: ServerProvider, container: uuid.UUID) -> dict[uuid.UUID, int]:
+    found = provider.getContainerMetadata(container).result(PATIENCE)
+    return {level.userId: level.permissions for level in found.access or ()}
+
+
+def left_marks(provider: ServerProvider, container: uuid.UUID) -> bool:
+    """Whether the device notes that it left."""
+    session = provider._session()
+    _, mark = fetching.mark_of(session, container.bytes)
+    return mark is not None and mark.left
+
+
+def entries(provider: ServerProvider, container: uuid.UUID) -> int:
+    """The number of entries in the list in force, from which nobody has left."""
+    found: list[int] = []
+
+    def look(view: ContainerView) -> ContainerView:
+        served = view.governing[-1].accessList
+        assert served is not None
+        assert not served.departures
+        found.append(len(served.entryHashes) // HASH_SIZE)
+        return view
+
+    with lying(look):
+        provider.getContainerMetadata(container).result(PATIENCE)
+    return found[-1]
+
+
+def failure(promise: Promise[Any], kind: type[BrokerError]) -> BrokerError:
+    """The error of an operation that has to fail with this one."""
+    with pytest.raises(kind) as raised:
+        promise.result(PATIENCE)
+    return raised.value
+
+
+def meanwhile(act: Callable[[], Promise[Any]]) -> Treatment:
+    """Something else is done before the first request of its kind goes out."""
+    waiting = [act]
+
+    async def do(go: Go) -> Octets:
+        if waiting:
+            await waiting.pop()()
+        return await go()
+
+    return do
+
+
+@both_engines
+def test_who_leaves_reads_nothing_more_and_is_no_member_for_the_others(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+) -> None:
+    box = shared(alice, (bob, READER), (carol, READER))
+    assert bob.getContainer(box).result(PATIENCE).content == b"1"
+    bob.leaveContainer(box).result(PATIENCE)
+    refusal(bob.getContainer(box), BrokerError.notFoundError)
+    refusal(bob.leaveContainer(str(box)), BrokerError.notFoundError)
+    for other in (alice, carol):
+        assert members(other, box).keys() == {id_of(alice), id_of(carol)}
+        secured = other.getSecuredContainer(box).result(PATIENCE)
+        assert {level.userId for level in secured.access or ()} == {id_of(alice), id_of(carol)}
+    assert box not in [
+        each.id for each in bob.iterContainers(headers=False) if not isinstance(each, BrokerError)
+    ]
+
+
+@pytest.mark.parametrize("level", [NO_DECRYPT, NO_VIEW, READER, WRITER], ids=str)
+def test_whatever_the_permissions_are_a_member_can_leave(
+    alice: ServerProvider, bob: ServerProvider, level: ContainerAccessLevel
+) -> None:
+    """Also without Decrypt, Download or ViewAccess, and without having read the container before."""
+    box = shared(alice, (bob, level))
+    bob.leaveContainer(box).result(PATIENCE)
+    assert members(alice, box).keys() == {id_of(alice)}
+
+
+def test_the_next_content_is_sealed_under_a_key_that_the_leaver_does_not_have(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+) -> None:
+    """Carol has neither ModifyAccess nor the permissions of Bob, an owner."""
+    box = shared(alice, (bob, OWNER), (carol, WRITER))
+    bob.leaveContainer(box).result(PATIENCE)
+    before = alice.getSecuredContainer(box).result(PATIENCE)
+    after = carol.updateContainerContent(box, b"2").result(PATIENCE)
+    assert before.wrap != after.wrap
+    assert alice.getContainer(box).result(PATIENCE).content == b"2"
+    assert entries(alice, box) == 2
+
+
+@pytest.mark.parametrize("kind", ["grant", "revoke", "remove", "content", "header", "list"])
+def test_every_change_of_access_and_every_new_part_honours_the_departure(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, kind: str
+) -> None:
+    box = shared(alice, (bob, OWNER), (carol, READER))
+    bob.leaveContainer(box).result(PATIENCE)
+    him, her, me = id_of(bob), id_of(carol), id_of(alice)
+    if kind == "grant":
+        [result] = alice.grantAccess(box, AccessLevel(her, WRITER)).result(PATIENCE)
+    elif kind == "revoke":
+        [result] = alice.revokeAccess(box, her).result(PATIENCE)
+    elif kind == "remove":
+        [result] = alice.revokeAccess(box, him).result(PATIENCE)
+    elif kind == "content":
+        result = alice.updateContainerContent(box, b"2").result(PATIENCE)
+    elif kind == "header":
+        result = alice.updateContainerHeader(box, 2).result(PATIENCE)
+    else:
+        levels = [AccessLevel(me, OWNER), AccessLevel(her)]
+        alice.updateContainerAccessLevels(box, levels).result(PATIENCE)
+        result = alice.getSecuredContainer(box).result(PATIENCE)
+    assert isinstance(result, SecuredContainer), result
+    assert result.version == 2
+    expected = {me} if kind == "revoke" else {me, her}
+    assert {level.userId for level in result.access or ()} == expected
+    assert entries(alice, box) == len(expected)
+
+
+def test_a_change_that_needs_no_new_key_keeps_the_list_and_the_departure(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    box = shared(alice, (bob, READER))
+    bob.leaveContainer(box).result(PATIENCE)
+    alice.updateContainerType(box, "other").result(PATIENCE)
+    alice.updateContainerContent(box, None).result(PATIENCE)
+    assert members(alice, box).keys() == {id_of(alice)}
+    fresh = alice.getContainer(box).result(PATIENCE)
+    assert (fresh.version, fresh.type, fresh.content) == (3, "other", None)
+
+
+def test_a_user_who_left_is_let_in_again_by_a_grant_or_a_list_that_names_them(
+    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
+) -> None:
+    """Also with less than before by an author who could not have taken the rest."""
+    box = shared(alice, (bob, OWNER))
+    bob.leaveContainer(box).result(PATIENCE)
+    assert left_marks(bob, box)
+    [granted] = alice.grantAccess(box, AccessLevel(id_of(bob), WRITER)).result(PATIENCE)
+    assert isinstance(granted, SecuredContainer)
+    assert bob.getContainer(box).result(PATIENCE).content == b"1"
+    assert not left_marks(bob, box)
+    assert members(bob, box) == {id_of(alice): OWNER, id_of(bob): WRITER}
+    bob.leaveContainer(box).result(PATIENCE)
+    levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob))]
+    alice.updateContainerAccessLevels(box, levels).result(PATIENCE)
+    assert bob.getContainer(box).result(PATIENCE).content == b"1"
+    fresh = new_provider(bob.getKeyRing().result(PATIENCE), trustStore=MemoryTrustStore())
+    assert members(fresh, box) == {id_of(alice): OWNER, id_of(bob): READER}
+
+
+def test_who_has_left_and_blocked_is_not_let_in_again(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    box = shared(alice, (bob, READER))
+    bob.leaveContainer(box).result(PATIENCE)
+    bob.blockUser(id_of(alice)).result(PATIENCE)
+    [granted] = alice.grantAccess(box, AccessLevel(id_of(bob))).result(PATIENCE)
+    assert isinstance(granted, BrokerError)
+    assert granted == BrokerError.blockedError
+    refusal(bob.getContainer(box), BrokerError.notFoundError)
+    alice.updateContainerContent(box, b"2").result(PATIENCE)
+
+
+def test_the_only_member_is_told_to_delete_the_container(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network
+) -> None:
+    box = alice.createContainer(b"1").result(PATIENCE).id
+    for options in ({}, {"abandon": True}):
+        with pytest.raises(
+            BrokerError.invalidArgumentError, match="delete it with deleteContainer"
+        ):
+            alice.leaveContainer(box, **options).result(PATIENCE)
+    assert not network.those("POST", DEPARTURE)
+    several = shared(alice, (bob, NO_VIEW), (carol, READER))
+    alice.leaveContainer(several, abandon=True).result(PATIENCE)
+    carol.leaveContainer(several).result(PATIENCE)
+    # Bob may not see the list, so the broker tells him.
+    refusal(bob.leaveContainer(several), BrokerError.rejectedError, "delete the container instead")
+
+
+def test_the_only_one_who_may_change_access_is_told_what_to_do_and_may_abandon_it(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+) -> None:
+    box = shared(alice, (bob, WRITER), (carol, READER))
+    words = "only member with ModifyAccess: give it to another member first, or pass abandon=True"
+    refusal(alice.leaveContainer(box), BrokerError.invalidArgumentError, words)
+    assert alice.getContainer(box).result(PATIENCE).version == 1
+    alice.leaveContainer(box, abandon=True).result(PATIENCE)
+    bob.updateContainerContent(box, b"2").result(PATIENCE)
+    assert carol.getContainer(box).result(PATIENCE).content == b"2"
+    assert members(carol, box).keys() == {id_of(bob), id_of(carol)}
+
+
+def test_a_deleted_user_cannot_change_access_in_the_leavers_place(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
+) -> None:
+    dave = new_provider(True)
+    box = shared(alice, (dave, OWNER), (carol, READER))
+    dave.deleteUser().result(PATIENCE)
+    refusal(alice.leaveContainer(box), BrokerError.invalidArgumentError, "only member with Modify")
+    [granted] = alice.grantAccess(box, AccessLevel(id_of(bob), OWNER)).result(PATIENCE)
+    assert isinstance(granted, SecuredContainer)
+    alice.leaveContainer(box).result(PATIENCE)
+    assert id_of(alice) not in members(bob, box)
+
+
+def test_left_out_does_not_name_a_container_that_this_device_left(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    bob = new_provider(True)
+    stays, box = shared(alice, (bob, READER)), shared(alice, (bob, READER))
+    for container in (stays, box):
+        bob.getContainer(container).result(PATIENCE)
+    bob.leaveContainer(box).result(PATIENCE)
+    page = bob.listContainers().result(PATIENCE)
+    assert [each.id for each in page.containers if not isinstance(each, BrokerError)] == [stays]
+    assert list(page.leftOut) == []
+    alice.grantAccess(box, AccessLevel(id_of(bob))).result(PATIENCE)
+    again = bob.listContainers().result(PATIENCE)
+    assert len(again.containers) == 2
+    assert list(again.leftOut) == []
+
+
+def test_another_device_of_the_leaver_notices_and_leaving_there_settles_its_list(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    bob = new_provider(True)
+    box = shared(alice, (bob, READER))
+    other = new_provider(bob.getKeyRing().result(PATIENCE), trustStore=MemoryTrustStore())
+    other.getContainer(box).result(PATIENCE)
+    bob.leaveContainer(box).result(PATIENCE)
+    assert list(other.listContainers().result(PATIENCE).leftOut) == [box]
+    refusal(other.leaveContainer(box), BrokerError.notFoundError)
+    assert list(other.listContainers().result(PATIENCE).leftOut) == []
+
+
+def test_the_mark_of_a_container_that_was_left_outlives_the_program(
+    alice: ServerProvider, new_provider: NewProvider, tmp_path: Path
+) -> None:
+    bob = new_provider(True)
+    box = shared(alice, (bob, READER))
+    ring = bob.getKeyRing().result(PATIENCE)
+    for again in range(2):
+        with new_provider(ring, trustStore=tmp_path) as device:
+            if not again:
+                device.getContainer(box).result(PATIENCE)
+                device.leaveContainer(box).result(PATIENCE)
+            assert list(device.listContainers().result(PATIENCE).leftOut) == []
+
+
+def test_marks_of_earlier_versions_are_of_containers_that_were_not_left() -> None:
+    old = Mark(3, bytes(32), 2, bytes(32), True, bytes(32), 5)
+    values = msgspec.msgpack.decode(old.encode())
+    assert Mark.decode(msgspec.msgpack.encode(values[:9])) == old
+    assert not old.left
+
+
+def test_the_events_of_a_departure_reach_both_sides(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    box = shared(alice, (bob, READER))
+    with bob.followEvents(startId=1) as stream:
+        bob.leaveContainer(box).result(PATIENCE)
+        kinds = [next(stream).eventType for _ in range(2)]
+    assert kinds == [ContainerEventType.Added, ContainerEventType.Deleted]
+    last = alice.getEvents(containerId=box).result(PATIENCE)[-1]
+    assert (last.eventType, last.relatedUserId) == (ContainerEventType.Updated, id_of(bob))
+    assert list(last.changes) == ["access"]
+
+
+def test_a_departure_whose_answer_is_lost_is_sent_again_and_takes_effect_once(
+    alice: ServerProvider, bob: ServerProvider, network: Network
+) -> None:
+    box = shared(alice, (bob, READER))
+    network.treat("POST", DEPARTURE, lost(1))
+    bob.leaveContainer(box).result(PATIENCE)
+    assert len(network.those("POST", DEPARTURE)) == 2
+    assert members(alice, box).keys() == {id_of(alice)}
+
+
+def test_a_departure_that_the_broker_refuses_is_uncertain_until_the_list_changes(
+    alice: ServerProvider, bob: ServerProvider, network: Network
+) -> None:
+    """The broker has it, and can show it as long as that list is in force."""
+    box = shared(alice, (bob, READER))
+    network.treat("POST", DEPARTURE, refused(BrokerError.rejectedError()))
+    failed = failure(bob.leaveContainer(box), BrokerError.rejectedError)
+    assert failed.outcome is WriteOutcome.Uncertain
+    assert failed.containerId == box
+    assert not left_marks(bob, box)
+    assert bob.getContainer(box).result(PATIENCE).content == b"1"
+
+
+def test_a_wrong_argument_and_an_unknown_container_are_not_sent(
+    alice: ServerProvider, network: Network
+) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match="containerId is not a UUID"):
+        alice.leaveContainer("box").result(PATIENCE)
+    refusal(alice.leaveContainer(uuid.uuid4()), BrokerError.notFoundError)
+    assert not network.those("POST", DEPARTURE)
+
+
+def test_who_has_expired_or_whose_container_was_deleted_cannot_leave(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    ends = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.7)
+    levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob), READER, ends)]
+    expired = alice.createContainer(b"1", accessLevels=levels).result(PATIENCE).id
+    deleted = shared(alice, (bob, READER))
+    alice.deleteContainer(deleted).result(PATIENCE)
+    refusal(bob.leaveContainer(deleted), BrokerError.deletedError)
+    time.sleep(max(0.0, (ends - dt.datetime.now(dt.UTC)).total_seconds()) + 0.05)
+    refusal(bob.leaveContainer(expired), BrokerError.notFoundError)
+
+
+def test_a_list_that_was_changed_meanwhile_is_read_and_left_too(
+    alice: ServerProvider, bob: ServerProvider, network: Network
+) -> None:
+    box = shared(alice, (bob, READER))
+    level = AccessLevel(id_of(bob), WRITER)
+    network.treat("POST", DEPARTURE, meanwhile(lambda: alice.grantAccess(box, level)))
+    bob.leaveContainer(box).result(PATIENCE)
+    assert len(network.those("POST", DEPARTURE)) == 2
+    assert members(alice, box).keys() == {id_of(alice)}
+
+
+def test_a_list_that_changes_at_each_attempt_is_a_conflict_and_no_departure_takes_effect(
+    alice: ServerProvider, bob: ServerProvider, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaving, "_ATTEMPTS", 2)
+    box = shared(alice, (bob, READER))
+    network.treat("POST", DEPARTURE, refused(BrokerError.conflictError()))
+    failed = failure(bob.leaveContainer(box), BrokerError.conflictError)
+    assert failed.outcome is WriteOutcome.Uncertain
+    assert len(network.those("POST", DEPARTURE)) == 2
+
+
+def test_what_was_sent_for_an_older_list_has_no_effect(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network
+) -> None:
+    """The list that was left is not in force any more when the operation fails."""
+    box = shared(alice, (bob, OWNER), (carol, READER))
+    levels = [AccessLevel(id_of(bob), OWNER)]
+    act = meanwhile(lambda: alice.updateContainerAccessLevels(box, levels))
+    network.treat("POST", DEPARTURE, act)
+    failed = failure(bob.leaveContainer(box), BrokerError.invalidArgumentError)
+    assert failed.outcome is WriteOutcome.NotStored
+
+
+def test_keys_that_another_device_changed_are_read_and_signed_with(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    """The session has to have the new key: without it, it is logged in again."""
+    bob = new_provider(True)
+    box = shared(alice, (bob, READER))
+    other = new_provider(bob.getKeyRing().result(PATIENCE), trustStore=MemoryTrustStore())
+    other.changeCredentials("correct Horse 7", "battery Staple 8", compromised=True).result(
+        PATIENCE
+    )
+    refusal(bob.leaveContainer(box), BrokerError.notAuthenticatedError)
+    other.leaveContainer(box).result(PATIENCE)
+    assert members(alice, box).keys() == {id_of(alice)}
+
+
+def test_a_writer_who_drafted_before_the_departure_reads_again_and_honours_it(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network
+) -> None:
+    box = shared(alice, (bob, READER), (carol, WRITER))
+    network.treat("PUT", "/records/2", meanwhile(lambda: bob.leaveContainer(box)))
+    assert carol.updateContainerContent(box, b"2").result(PATIENCE).version == 2
+    assert len(network.those("PUT", "/records/2")) == 2
+    assert entries(alice, box) == 2
+    assert alice.getContainer(box).result(PATIENCE).content == b"2"
+
+
+def test_a_whole_list_that_was_made_before_the_departure_is_a_conflict(
+    alice: ServerProvider, bob: ServerProvider, network: Network
+) -> None:
+    """Otherwise it would let in a user who has just left, without anybody having decided that."""
+    box = shared(alice, (bob, READER))
+    network.treat("PUT", "/records/2", meanwhile(lambda: bob.leaveContainer(box)))
+    levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob), WRITER)]
+    refusal(alice.updateContainerAccessLevels(box, levels), BrokerError.conflictError, "left")
+    refusal(bob.getContainer(box), BrokerError.notFoundError)

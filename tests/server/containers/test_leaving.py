@@ -1,0 +1,579 @@
+"""Departures at the broker: which it stores, what it serves afterwards and to whom, and what a writer needs.
+
+Spec: docs/spec/container.md, sections 4.1 and 10.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker.records.container_record import Part
+from scbroker.records.departure import parse_departure
+from scbroker.records.key_record import CLOCK_TOLERANCE
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.wire.containers import (
+    DEPARTURE_SIZE,
+    ContainerList,
+    ContainerView,
+    GoverningPage,
+    ListRequest,
+    ListView,
+    RecordsAnswer,
+    RecordsRequest,
+    ViewRequest,
+    ViewsAnswer,
+    ViewsRequest,
+)
+from scbroker.wire.events import Event
+from tests.kit.brokers import Answer, BrokerProcess, clock
+from tests.kit.fixtures import StartBroker
+from tests.kit.operators import admin
+from tests.kit.tables import count_rows, query
+from tests.kit.waiting import wait_until
+from tests.kit.writers import (
+    OWNER,
+    READER,
+    WRITER,
+    Grant,
+    Grants,
+    Story,
+    User,
+    delete_user,
+    departure,
+    leave,
+    rotate,
+    stalled,
+)
+from tests.server.conftest import NewUser, Unchanged, at_once
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+MODIFIER: Final = WRITER | Level.ModifyAccess
+NO_VIEW: Final = Level.Download | Level.Decrypt
+
+
+def story_of(*users: User, **grants: int) -> Story:
+    """A container of the first user that the others read."""
+    given: Grants = {users[0]: OWNER, **dict.fromkeys(users[1:], READER)}
+    return Story(users[0]).created(given, **grants)
+
+
+def departures(served: ListView | None) -> list[bytes]:
+    """The fingerprints of the departures that a list is served with."""
+    assert served is not None
+    return [parse_departure(item.body).fingerprint for item in served.departures]
+
+
+def left(view: ContainerView) -> list[bytes]:
+    """Who has left the list in force of a view that begins with it."""
+    return departures(view.governing[-1].accessList)
+
+
+def told(user: User) -> list[tuple[Any, ...]]:
+    return [(e.eventType, e.version, e.relatedUserId, list(e.changes)) for e in user.events()]
+
+
+def honoured(story: Story, author: User, seen: int = 1, **changes: Any) -> Any:
+    """The next record of a writer who has seen so many departures."""
+    return replace(story.follow(author, **changes), departures=seen)
+
+
+def test_a_user_who_left_is_served_nothing_and_the_others_see_the_departure(
+    new_user: NewUser,
+) -> None:
+    alice, bob, carol = [new_user() for _ in range(3)]
+    story = story_of(alice, bob, carol)
+    leave(story, bob).expect(204)
+    for path in ("", "/governing?from=1&to=1", "/records?from=1&count=1"):
+        bob.wire.call("GET", f"{story.path}{path}").expect(404, "not-found")
+    listed = bob.wire.call("POST", "/v1/containers/list", ListRequest()).expect(200)
+    assert listed.message(ContainerList).containers == []
+    for user in (alice, carol):
+        view = user.view(story)
+        assert left(view) == [bob.name]
+        assert bob.id in {each.userId for each in view.keyChains}
+
+
+def test_every_way_of_reading_serves_the_departures(new_user: NewUser) -> None:
+    """One view, several, a list, with and without a mark, and a page of governing records."""
+    alice, bob, carol = [new_user() for _ in range(3)]
+    story = story_of(alice, bob, carol)
+    leave(story, bob).expect(204)
+    leave(story, carol).expect(204)
+    both = sorted([bob.name, carol.name])
+    for asked_for in ("", "since=1", "since=1&header=1&content=1"):
+        assert left(alice.view(story, asked_for)) == both
+    asked = [ViewRequest(containerId=str(story.uuid), since=since) for since in (None, 1)]
+    answer = alice.wire.call("POST", "/v1/batches/views", ViewsRequest(views=asked))
+    found = answer.expect(200).message(ViewsAnswer).views
+    assert [left(each.view) for each in found if each.view is not None] == [both, both]
+    listed = alice.wire.call("POST", "/v1/containers/list", ListRequest()).expect(200)
+    [entry] = listed.message(ContainerList).containers
+    assert entry.view is not None
+    assert left(entry.view) == both
+    page = alice.wire.call("GET", f"{story.path}/governing?from=1&to=1").expect(200)
+    assert departures(page.message(GoverningPage).governing[0].accessList) == both
+
+
+def test_a_departure_stays_with_its_list_also_after_later_lists_and_changes_of_the_type(
+    new_user: NewUser,
+) -> None:
+    alice, bob, carol = [new_user() for _ in range(3)]
+    story = story_of(alice, bob, carol)
+    leave(story, bob).expect(204)
+    story.tell(alice, story.follow(alice, type="new"))
+    view = alice.view(story)
+    assert [departures(each.accessList) for each in view.governing if each.accessList] == [
+        [bob.name]
+    ]
+    assert left(alice.view(story, "since=2")) == [bob.name]
+    story.tell(alice, honoured(story, alice, grants={alice: OWNER, carol: READER, bob: READER}))
+    fresh = alice.view(story)
+    lists = [departures(each.accessList) for each in fresh.governing if each.accessList]
+    assert lists == [[bob.name], []]
+    bob.view(story)
+    leave(story, bob).expect(204)
+    leave(story, carol).expect(204)
+    fresh = alice.view(story)
+    lists = [departures(each.accessList) for each in fresh.governing if each.accessList]
+    assert lists == [[bob.name], sorted([bob.name, carol.name])]
+
+
+def test_a_departure_is_disclosed_to_those_alone_who_see_the_entry(new_user: NewUser) -> None:
+    """Without ViewAccess a reader sees the entries of authors, and so an author's departure."""
+    alice, bob, carol, dave = [new_user() for _ in range(4)]
+    grants: Grants = {alice: OWNER, bob: WRITER, carol: READER, dave: NO_VIEW}
+    story = Story(alice).created(grants)
+    story.tell(bob, story.follow(bob, content=b"his"))
+    leave(story, bob).expect(204)
+    leave(story, carol).expect(204)
+    view = dave.view(story)
+    assert left(view) == [bob.name]
+    assert carol.id not in {each.userId for each in view.keyChains}
+    leave(story, dave).expect(204)
+
+
+def test_a_departure_that_is_sent_again_changes_nothing(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = story_of(alice, bob)
+    message = departure(story, bob)
+    leave(story, bob, message).expect(204)
+    with unchanged():
+        leave(story, bob, message).expect(204)
+        leave(story, bob).expect(404, "not-found")  # signed anew, a moment later
+    story.tell(alice, honoured(story, alice, grants={alice: OWNER}))
+    with unchanged():
+        leave(story, bob, message).expect(204)
+
+
+def test_the_events_of_a_departure(new_user: NewUser) -> None:
+    """The leaver gets a `Deleted`; who may see access an `Updated`; and later events go to members alone."""
+    alice, bob, carol, dave = [new_user() for _ in range(4)]
+    story = Story(alice).created({alice: OWNER, bob: READER, carol: READER, dave: NO_VIEW})
+    leave(story, bob).expect(204)
+    added: tuple[Any, ...] = ("Added", 1, alice.id, [])
+    assert told(bob) == [added, ("Deleted", 1, bob.id, [])]
+    for user in (alice, carol):
+        assert told(user) == [added, ("Updated", 1, bob.id, ["access"])]
+    assert told(dave) == [added]
+    story.tell(alice, honoured(story, alice, content=b"2", grants={alice: OWNER, carol: READER}))
+    assert [each[:2] for each in told(bob)] == [("Added", 1), ("Deleted", 1)]
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: READER}))
+    assert told(bob)[-1] == ("Added", 3, alice.id, [])
+
+
+def test_a_type_that_the_leaver_may_not_see_is_not_in_their_event(new_user: NewUser) -> None:
+    alice, bob, carol = [new_user() for _ in range(3)]
+    grants: Grants = {alice: OWNER, bob: READER | Level.ViewType, carol: READER}
+    story = Story(alice).created(grants, type="letter")
+    for user in (bob, carol):
+        leave(story, user).expect(204)
+    ends: list[Event] = [user.events()[-1] for user in (bob, carol)]
+    assert [(each.eventType, each.containerType) for each in ends] == [
+        ("Deleted", "letter"),
+        ("Deleted", None),
+    ]
+
+
+def test_a_new_part_needs_a_renewal_once_somebody_with_decrypt_has_left(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice, bob, carol, dave = [new_user() for _ in range(4)]
+    story = Story(alice).created({alice: OWNER, bob: READER, carol: WRITER, dave: Level.Delete})
+    leave(story, dave).expect(204)
+    story.tell(carol, honoured(story, carol, content=b"more"))  # dave has no key
+    leave(story, bob).expect(204)
+    with unchanged():
+        story.send(carol, honoured(story, carol, 2, content=b"x")).expect(422, "rejected")
+    kept: Grants = {alice: OWNER, carol: WRITER}
+    story.tell(carol, honoured(story, carol, 2, content=b"x", grants=kept))
+    assert left(alice.view(story, "since=3")) == []
+
+
+def test_an_author_without_the_rights_of_a_leaver_honours_their_departure_and_no_other_removal(
+    new_user: NewUser,
+) -> None:
+    """Carol lacks Delete and Bob had it; Dave, who has not left, she cannot leave out."""
+    alice, bob, carol, dave = [new_user() for _ in range(4)]
+    story = Story(alice).created({alice: OWNER, bob: OWNER, carol: MODIFIER, dave: OWNER})
+    without_bob: Grants = {alice: OWNER, carol: MODIFIER, dave: OWNER}
+    story.send(carol, story.follow(carol, grants=without_bob)).expect(422, "rejected")
+    leave(story, bob).expect(204)
+    without_dave: Grants = {alice: OWNER, carol: MODIFIER}
+    story.send(carol, honoured(story, carol, grants=without_dave)).expect(422, "rejected")
+    story.tell(carol, honoured(story, carol, grants=without_bob))
+
+
+def test_a_writer_who_has_not_seen_a_departure_gets_a_conflict(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice, bob, carol = [new_user() for _ in range(3)]
+    story = story_of(alice, bob, carol)
+    with unchanged():
+        story.send(alice, honoured(story, alice, content=b"2")).expect(409, "conflict")
+    leave(story, bob).expect(204)
+    everybody: Grants = {alice: OWNER, bob: READER, carol: READER}
+    with unchanged():
+        for request in (
+            story.follow(alice, grants=everybody),
+            story.follow(alice, content=b"2"),
+            story.follow(alice, header=b"2", grants={alice: OWNER, carol: READER}),
+            honoured(story, alice, 2, grants={alice: OWNER, carol: READER}),
+        ):
+            story.send(alice, request).expect(409, "conflict")
+    story.tell(alice, story.follow(alice, content=None))  # nothing new is sealed, no list is made
+    story.tell(alice, story.follow(alice, type="other"))
+    story.tell(alice, story.follow(alice, tombstone=True))
+
+
+def test_each_record_of_a_batch_names_the_departures_of_its_own_list(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    one, other = story_of(alice, bob), story_of(alice, bob)
+    leave(one, bob).expect(204)
+    requests = [
+        honoured(one, alice, 0, grants={alice: OWNER}),
+        honoured(other, alice, 0, grants={alice: OWNER}),
+    ]
+    answer = alice.wire.call("POST", "/v1/batches/records", RecordsRequest(records=requests))
+    found = answer.expect(200).message(RecordsAnswer).records
+    assert [item.problem and item.problem.code for item in found] == ["conflict", None]
+
+
+def test_who_has_no_access_cannot_leave(new_user: NewUser, unchanged: Unchanged) -> None:
+    """A stranger, a user whose access was taken or expired, and of an unknown container."""
+    alice, bob, carol, dave = [new_user() for _ in range(4)]
+    ends = clock() + 600_000
+    story = Story(alice).created({alice: OWNER, bob: READER, carol: Grant(READER, ends)})
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: Grant(READER, ends)}))
+    sleep(max(0, (ends - clock()) / 1e6) + 0.02)
+    unknown = Story(dave)
+    unknown.took(unknown.begin())
+    for user in (bob, carol, dave):
+        user.events()  # the expiry is recorded
+    with unchanged():
+        for user in (bob, carol, dave):
+            leave(story, user).expect(404, "not-found")
+        leave(unknown, dave).expect(404, "not-found")
+
+
+def test_a_departure_that_does_not_fit_is_refused(new_user: NewUser, unchanged: Unchanged) -> None:
+    """Another list, user, container, key, time or signature; and bytes that are no departure."""
+    alice, bob, carol = [new_user() for _ in range(3)]
+    story, other = story_of(alice, bob, carol), story_of(alice, bob)
+    old = departure(story, bob)
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: READER, carol: READER}))
+    minutes = CLOCK_TOLERANCE + 5_000_000
+    good = departure(story, bob).departure
+    wrong = [
+        (old, 409, "conflict"),
+        (departure(story, bob, accessVersion=3), 409, "conflict"),
+        (departure(story, bob, accessList=bytes(32)), 409, "conflict"),
+        (departure(other, bob), 400, "invalid"),
+        (departure(story, carol), 403, "permission"),
+        (departure(story, bob, fingerprint=carol.name), 403, "permission"),
+        (departure(story, bob, time=clock() - minutes), 422, "clock"),
+        (departure(story, bob, time=clock() + minutes), 422, "clock"),
+        (replace(old, departure=replace(good, signature=bytes(3373))), 422, "rejected"),
+        (replace(old, departure=replace(good, signature=old.departure.signature)), 422, "rejected"),
+        (replace(old, departure=replace(good, body=b"\x01")), 422, "rejected"),
+        (replace(old, departure=replace(good, body=good.body + b"\0")), 422, "rejected"),
+        (replace(old, departure=story.requests[1].record), 422, "rejected"),
+    ]
+    with unchanged():
+        for message, status, code in wrong:
+            leave(story, bob, message).expect(status, code)
+    leave(story, bob).expect(204)
+
+
+def test_a_departure_is_dated_after_its_list_also_if_a_clock_was_ahead(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    """Readers refuse an earlier one; one at the list's time is taken, although it is a while ahead."""
+    alice, bob = new_user(), new_user()
+    story = story_of(alice, bob)
+    ahead = clock() + CLOCK_TOLERANCE - 20_000_000
+    everybody: Grants = {alice: OWNER, bob: READER}
+    story.tell(alice, story.follow(alice, grants=everybody, time=ahead))
+    with unchanged():
+        leave(story, bob).expect(422, "rejected")
+    leave(story, bob, departure(story, bob, time=ahead)).expect(204)
+
+
+def test_a_departure_is_signed_by_the_latest_key_and_later_retirements_are_dated_after_it(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = story_of(alice, bob)
+    later = rotate(broker.database_url, bob, signing=1)
+    old = departure(story, bob)
+    leave(story, bob, old).expect(422, "rejected")
+    until = "SELECT signed_until FROM users WHERE id = ?"
+    own = bob.ring.userId.bytes
+    query(broker.database_url, "UPDATE users SET signed_until = 0 WHERE id = ?", own)
+    message = departure(story, later)
+    leave(story, later, message).expect(204)
+    [(bound,)] = query(broker.database_url, until, own)
+    assert bound >= parse_departure(message.departure.body).time
+
+
+def test_the_last_member_cannot_leave(new_user: NewUser, unchanged: Unchanged) -> None:
+    """Nor can one beside whom all others have left, expired, or were deleted."""
+    alice, bob, carol, dave = [new_user() for _ in range(4)]
+    story = Story(alice).created()
+    with unchanged():
+        answer = leave(story, alice).expect(422, "rejected")
+    assert b"delete the container instead" in answer.body
+    ends = clock() + 900_000
+    story.tell(
+        alice,
+        story.follow(
+            alice, grants={alice: OWNER, bob: READER, carol: READER, dave: Grant(READER, ends)}
+        ),
+    )
+    leave(story, bob).expect(204)
+    delete_user(carol).expect(204)
+    sleep(max(0, (ends - clock()) / 1e6) + 0.02)
+    leave(story, alice, 1).expect(422, "rejected")
+    assert left(alice.view(story, "since=2")) == [bob.name]
+
+
+def test_the_creator_and_an_author_leave_and_what_they_signed_is_still_verified(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob, carol = [new_user() for _ in range(3)]
+    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: OWNER})
+    story.tell(bob, story.follow(bob, content=b"his"))
+    leave(story, alice).expect(204)
+    leave(story, bob).expect(204)
+    view = carol.view(story)
+    assert {alice.id, bob.id} <= {each.userId for each in view.keyChains}
+    assert left(view) == sorted([alice.name, bob.name])
+    check(broker)
+    for user in (alice, bob):
+        delete_user(user).expect(204)
+    assert left(carol.view(story)) == sorted([alice.name, bob.name])
+    story.tell(carol, honoured(story, carol, 2, grants={carol: OWNER}))
+    check(broker)
+
+
+def check(broker: BrokerProcess) -> None:
+    """The operator's check finds nothing wrong."""
+    done = admin(broker, "check", "--quick")
+    assert done.status == 0, done.lines
+
+
+def test_a_user_who_left_and_was_deleted_leaves_their_keys_until_the_container_is_gone(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = story_of(alice, bob)
+    leave(story, bob).expect(204)
+    delete_user(bob).expect(204)
+    where = "user_id = ?"
+    own = bob.ring.userId.bytes
+    assert count_rows(broker.database_url, "key_records", where, own) == 3
+    assert left(alice.view(story)) == [bob.name]
+    check(broker)
+    story.tell(alice, story.follow(alice, tombstone=True))
+    wait_until(lambda: count_rows(broker.database_url, "key_records", where, own) == 0)
+    assert count_rows(broker.database_url, "departures", where, own) == 0
+    check(broker)
+
+
+def test_after_a_deletion_the_departures_of_authors_stay_with_their_entries(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """Bob signed a governing record and left; carol signed nothing. Both get no tombstone."""
+    alice, bob, carol, dave = [new_user() for _ in range(4)]
+    grants: Grants = {alice: OWNER, bob: OWNER, carol: READER, dave: READER}
+    story = Story(alice).created(grants)
+    story.tell(bob, story.follow(bob, grants=grants))
+    leave(story, bob).expect(204)
+    leave(story, carol).expect(204)
+    story.tell(alice, story.follow(alice, tombstone=True))
+    lists = [each.accessList for each in dave.view(story).governing]
+    assert [departures(each) for each in lists] == [[], [bob.name]]
+    assert count_rows(broker.database_url, "departures", "container_id = ?", story.id) == 1
+    for user in (bob, carol):
+        user.wire.call("GET", story.path).expect(404, "not-found")
+        assert [each.eventType for each in user.events()].index("Deleted") == len(user.events()) - 1
+    check(broker)
+
+
+def test_a_deleted_container_cannot_be_left(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    story = story_of(alice, bob)
+    message = departure(story, bob)
+    story.tell(alice, story.follow(alice, tombstone=True))
+    leave(story, bob, message).expect(410, "deleted")
+
+
+def test_a_container_whose_last_member_is_deleted_goes_with_its_departures(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = story_of(alice, bob)
+    leave(story, bob).expect(204)
+    delete_user(alice).expect(204)
+    for table in ("departures", "access_lists", "records", "authors"):
+        assert count_rows(broker.database_url, table, "container_id = ?", story.id) == 0
+    check(broker)
+
+
+def test_departures_count_to_the_size_of_the_governing_records(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = story_of(alice, bob)
+    size = "SELECT governing_bytes FROM containers WHERE id = ?"
+    [(before,)] = query(broker.database_url, size, story.id)
+    leave(story, bob).expect(204)
+    [(after,)] = query(broker.database_url, size, story.id)
+    assert after == before + DEPARTURE_SIZE
+
+
+def test_an_upload_of_a_user_who_left_is_not_taken_and_segments_are_not_served(
+    new_user: NewUser,
+) -> None:
+    alice, bob, carol = [new_user() for _ in range(3)]
+    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: READER}, content=None)
+    part: Part = story.upload(bob, bytes(70_000))
+    story.tell(bob, story.follow(bob, content=part))
+    segments = f"{story.path}/parts/{_uuid(part)}/segments?first=0&count=1"
+    bob.wire.call("GET", segments).expect(200)
+    own = story.upload(bob, bytes(70_000))
+    leave(story, bob).expect(204)
+    bob.wire.call("GET", segments).expect(404, "not-found")
+    story.send(bob, story.follow(bob, content=own)).expect(404, "not-found")
+    carol.wire.call("GET", segments).expect(200)
+
+
+def _uuid(part: Part) -> Any:
+    return UUID(bytes=part.partId)
+
+
+def test_of_two_members_who_alone_may_change_access_only_one_leaves_unaware_of_the_other(
+    new_user: NewUser,
+) -> None:
+    alice, bob, carol = [new_user() for _ in range(3)]
+    story = Story(alice).created({alice: OWNER, bob: MODIFIER, carol: READER})
+    answers = at_once(lambda user: leave(story, user), [alice, bob])
+    assert sorted(each.status for each in answers) == [204, 409]
+    late = [alice, bob][[each.status for each in answers].index(409)]
+    leave(story, late, 1).expect(204)
+
+
+def test_of_all_members_who_leave_at_once_one_stays(new_user: NewUser) -> None:
+    users = [new_user() for _ in range(4)]
+    story = Story(users[0]).created(dict.fromkeys(users, READER) | {users[0]: OWNER})
+    leave(story, users[0]).expect(204)
+    answers = at_once(lambda user: leave(story, user), users[1:])
+    assert sorted(each.status for each in answers) == [204, 204, 422]
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_departure_and_a_record_of_the_same_moment_are_stored_one_after_the_other(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """A writer who comes second has not seen the departure; a leaver who does names an old list."""
+    alice, bob, carol = [new_user() for _ in range(3)]
+    everybody: Grants = {alice: OWNER, bob: READER, carol: READER}
+
+    def both(first: Any, second: Any, table: str) -> tuple[Answer, Answer]:
+        with ThreadPoolExecutor(2) as pool, stalled(broker.database_url, table) as wait_for:
+            one = pool.submit(first)
+            wait_for(1)
+            other = pool.submit(second)
+            wait_for(2)
+        return one.result(), other.result()
+
+    story = story_of(alice, bob, carol)
+    request, message = story.follow(alice, grants=everybody), departure(story, bob)
+    one, other = both(
+        lambda: leave(story, bob, message), lambda: story.send(alice, request), "departures"
+    )
+    one.expect(204)
+    other.expect(409, "conflict")
+    story = story_of(alice, bob, carol)
+    request, message = story.follow(alice, grants=everybody), departure(story, bob)
+    one, other = both(
+        lambda: story.send(alice, request), lambda: leave(story, bob, message), "access_lists"
+    )
+    one.expect(201)
+    other.expect(409, "conflict")
+
+
+def test_a_departure_outlives_the_broker(start_broker: StartBroker, new_user: NewUser) -> None:
+    broker = start_broker()
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    story = story_of(alice, bob)
+    leave(story, bob).expect(204)
+    broker.restart()
+    for user in (alice, bob):
+        user.wire.close()
+    bob.wire.call("GET", story.path).expect(404, "not-found")
+    assert left(alice.view(story)) == [bob.name]
+
+
+@pytest.mark.parametrize(
+    "damage, fault",
+    [
+        ("UPDATE departures SET signature = ?", "signature"),
+        ("DELETE FROM departures WHERE length(?) > 0", "another size"),
+        ("UPDATE departures SET access_version = 7 WHERE length(?) > 0", "departures from access"),
+        ("UPDATE departures SET user_id = substr(?, 1, 16)", "another user's"),
+        ("UPDATE containers SET governing_bytes = length(?)", "another size"),
+        ("DELETE FROM authors WHERE length(?) > 0", "does not name the users who signed"),
+    ],
+)
+@pytest.mark.only_on("sqlite")
+def test_the_check_finds_what_is_wrong_with_a_departure(
+    fresh_broker: BrokerProcess, new_user: NewUser, damage: str, fault: str
+) -> None:
+    alice, bob = new_user(at=fresh_broker), new_user(at=fresh_broker)
+    story = story_of(alice, bob)
+    leave(story, bob).expect(204)
+    check(fresh_broker)
+    query(fresh_broker.database_url, damage, bytes(3373))
+    done = admin(fresh_broker, "check", "--quick")
+    assert done.status == 1
+    assert any(fault in line for line in done.lines), done.lines
+
+
+def test_the_check_finds_a_member_who_left(start_broker: StartBroker, new_user: NewUser) -> None:
+    broker = start_broker()
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    story = story_of(alice, bob)
+    leave(story, bob).expect(204)
+    copied = (
+        "INSERT INTO members SELECT container_id, ?, permissions, key_index, expires_at, wrap, "
+    )
+    query(broker.database_url, copied + "expiry_recorded, type FROM members", bob.ring.userId.bytes)
+    done = admin(broker, "check", "--quick")
+    assert any("still has a member's row" in line for line in done.lines), done.lines
