@@ -17,7 +17,7 @@ from assurance.faults.stored import look, make_old
 from assurance.faults.strace import Tampering
 from assurance.faults.wholeness import check_stored
 from assurance.people import PATIENCE, new_device
-from scbroker import BrokerError, Promise, ServerProvider
+from scbroker import AccessLevel, BrokerError, Promise, ServerProvider
 from scbroker.types import SecuredContainer
 from tests.kit.brokers import BrokerProcess
 
@@ -87,6 +87,35 @@ def test_a_broker_killed_at_any_step_has_stored_all_or_nothing_and_the_client_fi
     assert check_stored(scene.first) == []
     victim.revive()
     check_whole(scene, device, promise.result(PATIENCE))
+
+
+@pytest.mark.parametrize("step", ["fdatasync:signal=KILL:when=1", "fdatasync:signal=KILL:when=2"])
+def test_a_broker_killed_while_somebody_leaves_has_stored_the_departure_or_not_and_they_leave_once(
+    scene: Scene, device: ServerProvider, tmp_path: Path, step: str
+) -> None:
+    """The departure is one transaction. If the kill comes after it, the client has its answer already."""
+    leaver = scene.device(scene.first.new_user(), "the leaver")
+    other = leaver.getUserId().result(PATIENCE)
+    made = device.createContainer(b"shared").result(PATIENCE)
+    device.grantAccess(made.id, AccessLevel(other)).result(PATIENCE)
+    leaver.getContainer(made.id).result(PATIENCE)
+    victim = scene.victims[0]
+    with Tampering(scene.first.pid, tmp_path / "strace", step):
+        promise = leaver.leaveContainer(made.id)
+        if step.endswith("1"):
+            wait_until_it_dies(scene)
+            assert not promise.done(), "the client got an answer although the outcome is unknown"
+        else:
+            promise.result(PATIENCE)
+    victim.kill()
+    assert check_stored(scene.first) == []
+    victim.revive()
+    promise.result(PATIENCE)
+    levels = device.getContainerMetadata(made.id).result(PATIENCE).access or ()
+    assert other not in {level.userId for level in levels}
+    with pytest.raises(BrokerError.notFoundError):
+        leaver.getContainer(made.id).result(PATIENCE)
+    assert check_stored(scene.first) == []
 
 
 FAILURES = {

@@ -23,7 +23,7 @@ from scbroker import (
 )
 from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import ContainerRecord, Role, parse_record, record_hash
-from tests.client.model import Change, Field, Grant, Members, Shown, State, Told, news
+from tests.client.model import Change, Field, Grant, Members, Shown, State, Told, news, parting
 from tests.kit.devices import Device, Devices, Outcome
 
 Level = ContainerAccessLevel
@@ -136,6 +136,20 @@ class Book:
         self._story.append(f"    container {kept.number} is abandoned")
         self.containers.remove(kept)
         self._abandoned.add(kept.id)
+
+    def leave(self, device: Device, kept: Kept, outcome: Outcome, *, abandon: bool) -> None:
+        """Checks how a departure of a device's user ended, alone, and who is told of it."""
+        now = dt.datetime.now(dt.UTC)
+        state = kept.state
+        self._story.append(f"    container {kept.number}: user {device.user} leaves: {outcome}")
+        legal = state.refusal_to_leave(device.user, now, abandon=abandon)
+        if legal:
+            self.claim(type(outcome.error) in legal, f"it may end with {legal} alone")
+            return
+        self.claim(outcome.error is None, f"a member could not leave: {outcome}")
+        for user, told in parting(state, device.user, device.name, now):
+            self.tell(user, kept, told)
+        kept.states[-1] = state.without(device.user)
 
     # What the operations of a step have come to.
 

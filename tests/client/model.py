@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from scbroker import BrokerError, ContainerAccessLevel, ContainerEventType
@@ -107,6 +107,8 @@ class State:
     chosen_by: int
     """Who made the container key: the author of the last change of access."""
     deleted: bool = False
+    left: frozenset[int] = frozenset()
+    """Users who have left the list."""
 
     @property
     def access(self) -> Members:
@@ -114,14 +116,27 @@ class State:
         members: Members = self.values["access"]
         return members
 
+    @property
+    def present(self) -> Members:
+        """The list without the users who have left, as members see it."""
+        return {user: grant for user, grant in self.access.items() if user not in self.left}
+
     def members(self, now: dt.datetime) -> Members:
-        return {user: grant for user, grant in self.access.items() if not grant.expired(now)}
+        return {
+            user: grant
+            for user, grant in self.access.items()
+            if not grant.expired(now) and user not in self.left
+        }
 
     def needs_renewal(self, now: dt.datetime) -> bool:
         """Whether somebody outside may know the container key."""
-        members = self.members(now)
-        chooser = members.get(self.chosen_by)
-        return chooser is None or not chooser.allows(Level.Decrypt) or members != self.access
+        chooser = self.access.get(self.chosen_by)
+        if chooser is None or chooser.expired(now) or not chooser.allows(Level.Decrypt):
+            return True
+        return any(
+            grant.expired(now) or (user in self.left and grant.allows(Level.Decrypt))
+            for user, grant in self.access.items()
+        )
 
     def refusal(self, user: int, change: Change, now: dt.datetime) -> type[BrokerError] | None:
         """What a writer is told who finds this state; None where the change goes ahead."""
@@ -139,9 +154,33 @@ class State:
             asked = self.asked(change, now)
             if not asked:
                 return BrokerError.invalidArgumentError
-            if not may_give(own, members, asked):
+            former = {
+                user: self.access[user] for user in self.left if not self.access[user].expired(now)
+            }
+            if not may_give(own, members, asked, former):
                 return BrokerError.permissionDeniedError
         return None
+
+    def refusal_to_leave(
+        self, user: int, now: dt.datetime, *, abandon: bool
+    ) -> tuple[type[BrokerError], ...]:
+        """What a member is told who cannot leave: one of these errors; empty where they can."""
+        members = self.members(now)
+        if user not in members:
+            return (BrokerError.notFoundError,)
+        if self.deleted:
+            return (BrokerError.deletedError,)
+        others = [grant for other, grant in members.items() if other != user]
+        if not others:  # the client knows, or the broker tells it
+            return (BrokerError.invalidArgumentError, BrokerError.rejectedError)
+        changes = members[user].allows(Level.ModifyAccess)
+        if changes and not abandon and not any(g.allows(Level.ModifyAccess) for g in others):
+            return (BrokerError.invalidArgumentError,)
+        return ()
+
+    def without(self, user: int) -> State:
+        """The same version once this user has left."""
+        return replace(self, left=self.left | {user})
 
     def asked(self, change: Change, now: dt.datetime) -> Members:
         """Return the whole access list that the change makes."""
@@ -169,6 +208,7 @@ class State:
         return State(
             version=self.version + 1, values=values, creator=self.creator, author=user,
             chosen_by=user if chose else self.chosen_by, deleted=change.delete,
+            left=frozenset() if chose else self.left,
         )  # fmt: skip
 
     def shown(self, user: int) -> Shown:
@@ -181,7 +221,7 @@ class State:
             header=self.values["header"] if opens else None,
             content=content if opens else None,
             type=self.values["type"] if own.allows(Level.ViewType) else None,
-            access=self.access if own.allows(Level.ViewAccess) else None,
+            access=self.present if own.allows(Level.ViewAccess) else None,
             length=len(content) if content is not None and own.allows(Level.Decrypt) else None,
             creator=self.creator,
             author=self.author,
@@ -202,9 +242,16 @@ class Shown:
     author: int
 
 
-def may_give(author: Grant, before: Members, after: Members) -> bool:
-    """Rule 4: nobody gives, takes or prolongs what they do not hold themselves."""
-    return all(_may_change(author, before.get(u), after.get(u)) for u in before.keys() | after)
+def may_give(author: Grant, before: Members, after: Members, former: Members) -> bool:
+    """Rule 4: nobody gives, takes or prolongs what they do not hold themselves.
+
+    A user who has left is judged as one without access, or by their former grant.
+    """
+    return all(
+        _may_change(author, before.get(u), after.get(u))
+        or (u in former and _may_change(author, former[u], after.get(u)))
+        for u in before.keys() | after
+    )
 
 
 def _may_change(author: Grant, old: Grant | None, new: Grant | None) -> bool:
@@ -269,6 +316,23 @@ def _sees(name: Field, was: Grant, entry: Grant) -> bool:
     if name == "access":
         return was != entry or entry.allows(Level.ViewAccess)
     return name != "type" or entry.allows(Level.ViewType)
+
+
+def parting(
+    state: State, user: int, application: str, now: dt.datetime
+) -> Iterator[tuple[int, Told]]:
+    """Who is told what of a user who leaves."""
+    for other, grant in sorted(state.members(now).items()):
+        text = state.values["type"] if grant.allows(Level.ViewType) else None
+        if other == user:
+            yield user, Told(ContainerEventType.Deleted, state.version, text, user, application)
+        elif grant.allows(Level.ViewAccess):
+            yield (
+                other,
+                Told(
+                    ContainerEventType.Updated, state.version, text, user, application, ("access",)
+                ),
+            )
 
 
 def farewell(state: State, user: int) -> Told:

@@ -316,8 +316,53 @@ class Writers(RuleBasedStateMachine):
         if role is None or kept.state.deleted or not self._spend():
             return
         self.book.begin("somebody's time runs out")
-        owner = min(user for user, grant in kept.state.access.items() if grant == OWNER)
+        members = kept.state.members(_now())
+        owner = min(user for user, grant in members.items() if grant == OWNER)
         self._run_out(kept, owner, (owner + member) % USERS, role)
+
+    @rule(device=DEVICES, container=INDICES, abandon=st.booleans(), dead=RARELY)
+    @kept_until_the_end
+    def a_member_who_leaves_is_out_and_no_list_has_them_any_more(
+        self, device: int, container: int, abandon: bool, dead: bool
+    ) -> None:
+        """The others go on: the next one who seals something makes a key without the user who left."""
+        found, kept = self.devices.device(device), self._container(container, dead=dead)
+        members = kept.state.members(_now())
+        stay = [grant for user, grant in members.items() if user != found.user]
+        if found.user in members and stay and OWNER not in stay:
+            return  # every other rule needs an owner
+        self.book.begin(f"device {device} leaves")
+        promise = found.provider.leaveContainer(kept.id, abandon=abandon)
+        self.book.leave(found, kept, outcome(promise), abandon=abandon)
+
+    @rule(container=INDICES, member=st.integers(1, USERS - 1), role=ROLE)
+    @kept_until_the_end
+    def a_blocked_owner_lets_in_nobody_who_blocks_and_changes_what_they_have_had(
+        self, container: int, member: int, role: Level | None
+    ) -> None:
+        kept = self._container(container)
+        if role is None or kept.state.deleted:
+            return
+        members = kept.state.members(_now())
+        owner = min(user for user, grant in members.items() if grant == OWNER)
+        user = (owner + member) % USERS
+        if members.get(user) == OWNER:
+            return
+        self.book.begin(f"user {user} blocks user {owner}")
+        blocking = self.devices.device(user * DEVICES_EACH).provider
+        other = self.devices.id_of(owner)
+        blocking.blockUser(other).result(PATIENCE)
+        change = Change({"access": Merge(user, Grant(role))})
+        attempt = Attempt(self.devices.device(owner * DEVICES_EACH), "grant", kept, change)
+        if user in members:
+            self._run([attempt])
+        else:
+            with self.post.told(held=False, loss="nothing", patient=False):
+                attempt.outcome = outcome(self._start(attempt))
+            self.book.note(attempt)
+            refused = type(attempt.outcome.error) is BrokerError.blockedError
+            self.book.claim(refused, f"it may end with a blockedError alone: {attempt}")
+        blocking.unblockUser(other).result(PATIENCE)
 
     def teardown(self) -> None:
         try:
@@ -447,7 +492,7 @@ class Writers(RuleBasedStateMachine):
 
     def _merge(self, wish: Wish, state: State) -> Merge:
         """One user's access; who is owner stays so: others may take it from all the rest meanwhile."""
-        if state.access.get(wish.member) == OWNER:
+        if state.members(_now()).get(wish.member) == OWNER:
             return Merge(wish.member, OWNER)
         grants = wish.kind == "grant" and wish.role is not None
         return Merge(

@@ -3,6 +3,7 @@
 Attack 48 of `catalogue`. A broker chooses where a page ends, so pages of one record stand for pages of 2 MiB.
 """
 
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -21,7 +22,7 @@ from tests.hostile_broker.broker import PATIENCE, Exchange
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import FORK, INTEGRITY, ROLLBACK, VIEW
 from tests.hostile_broker.served import instead
-from tests.kit.writers import OWNER, Story, User
+from tests.kit.writers import OWNER, Grants, Story, User, leave, rotate
 
 all_mount(__name__, 48, "history flooded")
 
@@ -181,6 +182,71 @@ def test_no_further_page_is_asked_for_behind_one_that_no_member_signed(
     with mallory.lying(VIEW, cut), mallory.lying(GOVERNING, forge), pytest.raises(INTEGRITY):
         device.getContainer(story.uuid).result(PATIENCE)
     assert mallory.since(count).count(GOVERNING) == 1
+
+
+@pytest.mark.parametrize("known", [0, 3, 4])
+def test_departures_are_judged_page_by_page_with_the_lists_that_users_left(
+    mallory: Mallory, alice: User, bob: User, carol: User, known: int
+) -> None:
+    """Alice, an owner, leaves after changes of type; Bob's list without her is valid by her departure alone.
+
+    Carol leaves Bob's list, after another change of type: each page that begins there has the list again.
+    """
+    dave = mallory.people(1)[0]
+    story = Story(alice).created({alice: OWNER, bob: LABELS, carol: LABELS, dave: LABELS})
+    device = mallory.device_of(dave)
+    for number in range(2):
+        story.tell(bob, story.follow(bob, type=str(number)))
+    if known == 3:
+        device.getContainer(story.uuid).result(PATIENCE)
+    leave(story, alice).expect(204)
+    remaining: Grants = {bob: LABELS, carol: LABELS, dave: LABELS}
+    story.tell(bob, replace(story.follow(bob, grants=remaining), departures=1))
+    if known == 4:
+        device.getContainer(story.uuid).result(PATIENCE)
+    story.tell(bob, story.follow(bob, type="2"))
+    leave(story, carol).expect(204)
+    story.tell(bob, story.follow(bob, type="3"))
+    with pages_of_one(mallory):
+        found = device.getContainerMetadata(story.uuid).result(PATIENCE)
+    assert (found.version, found.type) == (6, "3")
+    assert {str(each.userId) for each in found.access or ()} == {bob.id, dave.id}
+    reached = mark_of(device, story)
+    assert reached is not None
+    assert (reached.complete, reached.partial) == (True, False)
+
+    def hide(page: GoverningPage) -> GoverningPage:
+        shown = [
+            each
+            if each.accessList is None
+            else replace(each, accessList=replace(each.accessList, departures=[]))
+            for each in page.governing
+        ]
+        return replace(page, governing=shown)
+
+    fresh = mallory.device_of(dave)
+    with pages_of_one(mallory), mallory.lying(GOVERNING, hide), pytest.raises(INTEGRITY):
+        fresh.getContainerMetadata(story.uuid).result(PATIENCE)
+
+
+def test_a_user_who_renews_their_keys_and_leaves_between_two_pages_is_no_false_alarm(
+    mallory: Mallory, alice: User, bob: User, carol: User
+) -> None:
+    """The view does not name Carol's new key, and the device knows her chain without it."""
+    story = relabelled(alice, bob, carol, 2)
+    device = mallory.device_of(alice)
+    device.getPublicKeys(uuid.UUID(carol.id)).result(PATIENCE)
+
+    def leaves(_: Exchange) -> None:
+        if not left:
+            left.append(rotate(mallory.behind.database_url, carol, signing=1))
+            leave(story, left[0]).expect(204)
+
+    left: list[User] = []
+    with pages_of_one(mallory), mallory.meddling(GOVERNING, before=leaves):
+        found = device.getContainerMetadata(story.uuid).result(PATIENCE)
+    assert left
+    assert {str(each.userId) for each in found.access or ()} == {alice.id, bob.id}
 
 
 def test_authors_with_many_keys_are_judged_a_few_at_a_time(

@@ -20,13 +20,16 @@ from tests.independent import (
     events,
     key_files,
     key_records,
+    messages,
     orders,
     segments,
     sessions,
+    views,
     wraps,
 )
 from tests.independent.access_lists import AccessList, Salted
 from tests.independent.container_records import InForce, Judge, Judged
+from tests.independent.departures import Departure
 from tests.independent.encodings import RefusedError, sha256, uuid_text
 from tests.independent.ids import user_id_of
 from tests.independent.key_records import MINUTE, KeyChain, Signed, Writer
@@ -191,6 +194,31 @@ def test_a_broker_takes_and_scbroker_reads_all_that_is_written_here(
         assert not any(map(events.is_empty, [*log, *emptied[len(log) :]]))
         with pytest.raises(RefusedError):
             events.digest([{**emptied[0], "applicationName": "x"}])
+
+
+def test_a_broker_takes_a_departure_and_scbroker_reads_the_list_without_its_user(
+    layer: HostileBroker, wires: tuple[Wire, Wire]
+) -> None:
+    """Bob, of this package, leaves Alice's container."""
+    story = Story(clock() - MINUTE, SECOND, end=clock() + 60 * MINUTE)
+    story._create()
+    origin = canonical_origin(layer.url)
+    alice, bob = Ours(origin, wires[0], story.alice), Ours(origin, wires[1], story.bob)
+    for user in (alice, bob):
+        user.register(user.file, bytes(32))
+    alice.append(story, 0)
+    first = container_records.parse(story.told[0].signed.body)
+    assert first.governing is not None
+    listed = (first.container_id, first.version, first.governing.access_list)
+    departure = Departure(*listed, story.bob.fingerprint, 0, clock())
+    path = f"/v1/containers/{uuid_text(story.container_id)}/departure"
+    message = {"departure": sent(departure.signed_by(story.bob.signing[0]))}
+    for _ in range(2):
+        bob.wire.call("POST", path, message).expect(204)
+    found = layer.device(ring_of(story.alice)).getContainerMetadata(
+        uuid.UUID(bytes=story.container_id)
+    )
+    assert [str(level.userId) for level in found.result(PATIENCE).access or ()] == [alice.id]
 
 
 def check_deletion(reader: Ours, story: Story) -> None:
@@ -477,3 +505,39 @@ def opened(found: Judged | InForce, role: int, key: bytes, sealed: list[bytes]) 
     assert part is not None
     hashes = b"".join(map(sha256, sealed))
     return segments.open_part(record.container_id, role, part, key, hashes, sealed)
+
+
+def test_scbrokers_departure_and_the_list_that_honours_it_are_valid(layer: HostileBroker) -> None:
+    """Frank, an owner, leaves; Grace has no ModifyAccess, and renews without him."""
+    first, served = len(layer.heard), "GET /v1/containers/{containerId}"
+    erin, frank, grace = people = [layer.device() for _ in range(3)]
+    for one in people:
+        one.register(PASSWORD, PASSPHRASE).result(PATIENCE)
+    owner, ids = ContainerAccessLevel.DefaultOwnerPermissions, []
+    for one in people:
+        ids.append(one.getUserId().result(PATIENCE))
+    levels = [AccessLevel(*one) for one in zip(ids, (owner, owner, WRITER), strict=True)]
+    box = erin.createContainer(b"before", accessLevels=levels).result(PATIENCE).id
+    frank.leaveContainer(box).result(PATIENCE)
+    grace.updateContainerContent(box, b"after").result(PATIENCE)
+    ring = erin.getKeyRing().result(PATIENCE)
+    fresh = layer.device()
+    fresh.logIn(ids[0], passphrase=PASSPHRASE).result(PATIENCE)
+    assert fresh.getContainer(box).result(PATIENCE).content == b"after"
+    heard = [one for one in layer.heard[first:] if one.name == served]
+    registered = Heard(layer, first).key_records()
+    chains = [key_records.judge(records, clock()) for records in registered]
+    reader = views.Reader(
+        ring.rawFingerprint,
+        [DecryptionKey(*map(bytes, key.seeds)) for key in ring.encryption],
+        {chain.fingerprint: chain for chain in chains},
+        clock(),
+        None,
+    )
+    view = heard[-1].answer_body
+    found = views.read(reader, box.bytes, view)
+    assert (found.version, found.content, found.complete) == (2, b"after", True)
+    hidden = messages.decode(view)
+    assert len(hidden["governing"][0]["accessList"].pop("departures")) == 1
+    with pytest.raises(RefusedError):
+        views.read(reader, box.bytes, messages.encode(hidden))

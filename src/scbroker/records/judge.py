@@ -8,12 +8,14 @@ that the judge has.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from scbroker.crypto.verify import VerifyingKey
 from scbroker.errors import ClockError, IntegrityError
 from scbroker.records import container_record as records
 from scbroker.records import departure
@@ -23,6 +25,8 @@ from scbroker.records.key_record import READER_TOLERANCE, KeyChain, Signed
 from scbroker.vocabulary import ContainerAccessLevel
 
 K = TypeVar("K")
+_DEPARTURES: Final = 1024
+"""Verified departures that are remembered, of about 6 kB each; a failure is not."""
 ALL: Final = int(ContainerAccessLevel.DefaultOwnerPermissions)
 _FOREVER: Final = float("inf")
 
@@ -122,7 +126,7 @@ def verify_departure(signed: Signed, governing: InForce, chain: KeyChain, now: i
     if chain.fingerprint != said.fingerprint:
         raise IntegrityError("A departure was served with another user's keys than the leaver's.")
     key = chain.signing_key(said.keyIndex, said.time)
-    key.verify(departure.LABEL, signed.body, signed.signature)
+    _verify_departure(key.raw, signed.body, signed.signature)
     container, in_force = governing.record.containerId, governing.governing
     left = (said.containerId, said.accessVersion, said.accessList)
     if left != (container, in_force.accessVersion, in_force.accessList):
@@ -135,6 +139,12 @@ def verify_departure(signed: Signed, governing: InForce, chain: KeyChain, now: i
         raise ClockError(
             "A departure's time is more than 15 minutes ahead: check this machine's clock."
         )
+
+
+@functools.lru_cache(_DEPARTURES)
+def _verify_departure(key: bytes, body: bytes, signature: bytes) -> None:
+    """Verify a departure's signatures. Every reading of a container meets the same departures again."""
+    VerifyingKey(key).verify(departure.LABEL, body, signature)
 
 
 def judge_first(known: Known, access: AccessList, now: int) -> InForce:

@@ -4,16 +4,21 @@ Spec: docs/spec/container.md, sections 4.1 and 10.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from time import sleep
 from typing import Any, Final
 from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import Connection, event
 
 from scbroker.records.container_record import Part
 from scbroker.records.departure import parse_departure
 from scbroker.records.key_record import CLOCK_TOLERANCE
+from scbroker.server.broker import Broker, Call
+from scbroker.server.containers import leaving
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import (
     DEPARTURE_SIZE,
@@ -29,10 +34,11 @@ from scbroker.wire.containers import (
     ViewsRequest,
 )
 from scbroker.wire.events import Event
+from tests.kit.beside import beside
 from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
-from tests.kit.tables import count_rows, query
+from tests.kit.tables import count_rows, dump, query
 from tests.kit.waiting import wait_until
 from tests.kit.writers import (
     OWNER,
@@ -46,6 +52,7 @@ from tests.kit.writers import (
     departure,
     leave,
     rotate,
+    session_of,
     stalled,
 )
 from tests.server.conftest import NewUser, Unchanged, at_once
@@ -577,3 +584,48 @@ def test_the_check_finds_a_member_who_left(start_broker: StartBroker, new_user: 
     query(broker.database_url, copied + "expiry_recorded, type FROM members", bob.ring.userId.bytes)
     done = admin(broker, "check", "--quick")
     assert any("still has a member's row" in line for line in done.lines), done.lines
+
+
+class _StoppedError(Exception):
+    """The broker ends before it sends a statement."""
+
+
+def test_a_broker_that_ends_before_any_statement_of_a_departure_has_stored_all_or_nothing(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob, carol = [new_user() for _ in range(3)]
+    story = story_of(alice, bob, carol)
+    message = departure(story, bob)
+
+    async def leave_until(at: Broker, number: int) -> bool:
+        """Leave with the statement of this number stopped; return whether there is such a one."""
+        left = [number]
+
+        def write(connection: Connection) -> None:
+            def stop(*_: object) -> None:
+                left[0] -= 1
+                if not left[0]:
+                    raise _StoppedError
+
+            event.listen(connection, "before_cursor_execute", stop)
+            try:
+                leaving._store(connection, parsed, 2)
+            finally:
+                event.remove(connection, "before_cursor_execute", stop)
+
+        path = {"containerId": story.id}
+        parsed = leaving._parse(Call("tests", "::1", path, session_of(bob)), message)
+        with suppress(_StoppedError):
+            await at.database.write(write)
+        return left[0] <= 0
+
+    before = dump(broker.database_url)
+    number = 1
+    while beside(broker, partial(leave_until, number=number)):
+        assert dump(broker.database_url) == before
+        number += 1
+    assert number > 10
+    assert left(alice.view(story)) == [bob.name]
+    assert bob.events()[-1].eventType == "Deleted"
+    leave(story, bob, message).expect(204)
+    check(broker)
