@@ -184,6 +184,15 @@ def a_reader_who_writes(scene: Scene) -> Iterator[Attempt]:
     yield lambda **style: bob.updateContainerContent(made.id, CONTENT, **style)
 
 
+@case(e.BlockedError, "blocked", "has blocked you: leave the user out")
+def a_grant_to_a_user_who_has_blocked_the_author(scene: Scene) -> Iterator[Attempt]:
+    alice, bob = scene.new_provider(True), scene.new_provider(scene.members[0])
+    bob.blockUser(id_of(alice)).result(PATIENCE)
+    levels = [*shared_by(alice), AccessLevel(id_of(bob))]
+    yield lambda **style: alice.createContainer(b"x", accessLevels=levels, **style)
+    bob.unblockUser(id_of(alice)).result(PATIENCE)
+
+
 @case(e.NotFoundError, "not-found", "or you have no access to it")
 def a_container_of_others(scene: Scene) -> Iterator[Attempt]:
     alice, bob = scene.new_provider(True), scene.new_provider(scene.members[0])

@@ -67,12 +67,13 @@ def spoiled(answer: Message) -> Iterator[tuple[tuple[Any, ...], str, type[Broker
                 yield path, how, INTEGRITY
 
 
-# What a view needs not have: bodies between, and recipients whose keys moved, where there are none; how long
-# the authors' chains are, which a client finds out by itself; which governing record is the last, which the
-# head says as well.
+# What a view needs not have: bodies between, departures, and recipients whose keys moved, where there are
+# none; how long the authors' chains are, which a client finds out by itself; which governing record is the
+# last, which the head says as well.
 NEEDLESS = {
     ("skipped",),
     ("recipients",),
+    ("governing", 0, "accessList", "departures"),
     ("keyChains",),
     ("keyChains", 0),
     ("keyChains", 0, "sequence"),

@@ -118,7 +118,7 @@ def test_a_body_that_nobody_asked_for_is_refused_and_not_waited_for(
 ) -> None:
     alice = new_user(at=small)
     bodiless = [operation for operation in OPERATIONS if operation.message is None]
-    assert {operation.method for operation in bodiless} == {"GET", "DELETE"}
+    assert {operation.method for operation in bodiless} == {"GET", "PUT", "DELETE"}
     name, _, value = announced.partition(": ")
     for operation in bodiless:
         path = re.sub(r"{\w+Id}", str(uuid.uuid4()), operation.path)

@@ -578,10 +578,10 @@ async def unblock_user(provider: ServerProvider, user: uuid.UUID) -> None:
 
 
 async def get_blocked_users(provider: ServerProvider) -> None:
-    assert_type(await provider.getBlockedUsers(), Sequence[uuid.UUID])
-    assert_type(provider.getBlockedUsers().result(), Sequence[uuid.UUID])
-    provider.getBlockedUsers(completionHandler=Takes[Sequence[uuid.UUID]](), errorHandler=failed)
-    provider.getBlockedUsers(completionHandler=Takes[list[uuid.UUID]](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await provider.getBlockedUsers(), list[uuid.UUID])
+    assert_type(provider.getBlockedUsers().result(), list[uuid.UUID])
+    provider.getBlockedUsers(completionHandler=Takes[list[uuid.UUID]](), errorHandler=failed)
+    provider.getBlockedUsers(completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def get_contact_card(provider: ServerProvider) -> None:
