@@ -96,6 +96,18 @@ def test_a_link_has_exactly_the_permissions_and_the_end_that_were_given(
     assert (link.permissions, link.expiresAt) == (level.permissions, end)
 
 
+def test_a_link_opens_whatever_way_its_creator_wrote_the_address(alice: ServerProvider) -> None:
+    box, ring = box_of(alice), alice.getKeyRing().result(PATIENCE)
+    address = alice.serverUrl.replace("http://127.0.0.1", "HTTP://LocalHost.")
+    store = MemoryTrustStore()
+    with ServerProvider(alice.apiKey, address, "elsewhere", trustStore=store) as elsewhere:
+        elsewhere.logIn(ring, ring.userId).result(PATIENCE)
+        link = made(elsewhere, box)
+    assert link.url.startswith("http://localhost:")
+    with opened(link) as guest:
+        assert guest.getContainerContent(box).result(PATIENCE) == b"for guests"
+
+
 def test_a_link_has_the_name_and_the_api_key_that_were_given(alice: ServerProvider) -> None:
     box, other = box_of(alice), uuid.uuid4()
     plain, named = made(alice, box), made(alice, box, name="Für Bob", apiKey=str(other))

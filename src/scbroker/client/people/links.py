@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from scbroker import errors
 from scbroker.client.base_provider import BaseProvider
-from scbroker.client.people.link_url import LinkUrl, encode_base64
+from scbroker.client.people.link_url import LinkUrl, encode_base64, plain_address
 from scbroker.client.people.own_document import OwnDocument
 from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
@@ -127,7 +127,7 @@ async def create(session: Session, new: NewLink) -> Link:
     await _check_can_share(provider, new)
     ring = KeyRing.generate()
     url = LinkUrl(
-        endpoint.url,
+        plain_address(endpoint.url),
         new.api_key or endpoint.apiKey,
         ring.rawFingerprint,
         random_bytes(KEY_SIZE),
