@@ -9,6 +9,7 @@ from assurance.fuzz import (
     disk,
     incoming,
     key_material,
+    links,
     messages,
     parts,
     records,
@@ -18,7 +19,17 @@ from assurance.fuzz.target import Target
 CORPUS: Final = Path(__file__).parent / "corpus"
 TARGETS: Final[dict[str, Target]] = {
     target.name: target
-    for module in (records, key_material, containers, incoming, parts, disk, messages, answers)
+    for module in (
+        records,
+        key_material,
+        containers,
+        incoming,
+        parts,
+        disk,
+        messages,
+        answers,
+        links,
+    )
     for target in module.TARGETS
 }
 
