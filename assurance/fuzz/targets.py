@@ -10,6 +10,7 @@ from assurance.fuzz import (
     disk,
     incoming,
     key_material,
+    links,
     messages,
     parts,
     records,
@@ -29,6 +30,7 @@ TARGETS: Final[dict[str, Target]] = {
         messages,
         answers,
         cards,
+        links,
     )
     for target in module.TARGETS
 }

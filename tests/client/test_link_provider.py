@@ -118,10 +118,9 @@ def test_a_link_is_opened_and_closed_in_every_style(alice: ServerProvider) -> No
     results: list[Any] = []
     with ThreadPoolExecutor(1) as queue:
         store = MemoryTrustStore()
-        openLink(
-            link.url, trustStore=store, completionHandler=results.append,
-            errorHandler=results.append, queue=queue,
-        )  # fmt: skip
+        called: Any = openLink
+        style = {"completionHandler": results.append, "errorHandler": results.append}
+        assert called(link.url, trustStore=store, queue=queue, **style) is None
         openLink(
             "no link", completionHandler=results.append, errorHandler=results.append, queue=queue
         )

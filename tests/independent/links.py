@@ -13,7 +13,11 @@ from tests.independent.keys import hkdf
 MARK = "/#scbroker-link:"
 LONGEST = 2048
 CHECKSUM = 5
-ADDRESS = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?(/.*)?")
+LABEL = "[A-Za-z0-9_-]{1,63}"
+ADDRESS = re.compile(
+    rf"(https?)://(\[[0-9A-Fa-f:.]+\]|(?:{LABEL}\.)*{LABEL})(?::([1-9][0-9]{{0,4}}))?(/.*)?"
+)
+NUMBER = re.compile("[0-9]+|0[xX][0-9A-Fa-f]*")
 SEGMENTS = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
@@ -76,17 +80,33 @@ def check_address(server_url: str) -> None:
     found = ADDRESS.fullmatch(server_url)
     decodes(found is not None, "the address of a broker", "invalid")
     assert found is not None
-    scheme, host, path = found[1], found[2], found[3] or ""
+    scheme, host, path = found[1], found[2], found[4] or ""
+    need(int(found[3] or 443) <= 65535, "a port", "invalid")
+    need(is_host(host), "a host", "invalid")
     need(scheme == "https" or is_loopback(host), "http to this machine alone", "invalid")
     need(SEGMENTS.fullmatch(path) is not None, "a plain path", "invalid")
     need(not {".", ".."} & set(path.split("/")), "no dot segment", "invalid")
+
+
+def is_host(host: str) -> bool:
+    """Whether brackets have an IPv6 address, and a last label that is a number ends an IPv4 address."""
+    try:
+        if host.startswith("["):
+            ipaddress.IPv6Address(host[1:-1])
+        elif NUMBER.fullmatch(host.rpartition(".")[2]):
+            ipaddress.IPv4Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:
     if host.lower() == "localhost" or host.lower().endswith(".localhost"):
         return True
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        found = ipaddress.ip_address(host.strip("[]"))
+        mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+        return (mapped or found).is_loopback
     except ValueError:
         return False
 

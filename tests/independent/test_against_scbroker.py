@@ -9,6 +9,7 @@ import pytest
 
 from scbroker.client.core.judging import Evidence, State, open_container_key, open_type
 from scbroker.client.core.sealing import OpenPart
+from scbroker.client.people.link_url import LinkUrl
 from scbroker.crypto import seal
 from scbroker.crypto.seal import DecryptionKey
 from scbroker.crypto.verify import VerifyingKey
@@ -21,8 +22,9 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Disclosed, GoverningView, ListView, TypeText
 from scbroker.wire.users import Authorization, KeyFileStoring, parse_order, parse_statement
-from tests.independent import container_records, key_files, orders
+from tests.independent import container_records, key_files, links, orders
 from tests.independent.changes import JUDGE, Beginning, Change, Draw, SeenList
+from tests.independent.encodings import RefusedError
 from tests.independent.ids import user_id_of
 from tests.independent.key_records import Signed, Writer
 from tests.independent.orders import Order, Storing
@@ -67,6 +69,52 @@ def test_key_chains_of_our_making_are_valid(story: Story) -> None:
     latest = found.latest(KeyType.Signing)
     assert (latest.index, latest.public) == (1, story.alice.signing[1].public)
     assert found.sequence == 5
+
+
+ADDRESSES = [
+    "https://a", "HTTPS://a", "https://A.Example", "https://a:99999", "https://a:65535", "https://a:0",
+    "https://a:", "https://a:08", "https://bücher.example", "https://xn--bcher-kva.example", "https://a/",
+    "https://a/b", "https://a/b/", "https://a//b", "https://a/%41", "https://a/b?c", "https://a?b",
+    "https://[::1", "https://[::1]", "http://[::1]:80", "http://[::ffff:127.0.0.1]", "http://127.0.0.1",
+    "http://127.1", "http://localhost", "http://localhost.", "http://LOCALHOST", "http://x.localhost",
+    "http://localhostx", "http://0.0.0.0", "http://10.0.0.1", "http://127.0.0.1.", "http://0x7f.1",
+    "https://0x7f.1", "https://", "https:///a", "https://a b", "https://a\n", "https://a.", "https://.a",
+    "https://a..b", "https://-a", "https://a-", "https://a_b", "https://a/./b", "https://a/.",
+    "https://a/..b", "https://a/~b_c-d.e", "https://a/é", "https://u:p@a", "https://a/@b", "https://a/b;c",
+    "ftp://a", "//a", "", "https://[fe80::1%25eth0]", "https://[1:2]", "https://[::1.2.3.4]",
+    "https://[v1.a]", "https://[::1]x", "https://1.2.3.4", "https://256.1.1.1", "https://1.2.3.4.5",
+    "https://01.2.3.4", "https://a.1", "https://a.0x1", "https://a:8 0", f"https://{'a' * 64}", "https://_",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_in_a_link_is_judged_alike(address: str) -> None:
+    """With a checksum that fits, so that the address alone decides."""
+    link = links.Link(address, bytes(32), bytes(range(32)), bytes(16), True)
+    url = links.url_of(link)
+    assert _by_scbroker(url) == _by_this_package(url)
+
+
+def _by_this_package(url: str) -> str | links.Link:
+    try:
+        return links.parse(url)
+    except RefusedError as refused:
+        return refused.kind
+
+
+def _by_scbroker(url: str) -> str | links.Link:
+    try:
+        found = LinkUrl.parse(url)
+    except BrokerError as error:
+        return error.code
+    fields = (found.serverUrl, found.secret, found.fingerprint, found.apiKey.bytes)
+    return links.Link(*fields, found.hasPassword)
+
+
+def test_the_passphrase_of_a_link_is_derived_alike() -> None:
+    for password in (None, "p", "\N{LATIN SMALL LIGATURE FI}sh \N{SNOWMAN}", "e\u0301"):
+        found = LinkUrl("https://a", uuid.UUID(int=0), bytes(range(32)), bytes(32), False)
+        assert found.passphrase(password) == links.passphrase(bytes(32), bytes(range(32)), password)
 
 
 def test_key_files_of_our_making_open(story: Story) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import ssl as ssl_module
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NoReturn, Self, Unpack, get_overloads, overload
+from typing import Any, Final, NoReturn, Unpack, get_overloads, overload
 
 from scbroker import errors
 from scbroker.client.base_provider import Work
-from scbroker.client.calls.operation import Handlers, Promise, operation
+from scbroker.client.calls.operation import Handlers, Promise, function_operation
 from scbroker.client.containers import listing
 from scbroker.client.people.link_url import LinkUrl
 from scbroker.client.provider import BrokerProvider
@@ -23,6 +23,7 @@ from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import TrustStore
 from scbroker.types import Link
 
+_PROGRAM: Final = "scbroker link"
 READING: Final = frozenset(
     {
         "followEvents",
@@ -73,66 +74,16 @@ for _name, _each in vars(BrokerProvider).items():
         setattr(LinkProvider, f"_{_name}", _refusing(_name))
 
 
-class _Links:
-    """Makes `openLink` by the means of every operation: both call styles and checked arguments."""
-
-    @overload
-    def openLink(
-        self,
-        link: Link | str,
-        password: str | None = None,
-        *,
-        applicationName: str = "scbroker link",
-        trustStore: TrustStore | str | os.PathLike[str] | None = None,
-        timeout: float = 120.0,
-        ssl: ssl_module.SSLContext | None = None,
-        proxy: str | None = None,
-        objectStoreOrigins: Iterable[str] = (),
-    ) -> Promise[LinkProvider]: ...
-    @overload
-    def openLink(
-        self,
-        link: Link | str,
-        password: str | None = None,
-        *,
-        applicationName: str = "scbroker link",
-        trustStore: TrustStore | str | os.PathLike[str] | None = None,
-        timeout: float = 120.0,
-        ssl: ssl_module.SSLContext | None = None,
-        proxy: str | None = None,
-        objectStoreOrigins: Iterable[str] = (),
-        **handlers: Unpack[Handlers[LinkProvider]],
-    ) -> Self: ...
-    @operation
-    def openLink(self, *args: Any, **kwargs: Any) -> Any:
-        """Open a link of `createLink`, and return a provider that reads its containers.
-
-        `link` is the URL, or the Link itself. The parameters that are given by name are those of
-        `ServerProvider`; marks and a device pass of the link's user are kept in `trustStore`. Takes about
-        0.4 s (Argon2id). Close the provider, or use it as `with` or `async with`.
-
-        Raises `invalidArgumentError` for a text that is not a link, a damaged link, one whose broker is on
-        another machine without https, and a password for a link that has none; `unsupportedVersionError` for
-        a link of a newer version; `credentialsError` for a missing or wrong password, which the broker
-        cannot tell from a revoked link; `notFoundError` for a link that was revoked or has expired, or whose
-        containers are deleted; `throttledError` after too many guesses; `keySubstitutionError` if the broker
-        serves keys that are not those of the link.
-
-        The broker learns that the link is opened, what it learns at `logIn`, and what it learns at
-        `listContainers`."""
-
-    def _openLink(self, link: str, password: str | None = None, **options: Any) -> Work[Any]:
-        parts = LinkUrl.parse(link)
-        if parts.hasPassword and password is None:
-            raise errors.CredentialsError(
-                "The link needs its password: ask who sent the link for it."
-            )
-        if password is not None and not parts.hasPassword:
-            raise errors.InvalidArgumentError("The link has no password: leave out password.")
-        passphrase = parts.passphrase(password)
-        name = options.pop("applicationName", "scbroker link")
-        provider = LinkProvider(parts.apiKey, parts.serverUrl, name, **options)
-        return _opened(provider, parts, passphrase)
+def _open(link: str, password: str | None = None, **options: Any) -> Work[LinkProvider]:
+    parts = LinkUrl.parse(link)
+    if parts.hasPassword and password is None:
+        raise errors.CredentialsError("The link needs its password: ask who sent the link for it.")
+    if password is not None and not parts.hasPassword:
+        raise errors.InvalidArgumentError("The link has no password: leave out password.")
+    passphrase = parts.passphrase(password)
+    name = options.pop("applicationName", _PROGRAM)
+    provider = LinkProvider(parts.apiKey, parts.serverUrl, name, **options)
+    return _opened(provider, parts, passphrase)
 
 
 async def _opened(provider: LinkProvider, parts: LinkUrl, passphrase: str) -> LinkProvider:
@@ -163,7 +114,8 @@ async def _logged_in(
                 "The password of the link is wrong, or the link was revoked: the broker does not say which."
             ) from None
         raise errors.NotFoundError(
-            "The link was revoked: its user does not exist any more. Ask who sent the link for a new one."
+            "The link was revoked, or somebody who has it changed its user's passphrase: ask who sent the "
+            "link for a new one."
         ) from None
     if session.fingerprint != parts.fingerprint:
         session.forget()
@@ -173,4 +125,45 @@ async def _logged_in(
     return session, None
 
 
-openLink = _Links().openLink  # noqa: N816 - a public operation
+@overload
+def openLink(
+    link: Link | str,
+    password: str | None = None,
+    *,
+    applicationName: str = _PROGRAM,
+    trustStore: TrustStore | str | os.PathLike[str] | None = None,
+    timeout: float = 120.0,
+    ssl: ssl_module.SSLContext | None = None,
+    proxy: str | None = None,
+    objectStoreOrigins: Iterable[str] = (),
+) -> Promise[LinkProvider]: ...
+@overload
+def openLink(
+    link: Link | str,
+    password: str | None = None,
+    *,
+    applicationName: str = _PROGRAM,
+    trustStore: TrustStore | str | os.PathLike[str] | None = None,
+    timeout: float = 120.0,
+    ssl: ssl_module.SSLContext | None = None,
+    proxy: str | None = None,
+    objectStoreOrigins: Iterable[str] = (),
+    **handlers: Unpack[Handlers[LinkProvider]],
+) -> None: ...
+@function_operation(_open)
+def openLink(*args: Any, **kwargs: Any) -> Any:
+    """Open a link of `createLink`, and return a provider that reads its containers.
+
+    `link` is the URL, or the Link itself. The parameters that are given by name are those of
+    `ServerProvider`; marks and a device pass of the link's user are kept in `trustStore`. Takes about
+    0.4 s (Argon2id). Close the provider, or use it as `with` or `async with`.
+
+    Raises `invalidArgumentError` for a text that is not a link, a damaged link, one whose broker is on
+    another machine without https, and a password for a link that has none; `unsupportedVersionError` for
+    a link of a newer version; `credentialsError` for a missing or wrong password, which the broker
+    cannot tell from a revoked link; `notFoundError` for a link that was revoked or has expired, or whose
+    containers are deleted; `throttledError` after too many guesses; `keySubstitutionError` if the broker
+    serves keys that are not those of the link.
+
+    The broker learns that the link is opened, what it learns at `logIn`, and what it learns at
+    `listContainers`."""

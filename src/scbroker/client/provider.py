@@ -756,11 +756,12 @@ class BrokerProvider(Protocol):
         client revokes the link and raises the error of this container. Should that fail as well, the link is
         still in `getLinks`: revoke it there. Nobody has its URL.
 
-        Raises `invalidArgumentError` for a wrong argument, as permissions that a link cannot have or a time
-        that is missing or past; `permissionDeniedError`, `notFoundError` or `deletedError`, with its
-        `containerId`, for a container that the caller cannot share, before anything is changed; and what
-        `grantAccess` and `createContainer` raise. The broker learns that a user was registered and given
-        access by the caller at once, and can conclude that it is a link; it learns neither URL nor name."""
+        Raises `invalidArgumentError` for a wrong argument, as permissions that a link cannot have, a time
+        that is missing or past, or a weak password; `permissionDeniedError`, `notFoundError` or
+        `deletedError`, with its `containerId`, for a container that the caller cannot share, before anything
+        is changed; and what `grantAccess` and `createContainer` raise. The broker learns that a user was
+        registered and given access by the caller at once, and can conclude that it is a link; it learns
+        neither URL nor name."""
 
     @overload
     def getLinks(self) -> Promise[list[Link]]: ...

@@ -377,6 +377,8 @@ class ServerProvider(BaseProvider):
     ) -> Work[Link]:
         session = self._session()
         arguments.check_named_once("containerIds", containerIds)
+        if password is not None:
+            arguments.check_new("password", password, self._validator)
         new = links.checked(containerIds, permissions, expiresAt, password, name, apiKey)
         return session.hold(links.create(session, new))
 

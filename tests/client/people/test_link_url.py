@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scbroker import BrokerError
-from scbroker.client.people.link_url import LinkUrl
+from scbroker.client.people.link_url import LinkUrl, plain_address
 
 SERVER = "https://broker.example/scbroker"
 LINK = LinkUrl(SERVER, uuid.UUID(int=7), b"f" * 32, b"s" * 32, True)
@@ -63,6 +63,24 @@ def test_a_secret_is_derived_anew_for_each_password_user_and_link() -> None:
 def test_a_password_that_the_format_cannot_hold_is_refused(password: str) -> None:
     with pytest.raises(BrokerError.invalidArgumentError, match="password must be"):
         LINK.passphrase(password)
+
+
+@pytest.mark.parametrize(
+    "configured, plain",
+    [
+        (SERVER, SERVER),
+        ("https://Broker.example:8443/a/b", "https://Broker.example:8443/a/b"),
+        ("HTTPS://broker.example/a", "https://broker.example:443/a"),
+        ("https://bücher.example./a", "https://xn--bcher-kva.example:443/a"),
+        ("http://127.0.0.1.:8000", "http://localhost:8000"),
+    ],
+)
+def test_an_address_that_a_provider_takes_gets_the_form_that_a_link_has(
+    configured: str, plain: str
+) -> None:
+    assert plain_address(configured) == plain
+    link = LinkUrl(plain, LINK.apiKey, LINK.fingerprint, LINK.secret, False)
+    assert LinkUrl.parse(link.text).serverUrl == plain
 
 
 def test_the_repr_has_the_user_id_and_no_secret() -> None:

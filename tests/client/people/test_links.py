@@ -96,6 +96,18 @@ def test_a_link_has_exactly_the_permissions_and_the_end_that_were_given(
     assert (link.permissions, link.expiresAt) == (level.permissions, end)
 
 
+def test_a_link_opens_whatever_way_its_creator_wrote_the_address(alice: ServerProvider) -> None:
+    box, ring = box_of(alice), alice.getKeyRing().result(PATIENCE)
+    address = alice.serverUrl.replace("http://127.0.0.1", "HTTP://LocalHost.")
+    store = MemoryTrustStore()
+    with ServerProvider(alice.apiKey, address, "elsewhere", trustStore=store) as elsewhere:
+        elsewhere.logIn(ring, ring.userId).result(PATIENCE)
+        link = made(elsewhere, box)
+    assert link.url.startswith("http://localhost:")
+    with opened(link) as guest:
+        assert guest.getContainerContent(box).result(PATIENCE) == b"for guests"
+
+
 def test_a_link_has_the_name_and_the_api_key_that_were_given(alice: ServerProvider) -> None:
     box, other = box_of(alice), uuid.uuid4()
     plain, named = made(alice, box), made(alice, box, name="Für Bob", apiKey=str(other))
@@ -110,11 +122,11 @@ def test_a_link_has_the_name_and_the_api_key_that_were_given(alice: ServerProvid
 
 def test_a_link_with_a_password_opens_with_it_alone(alice: ServerProvider) -> None:
     box = box_of(alice)
-    link = made(alice, box, password="pässword")
+    link = made(alice, box, password="Pässword 9")
     assert link.hasPassword
     refused(link, BrokerError.credentialsError, "needs its password")
     refused(link, BrokerError.credentialsError, "password of the link is wrong", "password")
-    with opened(link, "pa\u0308ssword") as guest:
+    with opened(link, "Pa\u0308ssword 9") as guest:
         assert guest.getContainerContent(box).result(PATIENCE) == b"for guests"
 
 
@@ -131,15 +143,15 @@ def test_the_key_file_of_a_link_opens_with_its_passphrase_alone(
 
     monkeypatch.setattr(accounts, "publish", noted)
     box = box_of(alice)
-    found = [made(alice, box, password="secret") for _ in range(2)]
+    found = [made(alice, box, password="Secret 99") for _ in range(2)]
     assert len({each for pair in published for each in pair}) == 4
     for link, (password, passphrase) in zip(found, published, strict=True):
-        assert passphrase == LinkUrl.parse(link.url).passphrase("secret")
+        assert passphrase == LinkUrl.parse(link.url).passphrase("Secret 99")
         assert len(password) == 43
         stored = new_provider().logIn(link.userId, passphrase=passphrase).result(PATIENCE)
         assert KeyFile(stored).open(passphrase=passphrase).userId == link.userId
         with pytest.raises(BrokerError.decryptionError):
-            KeyFile(stored).open(passphrase="secret")
+            KeyFile(stored).open(passphrase="Secret 99")
 
 
 def test_another_device_lists_and_revokes_the_links(
@@ -212,6 +224,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an end without a zone": ({"expiresAt": dt.datetime(2100, 1, 1)}, "time zone"),  # noqa: DTZ001
     "an end that is a text": ({"expiresAt": "tomorrow"}, "must be a datetime"),
     "an empty password": ({"password": ""}, "password must be"),
+    "a weak password": ({"password": "secret"}, "The password is too weak: it has fewer than 8"),
     "an empty name": ({"name": ""}, "1 to 64 characters"),
     "a long name": ({"name": "n" * 65}, "1 to 64 characters"),
     "a name with a line break": ({"name": "a\nb"}, "printable"),
@@ -437,7 +450,7 @@ def test_a_link_stays_the_links_of_the_user_who_began_it(
 
 
 def test_no_repr_has_the_url_and_an_id_is_a_links_own(alice: ServerProvider) -> None:
-    link = made(alice, box_of(alice), password="secret")
+    link = made(alice, box_of(alice), password="Secret 99")
     for shown in (repr(link), str(link), repr([link])):
         assert link.url[-40:] not in shown
         assert str(link.userId) in shown

@@ -108,7 +108,7 @@ class Links(RuleBasedStateMachine):
     # What the creator does.
 
     @precondition(lambda self: self.contents)
-    @rule(number=PICK, device=DEVICE, password=st.sampled_from([None, "secret"]))
+    @rule(number=PICK, device=DEVICE, password=st.sampled_from([None, "Secret 99"]))
     def create(self, number: int, device: int, password: str | None) -> None:
         known = self.new(number, device, 3600, password)
         self.live[known.link.userId] = known

@@ -252,6 +252,26 @@ def operation_of_forms(
     return decorate
 
 
+def function_operation(body: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[[F], F]:
+    """Make an operation of a function that belongs to no provider: `body` is its `_name`.
+
+    In callback style it returns None.
+    """
+
+    def decorate(declared: F) -> F:
+        method = operation(declared)
+        host = type(declared.__name__, (), {f"_{declared.__name__}": staticmethod(body)})()
+
+        @functools.wraps(declared)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = method(host, *args, **kwargs)
+            return None if result is host else result
+
+        return call  # type: ignore[return-value] # the overloads are what callers see
+
+    return decorate
+
+
 class Declaration:
     """The overloads of an operation: its forms, and the checks of their parameters.
 
@@ -265,7 +285,7 @@ class Declaration:
         form_of: Callable[[tuple[object, ...], Collection[str]], int] = lambda *_: 0,
         handlers: tuple[str, str, str] = _CALLBACK,
     ) -> None:
-        overloads = [inspect.signature(each) for each in get_overloads(declared)]
+        overloads = [_with_self(inspect.signature(each)) for each in get_overloads(declared)]
         forms = [each for each in overloads if "handlers" not in each.parameters]
         self.name: str = declared.__name__
         self.takes_handlers: bool = len(forms) < len(overloads)
@@ -292,6 +312,14 @@ class Declaration:
             if value is not signature.parameters[key].default
         }
         return getattr(provider, f"_{self.name}")(**given)
+
+
+def _with_self(form: inspect.Signature) -> inspect.Signature:
+    """Return the signature of a method as it is, and that of a function with `self` before it."""
+    if "self" in form.parameters:
+        return form
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return form.replace(parameters=[own, *form.parameters.values()])
 
 
 def _with_all(

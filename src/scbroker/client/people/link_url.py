@@ -23,13 +23,17 @@ from scbroker.records.canonical import (
     encode_object,
     user_id_of,
 )
-from scbroker.wire.users import checked_address
+from scbroker.wire.users import canonical_origin, checked_address
 
 _MARK: Final = "/#scbroker-link:"
 _CHECKSUM: Final = 5
 """Bytes. They find typing errors; they do not authenticate."""
 _MAX_URL: Final = 2048
 _CODE: Final = re.compile("[A-Za-z0-9_-]+")
+_LABEL: Final = "[A-Za-z0-9_-]{1,63}"
+_ADDRESS: Final = re.compile(
+    rf"https?://(\[[0-9A-Fa-f:.]+\]|{_LABEL}(\.{_LABEL})*)(:[1-9][0-9]{{0,4}})?(/[A-Za-z0-9._~-]+)*"
+)
 
 
 class _LinkBytes(Row, frozen=True):
@@ -85,7 +89,7 @@ class LinkUrl:
             fields = decode_object(_LinkBytes, body, _MAX_URL)
         except IntegrityError:
             raise _damage() from None
-        if checked_address(server_url) != server_url:
+        if not _ADDRESS.fullmatch(checked_address(server_url)) or server_url.endswith("/"):
             raise _damage()
         api_key = uuid.UUID(bytes=fields.apiKey)
         return cls(server_url, api_key, fields.fingerprint, fields.secret, fields.hasPassword)
@@ -97,6 +101,15 @@ class LinkUrl:
 
     def __repr__(self) -> str:
         return f"LinkUrl(userId={self.userId})"
+
+
+def plain_address(server_url: str) -> str:
+    """Return the address of a broker in the form that a link has: ASCII, the scheme in lower case."""
+    if _ADDRESS.fullmatch(server_url):
+        return server_url
+    scheme, _, rest = server_url.partition("://")
+    authority, slash, path = rest.partition("/")
+    return canonical_origin(f"{scheme}://{authority}") + slash + path
 
 
 def encode_base64(data: bytes) -> str:

@@ -21,13 +21,13 @@ from msgspec import Meta
 
 from scbroker import errors
 from scbroker.client.base_provider import BaseProvider
-from scbroker.client.people.link_url import LinkUrl, encode_base64
+from scbroker.client.people.link_url import LinkUrl, encode_base64, plain_address
 from scbroker.client.people.own_document import OwnDocument
 from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.crypto.seal import KEY_SIZE, MLKEM_SEED_SIZE, DecryptionKey, SigningKey, random_bytes
-from scbroker.keys import KeyRing, checked_secret
+from scbroker.keys import KeyRing
 from scbroker.records.canonical import check_printable
 from scbroker.types import Container, Link
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, KeyType
@@ -110,8 +110,6 @@ def checked(
     AccessLevel(uuid.UUID(int=0), permissions, expires_at)  # checks what every access level needs
     if expires_at <= dt.datetime.now(dt.UTC):
         raise errors.InvalidArgumentError("expiresAt of a link must be in the future.")
-    if password is not None:
-        checked_secret(password, "password")
     if name is not None:
         check_printable("name", name)
         if not 1 <= len(name) <= _MAX_NAME:
@@ -127,7 +125,7 @@ async def create(session: Session, new: NewLink) -> Link:
     await _check_can_share(provider, new)
     ring = KeyRing.generate()
     url = LinkUrl(
-        endpoint.url,
+        plain_address(endpoint.url),
         new.api_key or endpoint.apiKey,
         ring.rawFingerprint,
         random_bytes(KEY_SIZE),
