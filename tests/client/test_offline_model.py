@@ -38,7 +38,17 @@ USER = ContainerAccessLevel.DefaultUserPermissions
 NO_LIST = ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt
 GONE = BrokerError.deletedError, BrokerError.notFoundError
 OFTEN = ["write", "read", "offline", "offline"] * 2
-SELDOM = ["metadata", "metadata", "overtake", "evict", "list", "grant", "revoke", "delete", "restart"]
+SELDOM = [
+    "metadata",
+    "metadata",
+    "overtake",
+    "evict",
+    "list",
+    "grant",
+    "revoke",
+    "delete",
+    "restart",
+]
 STEPS = st.lists(
     st.tuples(st.sampled_from(OFTEN + SELDOM), st.sampled_from([0, 0, 0, 1])),
     min_size=10,
