@@ -26,7 +26,7 @@ from scbroker import (
     ServerProvider,
     WriteOutcome,
 )
-from tests.client.conftest import PASSPHRASE, PASSWORD, refusal
+from tests.client.conftest import PASSPHRASE, PASSWORD, drop, refusal
 from tests.kit.ageing import age, drop_old_events
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
@@ -415,7 +415,7 @@ def test_a_log_out_does_not_wait_for_the_broker_and_leaves_the_cache_sealed(
     cache.logout().result(PATIENCE)
     assert time.monotonic() - began < 6.0
     with pytest.raises(BrokerError.notAuthenticatedError):
-        cache.getContainer(made)
+        drop(cache.getContainer(made))
     paths = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert len(paths) >= 2
     for path in paths:
@@ -492,7 +492,7 @@ async def test_both_call_styles_and_async_with_work_with_a_cache(
         assert done == ["cleared"]
         assert await cache.getCachedAt(made) is None
     with pytest.raises(BrokerError.notAuthenticatedError):
-        cache.getContainer(made)
+        drop(cache.getContainer(made))
 
 
 def test_after_a_long_absence_whatever_the_cache_has_is_read_anew(
