@@ -30,6 +30,7 @@ from tests.client.conftest import PASSPHRASE, PASSWORD, drop, refusal
 from tests.kit.ageing import age, drop_old_events
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
+from tests.kit.network import Network, refused
 from tests.kit.waiting import wait_until
 
 PATIENCE = 60.0
@@ -564,3 +565,30 @@ def test_keys_that_were_replaced_meanwhile_end_a_session_that_began_without_the_
     fresh_broker.stop()
     with pytest.raises(BrokerError.offlineError, match="the cached keys were refused"):
         new_cache(ring)
+
+
+def test_what_the_provider_changed_itself_is_fresh_in_the_cache_also_without_events(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)
+    made, deleted = create(alice, b"1"), create(alice, b"1")
+    cache.getContainers([made, deleted]).result(PATIENCE)
+    assert cache.updateContainerContent(made, b"2").result(PATIENCE).version == 2
+    cache.deleteContainer(deleted).result(PATIENCE)
+    copies = cache._cache().copies
+    wait_until(lambda: (copy := copies.find(made)) and copy.version == 2)
+    wait_until(lambda: copies.find(deleted) is None)
+    fresh_broker.stop()
+    assert cache.getContainerContent(made).result(PATIENCE) == b"2"
+
+
+def test_an_answer_that_refuses_is_an_answer_and_the_broker_is_not_away(
+    alice: ServerProvider, new_cache: NewCache
+) -> None:
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)
+    made = create(alice, b"content")
+    cache.getContainer(made).result(PATIENCE)
+    with Network() as network:
+        network.treat("GET", str(made), refused(BrokerError.overloadedError(retryAfter=60.0)))
+        refusal(cache.getContainer(made), BrokerError.overloadedError)
+    assert cache.awaySince is None
