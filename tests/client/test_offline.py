@@ -1,14 +1,17 @@
 """CachedProvider at real brokers that are stopped and started: what is answered, and what is refused."""
 
+import asyncio
 import datetime as dt
 import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from scbroker import (
@@ -19,12 +22,15 @@ from scbroker import (
     ContainerAccessLevel,
     FileTrustStore,
     KeyRing,
+    NewContainer,
     ServerProvider,
     WriteOutcome,
 )
-from tests.client.conftest import refusal
+from tests.client.conftest import PASSPHRASE, PASSWORD, drop, refusal
+from tests.kit.ageing import age, drop_old_events
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
+from tests.kit.network import Network, refused
 from tests.kit.waiting import wait_until
 
 PATIENCE = 60.0
@@ -410,7 +416,7 @@ def test_a_log_out_does_not_wait_for_the_broker_and_leaves_the_cache_sealed(
     cache.logout().result(PATIENCE)
     assert time.monotonic() - began < 6.0
     with pytest.raises(BrokerError.notAuthenticatedError):
-        cache.getContainer(made)
+        drop(cache.getContainer(made))
     paths = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert len(paths) >= 2
     for path in paths:
@@ -448,3 +454,141 @@ def test_several_programs_use_one_folder_and_two_users_do_not_see_each_other(
 def files(cache: CachedProvider) -> int:
     """The number of files that the session's user has in the cache."""
     return len(list(cache._cache().copies.folder.path.iterdir()))
+
+
+def test_a_stream_of_containers_comes_from_the_cache_if_its_first_page_gets_no_answer(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)
+    items = [NewContainer(str(number).encode()) for number in range(70)]
+    created = alice.createContainers(items).result(PATIENCE)
+    made = sorted(each.id for each in created if not isinstance(each, BrokerError))
+    online = [each.id for each in cache.iterContainers() if isinstance(each, Container)]
+    assert online == made
+    fresh_broker.stop()
+    assert cache.awaySince is None
+    for _ in range(2):  # the first time the provider finds that the broker is away
+        found = [each for each in cache.iterContainers() if isinstance(each, Container)]
+        assert [each.id for each in found] == made
+        assert all(each.asOf is not None for each in found)
+    assert cache.awaySince is not None
+
+
+async def test_both_call_styles_and_async_with_work_with_a_cache(
+    fresh_broker: BrokerProcess, new_provider: NewProvider, tmp_path: Path
+) -> None:
+    ring = fresh_broker.new_user()
+    done: list[object] = []
+    async with CachedProvider(new_provider(at=fresh_broker), tmp_path / "cache") as cache:
+        await cache.logIn(ring, ring.userId)
+        made = (await cache.createContainer(b"content")).id
+        assert (await cache.getContainer(made)).content == b"content"
+        with ThreadPoolExecutor(1) as queue:
+            handlers: Any = {"errorHandler": done.append, "queue": queue}
+            cache.getCachedAt(made, completionHandler=done.append, **handlers)
+            await asyncio.to_thread(wait_until, lambda: done)
+            assert isinstance(done.pop(), dt.datetime)
+            cache.clear(completionHandler=lambda: done.append("cleared"), **handlers)
+            await asyncio.to_thread(wait_until, lambda: done)
+        assert done == ["cleared"]
+        assert await cache.getCachedAt(made) is None
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        drop(cache.getContainer(made))
+
+
+def test_after_a_long_absence_whatever_the_cache_has_is_read_anew(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    """The broker dropped the events, so that nothing says which containers were changed."""
+    ring = alice.getKeyRing().result(PATIENCE)
+    cache = new_cache(ring)
+    made = [create(alice, b"1") for _ in range(20)]
+    cache.getContainers(made[1:]).result(PATIENCE)
+    cache.getContainerMetadata(made[0]).result(PATIENCE)
+    wait_until(lambda: cache._cache().copies.folder.has("place", b""))
+    cache.close()
+    for container in made:
+        alice.updateContainerContent(container, b"2").result(PATIENCE)
+    age(fresh_broker, ring.userId)
+    drop_old_events(fresh_broker)
+    cache = new_cache(ring)
+    cache.getUserId().result(PATIENCE)
+    copies = cache._cache().copies
+    wait_until(lambda: all((copy := copies.find(each)) and copy.version == 2 for each in made))
+    away(fresh_broker, cache)
+    contents = [cache.getContainerContent(each).result(PATIENCE) for each in made[1:]]
+    assert contents == [b"2"] * 19
+    refusal(cache.getContainerContent(made[0]), BrokerError.offlineError, "content of container")
+
+
+def test_a_log_that_contradicts_the_device_ends_the_following_and_not_the_cache(
+    alice: ServerProvider,
+    new_cache: NewCache,
+    fresh_broker: BrokerProcess,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ring = alice.getKeyRing().result(PATIENCE)
+    made = create(alice, b"content")
+    cache = new_cache(ring, follow=False)
+    cache.getContainer(made).result(PATIENCE)
+    cache._cache().copies.folder.write("place", b"", msgspec.msgpack.encode(1000))
+    cache.close()
+    cache = new_cache(ring)
+    cache.getContainer(made).result(PATIENCE)
+    wait_until(lambda: "follows no events any more" in caplog.text)
+    fresh_broker.stop()
+    assert cache.getContainerContent(made).result(PATIENCE) == b"content"
+
+
+def test_keys_that_were_replaced_meanwhile_end_a_session_that_began_without_the_broker(
+    alice: ServerProvider, new_cache: NewCache, new_provider: NewProvider, tmp_path: Path,
+    fresh_broker: BrokerProcess,
+) -> None:  # fmt: skip
+    ring = alice.getKeyRing().result(PATIENCE)
+    made = create(alice, b"content")
+    cache = new_cache(ring)
+    cache.getContainer(made).result(PATIENCE)
+    cache.close()
+    alice.changeCredentials(PASSWORD, PASSPHRASE, compromised=True).result(PATIENCE)
+    fresh_broker.stop()
+    cache = new_cache(ring)
+    assert cache.getContainerContent(made).result(PATIENCE) == b"content"
+    back(fresh_broker, cache)
+    refusal(cache.createContainer(b""), BrokerError.notAuthenticatedError, "Log in again")
+    cache.close()
+    # Another program of this device, without a cache, has verified the new keys.
+    new_provider(
+        alice.getKeyRing().result(PATIENCE),
+        at=fresh_broker,
+        trustStore=FileTrustStore(tmp_path / "marks"),
+    )
+    fresh_broker.stop()
+    with pytest.raises(BrokerError.offlineError, match="the cached keys were refused"):
+        new_cache(ring)
+
+
+def test_what_the_provider_changed_itself_is_fresh_in_the_cache_also_without_events(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)
+    made, deleted = create(alice, b"1"), create(alice, b"1")
+    cache.getContainers([made, deleted]).result(PATIENCE)
+    assert cache.updateContainerContent(made, b"2").result(PATIENCE).version == 2
+    cache.deleteContainer(deleted).result(PATIENCE)
+    copies = cache._cache().copies
+    wait_until(lambda: (copy := copies.find(made)) and copy.version == 2)
+    wait_until(lambda: copies.find(deleted) is None)
+    fresh_broker.stop()
+    assert cache.getContainerContent(made).result(PATIENCE) == b"2"
+
+
+def test_an_answer_that_refuses_is_an_answer_and_the_broker_is_not_away(
+    alice: ServerProvider, new_cache: NewCache
+) -> None:
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)
+    made = create(alice, b"content")
+    cache.getContainer(made).result(PATIENCE)
+    with Network() as network:
+        network.treat("GET", str(made), refused(BrokerError.overloadedError(retryAfter=60.0)))
+        refusal(cache.getContainer(made), BrokerError.overloadedError)
+    assert cache.awaySince is None

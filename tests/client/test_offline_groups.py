@@ -19,7 +19,7 @@ from scbroker import (
     WriteOutcome,
 )
 from scbroker.client import cached_provider
-from tests.client.conftest import PASSPHRASE, PASSWORD
+from tests.client.conftest import PASSPHRASE, PASSWORD, drop
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import brokers_by_engine
 from tests.kit.impatience import be_impatient
@@ -133,4 +133,4 @@ def test_what_needs_no_session_is_sent_nevertheless(
         assert isinstance(stream, Stream)
     cache.logout().result(PATIENCE)
     with pytest.raises(BrokerError.notAuthenticatedError):
-        cache.getUserId()
+        drop(cache.getUserId())

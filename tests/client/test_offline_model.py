@@ -37,12 +37,22 @@ OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 USER = ContainerAccessLevel.DefaultUserPermissions
 NO_LIST = ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt
 GONE = BrokerError.deletedError, BrokerError.notFoundError
-OFTEN = ["write", "read", "offline"] * 3
-SELDOM = ["metadata", "overtake", "evict", "list", "grant", "revoke", "delete", "restart"]
+OFTEN = ["write", "read", "offline", "offline"] * 2
+SELDOM = [
+    "metadata",
+    "metadata",
+    "overtake",
+    "evict",
+    "list",
+    "grant",
+    "revoke",
+    "delete",
+    "restart",
+]
 STEPS = st.lists(
-    st.tuples(st.sampled_from(OFTEN + SELDOM), st.integers(0, CONTAINERS - 1)),
-    min_size=4,
-    max_size=14,
+    st.tuples(st.sampled_from(OFTEN + SELDOM), st.sampled_from([0, 0, 0, 1])),
+    min_size=10,
+    max_size=24,
 )
 
 
@@ -75,6 +85,7 @@ class Story:
         ]
         for container in self.ids:
             self._note(container)
+            self._read(container)
 
     def _device(self) -> CachedProvider:
         marks = FileTrustStore(self._folder / "marks")
@@ -187,7 +198,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> set[Transport]:
 
 @pytest.mark.parametrize("permissions", [USER, NO_LIST], ids=["sees the list", "does not"])
 @settings(
-    max_examples=10,
+    max_examples=15,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -24,6 +24,7 @@ import pytest
 from scbroker import (
     AccessChange,
     BrokerError,
+    CachedProvider,
     Contacts,
     FileTrustStore,
     KeyFile,
@@ -178,7 +179,7 @@ class _Day:
         names = [canary("header") for _ in range(3)]
         self.header = {"file name": f"{names[0]}.pdf", names[1]: {"a": [names[2]]}}
         self.contents = [canary("content").encode() for _ in range(3)]
-        self.store = FileTrustStore(folder / "marks")
+        self.store, self.folder = FileTrustStore(folder / "marks"), folder
         evidence.note("passwords", *(each.encode() for each in self.passwords))
         evidence.note("passphrases", *(each.encode() for each in self.passphrases))
         evidence.note("mistyped", self.wrong.encode())
@@ -211,6 +212,8 @@ class _Day:
         self.user = self.alice.getUserId().result(PATIENCE)
         self.evidence.sent["user id"] = str(self.user).encode()
         self.bob = self.mallory.device(self.mallory.new_user())
+        self.cache = CachedProvider(self.bob, self.folder / "cache", follow=False)
+        self.evidence.show(self.cache, *self.cache.getPublicKeys().result(PATIENCE))
         self.evidence.show(registering, self.alice, self.bob, self.store)
         self.note_ring(self.alice)
         self.note_ring(self.bob)
@@ -439,5 +442,8 @@ def _places(mallory: Mallory, evidence: Evidence, folder: Path) -> dict[str, byt
         "objects": "\n".join(evidence.shown).encode("utf-8", "replace"),
         "trust store": b"".join(
             p.read_bytes() for p in (folder / "marks").rglob("*") if p.is_file()
+        ),
+        "cache": b"".join(
+            str(p).encode() + p.read_bytes() for p in (folder / "cache").rglob("*") if p.is_file()
         ),
     }

@@ -21,7 +21,7 @@ from tests.hostile_broker.catalogue import attack
 
 PLACES: Final = (
     "heard", "addresses", "answered", "kept", "broker's log", "client's log", "errors", "objects",
-    "trust store",
+    "trust store", "cache",
 )  # fmt: skip
 
 
@@ -64,6 +64,7 @@ def test_what_is_no_secret_is_found_where_it_belongs(evidence: Evidence) -> None
     assert b"The header is not" in evidence.places["errors"]
     assert len(evidence.places["client's log"]) > 10_000
     assert len(evidence.places["trust store"]) > 500
+    assert len(evidence.places["cache"]) > 150_000, "a large content among others"
 
 
 @attack(41, "secrets sent to the broker")

@@ -294,10 +294,11 @@ class CachedProvider(BaseProvider):
         except errors.UnreachableError as error:
             self._reach.lost(error)
             pages, first = offline, await anext(offline, None)
-        if first is not None:
-            yield first
-        async for page in pages:
-            yield page
+        async with contextlib.aclosing(pages):
+            if first is not None:
+                yield first
+            async for page in pages:
+                yield page
 
     def _followEvents(self, *args: Any, **kwargs: Any) -> Pages[Any]:
         return self._provider._followEvents(*args, **kwargs)

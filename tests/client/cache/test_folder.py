@@ -10,6 +10,7 @@ import pytest
 from scbroker import BrokerError, CachedProvider, KeyRing, ServerProvider
 from scbroker.client.cache import folder as module
 from scbroker.client.cache.folder import SMALLEST, CacheFolder, checked_root
+from tests.client.conftest import drop
 from tests.kit.scripts import run_script
 
 MIB = 1_048_576
@@ -220,4 +221,4 @@ def test_only_a_server_provider_can_be_cached(tmp_path: Path) -> None:
     with CachedProvider(server, tmp_path / "cache") as cache:
         assert repr(server) in repr(cache)
         with pytest.raises(BrokerError.notAuthenticatedError):
-            cache.getCachedAt("0" * 32)
+            drop(cache.getCachedAt("0" * 32))

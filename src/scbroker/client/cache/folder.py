@@ -7,6 +7,9 @@ changed, moved or written by another version does not open: it is removed and co
 Files are renamed into place and read whole. So neither a crash nor another process that writes or evicts at
 the same time leaves half a file, and no lock is needed; at worst a file is missing. Nothing is synced: a
 power cut may damage files, which then count as missing as well.
+
+Considered: diskcache stores pickles and clear keys; a file of sqlite3 is parsed before anything of it is
+verified, and a user's files in it cannot be removed while another process is reading.
 """
 
 import logging

@@ -25,7 +25,7 @@ from scbroker.client.cache.copies import (
 )
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.transport import Options, Query
-from scbroker.client.users.session import Session
+from scbroker.client.users.session import Keys, Session
 from scbroker.crypto.seal import Octets
 from scbroker.records.container_record import SEALED_SEGMENT, Role
 from scbroker.wire.codec import Message
@@ -46,7 +46,7 @@ class OfflineSession(Session):
 
     def __init__(self, online: Session, copies: Copies) -> None:
         super().__init__(online.transport, online.keys.ring, online.marks, online.folder)
-        self.keys = online.keys
+        self.keys: Keys = online.keys
         self._online, self._copies = online, copies
         self._times: dict[uuid.UUID, int] = {}
 

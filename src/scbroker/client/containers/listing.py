@@ -109,10 +109,7 @@ async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) ->
     """
     known = _marks_after(session, after, wanted.limit)
     if session.is_offline:
-        # A cache cannot list: each container that has a mark is requested by its id.
-        if not known and after is None:
-            raise errors.OfflineError("The cache has no container, and the broker is away.")
-        return _Served({}, {}, list(known), max(known) if len(known) == wanted.limit else None)
+        return _of_marks(known, after, wanted.limit)
     message = wire.ListRequest(
         after=None if after is None else str(after),
         limit=wanted.limit,
@@ -141,6 +138,13 @@ async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) ->
         each for each in known if each not in views and (following is None or each <= following)
     ]
     return _Served(views, known, missing, following)
+
+
+def _of_marks(known: fetching.StoredMarks, after: uuid.UUID | None, limit: int) -> _Served:
+    """Return a page of a cache, which cannot list: each container that has a mark is requested by its id."""
+    if not known and after is None:
+        raise errors.OfflineError("The cache has no container, and the broker is away.")
+    return _Served({}, {}, list(known), max(known) if len(known) == limit else None)
 
 
 def _check_order(answer: wire.ContainerList, after: uuid.UUID | None, limit: int) -> None:

@@ -95,7 +95,7 @@ class Token:
         self.device_pass: bytes | None = None
         """The pass that came with the newest token; it tells the broker that a guess is this device's."""
         self.renewal: Shared | None = None
-        self.had_one = False
+        self.had_one: bool = False
         """Whether the keys were valid before: refused now, they were replaced."""
 
     async def get(self) -> str:
