@@ -26,6 +26,7 @@ from tests.kit.declared import HOMES, STREAMS
 from tests.kit.network import Network
 
 REFUSED = {
+    "blockUser",
     "changeCredentials",
     "createContainer",
     "createContainers",
@@ -34,22 +35,29 @@ REFUSED = {
     "deleteContainer",
     "deleteKeyFile",
     "deleteUser",
+    "forgetKeptSession",
+    "getBlockedUsers",
+    "getContactCard",
+    "getKeptSessions",
     "getKeyFile",
     "getKeyRing",
     "getLinks",
     "getReminder",
     "grantAccess",
+    "leaveContainer",
     "logIn",
     "needToSyncAccount",
     "register",
+    "resumeSession",
     "revokeAccess",
     "revokeLink",
+    "unblockUser",
     "updateContainer",
     "updateContainerAccessLevels",
     "updateContainerContent",
     "updateContainerHeader",
-    "updateContainersAccessLevels",
     "updateContainerType",
+    "updateContainersAccessLevels",
 }
 
 

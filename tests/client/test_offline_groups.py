@@ -26,9 +26,9 @@ from tests.kit.impatience import be_impatient
 from tests.kit.waiting import wait_until
 
 PATIENCE = 60.0
-LOCAL = {"getKeyRing", "getUserId"}
+LOCAL = {"getContactCard", "getKeptSessions", "getKeyRing", "getUserId"}
 """Nothing is sent, with or without a cache."""
-TRIED = {"followEvents", "getReminder", "logIn", "logout", "register"}
+TRIED = {"followEvents", "getReminder", "logIn", "logout", "register", "resumeSession"}
 """Sent nevertheless: they need no session, end it, or wait for the broker by themselves."""
 ANSWERED = {*cached_provider.ANSWERED, "iterContainers"}
 REFUSED = {*cached_provider.REFUSED, "deleteUser"}
@@ -38,7 +38,7 @@ OPERATIONS = {
 
 
 def test_every_operation_belongs_to_one_group() -> None:
-    groups = [LOCAL, TRIED, ANSWERED, REFUSED]
+    groups = [LOCAL, {"forgetKeptSession"}, TRIED, ANSWERED, REFUSED]
     assert set.union(*groups) == OPERATIONS
     assert sum(map(len, groups)) == len(OPERATIONS)
 
@@ -72,6 +72,12 @@ def arguments(name: str, made: uuid.UUID, folder: Path) -> tuple[Any, ...]:
         "createOrUpdateKeyFile": (b"", PASSWORD, PASSPHRASE),
         "deleteKeyFile": (),
         "deleteUser": (),
+        "getBlockedUsers": (),
+        "getContactCard": ("Alice",),
+        "getKeptSessions": (),
+        "getKeyRing": (),
+        "getLinks": (),
+        "getUserId": (),
         "getContainers": ([made],),
         "getEvents": (),
         "getKeyFile": (PASSPHRASE,),
@@ -112,7 +118,8 @@ def test_a_read_of_a_cached_container_is_answered(
 def test_what_needs_no_broker_works_as_ever(
     name: str, world: tuple[CachedProvider, uuid.UUID, Path]
 ) -> None:
-    assert getattr(world[0], name)().result(PATIENCE) is not None
+    cache, made, folder = world
+    assert getattr(cache, name)(*arguments(name, made, folder)).result(PATIENCE) is not None
 
 
 def test_what_needs_no_session_is_sent_nevertheless(

@@ -20,6 +20,7 @@ from functools import partialmethod
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 
 from scbroker import errors
+from scbroker.cards import ContactCard
 from scbroker.client.arguments import moment
 from scbroker.client.base_provider import BaseProvider, Work
 from scbroker.client.cache.copies import USER, Copies
@@ -32,9 +33,9 @@ from scbroker.client.calls.operation import Handlers, Promise, VoidHandlers, ope
 from scbroker.client.calls.stream import Pages
 from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.http.transport import answered_soon
-from scbroker.client.server_provider import ServerProvider
+from scbroker.client.server_provider import ServerProvider, check_key_ring
 from scbroker.client.users.session import Session
-from scbroker.keys import KeyRing
+from scbroker.keys import KeyRing, SupersededError
 from scbroker.types import SecuredContainer
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ ANSWERED: Final = (
     "getContainerHeader",
     "getContainerMetadata",
     "getContainers",
+    "getLinks",
     "getPublicKeys",
     "listContainers",
     "openContainerContent",
@@ -52,21 +54,27 @@ ANSWERED: Final = (
 )
 """Operations that the cache answers while the broker is away; `iterContainers` is one more."""
 REFUSED: Final = (
+    "blockUser",
     "changeCredentials",
     "createContainer",
     "createContainers",
+    "createLink",
     "createOrUpdateKeyFile",
     "deleteContainer",
     "deleteKeyFile",
+    "getBlockedUsers",
     "getEvents",
     "getKeyFile",
     "getLatestActiveSigningKey",
     "getSentChanges",
     "grantAccess",
+    "leaveContainer",
     "needToSyncAccount",
     "resetContainerMark",
     "resetEventMark",
     "revokeAccess",
+    "revokeLink",
+    "unblockUser",
     "updateContainer",
     "updateContainerAccessLevels",
     "updateContainerContent",
@@ -239,12 +247,33 @@ class CachedProvider(BaseProvider):
     def _getUserId(self) -> Work[uuid.UUID]:
         return self._provider._getUserId()
 
-    def _logIn(self, keyRing: KeyRing | None = None, **given: Any) -> Work[bytes | None]:
-        work = self._provider._logIn(keyRing=keyRing, **given)
-        return self._noting(work) if keyRing is None else self._log_in(work, keyRing)
+    def _getKeptSessions(self) -> Work[list[uuid.UUID]]:
+        return self._provider._getKeptSessions()
 
-    async def _log_in(self, work: Work[bytes | None], ring: KeyRing) -> bytes | None:
-        """Log in; if the broker is away, begin with the user's public keys from the cache."""
+    def _forgetKeptSession(self, userId: uuid.UUID) -> Work[None]:
+        return self._provider._forgetKeptSession(userId)
+
+    def _getContactCard(self, name: str) -> Work[ContactCard]:
+        return self._provider._getContactCard(name)
+
+    def _logIn(
+        self,
+        userId: uuid.UUID,
+        password: str | None = None,
+        passphrase: str | None = None,
+        keyRing: KeyRing | None = None,
+        keep: bool = False,
+    ) -> Work[bytes | None]:
+        if keyRing is None:
+            return self._noting(self._provider._logIn(userId, password, passphrase, keep=keep))
+        check_key_ring(keyRing, userId, password, passphrase)
+        return self._provider._keeping(keep, lambda: self._begin(keyRing))
+
+    def _resumeSession(self, userId: uuid.UUID | None = None) -> Work[uuid.UUID]:
+        return self._provider._resume(userId, self._begin)
+
+    async def _begin(self, ring: KeyRing) -> None:
+        """Begin a session with a KeyRing; if the broker is away, by the public keys in the cache."""
 
         def prepare() -> tuple[Session, Copies]:
             session = self._provider._session_of(ring)
@@ -252,16 +281,16 @@ class CachedProvider(BaseProvider):
 
         session, copies = await io_thread.in_pool(prepare)
         if not copies.folder.has(USER, ring.userId.bytes):
-            return await self._noting(work)
+            return await self._noting(self._provider._begin(ring))
         try:
             with answered_soon():
-                found = await work
+                await self._provider._begin(ring)
         except errors.UnreachableError as error:
             await begin(session, OfflineSession(session, copies))
             self._reach.lost(error)
             return await self._provider._adopt(_ready((session, None)))
         self._reach.found()
-        return found
+        return None
 
     def _logout(self) -> Work[None]:
         work = self._provider._logout()
@@ -405,6 +434,8 @@ async def begin(session: Session, offline: OfflineSession) -> None:
         chain = await offline.directory.latest_own()
         session.keys.ring.check_chain(chain)
         session.directory.set_own(chain)
+    except SupersededError:  # proved by the user's own key records, wherever they were
+        raise
     except errors.UntrustedError as error:
         raise errors.OfflineError(
             f"No session can begin without the broker: the cached keys were refused ({error})"

@@ -30,7 +30,7 @@ from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.transport import Transport
 from scbroker.client.people import links
 from scbroker.client.users import accounts, blocks
-from scbroker.client.users.kept import KeptSession, KeptSessions
+from scbroker.client.users.kept import KeptSessions
 from scbroker.client.users.session import Session
 from scbroker.client.users.session_store import SessionStore, checked_session_store
 from scbroker.client.users.trust_store import TrustStore, checked_trust_store
@@ -172,14 +172,7 @@ class ServerProvider(BaseProvider):
         keep: bool = False,
     ) -> Work[bytes | None]:
         if keyRing is not None:
-            if password is not None or passphrase is not None:
-                raise errors.InvalidArgumentError(
-                    "logIn takes a KeyRing or secrets, not both: leave out password and passphrase"
-                )
-            if keyRing.userId != userId:
-                raise errors.InvalidArgumentError(
-                    f"keyRing belongs to user {keyRing.userId}, not to userId {userId}"
-                )
+            check_key_ring(keyRing, userId, password, passphrase)
             return self._keeping(keep, lambda: self._begin(keyRing))
         if passphrase is None:
             raise errors.CredentialsError(
@@ -238,19 +231,18 @@ class ServerProvider(BaseProvider):
         return result
 
     def _resumeSession(self, userId: uuid.UUID | None = None) -> Work[uuid.UUID]:
-        async def work() -> uuid.UUID:
-            kept = await self._kept.find(userId)
-            await self._resume(kept)
-            return kept.user_id
+        return self._resume(userId, self._begin)
 
-        return work()
-
-    async def _resume(self, kept: KeptSession) -> None:
+    async def _resume(
+        self, user_id: uuid.UUID | None, begin: Callable[[KeyRing], Work[None]]
+    ) -> uuid.UUID:
         """Begin a session with the newest of the kept KeyRings whose keys the broker accepts."""
+        kept = await self._kept.find(user_id)
         refused: errors.BrokerError | None = None
         for ring in kept.rings:
             try:
-                return await self._begin(ring)
+                await begin(ring)
+                return kept.user_id
             except SupersededError as error:
                 # Proved for all of them only if it is for the newest. A refusal is the broker's word alone:
                 # if it removed the session, a broker could make devices forget.
@@ -480,6 +472,20 @@ class ServerProvider(BaseProvider):
         events.checked_criteria(None, None, None, startId, None)
         criteria = following.Criteria(eventType, containerId, containerType)
         return following.follow(session, startId, criteria)
+
+
+def check_key_ring(
+    keyRing: KeyRing, userId: uuid.UUID, password: str | None, passphrase: str | None
+) -> None:
+    """Raise `InvalidArgumentError` for a log-in with a KeyRing that is another user's, or with secrets."""
+    if password is not None or passphrase is not None:
+        raise errors.InvalidArgumentError(
+            "logIn takes a KeyRing or secrets, not both: leave out password and passphrase"
+        )
+    if keyRing.userId != userId:
+        raise errors.InvalidArgumentError(
+            f"keyRing belongs to user {keyRing.userId}, not to userId {userId}"
+        )
 
 
 def _abandon(transport: Transport) -> None:
