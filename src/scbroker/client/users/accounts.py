@@ -354,6 +354,9 @@ async def _store(
 ) -> bytes:
     """Store a KeyFile and publish its new keys, use its KeyRing from now on, and return its bytes."""
     records = ring.next_records(chain, now())
+    if records:
+        # The process may end before it has the answer: the present keys alone would not resume then.
+        await kept.renew(session.keys.ring, ring)
     unsigned = wire.KeyFileStoring(
         keyFile=key_file,
         generation=ring.generation,
@@ -366,10 +369,6 @@ async def _store(
     )
     authorization = await session.order("store-key-file", unsigned.digest)
     message = msgspec.structs.replace(unsigned, authorization=authorization)
-    if (
-        records
-    ):  # once they are published, a kept session with the present keys alone would not resume
-        await kept.renew(session.keys.ring, ring)
     with log_in_again():
         await session.send("PUT", "/v1/key-file", message=message)
     session.keys.replace(ring)
