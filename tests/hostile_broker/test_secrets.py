@@ -21,7 +21,7 @@ from tests.hostile_broker.catalogue import attack
 
 PLACES: Final = (
     "heard", "addresses", "answered", "kept", "broker's log", "client's log", "errors", "objects",
-    "trust store",
+    "trust store", "session store",
 )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def test_no_secret_stands_in_any_spelling_where_others_can_look(
     assert set(evidence.places) == set(PLACES)
     assert set(evidence.secrets) == {
         "passwords", "passphrases", "mistyped", "contents", "headers", "private keys",
-        "trust store keys", "container and part keys", "KeyFile keys", "stretched",
+        "trust store keys", "container and part keys", "KeyFile keys", "stretched", "kept session keys",
     }  # fmt: skip
     assert all(len(each) >= 12 for wanted in evidence.secrets.values() for each in wanted)
     assert len(evidence.secrets["private keys"]) == 4 * 3, "Alice's, Bob's, and Alice's next"
@@ -51,7 +51,7 @@ def test_no_secret_stands_in_any_spelling_where_others_can_look(
 def test_what_is_no_secret_is_found_where_it_belongs(evidence: Evidence) -> None:
     """So that finding nothing means something."""
     for name, places in {
-        "user id": {"heard", "addresses", "answered", "client's log", "objects"},
+        "user id": {"heard", "addresses", "answered", "client's log", "objects", "errors"},
         "type": {"heard", "addresses", "answered", "kept", "objects"} - {"addresses"},
         "reminder": {"heard", "answered", "kept"},
         "auth": {"heard"},
@@ -64,6 +64,7 @@ def test_what_is_no_secret_is_found_where_it_belongs(evidence: Evidence) -> None
     assert b"The header is not" in evidence.places["errors"]
     assert len(evidence.places["client's log"]) > 10_000
     assert len(evidence.places["trust store"]) > 500
+    assert b"scbroker.session" in evidence.places["session store"]
 
 
 @attack(41, "secrets sent to the broker")

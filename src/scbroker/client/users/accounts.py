@@ -38,6 +38,10 @@ _UNSIGNED: Final = wire.Authorization(order=b"", signature=bytes(SIGNATURE_SIZE)
 _MOST_AHEAD: Final = 2**32
 
 
+class SupersededError(errors.RollbackError):
+    """A log-in failed because the verified chain has newer keys: callers see a `RollbackError`."""
+
+
 class Mark(msgspec.Struct, array_like=True, frozen=True):
     """The newest KeyFile that this device opened or stored."""
 
@@ -105,7 +109,13 @@ async def _log_in(session: Session, store: TrustStore) -> None:
         chain = await session.directory.latest_own()
     except errors.ChallengeError as error:
         raise errors.CredentialsError(f"The broker refused the log-in. {error}") from None
-    session.keys.ring.check_chain(chain)
+    ring = session.keys.ring
+    try:
+        ring.check_chain(chain)
+    except errors.RollbackError as error:
+        if ring.is_superseded_by(chain):
+            raise SupersededError(error.message) from None
+        raise
     _keep_pass(store, session)
 
 
