@@ -20,7 +20,15 @@ from assurance.fuzz.target import Target, feed, kept
 from scbroker import errors, keys
 from scbroker.crypto.seal import pad_secret, seal
 from scbroker.crypto.verify import HASH_SIZE, label, labelled_hash
-from scbroker.keys import KeyRing, PassphraseKeys, check_key_file, open_key_file, seal_key_file
+from scbroker.keys import (
+    KeyRing,
+    PassphraseKeys,
+    check_key_file,
+    open_key_file,
+    open_session,
+    seal_key_file,
+    seal_session,
+)
 from scbroker.records.key_record import CLOSED, LABEL, KeyChain, Signed
 from scbroker.vocabulary import KeyType
 from tests.independent import key_files, key_records
@@ -69,6 +77,25 @@ def _key_file(data: bytes) -> None:
 def _key_files() -> list[bytes]:
     with cheap_argon2id():
         return [seal_key_file(ring, PASSWORD, passphrase_keys()) for ring in _rings()]
+
+
+# Kept sessions.
+
+_KEY: Final = b"k" * 32
+_ORIGIN: Final = "https://broker.example"
+
+
+def _kept_session(data: bytes) -> None:
+    opened = open_session(data, _KEY, _ORIGIN, cast()["alice"].chain().userId)
+    rows = [_row_of(ring) for ring in opened]
+    kept(1 <= len(rows) <= 2, "no KeyRing, or too many")
+    kept(all(row in map(_row_of, _rings()) for row in rows), "keys that nobody sealed")
+
+
+@cache
+def _kept_sessions() -> list[bytes]:
+    first, second = _rings()
+    return [seal_session(rings, _KEY, _ORIGIN) for rings in ([first], [second], [first, second])]
 
 
 def _key_ring(data: bytes) -> None:
@@ -213,6 +240,14 @@ def _cheap() -> Iterator[None]:
 
 
 TARGETS: Final = (
+    Target(
+        "kept-session",
+        _kept_session,
+        (errors.IntegrityError, errors.DecryptionError),
+        _kept_sessions,
+        lambda: v.in_messagepack(_kept_sessions()),
+        lambda: v.bombs_in_messagepack(_kept_sessions()[0]),
+    ),
     Target(
         "key-file",
         _key_file,

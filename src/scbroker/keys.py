@@ -91,10 +91,6 @@ class _SessionBytes(Row, frozen=True):
     ]
 
 
-class SupersededError(errors.RollbackError):
-    """Signing key 0 signed that the user has newer keys than this KeyRing: no broker can pretend that."""
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class KeyRing:
     """A user's private keys, all they ever had; the position of a key in its tuple is its index.
@@ -197,6 +193,10 @@ class KeyRing:
             sequence, previous = sequence + 1, labelled_hash(key_record.LABEL, body)
         return records
 
+    def is_superseded_by(self, chain: KeyChain) -> bool:
+        """Return whether signing key 0 signed newer keys than these, which no broker can pretend."""
+        return any(len(chain.of_type(kind)) > len(keys) for kind, keys in self._by_type.items())
+
     def check_chain(self, chain: KeyChain) -> None:
         """Raise an error unless the published keys are exactly these (keyfile.md, 4)."""
         for kind, keys in self._by_type.items():
@@ -207,7 +207,7 @@ class KeyRing:
                     "The broker publishes keys that are not this user's."
                 )
             if len(published) > len(own):
-                raise SupersededError("This KeyFile is older than the user's published keys.")
+                raise errors.RollbackError("This KeyFile is older than the user's published keys.")
             if len(own) > len(published):
                 raise errors.RollbackError(
                     "The broker withholds some of this user's published keys."

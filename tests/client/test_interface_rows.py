@@ -410,7 +410,7 @@ def test_access_levels_that_are_given_are_taken_exactly_whoever_gives_them(
 # Session and user
 
 
-def enters(new_provider: NewProvider, user: uuid.UUID, **secrets: str) -> Any:
+def enters(new_provider: NewProvider, user: uuid.UUID, **secrets: Any) -> Any:
     """The KeyFile that a log-in on another device gives, or the error."""
     try:
         return given(new_provider().logIn(user, **secrets))

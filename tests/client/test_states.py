@@ -267,22 +267,24 @@ WITHOUT_A_SESSION: dict[str, Callable[[ServerProvider], object]] = {
 
 
 @pytest.mark.parametrize("how", WITHOUT_A_SESSION)
-def test_all_operations_but_three_need_a_session_and_say_so_before_anything_is_sent(
+def test_all_operations_but_six_need_a_session_and_say_so_before_anything_is_sent(
     how: str, new_provider: NewProvider, account: Account, tmp_path: Path
 ) -> None:
-    provider = new_provider(how != "never logged in")
+    provider = new_provider(how != "never logged in", sessionStore=tmp_path / "sessions")
     WITHOUT_A_SESSION[how](provider)
     world = World(provider, uuid.uuid4(), account, tmp_path)
+    begin = {"register", "logIn", "resumeSession"}
     refused_by: set[str] = set()
     with Network() as network:
         for operation in OPERATIONS:
-            if operation.name in ("register", "logIn"):
-                continue  # the table above has them
+            if operation.name in begin:
+                continue  # the table above has two, and tests/client/users/test_kept.py the third
             try:
                 result_of(operation.call(world))
             except BrokerError.notAuthenticatedError:
                 refused_by.add(operation.name)
-    assert HOMES.keys() - refused_by == {"register", "logIn", "getReminder"}
+    need_none = {"getReminder", "getKeptSessions", "forgetKeptSession"}
+    assert HOMES.keys() - refused_by == begin | need_none
     assert [request.path for request in network.sent] == [
         f"/v1/users/{account.ring.userId}/reminder"
     ]

@@ -26,11 +26,14 @@ from scbroker import (
     BrokerError,
     CachedProvider,
     Contacts,
+    FileSessionStore,
     FileTrustStore,
+    KeychainSessionStore,
     KeyFile,
     KeyRing,
     NewContainer,
     Promise,
+    SealedKeys,
     ServerProvider,
     openLink,
 )
@@ -44,8 +47,9 @@ from scbroker.records.container_record import parse_record
 from tests.hostile_broker.accomplices import Mallory, level
 from tests.hostile_broker.accounts import watch_derivations
 from tests.hostile_broker.broker import PATIENCE
-from tests.hostile_broker.protocol import RECORD
+from tests.hostile_broker.protocol import RECORD, SESSIONS
 from tests.kit.brokers import Wire
+from tests.kit.keychains import keychain_in_memory
 from tests.kit.tables import query
 from tests.kit.writers import User
 
@@ -116,6 +120,7 @@ def a_day(folder: Path) -> Iterator[Evidence]:
         Mallory(folder / "mallory") as mallory,
         mallory.scene(),
         _loud_logs() as logged,
+        keychain_in_memory(),
     ):
         _note_keys_as_they_are_used(patched, evidence)
         made = watch_derivations(patched)
@@ -180,6 +185,7 @@ class _Day:
         self.header = {"file name": f"{names[0]}.pdf", names[1]: {"a": [names[2]]}}
         self.contents = [canary("content").encode() for _ in range(3)]
         self.store, self.folder = FileTrustStore(folder / "marks"), folder
+        self.sessions = KeychainSessionStore(folder / "sessions")
         evidence.note("passwords", *(each.encode() for each in self.passwords))
         evidence.note("passphrases", *(each.encode() for each in self.passphrases))
         evidence.note("mistyped", self.wrong.encode())
@@ -196,6 +202,7 @@ class _Day:
         self.change(small)
         self.link(small)
         self.fail(small)
+        self.keep_and_resume()
         self.change_credentials()
         self.read(small, large)
         self.end(small)
@@ -379,6 +386,27 @@ class _Day:
         for table in ("records", "key_files"):
             query(url, f"DROP TRIGGER broken_{table}")
 
+    def keep_and_resume(self) -> None:
+        device = self.mallory.device(store=self.store, sessionStore=self.sessions)
+        device.logIn(self.user, passphrase=self.passphrases[0], keep=True).result(PATIENCE)
+        device.close()
+        resuming = device.resumeSession()
+        assert resuming.result(PATIENCE) == self.user
+        found = self.sessions.get(self.mallory.origin, self.user)
+        assert found is not None
+        self.evidence.note("kept session keys", found.key)
+        in_files = FileSessionStore(self.sessions.directory / "other")
+        self.evidence.show(resuming, device, found, self.sessions, in_files)
+        self.attempt(lambda: device.resumeSession(uuid.uuid4()))
+        with self.mallory.failing(SESSIONS, BrokerError.challengeError("No.")):
+            self.attempt(lambda: device.resumeSession())
+        self.sessions.swap(self.mallory.origin, self.user, found, SealedKeys(found.key, b"damaged"))
+        self.attempt(lambda: device.resumeSession())
+        self.sessions.directory.chmod(0o777)
+        self.attempt(lambda: device.resumeSession())
+        self.sessions.directory.chmod(0o700)
+        self.sessions.swap(self.mallory.origin, self.user, SealedKeys(found.key, b"damaged"), found)
+
     def change_credentials(self) -> None:
         for number, compromised in ((1, False), (2, True)):
             changing = self.alice.changeCredentials(
@@ -446,4 +474,5 @@ def _places(mallory: Mallory, evidence: Evidence, folder: Path) -> dict[str, byt
         "cache": b"".join(
             str(p).encode() + p.read_bytes() for p in (folder / "cache").rglob("*") if p.is_file()
         ),
+        "session store": b"".join(p.read_bytes() for p in (folder / "sessions").iterdir()),
     }

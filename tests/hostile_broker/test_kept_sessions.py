@@ -25,7 +25,7 @@ from scbroker import (
     ServerProvider,
 )
 from scbroker.errors import UnsupportedVersionError
-from scbroker.keys import SupersededError, open_session, seal_session
+from scbroker.keys import open_session, seal_session
 from scbroker.wire.users import Session
 from tests.hostile_broker.accomplices import Mallory, records_of
 from tests.hostile_broker.accounts import NEW_PASSPHRASE, NEW_PASSWORD, PASSPHRASE, PASSWORD
@@ -368,8 +368,10 @@ def test_an_older_file_is_removed_once_signing_key_0_proves_that_its_keys_were_r
         not_resumed(mallory, device, NOT_IN, "The kept session was removed", *_ASKED, KEYS)
     assert device.getKeptSessions().result(PATIENCE) == []
     assert _entries() == {}
-    with mallory.answering(SESSIONS, token_of(mallory, after), 201), pytest.raises(SupersededError):
-        device.logIn(before, before.userId).result(PATIENCE)
+    with mallory.answering(SESSIONS, token_of(mallory, after), 201):
+        with pytest.raises(ROLLBACK) as caught:
+            device.logIn(before, before.userId).result(PATIENCE)
+        assert type(caught.value) is ROLLBACK
 
 
 # A broker that makes a device forget

@@ -21,7 +21,7 @@ from tests.hostile_broker.catalogue import attack
 
 PLACES: Final = (
     "heard", "addresses", "answered", "kept", "broker's log", "client's log", "errors", "objects",
-    "trust store", "cache",
+    "trust store", "cache", "session store",
 )  # fmt: skip
 
 
@@ -40,6 +40,7 @@ def test_no_secret_stands_in_any_spelling_where_others_can_look(
     assert set(evidence.secrets) == {
         "passwords", "passphrases", "mistyped", "contents", "headers", "private keys",
         "trust store keys", "container and part keys", "KeyFile keys", "stretched", "links",
+        "kept session keys",
     }  # fmt: skip
     assert all(len(each) >= 12 for wanted in evidence.secrets.values() for each in wanted)
     assert len(evidence.secrets["private keys"]) == 4 * 3, "Alice's, Bob's, and Alice's next"
@@ -51,7 +52,7 @@ def test_no_secret_stands_in_any_spelling_where_others_can_look(
 def test_what_is_no_secret_is_found_where_it_belongs(evidence: Evidence) -> None:
     """So that finding nothing means something."""
     for name, places in {
-        "user id": {"heard", "addresses", "answered", "client's log", "objects"},
+        "user id": {"heard", "addresses", "answered", "client's log", "objects", "errors"},
         "type": {"heard", "addresses", "answered", "kept", "objects"} - {"addresses"},
         "reminder": {"heard", "answered", "kept"},
         "auth": {"heard"},
@@ -65,6 +66,7 @@ def test_what_is_no_secret_is_found_where_it_belongs(evidence: Evidence) -> None
     assert len(evidence.places["client's log"]) > 10_000
     assert len(evidence.places["trust store"]) > 500
     assert len(evidence.places["cache"]) > 150_000, "a large content among others"
+    assert b"scbroker.session" in evidence.places["session store"]
 
 
 @attack(41, "secrets sent to the broker")

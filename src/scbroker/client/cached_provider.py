@@ -34,8 +34,9 @@ from scbroker.client.calls.stream import Pages
 from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.http.transport import answered_soon
 from scbroker.client.server_provider import ServerProvider, check_key_ring
+from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
-from scbroker.keys import KeyRing, SupersededError
+from scbroker.keys import KeyRing
 from scbroker.types import SecuredContainer
 
 T = TypeVar("T")
@@ -432,9 +433,9 @@ async def begin(session: Session, offline: OfflineSession) -> None:
     """
     try:
         chain = await offline.directory.latest_own()
-        session.keys.ring.check_chain(chain)
+        accounts.check_published(session.keys.ring, chain)
         session.directory.set_own(chain)
-    except SupersededError:  # proved by the user's own key records, wherever they were
+    except accounts.SupersededError:  # proved by the user's own key records, wherever they were
         raise
     except errors.UntrustedError as error:
         raise errors.OfflineError(

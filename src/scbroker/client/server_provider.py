@@ -35,7 +35,7 @@ from scbroker.client.users.session import Session
 from scbroker.client.users.session_store import SessionStore, checked_session_store
 from scbroker.client.users.trust_store import TrustStore, checked_trust_store
 from scbroker.crypto.verify import sha256
-from scbroker.keys import KeyRing, SupersededError, check_key_file, checked_secret
+from scbroker.keys import KeyRing, check_key_file, checked_secret
 from scbroker.types import (
     ContainerEvent,
     Head,
@@ -196,10 +196,14 @@ class ServerProvider(BaseProvider):
 
     async def _keeping(self, keep: bool, begin: Callable[[], Work[T]]) -> T:
         """Begin a session, and keep it if that is wanted; the store is checked before anything is sent."""
+        if keep:
+            await self._kept.check()
+        try:
+            result = await begin()
+        except accounts.SupersededError as error:
+            raise errors.RollbackError(error.message) from None
         if not keep:
-            return await begin()
-        await self._kept.check()
-        result = await begin()
+            return result
         ring = self._session().keys.ring
         try:
             await self._kept.keep(ring)
@@ -243,7 +247,7 @@ class ServerProvider(BaseProvider):
             try:
                 await begin(ring)
                 return kept.user_id
-            except SupersededError as error:
+            except accounts.SupersededError as error:
                 # Proved for all of them only if it is for the newest. A refusal is the broker's word alone:
                 # if it removed the session, a broker could make devices forget.
                 if ring is kept.rings[0]:

@@ -190,6 +190,24 @@ def test_a_half_without_the_other_is_nothing_and_is_replaced(
     assert store.get(ORIGIN, USER) is None
     assert store.swap(ORIGIN, USER, None, TWO)
     assert store.get(ORIGIN, USER) == TWO
+    keychain.entries.clear()
+    store.remove(ORIGIN, USER)
+    assert store.users(ORIGIN) == []
+
+
+def test_an_entry_of_the_keychain_that_is_no_key_opens_nothing_and_is_replaced(
+    tmp_path: Path, keychain: MemoryKeychain
+) -> None:
+    store = KeychainSessionStore(tmp_path)
+    store.swap(ORIGIN, USER, None, ONE)
+    [entry] = keychain.entries
+    for junk in ("", "not base64", "é", "AAAA"):
+        keychain.entries[entry] = junk
+        found = store.get(ORIGIN, USER)
+        assert found is not None
+        assert len(found.key) < 32
+    assert store.swap(ORIGIN, USER, store.get(ORIGIN, USER), TWO)
+    assert store.get(ORIGIN, USER) == TWO
 
 
 def test_an_argument_names_a_store_or_the_folder_of_one(tmp_path: Path) -> None:

@@ -38,6 +38,10 @@ _UNSIGNED: Final = wire.Authorization(order=b"", signature=bytes(SIGNATURE_SIZE)
 _MOST_AHEAD: Final = 2**32
 
 
+class SupersededError(errors.RollbackError):
+    """A log-in failed because the verified chain has newer keys: callers see a `RollbackError`."""
+
+
 class Mark(msgspec.Struct, array_like=True, frozen=True):
     """The newest KeyFile that this device opened or stored."""
 
@@ -113,8 +117,18 @@ async def _log_in(session: Session, store: TrustStore) -> None:
         chain = await session.directory.latest_own()
     except errors.ChallengeError as error:
         raise errors.CredentialsError(f"The broker refused the log-in. {error}") from None
-    session.keys.ring.check_chain(chain)
+    check_published(session.keys.ring, chain)
     _keep_pass(store, session)
+
+
+def check_published(ring: KeyRing, chain: KeyChain) -> None:
+    """Raise unless these are exactly the published keys; `SupersededError` if newer ones are proved."""
+    try:
+        ring.check_chain(chain)
+    except errors.RollbackError as error:
+        if ring.is_superseded_by(chain):
+            raise SupersededError(error.message) from None
+        raise
 
 
 async def fetch_reminder(transport: Transport, user_id: uuid.UUID) -> str:
@@ -363,6 +377,9 @@ async def _store(
 ) -> bytes:
     """Store a KeyFile and publish its new keys, use its KeyRing from now on, and return its bytes."""
     records = ring.next_records(chain, now())
+    if records:
+        # The process may end before it has the answer: the present keys alone would not resume then.
+        await kept.renew(session.keys.ring, ring)
     unsigned = wire.KeyFileStoring(
         keyFile=key_file,
         generation=ring.generation,
@@ -375,10 +392,6 @@ async def _store(
     )
     authorization = await session.order("store-key-file", unsigned.digest)
     message = msgspec.structs.replace(unsigned, authorization=authorization)
-    if (
-        records
-    ):  # once they are published, a kept session with the present keys alone would not resume
-        await kept.renew(session.keys.ring, ring)
     with log_in_again():
         await session.send("PUT", "/v1/key-file", message=message)
     session.keys.replace(ring)

@@ -246,8 +246,6 @@ def _keychain() -> Iterator[Any]:
             yield found
             return
         name = type(found).__module__
-    except SessionStoreError:
-        raise
     except Exception as error:  # each platform's library has errors of its own
         raise SessionStoreError(
             f"The operating system's keychain failed ({type(error).__name__}): unlock it and try again, or "
