@@ -320,20 +320,27 @@ class Writers(RuleBasedStateMachine):
         owner = min(user for user, grant in members.items() if grant == OWNER)
         self._run_out(kept, owner, (owner + member) % USERS, role)
 
-    @rule(device=DEVICES, container=INDICES, abandon=st.booleans(), dead=RARELY)
+    @rule(device=DEVICES, container=INDICES, abandon=st.booleans(), stranger=RARELY, dead=RARELY)
     @kept_until_the_end
     def a_member_who_leaves_is_out_and_no_list_has_them_any_more(
-        self, device: int, container: int, abandon: bool, dead: bool
+        self, device: int, container: int, abandon: bool, stranger: bool, dead: bool
     ) -> None:
         """The others go on: the next one who seals something makes a key without the user who left."""
-        found, kept = self.devices.device(device), self._container(container, dead=dead)
+        kept = self._container(container, dead=dead)
         members = kept.state.members(_now())
-        stay = [grant for user, grant in members.items() if user != found.user]
-        if found.user in members and stay and OWNER not in stay:
-            return  # every other rule needs an owner
-        self.book.begin(f"device {device} leaves")
+        owners = [user for user, grant in members.items() if grant == OWNER]
+        may = [user for user in members if owners != [user]]  # every other rule needs an owner
+        numbers = [number % COUNT for number in range(device, device + COUNT)]
+        able = [number for number in numbers if number // DEVICES_EACH in may]
+        found = self.devices.device((numbers if stranger or not able else able)[0])
+        if owners == [found.user] and len(members) > 1:
+            return
+        self.book.begin(f"{found.name} leaves")
         promise = found.provider.leaveContainer(kept.id, abandon=abandon)
         self.book.leave(found, kept, outcome(promise), abandon=abandon)
+        others = [number for number in numbers if number // DEVICES_EACH in owners]
+        for number in [*others[:1], found.number]:
+            self._run([Attempt(self.devices.device(number), "read", kept, None)])
 
     @rule(container=INDICES, member=st.integers(1, USERS - 1), role=ROLE)
     @kept_until_the_end
