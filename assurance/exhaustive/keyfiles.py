@@ -151,6 +151,13 @@ def search(length: int) -> Count:
     return count
 
 
+class _NothingKept:
+    """Stands for the device's kept sessions: there are none."""
+
+    async def renew(self, *rings: object) -> None:
+        pass
+
+
 def _next(count: Count, before: Situation) -> Iterator[Situation]:
     for device, reported in itertools.product(range(_DEVICES), before.made):
         for is_accepted in (True, False):
@@ -162,9 +169,10 @@ def _next(count: Count, before: Situation) -> Iterator[Situation]:
 def _step(count: Count, before: Situation, device: int, stub: _Stub, *, changes: bool) -> Situation:
     count.acts += 1
     session: Any = stub
+    kept: Any = _NothingKept()
     with _without_cryptography(itertools.count(len(before.made))), suppress(BrokerError):
         if changes:
-            _run(accounts.change_credentials(session, "a", "b", "", compromised=False))
+            _run(accounts.change_credentials(session, kept, "a", "b", "", compromised=False))
         else:
             _run(accounts.fetch(session, "b"))
     mark = accounts._mark(stub.marks)
