@@ -149,7 +149,11 @@ class Operation:
         return self.name + self.form
 
     def call(self, world: World, **style: Any) -> Any:
-        return getattr(world.provider, self.name)(**self.arguments(world), **style)
+        return self.prepared(world)(**style)
+
+    def prepared(self, world: World) -> Callable[..., Any]:
+        """Make the arguments, for which the broker may be needed; return the call that takes a style."""
+        return functools.partial(getattr(world.provider, self.name), **self.arguments(world))
 
     def check(self, result: Any) -> None:
         if isinstance(self.gives, type):
@@ -414,6 +418,7 @@ def test_a_promise_that_is_cancelled_ends_as_cancelled_and_the_provider_goes_on(
     operation: Operation, world: World
 ) -> None:
     began, go_on = threading.Event(), threading.Event()
+    call = operation.prepared(world)
 
     async def stall(go: Go) -> Octets:
         began.set()
@@ -429,7 +434,7 @@ def test_a_promise_that_is_cancelled_ends_as_cancelled_and_the_provider_goes_on(
         if operation.name in ALONE:
             io_thread.submit("block", block())
             began.set()
-        promise = operation.call(world)
+        promise = call()
         assert began.wait(PATIENCE)
         assert promise.cancel()
         go_on.set()
@@ -723,6 +728,8 @@ def test_handlers_without_a_queue_run_on_the_main_thread_of_a_plain_script(
 def test_handlers_without_a_queue_run_in_the_main_threads_event_loop(
     operation: Operation, world: World, handlers: Handlers
 ) -> None:
+    call = operation.prepared(world)
+
     async def main() -> None:
         done = asyncio.get_running_loop().create_future()
 
@@ -730,7 +737,7 @@ def test_handlers_without_a_queue_run_in_the_main_threads_event_loop(
             handlers.completionHandler(*result)
             done.set_result(asyncio.get_running_loop())
 
-        operation.call(world, completionHandler=completed, errorHandler=done.set_exception)
+        call(completionHandler=completed, errorHandler=done.set_exception)
         assert handlers.calls == 0
         assert await asyncio.wait_for(done, PATIENCE) is asyncio.get_running_loop()
 
