@@ -335,7 +335,7 @@ _WAYS: Final[dict[str, Callable[[User, User, User], Answer]]] = {
 
 
 @pytest.mark.parametrize("way", _WAYS)
-@attack(84, "access for who has blocked")
+@attack(84, "access in spite of a block")
 def test_a_blocked_user_gives_access_in_no_way(
     alice: User, bob: User, carol: User, way: str
 ) -> None:
@@ -344,7 +344,7 @@ def test_a_blocked_user_gives_access_in_no_way(
     assert kinds in ([], ["Added", "Deleted"])
 
 
-@attack(84, "access for who has blocked")
+@attack(84, "access in spite of a block")
 def test_a_blocked_user_gives_no_access_by_a_second_record_of_a_request(
     alice: User, bob: User
 ) -> None:
