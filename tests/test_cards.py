@@ -74,7 +74,7 @@ def test_bursts_of_wrong_characters_are_noticed() -> None:
         (CARD.text[:-1], "missing or mistyped: copy"),
         (CARD.text[:20] + "0" + CARD.text[21:], "missing or mistyped: copy"),
         (PREFIX, "missing or mistyped: copy"),
-        ("", f"not a contact card: its text begins with {PREFIX}"),
+        ("", f"not a contact card: a card begins with {PREFIX}"),
         (CARD.text[1:], "not a contact card"),
         (str(uuid.uuid4()), "not a contact card"),
         (CARD.text + "\u00e9", "not a contact card"),

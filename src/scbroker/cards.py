@@ -81,7 +81,8 @@ class ContactCard(Person):
 
     @classmethod
     def parse(cls, text: str) -> ContactCard:
-        """Return the card of a text. Upper and lower case, white space and line breaks are ignored.
+        """Return the card of a text. Ignores upper and lower case, white space and line breaks.
+
 
         Raises `invalidArgumentError` for a damaged text and for one that is not a card,
         `unsupportedVersionError` for a card that a newer scbroker made.
@@ -93,7 +94,8 @@ class ContactCard(Person):
         bare = re.sub(r"[\t-\r ]", "", text)
         if not bare.isascii() or not bare.lower().startswith(PREFIX):
             raise errors.InvalidArgumentError(
-                f"This is not a contact card: its text begins with {PREFIX} and has letters and digits alone."
+                f"This is not a contact card: a card begins with {PREFIX} and only letters and digits "
+                "follow. Copy the whole card."
             )
         card = _checked(_decoded(bare[len(PREFIX) :].upper()))
         try:
@@ -103,7 +105,7 @@ class ContactCard(Person):
             check_name("name", found.name)
         except (errors.IntegrityError, errors.InvalidArgumentError):
             raise errors.InvalidArgumentError(
-                "This contact card is not as scbroker makes it: ask for another one."
+                "A field of this contact card is not valid: ask the person for a new card."
             ) from None
         return cls(show_fingerprint(found.fingerprint), found.serverUrl, found.name)
 

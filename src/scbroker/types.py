@@ -1,6 +1,6 @@
 """Define the types that operations return, and the items of batches.
 
-All are immutable. A repr contains nothing that was or will be encrypted, but for the name of a contact. A
+All are immutable. A repr contains nothing that was or will be encrypted, except the name of a contact. A
 field that the caller's permissions hide is None. Times are aware datetimes in UTC.
 """
 
@@ -113,7 +113,7 @@ class Container(_Parts, Generic[T]):
     content: bytes | None = None
     header: Header[T] | None = None
     contentBy: uuid.UUID | None = None
-    """The user who wrote the content, as the author of the newest record signed; None without content."""
+    """The user who wrote the content, according to the author of the newest record; None without content."""
     asOf: dt.datetime | None = None
     """When the broker served the copy of a `CachedProvider`; None if the broker answered the call."""
 
@@ -270,7 +270,7 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Contact(Person):
-    """A person in the user's address book; operations take it in place of the person's user id."""
+    """A person in the user's address book. Operations that take a `UserRef` take it in place of a user id."""
 
     name: str
     serverUrl: str

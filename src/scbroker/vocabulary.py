@@ -168,8 +168,8 @@ def member_of(kind: type[E], value: object, name: str) -> E:
 class AccessLevel:
     """The access of one user to one container.
 
-    `userId` is a uuid.UUID, its text, a Contact or a ContactCard. Of the latter two, the whole fingerprint is
-    compared with the user's keys before anything is encrypted for them.
+    `userId` is a uuid.UUID, its text, a Contact or a ContactCard. The client compares the whole fingerprint
+    of a contact or card with the user's keys before it encrypts anything for the user.
     `permissions` is a ContainerAccessLevel, its value or its name, as in `"Download|Decrypt"`.
     `expiresAt` is an aware datetime. From then on the broker refuses the user, and the next writer's client
     removes them from the signed access list; until that happens, only the broker enforces the expiry.

@@ -82,7 +82,7 @@ def test_operations_that_write_or_belong_to_an_account_are_refused_before_anythi
                 before = len(network.sent)
                 with pytest.raises(BrokerError.permissionDeniedError) as refused:
                     getattr(guest, operation.name)(**arguments).result(PATIENCE)
-                assert f"{operation.name} is for users" in str(refused.value)
+                assert f"{operation.name} needs an account" in str(refused.value)
                 assert len(network.sent) == before
                 left.discard(operation.name)
     assert left == set()

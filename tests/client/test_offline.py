@@ -563,7 +563,7 @@ def test_keys_that_were_replaced_meanwhile_end_a_session_that_began_without_the_
         trustStore=FileTrustStore(tmp_path / "marks"),
     )
     fresh_broker.stop()
-    with pytest.raises(BrokerError.offlineError, match="the cached keys were refused"):
+    with pytest.raises(BrokerError.offlineError, match="The cached keys were refused"):
         new_cache(ring)
 
 

@@ -135,7 +135,9 @@ def test_a_thief_of_both_is_the_user_until_the_keys_are_replaced_and_that_is_the
     device.changeCredentials(NEW_PASSWORD, NEW_PASSPHRASE, compromised=True).result(PATIENCE)
     with keychain_in_memory() as thiefs:
         thiefs.entries.update(stolen)
-        not_resumed(mallory, at(mallory, tmp_path / "thief"), NOT_IN, "does not begin", *_REFUSED)
+        not_resumed(
+            mallory, at(mallory, tmp_path / "thief"), NOT_IN, "could not be resumed", *_REFUSED
+        )
     assert device.getKeyRing().result(PATIENCE).signing[0] == ring.signing[0], "the thief has it"
 
 

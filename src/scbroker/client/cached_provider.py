@@ -2,9 +2,9 @@
 
 provider = CachedProvider(ServerProvider.fromEnvironment(), "cache")
 
-Each operation belongs to one group, by what it does while the broker is away: answered from the cache,
-answered without the broker as ever, sent to the broker nevertheless, or refused. An operation is answered by
-the broker or by the cache, never by a mixture of them. Guide: docs/guide/offline.md.
+While the broker is away, each operation belongs to one of four groups: it is answered from the cache, needs
+no broker, is sent to the broker all the same, or is refused. An operation is answered by the broker or by the
+cache, never by a mixture of them. Guide: docs/guide/offline.md.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class CachedProvider(BaseProvider):
 
     `provider` is the ServerProvider that is used while the broker answers; log in by either of the two.
     `folder` is the path of a folder that this user alone can write. `maxBytes` bounds the folder, for all
-    users in it: the files that were used least recently go first. They are sealed. With `follow` the provider
+    users in it: the least recently used files are removed first. They are sealed. With `follow` the provider
     follows the event log, and reads containers of the cache anew after others changed them.
 
     A `Container` and a `ContainerPage` from the cache have the time `asOf` at which the broker served it.
@@ -355,7 +355,7 @@ class CachedProvider(BaseProvider):
     ) -> Any:
         """Run an operation; if the broker does not answer, run it from the cache.
 
-        The broker gets a minute, as ever, if the cache lacks a container that is asked for.
+        If the cache lacks a requested container, the broker gets a minute, as without a cache.
         """
         is_cached = all(each is None or cached.copies.has(each, touch=False) for each in asked)
         try:
@@ -394,8 +394,8 @@ class CachedProvider(BaseProvider):
     async def _refused(self, name: str) -> Any:
         self._reach.needed()
         raise errors.OfflineError(
-            f"{name} needs the broker, which is away since {self._reach.away_since}: nothing was sent. Try "
-            "again when it is back."
+            f"{name} needs the broker, which has been away since {self._reach.away_since}: nothing was sent. "
+            "Try again when it is back."
         )
 
     def _change(self, name: str, *args: Any, **kwargs: Any) -> Work[Any]:
@@ -429,17 +429,17 @@ async def begin(session: Session, offline: OfflineSession) -> None:
     """Begin a session without the broker, by the user's public keys of the cache.
 
     They are verified as at a log-in, by the user id and the device's mark. The token is requested when the
-    broker is back; if it refuses the keys, they were replaced meanwhile.
+    broker is back; if the broker refuses the keys then, they were replaced meanwhile.
     """
     try:
         chain = await offline.directory.latest_own()
         accounts.check_published(session.keys.ring, chain)
         session.directory.set_own(chain)
-    except accounts.SupersededError:  # proved by the user's own key records, wherever they were
+    except accounts.SupersededError:  # the user's own key records prove it, also from a cache
         raise
     except errors.UntrustedError as error:
         raise errors.OfflineError(
-            f"No session can begin without the broker: the cached keys were refused ({error})"
+            f"The cached keys were refused ({error}), and the broker is away: log in when it is back."
         ) from None
     session.token.had_one = True
 
@@ -458,7 +458,7 @@ def _nothing() -> None:
     pass
 
 
-# One method each would say the same three lines: what an operation does is its group.
+# The methods of a group differ in nothing but the operation's name.
 for _name in ANSWERED:
     setattr(CachedProvider, f"_{_name}", partialmethod(CachedProvider._read_either, _name))
 for _name in REFUSED:

@@ -50,7 +50,7 @@ READING: Final = frozenset(
 
 
 class LinkProvider(ServerProvider):
-    """A session of a link's user, from `openLink`: it reads what the link gives access to, and no more.
+    """A session of a link's user, from `openLink`: it reads the link's containers, and does nothing else.
 
     Operations that write or that belong to an account raise `permissionDeniedError` before anything is sent.
     Usable as `with` and `async with`.
@@ -61,7 +61,7 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
     def refuse(self: LinkProvider, **given: Any) -> NoReturn:
         del self, given
         raise errors.PermissionDeniedError(
-            f"A link gives read access only, and {name} is for users: use a ServerProvider to register "
+            f"A link gives read access only, and {name} needs an account: use a ServerProvider to register "
             "or log in, and ask a member to give that user access."
         )
 

@@ -170,9 +170,9 @@ class BrokerProvider(Protocol):
 
         Raises `notAuthenticatedError` if no session is kept, or if the keys were replaced on another device:
         log in with the passphrase and `keep=True`. The kept session is removed only if a signature proves
-        the replacement; otherwise it stays, because a broker could pretend it. Raises `invalidArgumentError`
-        that names the users if several are kept; `sessionStoreError` if the keychain is locked or what was
-        kept is damaged.
+        the replacement; otherwise it stays, because a broker could claim it falsely. Raises
+        `invalidArgumentError` that names the users if several are kept; `sessionStoreError` if the keychain
+        is locked or the kept session is damaged.
 
         The broker learns the user id, and that a device of the user begins a session."""
 
@@ -196,7 +196,8 @@ class BrokerProvider(Protocol):
     def forgetKeptSession(self, *args: Any, **kwargs: Any) -> Any:
         """Remove a user's kept session from this device; needs no session and no secret.
 
-        Does nothing if none is kept. A session that began stays: `logout` ends it, and forgets as well.
+        Does nothing if none is kept. The provider's present session stays: `logout` ends it, and removes the
+        kept one as well.
 
         Raises `sessionStoreError` if the store cannot be written. The broker learns nothing: nothing is
         sent."""
@@ -209,8 +210,8 @@ class BrokerProvider(Protocol):
     def logout(self, *args: Any, **kwargs: Any) -> Any:
         """End the session: forget keys and token, and revoke the token at the broker.
 
-        Operations under way keep the session that they began with; it ends after the last of them. If the
-        session is kept on this device, it is removed there: `close` leaves it.
+        Operations under way keep the session that they began with; it ends after the last of them. A kept
+        session of the user is removed from this device; `close` leaves it.
 
         Raises `notAuthenticatedError` without a session; `sessionStoreError`, after the session has ended, if
         the kept one could not be removed; an unreachable broker is not an error.
@@ -231,12 +232,13 @@ class BrokerProvider(Protocol):
         user and the program that acted, except in events of deleted containers. Only the id is left of a user
         who shared nothing.
 
-        Afterwards the provider has no session, this device keeps none of the user, and the private keys are
+        Afterwards the provider has no session, the user's kept session is removed, and the private keys are
         overwritten in memory unless the program itself holds the KeyRing. If the call fails, the session
         stays; called again after a lost answer, it ends the same way.
 
         Raises `notAuthenticatedError` also if the keys were replaced on another device; `clockError` if this
-        machine's clock is minutes off. The broker learns that the user was deleted, and keeps a signed record
+        machine's clock is minutes off; `sessionStoreError`, with the `outcome` Stored, if the kept session
+        could not be removed. The broker learns that the user was deleted, and keeps a signed record
         that says so to others."""
 
     @overload
@@ -744,20 +746,21 @@ class BrokerProvider(Protocol):
     ) -> Self: ...
     @operation
     def createLink(self, *args: Any, **kwargs: Any) -> Any:
-        """Make a link that gives people without an account read access to containers; its `url` has all.
+        """Make a link: its `url` gives people without an account read access to containers.
 
         The client registers a user for the link and gives it these permissions until `expiresAt`, which is
         required. Anybody who has the URL, and `password` if one is given, can read until then: the URL is a
         secret. `permissions` must not include Upload, ModifyAccess, ModifyType or Delete. Everybody with the
-        link also gets the API key in it: the provider's own, or `apiKey`. The link is kept, encrypted, in
-        `getLinks`. Needs ModifyAccess and what is given. Takes about 0.4 s (Argon2id).
+        link also gets the API key in it: the provider's own, or `apiKey`. `getLinks` returns the link on all
+        devices of the caller. The caller needs ModifyAccess and the permissions that the link gives. Takes
+        about 0.4 s (Argon2id).
 
         The link gives access to all of the containers or does not exist: if one of them cannot be shared, the
-        client revokes the link and raises the error of this container. Should that fail as well, the link is
-        still in `getLinks`: revoke it there. Nobody has its URL.
+        client revokes the link and raises the error of this container. If the revocation fails as well,
+        `getLinks` still returns the link: revoke it. Nobody has its URL.
 
-        Raises `invalidArgumentError` for a wrong argument, as permissions that a link cannot have, a time
-        that is missing or past, or a weak password; `permissionDeniedError`, `notFoundError` or
+        Raises `invalidArgumentError` for a wrong argument, such as permissions that a link cannot have, a
+        time that is missing or past, or a weak password; `permissionDeniedError`, `notFoundError` or
         `deletedError`, with its `containerId`, for a container that the caller cannot share, before anything
         is changed; and what `grantAccess` and `createContainer` raise. The broker learns that a user was
         registered and given access by the caller at once, and can conclude that it is a link; it learns
@@ -771,10 +774,11 @@ class BrokerProvider(Protocol):
     def getLinks(self, *args: Any, **kwargs: Any) -> Any:
         """Return the caller's links with their URLs, oldest first, also those that have expired.
 
-        They are kept in a container of the caller's own, so every device of the caller has them. A link is in
-        it before it gives access to anything.
+        They are stored in a container of the caller's own, so every device of the caller has them. A link is
+        stored before it gives access to anything.
 
-        Raises `integrityError` for a list that this version cannot read, and what `getContainer` raises.
+        Raises `integrityError` for a list that scbroker did not write, `unsupportedVersionError` for one of a
+        newer version, `rollbackError` if the broker denies the list, and what `getContainer` raises.
         The broker learns that the caller reads the container in which the links are kept."""
 
     @overload
@@ -1098,10 +1102,11 @@ class BrokerProvider(Protocol):
         readable in any case. A member with ModifyAccess can give the caller access again: `blockUser`
         prevents that.
 
-        The only member with ModifyAccess must pass `abandon=True`: nobody can change access afterwards.
+        The only member with ModifyAccess must pass `abandon=True`: nobody can give access afterwards.
 
         Raises `invalidArgumentError` for the only member, and for the only one with ModifyAccess without
-        `abandon`; `notFoundError` without access, also after leaving; `deletedError` after deletion;
+        `abandon`; `rejectedError` for the only member, if the client cannot know that; `notFoundError`
+        without access, also after leaving; `deletedError` after deletion;
         `conflictError` if access was changed during each of 16 attempts. After an error whose `outcome` is
         `Uncertain` the departure may take effect as long as the access list is not changed.
         The broker learns who leaves, and when."""
@@ -1114,9 +1119,9 @@ class BrokerProvider(Protocol):
     def blockUser(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse access to further containers from a user: the broker refuses their grants.
 
-        Whoever is blocked cannot give the caller access, neither to a new container nor to one that the
-        caller has left, and gets a `blockedError` that names the caller. Access that the caller has stays:
-        end it with `leaveContainer`. The broker enforces this, not cryptography. A blocked person can
+        A blocked user cannot give the caller access, neither to a new container nor to one that the caller
+        has left, and gets a `blockedError` that names the caller. Access that the caller has stays: end it
+        with `leaveContainer`. The broker enforces this, not cryptography. A blocked person can
         register another user. Blocking a user again changes nothing.
 
         Raises `notFoundError` for an unknown or deleted user, `invalidArgumentError` for the caller's own id,

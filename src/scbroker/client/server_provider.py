@@ -195,7 +195,7 @@ class ServerProvider(BaseProvider):
         return self._adopt(accounts.log_in_with_ring(self._transport, self._trust_store, ring))
 
     async def _keeping(self, keep: bool, begin: Callable[[], Work[T]]) -> T:
-        """Begin a session, and keep it if that is wanted; the store is checked before anything is sent."""
+        """Begin a session, and keep it with `keep`; the store is checked before anything is sent."""
         if keep:
             await self._kept.check()
         try:
@@ -248,8 +248,8 @@ class ServerProvider(BaseProvider):
                 await begin(ring)
                 return kept.user_id
             except accounts.SupersededError as error:
-                # Proved for all of them only if it is for the newest. A refusal is the broker's word alone:
-                # if it removed the session, a broker could make devices forget.
+                # Only newer keys than those of the newest KeyRing prove that none of them is published. A
+                # refusal is the broker's word alone, and removes nothing: kept.py says why.
                 if ring is kept.rings[0]:
                     await self._kept.forget_if(kept)
                     raise errors.NotAuthenticatedError(
@@ -260,8 +260,9 @@ class ServerProvider(BaseProvider):
             except errors.CredentialsError as error:
                 refused = error
         raise errors.NotAuthenticatedError(
-            f"The kept session of user {kept.user_id} does not begin. {refused} If the keys were replaced on "
-            "another device, log in with the new passphrase and keep=True. The kept session stays."
+            f"The kept session of user {kept.user_id} could not be resumed. {refused} If the keys were "
+            "replaced on another device, log in with the new passphrase and keep=True. The kept "
+            "session stays."
         )
 
     def _getKeptSessions(self) -> Work[list[uuid.UUID]]:

@@ -1,6 +1,7 @@
 """The grammar of a departure: a user's signed statement that they leave an access list.
 
-`judge.verify_departure` decides whether it is valid. Spec: docs/spec/container.md, section 4.
+`judge.verify_departure` decides whether it is valid. Spec: docs/spec/container.md, section 4.1.
+
 """
 
 from typing import Final
@@ -13,12 +14,12 @@ MAX_DEPARTURE: Final = 128
 
 
 class Departure(Row, frozen=True):
-    """A user gives up their entry in one access list. A later list does not know of it."""
+    """A user's statement that they give up their entry in one access list. It is void for any other."""
 
     containerId: Bin16
     accessVersion: Version
     accessList: Bin32
-    """The hash of the list, so the departure is void for every other one."""
+    """The hash of the list."""
     fingerprint: Bin32
     keyIndex: KeyIndex
     time: Time

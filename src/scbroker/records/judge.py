@@ -26,7 +26,7 @@ from scbroker.vocabulary import ContainerAccessLevel
 
 K = TypeVar("K")
 _DEPARTURES: Final = 1024
-"""Verified departures that are remembered, of about 6 kB each; a failure is not."""
+"""Number of verified departures that are remembered, of about 6 kB each. Failures are not remembered."""
 ALL: Final = int(ContainerAccessLevel.DefaultOwnerPermissions)
 _FOREVER: Final = float("inf")
 
@@ -71,7 +71,7 @@ class InForce:
     since: int
     """The time of the record that made the list; 0 if it is not known. Microseconds since 1970."""
     left: frozenset[bytes] = frozenset()
-    """Fingerprints of users whose departure from this list is at hand (section 4)."""
+    """Fingerprints of users whose departure from this list is at hand (section 4.1)."""
 
     @property
     def record(self) -> ContainerRecord:
@@ -118,9 +118,9 @@ def verify_author(signed: Signed, record: ContainerRecord, chain: KeyChain) -> N
 
 
 def verify_departure(signed: Signed, governing: InForce, chain: KeyChain, now: int) -> None:
-    """Verify that the user with this chain signed that they leave the list in force (section 4).
+    """Verify that the user with this chain signed that they leave the list in force (section 4.1).
 
-    Without the lower bound on its time, a thief of a retired key could sign one for any later list.
+    Without the lower bound on the time, a thief of a retired key could sign a departure from any later list.
     """
     said = departure.parse_departure(signed.body)
     if chain.fingerprint != said.fingerprint:
@@ -355,8 +355,8 @@ def check_delegation(
 ) -> None:
     """Refuse to give, take or prolong what the author does not hold (rule 4).
 
-    `before` and `after` have the same kind of keys; `complete` says whether `after` has every entry. Of the
-    users who `left`, what they get is judged as if they had had no access, if it is refused otherwise.
+    `before` and `after` have the same kind of keys; `complete` says whether `after` has every entry. For a
+    user in `left`, a change is also allowed if it would be allowed for a user without access before.
     """
     for user in before.keys() | after.keys():
         old, new = before.get(user), after.get(user)

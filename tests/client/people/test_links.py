@@ -405,7 +405,7 @@ def test_revoking_goes_on_where_the_creator_may_not_change_access_any_more_and_s
     with caplog.at_level(logging.WARNING):
         alice.revokeLink(link).result(PATIENCE)
     for box in boxes[:2]:
-        assert f"may not change the access to container {box} any more" in caplog.text
+        assert f"can no longer change the access to container {box}" in caplog.text
         refusal(guest.getContainer(box), BrokerError)
     assert str(boxes[2]) not in caplog.text
     assert members(bob, boxes[2]) == {me, him}

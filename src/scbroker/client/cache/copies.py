@@ -1,11 +1,11 @@
 """Copy what a session has verified into a cache's folder, and read it back.
 
-Only verified answers are copied: a broker that lies cannot replace a good copy. A copy of a container is the
-view that the broker served, cut down to what a device needs that has the mark of its head: the governing
-record in force with its list, and the head. If entries of a list are hidden from the reader, the past is
+Only verified answers are copied, so a broker that lies cannot replace a good copy. A copy of a container is
+the view that the broker served, without what the mark of its head replaces: it has the governing record in
+force with its list, and the head. If entries of a list are hidden from the reader, the past is
 judged again at every reading (docs/spec/container.md, section 8): then all governing records are kept.
 
-What a copy says is verified again when it is served, as if a broker served it.
+A copy is verified again when it is served, as if a broker served it.
 """
 
 import threading
@@ -42,7 +42,7 @@ from scbroker.wire.containers import MAX_INLINE, ContainerView, GoverningView
 
 S = TypeVar("S", bound=msgspec.Struct)
 _FRESH_SECONDS: Final = 60.0
-"""A container that is read again unchanged is not written again for so long."""
+"""Seconds in which a container that is read again unchanged is not written again."""
 _FRESH: Final = 4096
 CONTAINER: Final = "container"
 USER: Final = "user"
@@ -70,7 +70,7 @@ class Copy(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=T
     """When the broker denied the container. It is the broker's word, so the copy stays but is not served."""
 
     def lacks(self, role: Role) -> bool:
-        """Return whether the reader may have a part that belongs into the view and that was not read."""
+        """Return whether the view lacks a part that the reader may read and that fits into a view."""
         body = (self.view.head or self.view.governing[-1].record).body
         part = parse_record(body).part(role)
         if part is None or not self.download:
@@ -137,7 +137,7 @@ class Copies:
             await io_thread.in_pool(self._keep_chains)
 
     def find(self, container_id: uuid.UUID) -> Copy | None:
-        """Return the copy of a container; None if there is none."""
+        """Return the copy of a container; None if the cache has none."""
         return _decoded(self.folder.read(CONTAINER, container_id.bytes), Copy)
 
     def chain(self, user_id: uuid.UUID) -> Chain | None:
@@ -225,7 +225,7 @@ class Copies:
             self._fresh.popitem(last=False)
 
     def _is_fresh(self, container_id: uuid.UUID, outcome: object) -> bool:
-        """Return whether a container was written lately as it was served now."""
+        """Return whether the copy was written less than a minute ago with all that was served now."""
         fresh = self._fresh.get(container_id)
         if fresh is None or not isinstance(outcome, Fetched):
             return False
@@ -266,7 +266,7 @@ def segment_key(path: str, number: int) -> bytes:
 
 
 def _decoded(data: bytes | None, kind: type[S]) -> S | None:
-    """Return what a file has; None without one, or if a newer version of this program wrote it."""
+    """Return the content of a file; None without a file, or if another version of this program wrote it."""
     try:
         return None if data is None else msgspec.msgpack.decode(data, type=kind)
     except msgspec.DecodeError:
@@ -287,8 +287,8 @@ def _same(part: Part | None, sealed: bytes | None) -> bytes | None:
 def _cut(fetched: Fetched) -> ContainerView | None:
     """Return the view without what the mark of its head replaces; None if it cannot be verified alone.
 
-    That is a view of which only the first page is at hand. The next reading has a mark behind that page,
-    unless entries are hidden from the reader.
+    Such a view has only the first page of a long history. The next reading begins from a mark behind that
+    page, unless entries are hidden from the reader.
     """
     view, governing = fetched.view, fetched.view.governing
     if _version(governing[-1]) != fetched.state.governing.record.version:

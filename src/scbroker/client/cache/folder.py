@@ -5,8 +5,8 @@ derived from the KeyRing, so that the folder shows numbers, sizes and times of f
 changed, moved or written by another version does not open: it is removed and counts as missing.
 
 Files are renamed into place and read whole. So neither a crash nor another process that writes or evicts at
-the same time leaves half a file, and no lock is needed; at worst a file is missing. Nothing is synced: a
-power cut may damage files, which then count as missing as well.
+the same time leaves half a file, and no lock is needed: at worst a file is missing. Files are not synced: a
+power cut may damage some, which then count as missing as well.
 
 Considered: diskcache stores pickles and clear keys; a file of sqlite3 is parsed before anything of it is
 verified, and a user's files in it cannot be removed while another process is reading.
@@ -38,9 +38,9 @@ _OWN: Final = re.compile(r"[0-9a-f]{32}(\.\w+)?")
 _LONGEST: Final = 40 * 1_048_576
 """Bytes of a file that is read. The hashes of the largest content have 32 MiB."""
 _PARTS: Final = 16
-"""Between two scans of the folder a process writes at most one of so many parts of its size."""
+"""A process scans the folder before it has written a sixteenth of its bound."""
 _LARGEST: Final = 4
-"""A content may take one of so many parts of the folder."""
+"""A content may take a quarter of the folder's bound."""
 _log = logging.getLogger("scbroker")
 
 
@@ -107,7 +107,7 @@ class CacheFolder:
             return None
 
     def write(self, kind: str, key: bytes, data: Octets) -> None:
-        """Write a file in place of the one before; a disk that is full is logged once."""
+        """Write a file, and replace an earlier one. A failure, such as a full disk, is logged once."""
         path = self._path(kind, key)
         sealed = seal(self._secret, _context(path), data)
         try:
@@ -121,7 +121,7 @@ class CacheFolder:
             self._has_warned = True
 
     def has(self, kind: str, key: bytes, *, touch: bool = True) -> bool:
-        """Return whether there is a file, which counts as used by `touch`; it may prove to be damaged."""
+        """Return whether a file exists, which may be damaged. With `touch` it counts as used."""
         path = self._path(kind, key)
         if not touch:
             return path.exists()
@@ -147,7 +147,7 @@ class CacheFolder:
             path.unlink()
 
     def _reserve(self, size: int) -> None:
-        """Make room for a file. Another process may write a sixteenth of the bound before it scans too."""
+        """Make space for a file. Another process may write a sixteenth of the bound before it scans too."""
         needed = _on_disk(size)
         with self._lock:
             if needed > self._room:
@@ -156,9 +156,9 @@ class CacheFolder:
             self._room -= needed
 
     def _evict(self, needed: int) -> int:
-        """Remove the least recently used files of all users until the rest leaves room; return their bytes.
+        """Remove the least recently used files of all users until a new one fits; return the bytes left.
 
-        What a crash left behind is among them. A file that is being read stays readable to its end.
+        Temporary files that a crash left are among them. A file that is being read stays readable to its end.
         """
         files = sorted(self._files())
         total = sum(size for _, size, _ in files)

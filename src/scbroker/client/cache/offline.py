@@ -78,7 +78,7 @@ class OfflineSession(Session):
         raise errors.OfflineError
 
     async def settled(self, outcomes: dict[uuid.UUID, T]) -> dict[uuid.UUID, T]:
-        """Return the outcomes; a copy that was refused is one that the cache does not have."""
+        """Return the outcomes; a copy that was refused counts as missing from the cache."""
         for container_id, outcome in outcomes.items():
             if isinstance(outcome, errors.UntrustedError):
                 refused: Any = errors.OfflineError(

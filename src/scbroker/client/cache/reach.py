@@ -1,7 +1,7 @@
 """Remember whether a broker answers, and ask an absent one again.
 
-One request without an answer suffices to call a broker away: from then on nobody waits for it. A probe asks
-it in growing pauses, and at once if an operation needs it.
+After one request without an answer the broker counts as away, and no operation waits for it any more. A probe
+asks the broker in growing pauses, and soon after an operation needed it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Reach:
         io_thread.bound(self)
 
     def after_fork(self) -> None:
-        """Replace what waits in the parent's event loop."""
+        """Replace the events, which belong to the parent's event loop."""
         self._lost, self._reached, self._needed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         (self._lost if self.is_away else self._reached).set()
 
@@ -60,10 +60,10 @@ class Reach:
         self._away_since = None
         self._lost.clear()
         self._reached.set()
-        _log.info("The broker answers again, and is asked again")
+        _log.info("The broker answers again: requests go to it again")
 
     def needed(self) -> None:
-        """Ask an absent broker now, because an operation failed without it."""
+        """Ask an absent broker soon, because an operation failed without it."""
         self._needed.set()
 
     async def reached(self) -> None:
@@ -71,7 +71,7 @@ class Reach:
         await self._reached.wait()
 
     async def suspect(self, session: Session) -> None:
-        """Ask a broker whose connection was lost, before it is called away."""
+        """Ask a broker whose connection was lost; note that it is away if it does not answer."""
         try:
             await _ask(session)
         except UnreachableError as error:
@@ -103,7 +103,7 @@ class Reach:
 async def _ask(session: Session) -> None:
     """Ask for the user's own keys: after an offline start this request also gets the token.
 
-    Any answer will do, also a refusal.
+    Any answer counts, also a refusal.
     """
     try:
         with answered_soon():

@@ -1,8 +1,8 @@
 """Read cached containers anew after others changed them, so that the cache has the newest while it can.
 
-The client follows the event log. An event is the broker's word: it only decides what is read, and what is
-read is verified. Containers are read a few at a time with a pause, also after a long absence. The place in
-the log is kept in the cache, once all changes up to it were read.
+The client follows the event log. An event is the broker's word: it only decides which containers are
+read, and each of them is verified. Containers are read a few at a time with a pause, also after a long
+absence. The cache stores the place in the log once all changes up to it were read.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Refresh:
         """The id of the next event."""
 
     def changed(self, ids: Iterable[uuid.UUID], version: int = 0) -> None:
-        """Read these containers anew, as far as the cache has them."""
+        """Read those of these containers anew that the cache has."""
         for container_id in ids:
             if self._copies.has(container_id, touch=False):
                 self._stale[container_id] = version
@@ -64,7 +64,7 @@ class Refresh:
             try:
                 await self._follow_on()
             except errors.EventsExpiredError as error:
-                # Nothing says what changed meanwhile: read everything anew that the cache has.
+                # The dropped events are unknown: read all cached containers anew.
                 self.changed(await io_thread.in_pool(self._cached))
                 self._next = error.firstId
             except errors.UnreachableError:

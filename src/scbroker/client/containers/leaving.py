@@ -33,7 +33,7 @@ _ATTEMPTS: Final = 16
 async def leave(session: Session, container_id: uuid.UUID, *, abandon: bool) -> None:
     """Have the broker store a departure of the session's user, and note it in the mark.
 
-    A departure that was sent may take effect, whatever the answer is, as long as its list is in force.
+    A departure that was sent may take effect as long as its list is in force, also after a refusal.
     """
     leaving = _Leaving(session, container_id, abandon)
     try:
@@ -81,7 +81,9 @@ class _Leaving:
         try:
             fetched = await fetching.fetch(session, self.container_id, any_keys=True)
         except errors.NotFoundError:
-            _note(session, self.container_id)  # the broker serves nothing of it: no list has to
+            _note(
+                session, self.container_id
+            )  # the broker serves nothing of it, so no list has to contain it
             raise
         in_force = fetched.state.governing
         if self.sent_for != in_force.governing.accessVersion:

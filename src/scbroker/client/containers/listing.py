@@ -33,7 +33,7 @@ _MISORDERED: Final = (
     "containers than requested."
 )
 _DENIED: Final = (errors.NotFoundError, errors.UnreachableError)
-"""Errors of a container that no list has: the broker denies it, or the cache lacks it."""
+"""Errors of containers for `leftOut`: the broker denies the container, or the cache lacks it."""
 _log = logging.getLogger("scbroker")
 Entry = Container[Any] | BrokerError
 
@@ -143,7 +143,9 @@ async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) ->
 def _of_marks(known: fetching.StoredMarks, after: uuid.UUID | None, limit: int) -> _Served:
     """Return a page of a cache, which cannot list: each container that has a mark is requested by its id."""
     if not known and after is None:
-        raise errors.OfflineError("The cache has no container, and the broker is away.")
+        raise errors.OfflineError(
+            "The cache has no container, and the broker is away: list again when it is back."
+        )
     return _Served({}, {}, list(known), max(known) if len(known) == limit else None)
 
 
@@ -199,7 +201,7 @@ async def _verified(session: Session, wanted: Wanted, served: _Served) -> Contai
         elif each in served.missing and not session.is_offline:
             _log.warning("The broker's list leaves out container %s, which it serves.", each)
         entries.append(outcome)
-    # Marks have no type: of a list of one type nothing is known to be missing.
+    # Marks have no type, so nobody knows what a list of one type lacks.
     left_out = denied if wanted.type is None else []
     return ContainerPage(entries, served.next, left_out, _as_of(session, entries))
 

@@ -244,7 +244,7 @@ class Evidence:
             raise IntegrityError(_HIDDEN_GOVERNING)
 
     def _left(self, served: ListView, judged: InForce) -> frozenset[bytes]:
-        """Return the users who left a list, each verified by their departure (section 4)."""
+        """Verify the departures from a list (section 4.1); return the fingerprints of their users."""
         left = list[bytes]()
         for signed in (item.signed for item in served.departures):
             leaver = parse_departure(signed.body).fingerprint

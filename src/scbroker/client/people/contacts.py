@@ -64,7 +64,7 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     contacts: Annotated[tuple[_Entry, ...], Meta(max_length=MAX_CONTACTS)] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a book that names a user or has a name twice."""
+        """Refuse a book with two contacts of one user or of one name."""
         if min(len(self.by_key), len(self.by_fingerprint)) < len(self.contacts):
             raise ValueError("a contact twice")
 
@@ -77,12 +77,12 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return {entry.fingerprint: entry for entry in self.contacts}
 
     def get(self, name: str) -> _Entry:
-        """Return the contact of a name; `NotFoundError` names those whose names are near."""
+        """Return the contact of a name; `NotFoundError` suggests similar names."""
         names = self.by_key
         if (found := names.get(_key(name))) is not None:
             return found
         near = [names[key].name for key in difflib.get_close_matches(_key(name), names)]
-        hint = f" Near names: {', '.join(map(repr, near))}." if near else ""
+        hint = f" Similar names: {', '.join(map(repr, near))}." if near else ""
         raise errors.NotFoundError(
             f"No contact is named {name!r}: add the person's card first.{hint}"
         )
@@ -97,7 +97,7 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 class Contacts:
     """The address book of a provider's user, kept encrypted in a container of the user's own.
 
-    The operations have both call styles, as those of a provider. The provider must have a session. A name
+    The operations have both call styles, like those of a provider. The provider must have a session. A name
     stands for one contact, in any case and Unicode spelling. The broker learns that the user has such a book,
     its size, and when it is read and changed.
     """
@@ -126,8 +126,8 @@ class Contacts:
         """Add the user of a card to the book, by default under the card's own name; return the contact.
 
         The client reads the user's keys, compares their fingerprint with the card's, and pins it. Pass
-        `verified=True` if you got the card from the person, as by scanning their QR code. A user who is in
-        the book already stays as they are, but becomes verified with `verified=True`.
+        `verified=True` if you got the card from the person, for example by scanning their QR code. A user who
+        is in the book already is not changed, except that `verified=True` marks the contact as verified.
 
         Raises `invalidArgumentError` for a card of another broker; `notFoundError` if the broker does not
         know the user or they were deleted; `keySubstitutionError` if the name belongs to a contact with
@@ -199,8 +199,8 @@ class Contacts:
     def get(self, *args: Any, **kwargs: Any) -> Any:
         """Return the contact with exactly this name, in any case and Unicode spelling.
 
-        Raises `notFoundError`, which suggests near names, and what `list` raises. The broker learns that the
-        book is read, and nothing of the name."""
+        Raises `notFoundError`, which suggests similar names, and what `list` raises. The broker learns that
+        the book is read, and nothing of the name."""
 
     def _get(self, name: str) -> Work[Contact]:
         return self._read(lambda book: book.get(name).contact)
@@ -211,7 +211,7 @@ class Contacts:
     def find(self, text: str, **handlers: Unpack[Handlers[Sequence[Contact]]]) -> Self: ...
     @operation
     def find(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the contacts that a text may mean, by name.
+        """Return the contacts that match a text, ascending by name.
 
         The text may be a part of the name, the user id, or at least four first digits of the fingerprint. Use
         it to search, not to decide with whom to share: a name may resemble another.
@@ -236,7 +236,7 @@ class Contacts:
     def list(self, **handlers: Unpack[Handlers[Sequence[Contact]]]) -> Self: ...
     @operation
     def list(self, *args: Any, **kwargs: Any) -> Any:
-        """Return all contacts, by name.
+        """Return all contacts, ascending by name.
 
         Containers of the book's type that other users made, or have access to, are ignored, with a warning in
         the log.
@@ -335,10 +335,10 @@ def _contacts(book: _Book) -> Sequence[Contact]:
 
 
 def _key(name: str) -> str:
-    """Return a form that is the same for names that a person could take for one.
+    """Return a key that is equal for names that a person could confuse.
 
-    Equal are spellings, widths and cases, as far as Unicode's NFKC and case folding go, white space of any
-    length, and characters that are not shown (Cf). Letters of two scripts that look alike are not equal.
+    It ignores differences that Unicode's NFKC and case folding remove, the length of white space, and
+    invisible characters (Cf). Letters of two scripts that look alike have different keys.
     """
     if name.isascii():  # a tenth of the time, with the same result
         return " ".join(name.casefold().split())
@@ -348,10 +348,10 @@ def _key(name: str) -> str:
 
 
 def check_new_name(argument: str, name: str) -> None:
-    """Raise `InvalidArgumentError` for a name that the book cannot have, or that is invisible."""
+    """Raise `InvalidArgumentError` for a name that the book cannot have, such as an invisible one."""
     check_name(argument, name)
     if not _key(name):
-        raise errors.InvalidArgumentError(f"{argument} must have a character that is shown")
+        raise errors.InvalidArgumentError(f"{argument} must have at least one visible character")
 
 
 def _replaced(entry: _Entry, **fields: Any) -> _Entry:
@@ -363,7 +363,7 @@ def _substituted(other: _Entry, card: ContactCard) -> errors.KeySubstitutionErro
     return errors.KeySubstitutionError(
         f"{other.name!r} is in the book with the fingerprint {other.contact.fingerprint}, and this card has "
         f"{card.fingerprint}: compare them with the person. If the person has a new user, remove the contact "
-        "first; if they are two people, give another name."
+        "first; if they are two people, pass another name."
     )
 
 

@@ -45,7 +45,7 @@ class _LinkBytes(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LinkUrl:
-    """The parts of a link's URL. Whoever has `secret`, and the password if there is one, can read."""
+    """The parts of a link's URL. Anybody who has `secret`, and the password if the link has one, can read."""
 
     serverUrl: str
     apiKey: uuid.UUID
@@ -75,7 +75,7 @@ class LinkUrl:
         server_url, mark, code = url.partition(_MARK)
         if not mark or len(url) > _MAX_URL:
             raise InvalidArgumentError(
-                "link is not a link to containers, which has '/#scbroker-link:' in it: copy the whole link"
+                "link is not a link from createLink, which contains '/#scbroker-link:': copy the whole link"
             )
         data = _decoded(code)
         body, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]

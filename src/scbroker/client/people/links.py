@@ -1,9 +1,9 @@
 """Make, keep and revoke links: users whose secrets are in a URL.
 
-A link is an ordinary user for the broker. Its creator keeps the URL and the user's private keys in a document
-of their own, from before the user is registered: whatever step a crash interrupts, the link can be listed and
-revoked. The keys, and not the passphrase, are kept for the deletion: somebody with the link can change the
-passphrase, or use up the guesses that the broker allows.
+To the broker, a link's user is an ordinary user. The creator stores the URL and the user's private keys in a
+document of their own before the user is registered. So the link can be listed and revoked, whatever step a
+crash interrupts. The deletion needs the keys and not the passphrase, because somebody with the link can
+change the passphrase, or use up the guesses that the broker allows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FORBIDDEN: Final = (
     | ContainerAccessLevel.Delete
 )
 _NOT_OURS: Final = (errors.PermissionDeniedError, errors.NotFoundError)
-"""Results of a revocation that no repetition changes: the user may not change the container's access."""
+"""Results of a revocation that stay the same: the creator may no longer change the container's access."""
 _log = logging.getLogger("scbroker")
 
 
@@ -78,7 +78,7 @@ class NewLink:
 
 
 class _Bound(BaseProvider):
-    """The container operations of one session, whatever user the program's provider logs in meanwhile."""
+    """The container operations of one session, even after the program's provider began another one."""
 
     def __init__(self, session: Session) -> None:
         self._current = session
@@ -180,7 +180,7 @@ async def revoke(session: Session, user_id: uuid.UUID) -> None:
     for container, result in zip(entry.containers, results, strict=True):
         if isinstance(result, _NOT_OURS):
             _log.warning(
-                "You may not change the access to container %s any more: the deleted user %s of a link "
+                "You can no longer change the access to container %s: the deleted user %s of a link "
                 "stays in its access list until a member changes its access.",
                 container,
                 user_id,

@@ -1,8 +1,9 @@
 """Keep a document in a container that the user alone has access to, the same on all of the user's devices.
 
-The container is found by its type, because no device can be asked where it is. Anybody may share a container
-of that type with the user, so only one counts that this user created, has alone, and wrote. Two devices may
-create one at the same moment; the one with the lowest id then takes the contents of the others.
+A device finds the container by its type, because a fresh device knows nothing else of it. Anybody may share a
+container of that type with the user, so the client uses one only if this user created it, alone has access to
+it, and wrote it. Two devices may create one at the same moment: the entries of both are then moved into the
+one with the lowest id.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Merge = Callable[[D, D], D]
 _log = logging.getLogger("scbroker")
 _ATTEMPTS: Final = 16
 _VERSION: Final = 1
-# Only the broker can cause these: a stranger who shares a broken container cannot.
+# Errors that the broker alone can cause, and no stranger who shares a broken container.
 _OF_THE_BROKER: Final = (
     errors.RollbackError,
     errors.ForkError,
@@ -58,10 +59,10 @@ class _Stored(NamedTuple, Generic[D]):
 class OwnDocument(Generic[D]):
     """A document of one type of Struct, in a container of one container type.
 
-    `merge` returns a document with the entries of both; that of the first counts where they contradict. Its
-    coroutines run on scbroker's thread, in the body of an operation. `limit` is in bytes of JSON.
+    `merge` returns a document with the entries of both; where they contradict, that of the first stays.
+    `read` and `change` run on scbroker's thread, in the body of an operation. `limit` is in bytes of JSON.
 
-    An unreadable document raises an error and is never overwritten.
+    A document that cannot be read is an error, and is never overwritten.
     """
 
     def __init__(
@@ -193,7 +194,7 @@ class OwnDocument(Generic[D]):
     async def _served(self, container: uuid.UUID, promise: Promise[T]) -> T:
         """Return a result; `RollbackError` if the broker denies the user's own container.
 
-        Nobody else could end the access. A `NotFoundError` would say that what is sought is not in it.
+        Nobody else could end the access. A `NotFoundError` would look as if the document lacked an entry.
         """
         try:
             return await promise

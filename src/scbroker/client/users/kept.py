@@ -1,8 +1,8 @@
 """Keep the KeyRing of a session on this device, so that a later start of the program needs no secret.
 
-A kept session is removed when the user logs out or is deleted here, and when signing key 0 has signed that
-its keys were replaced. A broker that only refuses it, or says that the user was deleted, does not remove it:
-it could make devices forget.
+A kept session is removed when the user logs out or is deleted on this device, and when key records that
+signing key 0 signed prove that its keys were replaced. A mere refusal by the broker does not remove it:
+otherwise a broker could sign out all devices for ever.
 """
 
 import logging
@@ -19,7 +19,7 @@ _log: Final = logging.getLogger("scbroker")
 
 
 class KeptSession:
-    """A session as it was found: the KeyRings that may have the published keys, the most probable first."""
+    """A session as it was found in the store: one or two KeyRings, the newer one first."""
 
     def __init__(self, user_id: uuid.UUID, rings: list[KeyRing], found: SealedKeys) -> None:
         self.user_id = user_id
@@ -41,7 +41,7 @@ class KeptSessions:
         await io_thread.in_pool(self._store.check)
 
     async def users(self) -> list[uuid.UUID]:
-        """Return the users of whom a session is kept."""
+        """Return the users whose sessions are kept."""
         return list(await io_thread.in_pool(self._store.users, self._origin))
 
     async def find(self, user_id: uuid.UUID | None) -> KeptSession:

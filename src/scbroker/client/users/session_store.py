@@ -1,7 +1,7 @@
 """Store the KeyRings of kept sessions: each sealed in a file, and the key that opens it in another place.
 
-A store has a pair for each user of a broker: the sealed KeyRings and their key. It replaces the pair if it
-still is the expected one, so that several programs can use a store. `seal_session` and `open_session` of
+A store has a pair for each user of a broker: the sealed KeyRings and their key. It replaces the pair only if
+it is still the expected one, so several programs can use one store. `seal_session` and `open_session` of
 `scbroker.keys` define the file.
 
 A crash leaves a pair whole, or the user without one: a new key is stored before the file that it opens, and a
@@ -50,27 +50,27 @@ class SealedKeys:
 
 @runtime_checkable
 class SessionStore(Protocol):
-    """Where kept sessions are. `origin` is the broker's, as `https://broker.example`.
+    """A place for kept sessions. `origin` is the broker's, such as `https://broker.example:443`.
 
     Each method raises `SessionStoreError` if the store cannot be used, with what to do about it.
     """
 
     def check(self) -> None:
-        """Raise an error if a session could not be kept here. Called before a log-in that is to be kept."""
+        """Raise an error if the store could not keep a session. Called before a log-in with `keep=True`."""
         ...
 
     def get(self, origin: str, userId: uuid.UUID) -> SealedKeys | None:
-        """Return what is kept for a user; None if nothing is, or one half is missing."""
+        """Return the pair of a user; None without one, or if one half is missing."""
         ...
 
     def swap(
         self, origin: str, userId: uuid.UUID, expected: SealedKeys | None, new: SealedKeys
     ) -> bool:
-        """Replace what is kept if it still is what is expected; return whether it was."""
+        """Replace the pair of a user if it is still the expected one; return whether it was."""
         ...
 
     def remove(self, origin: str, userId: uuid.UUID, expected: SealedKeys | None = None) -> None:
-        """Remove what is kept, with its key; if `expected` is given, only if it still is that."""
+        """Remove the pair of a user; with `expected`, only if it is still that one."""
         ...
 
     def users(self, origin: str) -> Sequence[uuid.UUID]:
@@ -277,7 +277,7 @@ def _ending(origin: str) -> str:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether something has this name, also a link, which is refused when it is opened."""
+    """Return whether the path exists. A symbolic link counts: `open_own` refuses it."""
     return os.path.lexists(path)
 
 

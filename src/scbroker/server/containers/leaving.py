@@ -53,7 +53,7 @@ class _Leaving:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Container, list and user of the departure, as statements name them."""
+        """The parameters of statements: the departure's container, list and user."""
         number = self.departure.accessVersion
         return {"container": self.container_id, "number": number, "user": self.user.id}
 
@@ -108,7 +108,9 @@ def _verify(connection: Connection, broker: Broker, leaving: _Leaving, moment: i
         )
     with refusing():
         if leaving.departure.keyIndex != chain.latest(KeyType.Signing).index:
-            raise errors.RejectedError("Sign a departure with the latest active signing key.")
+            raise errors.RejectedError(
+                "The departure is not signed with the latest active signing key: sign it with that key."
+            )
         judge.verify_departure(leaving.signed, in_force, chain, moment)
     return len(chain.records)
 
@@ -131,7 +133,7 @@ def _check_member(
     if row.access_version != leaving.departure.accessVersion:
         raise errors.ConflictError(_CHANGED)
     if member.permissions & ContainerAccessLevel.ModifyAccess:
-        # Of two such members who leave at once, the second has to see that nobody else can change access.
+        # If two such members leave at once, the second one must read that nobody else can change access.
         place = {"container": row.id, "number": row.access_version}
         if leaving.seen != connection.execute(sql.COUNT_DEPARTURES, place).scalar_one():
             raise errors.ConflictError(storing.LEFT)

@@ -48,8 +48,7 @@ def record_change(
 ) -> None:
     """Add an event for each of the `living` users to whom a record that is being stored is visible.
 
-    An entry that has expired at `moment` gives no access, in the old list as in the new one; nor has a user
-    access who has left.
+    In both lists, entries that have expired at `moment` and entries of users who have left give no access.
     """
     old = before.present(moment) if before else {}
     present = {} if record.tombstone else after.present(moment)
@@ -106,16 +105,16 @@ def record_departure(
     application: str,
     moment: int,
 ) -> None:
-    """Add a `Deleted` for a member who leaves, and an `Updated` for the others who may see access.
+    """Add a `Deleted` for a member who leaves, and an `Updated` for the `others` with ViewAccess.
 
-    The container's row must be locked. Of the `others`, users who were deleted get no event.
+    The container's row must be locked. Deleted users get no event.
     """
-    told = [each for each in others if each.permissions & ContainerAccessLevel.ViewAccess]
-    found = connection.execute(sql.FIND_USERS, {"ids": [each.user_id for each in told]})
+    readers = [each for each in others if each.permissions & ContainerAccessLevel.ViewAccess]
+    found = connection.execute(sql.FIND_USERS, {"ids": [each.user_id for each in readers]})
     living = {user.id for user in found if not user.deleted}
     who = leaver.user_id, application
     rows = [_row(container, leaver, ContainerEventType.Deleted, moment, *who)]
-    for each in sorted(told, key=lambda member: bytes(member.user_id)):
+    for each in sorted(readers, key=lambda member: bytes(member.user_id)):
         if each.user_id in living:
             updated = _row(container, each, ContainerEventType.Updated, moment, *who)
             rows.append({**updated, "changes": _ACCESS})

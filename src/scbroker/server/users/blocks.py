@@ -17,8 +17,8 @@ from scbroker.wire.codec import NoQuery
 async def block(broker: Broker, call: Call, query: NoQuery) -> None:
     """Block a user; blocking the same user again changes nothing.
 
-    Both users are locked, in the order of their ids, and neither is deleted meanwhile. A record that gives
-    the session's user access has a shared lock on them: it is stored before this transaction, or refused.
+    Both users are locked in the order of their ids, so neither is deleted meanwhile. A record that gives the
+    session's user access takes a shared lock on that user: so it is stored before the block, or refused.
     """
     del query
     user_id, blocked = call.session.id, call.user_id
