@@ -26,7 +26,7 @@ def test_a_card_is_read_back_from_its_text_in_any_case_and_with_white_space_anyw
     assert str(CARD) == CARD.text
 
 
-def test_a_card_shows_whom_it_names_and_keeps_the_fingerprint_in_groups() -> None:
+def test_a_repr_of_a_card_names_its_user_and_the_fingerprint_keeps_its_groups() -> None:
     typed = ContactCard(FINGERPRINT.replace(" ", "-").upper(), "https://broker.example/", "Bob")
     assert typed.fingerprint == FINGERPRINT
     assert typed.serverUrl == "https://broker.example"
@@ -84,7 +84,7 @@ def test_bursts_of_wrong_characters_are_noticed() -> None:
     ],
     ids=range(10),
 )
-def test_what_is_not_a_card_is_an_error_that_says_what_to_do(text: Any, words: str) -> None:
+def test_a_text_that_is_not_a_card_is_an_error_that_says_what_to_do(text: Any, words: str) -> None:
     with pytest.raises(INVALID, match=words):
         ContactCard.parse(text)
 

@@ -23,7 +23,17 @@ from scbroker import (
 )
 from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import ContainerRecord, Role, parse_record, record_hash
-from tests.client.model import Change, Field, Grant, Members, Shown, State, Told, news, parting
+from tests.client.model import (
+    Change,
+    Field,
+    Grant,
+    Members,
+    Shown,
+    State,
+    Told,
+    departure_events,
+    news,
+)
 from tests.kit.devices import Device, Devices, Outcome
 
 Level = ContainerAccessLevel
@@ -147,7 +157,7 @@ class Book:
             self.claim(type(outcome.error) in legal, f"it may end with {legal} alone")
             return
         self.claim(outcome.error is None, f"a member could not leave: {outcome}")
-        for user, told in parting(state, device.user, device.name, now):
+        for user, told in departure_events(state, device.user, device.name, now):
             self.tell(user, kept, told)
         kept.states[-1] = state.without(device.user)
 

@@ -318,10 +318,10 @@ def _sees(name: Field, was: Grant, entry: Grant) -> bool:
     return name != "type" or entry.allows(Level.ViewType)
 
 
-def parting(
+def departure_events(
     state: State, user: int, application: str, now: dt.datetime
 ) -> Iterator[tuple[int, Told]]:
-    """Who is told what of a user who leaves."""
+    """The events of a departure, and the users who get them."""
     for other, grant in sorted(state.members(now).items()):
         text = state.values["type"] if grant.allows(Level.ViewType) else None
         if other == user:

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from scbroker import (
     AccessLevel,
     BrokerError,
+    CachedProvider,
     FileTrustStore,
     KeyRing,
     MemoryTrustStore,
@@ -340,6 +341,19 @@ def nobody_at_the_address(scene: Scene) -> Iterator[Attempt]:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
     yield asks(scene, url)
+
+
+@case(e.OfflineError, "offline", "is not in the cache and the broker is away", retryable=True)
+def a_container_that_the_cache_lacks_while_the_broker_is_away(scene: Scene) -> Iterator[Attempt]:
+    broker = scene.broker("narrow")
+    alice = scene.new_provider(broker.new_user(), at=broker)
+    cache = CachedProvider(alice, scene.folder / "cache")
+    cached, other = (alice.createContainer(b"x").result(PATIENCE).id for _ in range(2))
+    cache.getContainer(cached).result(PATIENCE)
+    broker.stop()
+    cache.getContainer(cached).result(PATIENCE)
+    yield lambda **style: cache.getContainer(other, **style)
+    cache.close()
 
 
 @case(e.ThrottledError, "throttled", r"wait \d+ seconds", retryable=True)

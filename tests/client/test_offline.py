@@ -167,7 +167,7 @@ def test_a_list_has_the_cached_containers_and_names_the_others(
     assert page.asOf is not None
 
 
-def test_what_the_cache_lacks_is_an_offline_error_at_once(
+def test_a_read_that_the_cache_cannot_answer_is_an_offline_error_at_once(
     alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess
 ) -> None:
     made = create(alice, b"content", customHeaderObject={})
@@ -496,7 +496,7 @@ async def test_both_call_styles_and_async_with_work_with_a_cache(
         drop(cache.getContainer(made))
 
 
-def test_after_a_long_absence_whatever_the_cache_has_is_read_anew(
+def test_after_a_long_absence_every_cached_container_is_read_anew(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
     """The broker dropped the events, so that nothing says which containers were changed."""
@@ -567,7 +567,7 @@ def test_keys_that_were_replaced_meanwhile_end_a_session_that_began_without_the_
         new_cache(ring)
 
 
-def test_what_the_provider_changed_itself_is_fresh_in_the_cache_also_without_events(
+def test_a_container_that_the_provider_changed_is_fresh_in_the_cache_also_without_events(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
     cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)

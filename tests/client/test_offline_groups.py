@@ -115,14 +115,14 @@ def test_a_read_of_a_cached_container_is_answered(
 
 
 @pytest.mark.parametrize("name", sorted(LOCAL))
-def test_what_needs_no_broker_works_as_ever(
+def test_an_operation_that_needs_no_broker_works_as_without_a_cache(
     name: str, world: tuple[CachedProvider, uuid.UUID, Path]
 ) -> None:
     cache, made, folder = world
     assert getattr(cache, name)(*arguments(name, made, folder)).result(PATIENCE) is not None
 
 
-def test_what_needs_no_session_is_sent_nevertheless(
+def test_an_operation_that_needs_no_session_is_sent_all_the_same(
     world: tuple[CachedProvider, uuid.UUID, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     be_impatient(monkeypatch)

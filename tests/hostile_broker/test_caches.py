@@ -234,7 +234,7 @@ def test_a_folder_that_others_can_write_is_refused(
 
 
 @attack(99, "broker that goes away")
-def test_what_a_broker_lied_about_does_not_replace_a_good_copy(
+def test_an_answer_that_is_refused_does_not_replace_a_good_copy(
     mallory: Mallory, alice: User, bob: User, new_cache: NewCache
 ) -> None:
     story = Story(alice).created({alice: OWNER, bob: OWNER}, content=b"true")

@@ -215,7 +215,7 @@ def test_a_hidden_book_is_begun_anew_and_both_are_joined_once_it_is_shown_again(
 
 
 @attack(88, "other keys for a contact")
-def test_no_contact_is_added_whose_keys_the_broker_serves_are_somebody_elses(
+def test_no_contact_is_added_if_the_broker_serves_another_users_keys(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
     device = mallory.device_of(alice)

@@ -241,7 +241,7 @@ def test_a_file_of_an_unknown_version_does_not_open(mallory: Mallory, folder: Pa
 def test_halves_of_another_user_or_broker_do_not_open(
     mallory: Mallory, folder: Path, tmp_path: Path, keychain: MemoryKeychain
 ) -> None:
-    """Who can write both halves puts Eve's session in the place of Alice's: its context names Eve."""
+    """An attacker who can write both halves puts Eve's session in Alice's place: its context names Eve."""
     alice, eve = kept(mallory, folder), kept(mallory, tmp_path / "eve")
     file_in(folder).write_bytes(file_in(tmp_path / "eve").read_bytes())
     entries = [

@@ -178,7 +178,7 @@ def test_a_departure_that_was_signed_for_something_else_is_refused(
 
 
 @attack(81, "forged departure")
-def test_a_departure_of_somebody_who_is_not_in_the_list_or_served_twice_is_refused(
+def test_a_departure_of_a_user_outside_the_list_and_one_served_twice_are_refused(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
     story = Story(alice).created({alice: OWNER, bob: READER})

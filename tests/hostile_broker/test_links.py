@@ -263,7 +263,9 @@ def test_a_holder_of_a_revoked_link_opens_nothing_that_is_written_afterwards(
 
 
 @attack(91, "link used after its end")
-def test_what_a_link_could_read_before_its_end_is_the_limit(mallory: Mallory, alice: User) -> None:
+def test_contents_that_a_link_could_read_before_its_end_are_the_limit(
+    mallory: Mallory, alice: User
+) -> None:
     """A broker that kept the old answers serves them on, and the holder may have kept copies anyway."""
     device = mallory.device_of(alice)
     box = box_of(device)

@@ -105,7 +105,7 @@ def test_a_user_without_a_disclosed_entry_leaves_nothing(stage: Stage) -> None:
     assert verdict(dora, governing, stage.dora) is IntegrityError
 
 
-def test_the_container_key_is_renewed_once_somebody_who_may_decrypt_has_left(stage: Stage) -> None:
+def test_the_container_key_is_renewed_once_a_user_with_decrypt_has_left(stage: Stage) -> None:
     time = START + 13 * DAY
     assert not in_force(stage.shared).needs_renewal(time)
     governing = in_force(stage.shared, stage.bob)
@@ -126,7 +126,7 @@ def test_a_change_of_type_keeps_departures_and_the_age_of_the_list(stage: Stage)
     assert (after.left, after.since) == (governing.left, governing.since)
 
 
-def test_who_left_may_be_left_out_kept_or_granted_anew(stage: Stage) -> None:
+def test_a_user_who_left_may_be_left_out_kept_or_granted_access_anew(stage: Stage) -> None:
     author = in_force(stage.shared).access.entries[stage.erin.fingerprint]
     assert author.permissions == ADMIN
     before = {"owner": Grant(ALL, None), "erin": Grant(ADMIN, author.expiresAt)}

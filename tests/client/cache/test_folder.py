@@ -31,7 +31,7 @@ def size_of(root: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in root.rglob("*") if path.is_file())
 
 
-def test_what_is_written_is_read_until_it_is_removed(folder: CacheFolder) -> None:
+def test_a_written_file_is_read_until_it_is_removed(folder: CacheFolder) -> None:
     assert folder.read("kind", b"key") is None
     assert not folder.has("kind", b"key")
     for data in (b"", b"one", bytes(MIB)):
@@ -58,7 +58,7 @@ def test_another_user_or_broker_has_other_files(ring: KeyRing, tmp_path: Path) -
     assert list(one.path.iterdir()) == []
 
 
-def test_the_folder_stays_below_its_bound_and_keeps_what_was_used_last(
+def test_the_folder_stays_below_its_bound_and_keeps_the_files_that_were_used_last(
     folder: CacheFolder, tmp_path: Path
 ) -> None:
     data = os.urandom(MIB // 2)
@@ -71,7 +71,7 @@ def test_the_folder_stays_below_its_bound_and_keeps_what_was_used_last(
     assert len(kept) > 20
 
 
-def test_what_another_user_left_and_what_a_crash_left_goes_as_well(
+def test_files_of_another_user_and_of_a_crash_are_removed_as_well(
     folder: CacheFolder, tmp_path: Path
 ) -> None:
     other = CacheFolder(tmp_path, KeyRing.generate(), ORIGIN, SMALLEST)

@@ -1,4 +1,4 @@
-"""Leaving a container: who may, what others see and do then, and what the device remembers."""
+"""Leaving a container: which members may, what others see and do then, and what the device stores."""
 
 import datetime as dt
 import time
@@ -105,7 +105,7 @@ def meanwhile(act: Callable[[], Promise[Any]]) -> Treatment:
 
 
 @both_engines
-def test_who_leaves_reads_nothing_more_and_is_no_member_for_the_others(
+def test_a_user_who_leaves_reads_nothing_more_and_is_not_shown_as_a_member(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
     box = shared(alice, (bob, READER), (carol, READER))
@@ -123,7 +123,7 @@ def test_who_leaves_reads_nothing_more_and_is_no_member_for_the_others(
 
 
 @pytest.mark.parametrize("level", [NO_DECRYPT, NO_VIEW, READER, WRITER], ids=str)
-def test_whatever_the_permissions_are_a_member_can_leave(
+def test_a_member_can_leave_with_any_permissions(
     alice: ServerProvider, bob: ServerProvider, level: ContainerAccessLevel
 ) -> None:
     """Also without Decrypt, Download or ViewAccess, and without having read the container before."""
@@ -185,7 +185,7 @@ def test_a_change_that_needs_no_new_key_keeps_the_list_and_the_departure(
     assert (fresh.version, fresh.type, fresh.content) == (3, "other", None)
 
 
-def test_a_user_who_left_is_let_in_again_by_a_grant_or_a_list_that_names_them(
+def test_a_user_who_left_gets_access_again_by_a_grant_or_a_list_that_names_them(
     alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
 ) -> None:
     """Also with less than before by an author who could not have taken the rest."""
@@ -205,7 +205,7 @@ def test_a_user_who_left_is_let_in_again_by_a_grant_or_a_list_that_names_them(
     assert members(fresh, box) == {id_of(alice): OWNER, id_of(bob): READER}
 
 
-def test_who_has_left_and_blocked_is_not_let_in_again(
+def test_a_user_who_left_and_blocked_the_author_gets_no_access_again(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
     box = shared(alice, (bob, READER))
@@ -218,7 +218,7 @@ def test_who_has_left_and_blocked_is_not_let_in_again(
     alice.updateContainerContent(box, b"2").result(PATIENCE)
 
 
-def test_the_only_member_is_told_to_delete_the_container(
+def test_the_only_member_is_refused_and_reads_that_deletion_is_the_way(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network
 ) -> None:
     box = alice.createContainer(b"1").result(PATIENCE).id
@@ -235,7 +235,7 @@ def test_the_only_member_is_told_to_delete_the_container(
     refusal(bob.leaveContainer(several), BrokerError.rejectedError, "delete the container instead")
 
 
-def test_the_only_one_who_may_change_access_is_told_what_to_do_and_may_abandon_it(
+def test_the_only_member_with_modifyaccess_reads_what_to_do_and_may_abandon_the_container(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
     box = shared(alice, (bob, WRITER), (carol, READER))
@@ -305,7 +305,7 @@ def test_the_mark_of_a_container_that_was_left_outlives_the_program(
             assert list(device.listContainers().result(PATIENCE).leftOut) == []
 
 
-def test_marks_of_earlier_versions_are_of_containers_that_were_not_left() -> None:
+def test_a_mark_of_an_earlier_version_counts_its_container_as_not_left() -> None:
     old = Mark(3, bytes(32), 2, bytes(32), True, bytes(32), 5)
     values = msgspec.msgpack.decode(old.encode())
     assert Mark.decode(msgspec.msgpack.encode(values[:9])) == old
@@ -357,7 +357,7 @@ def test_a_wrong_argument_and_an_unknown_container_are_not_sent(
     assert not network.those("POST", DEPARTURE)
 
 
-def test_who_has_expired_or_whose_container_was_deleted_cannot_leave(
+def test_a_user_whose_access_expired_or_whose_container_was_deleted_cannot_leave(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
     ends = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.7)
@@ -392,7 +392,7 @@ def test_a_list_that_changes_at_each_attempt_is_a_conflict_and_no_departure_take
     assert len(network.those("POST", DEPARTURE)) == 2
 
 
-def test_what_was_sent_for_an_older_list_has_no_effect(
+def test_a_departure_that_was_sent_for_an_older_list_has_no_effect(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network
 ) -> None:
     """The list that was left is not in force any more when the operation fails."""
@@ -433,7 +433,7 @@ def test_a_writer_who_drafted_before_the_departure_reads_again_and_honours_it(
 def test_a_whole_list_that_was_made_before_the_departure_is_a_conflict(
     alice: ServerProvider, bob: ServerProvider, network: Network
 ) -> None:
-    """Otherwise it would let in a user who has just left, without anybody having decided that."""
+    """Otherwise a user who has just left would get access again, and nobody decided that."""
     box = shared(alice, (bob, READER))
     network.treat("PUT", "/records/2", meanwhile(lambda: bob.leaveContainer(box)))
     levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob), WRITER)]

@@ -29,7 +29,7 @@ def evidence(name: str, without: str = "") -> Evidence:
 
 
 @pytest.mark.parametrize("without", ["alice", "bob"], ids=["author", "leaver"])
-def test_a_view_is_refused_without_the_keys_of_who_signed_its_records_and_departures(
+def test_a_view_is_refused_without_the_keys_of_an_author_or_of_a_user_who_left(
     without: str,
 ) -> None:
     name = "departure, after a change of type"
@@ -47,7 +47,7 @@ def test_the_mark_keeps_the_time_of_the_list_and_not_of_a_later_change_of_type()
     assert Mark.decode(typed.mark.encode()) == typed.mark
 
 
-def test_a_mark_of_before_departures_is_read() -> None:
+def test_a_mark_from_before_departures_is_decoded() -> None:
     mark = evidence("fresh, first record").judge().mark
     fields = msgspec.structs.astuple(mark)
     old = Mark.decode(msgspec.msgpack.encode(fields[:9]))

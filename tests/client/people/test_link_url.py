@@ -1,4 +1,4 @@
-"""The URL of a link: what it holds comes back, and nothing that is not a whole link is taken for one."""
+"""The URL of a link: its parts survive encoding and parsing, and only a whole link is accepted."""
 
 import base64
 import uuid
@@ -22,7 +22,7 @@ REST = SERVER + "/#scbroker-link:"
     st.binary(min_size=32, max_size=32),
     st.booleans(),
 )
-def test_what_a_url_holds_comes_back(
+def test_the_parts_of_a_url_survive_encoding_and_parsing(
     server: str, api_key: uuid.UUID, fingerprint: bytes, secret: bytes, password: bool
 ) -> None:
     link = LinkUrl(server, api_key, fingerprint, secret, password)

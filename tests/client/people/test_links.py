@@ -1,4 +1,4 @@
-"""Links: who has the URL reads what it names until it ends, and the creator can always end it."""
+"""Links: anybody with the URL reads the containers until the end, which the creator can bring about."""
 
 import datetime as dt
 import logging

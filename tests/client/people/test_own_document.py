@@ -1,4 +1,4 @@
-"""A document in a container of the user's own is one document, whatever devices, brokers and others do."""
+"""A document in a container of the user's own stays one document, whatever devices, brokers and others do."""
 
 import asyncio
 import logging

@@ -32,7 +32,7 @@ def names(error: object, user: uuid.UUID) -> bool:
     )
 
 
-def test_a_blocked_user_gives_no_access_by_any_operation_and_is_told_whom_to_leave_out(
+def test_a_blocked_user_gives_no_access_by_any_operation_and_reads_whom_to_leave_out(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
     me, him = id_of(alice), id_of(bob)

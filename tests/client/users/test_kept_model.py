@@ -144,7 +144,7 @@ class KeptSessionsOfTwoDevices(RuleBasedStateMachine):
             device.provider.changeCredentials(*secrets, compromised=compromised).result(PATIENCE)
 
 
-def test_what_resumes_is_what_a_model_of_two_devices_says(
+def test_a_session_resumes_exactly_if_a_model_of_two_devices_says_so(
     new_provider: NewProvider, tmp_path: Path
 ) -> None:
     """A session resumes exactly if a KeyRing with the published keys is kept, whatever was done before."""

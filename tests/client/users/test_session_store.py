@@ -45,7 +45,7 @@ def store(request: pytest.FixtureRequest, keychain: MemoryKeychain, tmp_path: Pa
     return request.param(tmp_path / "sessions")
 
 
-def test_what_is_kept_is_replaced_only_if_it_is_what_is_expected(store: Any) -> None:
+def test_a_kept_pair_is_replaced_only_if_it_is_the_expected_one(store: Any) -> None:
     assert store.get(ORIGIN, USER) is None
     assert not store.swap(ORIGIN, USER, ONE, TWO)
     assert store.swap(ORIGIN, USER, None, ONE)
@@ -179,7 +179,7 @@ def test_a_lock_that_another_process_keeps_ends_the_wait(
             store.get(ORIGIN, USER)
 
 
-def test_a_half_without_the_other_is_nothing_and_is_replaced(
+def test_a_half_without_the_other_counts_as_missing_and_is_replaced(
     store: Any, keychain: MemoryKeychain, tmp_path: Path
 ) -> None:
     """A person who deletes the entry of the keychain by hand needs nothing else."""
@@ -195,7 +195,7 @@ def test_a_half_without_the_other_is_nothing_and_is_replaced(
     assert store.users(ORIGIN) == []
 
 
-def test_an_entry_of_the_keychain_that_is_no_key_opens_nothing_and_is_replaced(
+def test_an_entry_of_the_keychain_that_is_not_a_key_opens_nothing_and_is_replaced(
     tmp_path: Path, keychain: MemoryKeychain
 ) -> None:
     store = KeychainSessionStore(tmp_path)

@@ -179,8 +179,10 @@ def test_a_departure_that_is_sent_again_changes_nothing(
         leave(story, bob, message).expect(204)
 
 
-def test_the_events_of_a_departure(new_user: NewUser) -> None:
-    """The leaver gets a `Deleted`; who may see access an `Updated`; and later events go to members alone."""
+def test_a_departure_is_an_event_for_the_leaver_and_for_members_with_viewaccess(
+    new_user: NewUser,
+) -> None:
+    """The leaver gets a `Deleted`, members with ViewAccess an `Updated`; later events go to members alone."""
     alice, bob, carol, dave = [new_user() for _ in range(4)]
     story = Story(alice).created({alice: OWNER, bob: READER, carol: READER, dave: NO_VIEW})
     leave(story, bob).expect(204)
@@ -272,7 +274,7 @@ def test_each_record_of_a_batch_names_the_departures_of_its_own_list(new_user: N
     assert [item.problem and item.problem.code for item in found] == ["conflict", None]
 
 
-def test_who_has_no_access_cannot_leave(new_user: NewUser, unchanged: Unchanged) -> None:
+def test_a_user_without_access_cannot_leave(new_user: NewUser, unchanged: Unchanged) -> None:
     """A stranger, a user whose access was taken or expired, and of an unknown container."""
     alice, bob, carol, dave = [new_user() for _ in range(4)]
     ends = clock() + 600_000
@@ -485,7 +487,7 @@ def _uuid(part: Part) -> Any:
     return UUID(bytes=part.partId)
 
 
-def test_of_two_members_who_alone_may_change_access_only_one_leaves_unaware_of_the_other(
+def test_of_the_only_two_members_with_modifyaccess_the_second_sees_that_the_first_left(
     new_user: NewUser,
 ) -> None:
     alice, bob, carol = [new_user() for _ in range(3)]
@@ -560,7 +562,7 @@ def test_a_departure_outlives_the_broker(start_broker: StartBroker, new_user: Ne
     ],
 )
 @pytest.mark.only_on("sqlite")
-def test_the_check_finds_what_is_wrong_with_a_departure(
+def test_the_check_finds_every_fault_of_a_departure(
     fresh_broker: BrokerProcess, new_user: NewUser, damage: str, fault: str
 ) -> None:
     alice, bob = new_user(at=fresh_broker), new_user(at=fresh_broker)

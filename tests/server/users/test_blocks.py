@@ -62,7 +62,9 @@ def test_a_user_blocks_and_unblocks_and_sees_their_own_blocks_in_order(new_user:
     assert blocked(alice) == sorted([others[0].id, others[2].id])
 
 
-def test_what_is_sent_again_changes_nothing(new_user: NewUser, unchanged: Unchanged) -> None:
+def test_a_block_and_an_unblock_that_are_sent_again_change_nothing(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
     alice, bob = new_user(), new_user()
     block(alice, bob).expect(204)
     with unchanged():
@@ -83,7 +85,7 @@ def test_nobody_blocks_themselves_a_stranger_or_a_deleted_user(
         block(alice, bob).expect(404, "not-found")
 
 
-def test_a_user_blocks_so_many_others_and_no_more(broker: BrokerProcess, new_user: NewUser) -> None:
+def test_a_user_blocks_at_most_1024_others(broker: BrokerProcess, new_user: NewUser) -> None:
     alice, bob, carol = [new_user() for _ in range(3)]
     for number in range(MAX_BLOCKED - 1):
         query(
