@@ -145,7 +145,7 @@ class InvalidArgumentError(BrokerError, ValueError, TypeError, code="invalid"):
 
 
 class NotAuthenticatedError(BrokerError, code="session"):
-    """There is no authenticated session: call register or logIn first."""
+    """There is no authenticated session: call register, logIn or resumeSession first."""
 
 
 class CredentialsError(BrokerError, code="credentials"):

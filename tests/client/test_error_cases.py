@@ -130,7 +130,9 @@ def content_that_is_text(scene: Scene) -> Iterator[Attempt]:
     yield lambda **style: alice.createContainer(text, **style)
 
 
-@case(e.NotAuthenticatedError, "session", "call register or logIn first", at_once=True)
+@case(
+    e.NotAuthenticatedError, "session", "call register, logIn or resumeSession first", at_once=True
+)
 def no_session(scene: Scene) -> Iterator[Attempt]:
     nobody = scene.new_provider()
     yield nobody.getEvents

@@ -219,7 +219,8 @@ def test_after_the_broker_is_back_everything_goes_to_the_broker_again(
     said = [record.getMessage() for record in caplog.records if "broker is away" in record.message]
     assert len(said) == 1
     assert (
-        len([each for each in caplog.messages if "answers again, and is asked again" in each]) == 1
+        len([each for each in caplog.messages if "answers again: requests go to it again" in each])
+        == 1
     )
     alice.updateContainerContent(made, b"2").result(PATIENCE)
     found = cache.getContainer(made).result(PATIENCE)
