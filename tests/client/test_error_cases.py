@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from scbroker import (
     AccessLevel,
     BrokerError,
+    CachedProvider,
     FileTrustStore,
     KeyRing,
     MemoryTrustStore,
@@ -340,6 +341,18 @@ def nobody_at_the_address(scene: Scene) -> Iterator[Attempt]:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
     yield asks(scene, url)
+
+
+@case(e.OfflineError, "offline", "needs the broker, which is away", retryable=True)
+def a_change_through_a_cache_while_the_broker_is_away(scene: Scene) -> Iterator[Attempt]:
+    broker = scene.broker("narrow")
+    alice = scene.new_provider(broker.new_user(), at=broker)
+    with CachedProvider(alice, scene.folder / "cache", follow=False) as cache:
+        made = cache.createContainer(b"content").result(PATIENCE).id
+        cache.getContainer(made).result(PATIENCE)
+        broker.stop()
+        cache.getContainer(made).result(PATIENCE)  # notices that the broker is away
+        yield lambda **style: cache.deleteContainer(made, **style)
 
 
 @case(e.ThrottledError, "throttled", r"wait \d+ seconds", retryable=True)
