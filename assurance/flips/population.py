@@ -8,8 +8,8 @@
     python -m assurance.flips.population [--every 1] [--part 1/2] [--start 0]    all take an hour
 
 After a flip, each read gives exactly what it gave before or raises a `BrokerError`. Reads in
-`UNAUTHENTICATED` are exempt: no signature covers what they return. A departure may be missing as well: nothing
-proves that a user has left but the departure itself.
+`UNAUTHENTICATED` are exempt: no signature covers what they return. A departure may be missing as well:
+nothing proves that a user has left but the departure itself.
 """
 
 import argparse
