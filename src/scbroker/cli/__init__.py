@@ -6,7 +6,7 @@ from typing import Final
 from scbroker import BrokerError
 
 _OF_USERS: Final = ("rich", "segno")
-"""What the extra `cli` installs, and `server` does not."""
+"""Packages that the extra `cli` installs and `server` does not."""
 
 
 def main() -> None:

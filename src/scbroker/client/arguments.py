@@ -120,7 +120,7 @@ def _date(name: str, value: Any) -> dt.datetime:
     date = instance_of(name, value, "a datetime.datetime", dt.datetime)
     if date.utcoffset() is None:
         raise errors.InvalidArgumentError(
-            f"{name} must have a time zone, as datetime.now(datetime.UTC) has"
+            f"{name} must have a time zone: pass an aware datetime, such as datetime.now(datetime.UTC)"
         )
     return date
 

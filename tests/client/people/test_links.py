@@ -219,7 +219,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "upload": ({"permissions": Level.Upload | READER}, "cannot have Upload: a link"),
     "owner": ({"permissions": 511}, "cannot have .*ModifyAccess.*Delete"),
     "no permission": ({"permissions": 0}, "at least one permission"),
-    "no end": ({"expiresAt": None}, "expiresAt must be given"),
+    "no end": ({"expiresAt": None}, "expiresAt is missing"),
     "an end that is past": ({"expiresAt": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}, "in the future"),
     "an end without a zone": ({"expiresAt": dt.datetime(2100, 1, 1)}, "time zone"),  # noqa: DTZ001
     "an end that is a text": ({"expiresAt": "tomorrow"}, "must be a datetime"),

@@ -104,7 +104,7 @@ def checked(
         )
     if expires_at is None:
         raise errors.InvalidArgumentError(
-            "expiresAt must be given: a link ends by itself. Pass an aware datetime, as "
+            "expiresAt is missing: every link ends by itself. Pass an aware datetime, such as "
             "datetime.now(UTC) + timedelta(days=7)"
         )
     AccessLevel(uuid.UUID(int=0), permissions, expires_at)  # checks what every access level needs
