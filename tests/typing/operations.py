@@ -563,14 +563,16 @@ async def leave_container(provider: ServerProvider, container: uuid.UUID) -> Non
     provider.leaveContainer(container, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-async def block_user(provider: ServerProvider, user: uuid.UUID) -> None:
+async def block_user(provider: ServerProvider, user: uuid.UUID, contact: Contact) -> None:
+    provider.blockUser(contact).result()
     await assert_type(provider.blockUser(user), Promise[None])
     assert_type(provider.blockUser(str(user)), Promise[None]).result()
     provider.blockUser(user, completionHandler=nothing, errorHandler=failed)
     provider.blockUser(user, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-async def unblock_user(provider: ServerProvider, user: uuid.UUID) -> None:
+async def unblock_user(provider: ServerProvider, user: uuid.UUID, card: ContactCard) -> None:
+    provider.unblockUser(card).result()
     await assert_type(provider.unblockUser(user), Promise[None])
     assert_type(provider.unblockUser(str(user)), Promise[None]).result()
     provider.unblockUser(user, completionHandler=nothing, errorHandler=failed)
