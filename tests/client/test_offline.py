@@ -26,7 +26,8 @@ from scbroker import (
     ServerProvider,
     WriteOutcome,
 )
-from tests.client.conftest import PASSPHRASE, PASSWORD, drop, refusal
+from scbroker.client.cache.copies import Copy
+from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of, refusal
 from tests.kit.ageing import age, drop_old_events
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
@@ -85,6 +86,11 @@ def back(broker: BrokerProcess, cache: CachedProvider) -> None:
 def create(provider: ServerProvider, content: bytes = b"", **more: Any) -> uuid.UUID:
     made: uuid.UUID = provider.createContainer(content, **more).result(PATIENCE).id
     return made
+
+
+def departures_in(copy: Copy | None) -> int:
+    lists = [] if copy is None else [item.accessList for item in copy.view.governing]
+    return sum(len(each.departures) for each in lists if each is not None)
 
 
 def same(found: Container[Any], other: Container[Any]) -> bool:
@@ -262,6 +268,33 @@ def test_containers_that_others_changed_are_fresh_in_the_cache(
     assert cache.getContainerContent(small).result(PATIENCE) == b"2"
     assert cache.getContainerContent(large).result(PATIENCE) == LARGE[::-1]
     refusal(cache.getContainer(other), BrokerError.offlineError)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_user_who_left_is_gone_from_the_cached_copy_as_well(
+    alice: ServerProvider,
+    new_cache: NewCache,
+    new_provider: NewProvider,
+    fresh_broker: BrokerProcess,
+    follow: bool,
+) -> None:
+    """A departure changes no version: neither a fresh copy nor the version of its event may hide it."""
+    bob = new_provider(True, at=fresh_broker)
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=follow)
+    levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob))]
+    made = create(alice, b"1", accessLevels=levels)
+    assert len(cache.getContainer(made).result(PATIENCE).access or ()) == 2
+    bob.leaveContainer(made).result(PATIENCE)
+    if follow:
+        copies = cache._cache().copies
+        wait_until(lambda: departures_in(copies.find(made)) == 1)
+    else:
+        cache.getContainerMetadata(made).result(PATIENCE)
+    fresh_broker.stop()
+    found = cache.getContainer(made).result(PATIENCE)
+    assert found.asOf is not None
+    assert [level.userId for level in found.access or ()] == [id_of(alice)]
+    assert found.content == b"1"
 
 
 def test_a_session_begins_while_the_broker_is_away(

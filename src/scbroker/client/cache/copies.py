@@ -41,6 +41,8 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import MAX_INLINE, ContainerView, GoverningView
 
 S = TypeVar("S", bound=msgspec.Struct)
+_Head = tuple[bytes, frozenset[bytes]]
+"""The hash of a head, and the users who have left its list: a departure changes no record."""
 _FRESH_SECONDS: Final = 60.0
 """A container that is read again unchanged is not written again for so long."""
 _FRESH: Final = 4096
@@ -95,7 +97,7 @@ class Copies:
         self.folder: CacheFolder = folder
         self._chains: dict[uuid.UUID, tuple[KeyChain, bool]] = {}
         """Verified chains that are still to be written."""
-        self._fresh: OrderedDict[uuid.UUID, tuple[bytes, bool, bool, float]] = OrderedDict()
+        self._fresh: OrderedDict[uuid.UUID, tuple[_Head, bool, bool, float]] = OrderedDict()
         self.after_fork()
         io_thread.bound(self)
 
@@ -255,10 +257,11 @@ class Copies:
         self.folder.write(CONTAINER, container_id.bytes, msgspec.msgpack.encode(copy))
 
 
-def _parts(fetched: Fetched) -> tuple[bytes, bool, bool]:
+def _parts(fetched: Fetched) -> tuple[_Head, bool, bool]:
     """Return the head that was served, and whether header and content came with it."""
-    view = fetched.view
-    return fetched.state.head.hash, view.header is not None, view.content is not None
+    view, state = fetched.view, fetched.state
+    head = state.head.hash, state.governing.left
+    return head, view.header is not None, view.content is not None
 
 
 def segment_key(path: str, number: int) -> bytes:

@@ -83,8 +83,10 @@ class Refresh:
             self._next = found[-1].id + 1
             for event in found:
                 if event.eventType != ContainerEventType.Accessed:
+                    # A departure changes access and no version.
                     is_update = event.eventType == ContainerEventType.Updated
-                    self.changed([uuid.UUID(event.containerId)], event.version if is_update else 0)
+                    has_version = is_update and "access" not in event.changes
+                    self.changed([uuid.UUID(event.containerId)], event.version if has_version else 0)
             if not self._stale:
                 await self._keep_place()
         else:
