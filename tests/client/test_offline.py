@@ -18,6 +18,7 @@ from scbroker import (
     AccessLevel,
     BrokerError,
     CachedProvider,
+    Contacts,
     Container,
     ContainerAccessLevel,
     FileTrustStore,
@@ -295,6 +296,59 @@ def test_a_user_who_left_is_gone_from_the_cached_copy_as_well(
     assert found.asOf is not None
     assert [level.userId for level in found.access or ()] == [id_of(alice)]
     assert found.content == b"1"
+
+
+def test_a_container_that_the_user_left_is_not_served_from_the_cache(
+    alice: ServerProvider,
+    new_cache: NewCache,
+    new_provider: NewProvider,
+    fresh_broker: BrokerProcess,
+) -> None:
+    """Also if the broker goes away before the cache has asked for the container again."""
+    bob = new_provider(True, at=fresh_broker)
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)
+    levels = [AccessLevel(id_of(bob), OWNER), AccessLevel(id_of(alice))]
+    made = create(bob, b"1", accessLevels=levels)
+    other = create(alice)
+    cache.getContainers([made, other]).result(PATIENCE)
+    cache._cache().refresh.changed = lambda *_: None  # type: ignore[method-assign] # not in time
+    cache.leaveContainer(made).result(PATIENCE)
+    fresh_broker.stop()
+    for _ in range(2):
+        refusal(cache.getContainer(made), BrokerError.notFoundError, "You left")
+    page = cache.listContainers().result(PATIENCE)
+    assert [each.id for each in page.containers if isinstance(each, Container)] == [other]
+    assert list(page.leftOut) == []
+    fresh_broker.start()
+    wait_until(lambda: cache.awaySince is None)
+    bob.grantAccess(made, AccessLevel(id_of(alice))).result(PATIENCE)
+    assert cache.getContainerContent(made).result(PATIENCE) == b"1"
+    fresh_broker.stop()
+    assert cache.getContainer(made).result(PATIENCE).asOf is not None
+
+
+def test_a_book_and_links_that_the_cache_lacks_are_an_error_and_not_empty(
+    alice: ServerProvider,
+    cache: CachedProvider,
+    new_provider: NewProvider,
+    fresh_broker: BrokerProcess,
+) -> None:
+    card = new_provider(True, at=fresh_broker).getContactCard("Bob").result(PATIENCE)
+    Contacts(alice).add(card).result(PATIENCE)
+    made = create(alice, b"1")
+    until = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+    alice.createLink([made], expiresAt=until).result(PATIENCE)
+    cache.getContainer(made).result(PATIENCE)
+    away(fresh_broker, cache)
+    book = Contacts(cache)
+    for promise in (book.list(), book.get("Bob"), book.find("Bob"), cache.getLinks()):
+        refusal(promise, BrokerError.offlineError, "no container of type scbroker")
+    back(fresh_broker, cache)
+    assert [contact.name for contact in book.list().result(PATIENCE)] == ["Bob"]
+    assert len(cache.getLinks().result(PATIENCE)) == 1
+    away(fresh_broker, cache)
+    assert [contact.name for contact in book.list().result(PATIENCE)] == ["Bob"]
+    assert len(cache.getLinks().result(PATIENCE)) == 1
 
 
 def test_a_session_begins_while_the_broker_is_away(

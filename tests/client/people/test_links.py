@@ -13,6 +13,7 @@ import pytest
 from scbroker import (
     AccessLevel,
     BrokerError,
+    Contacts,
     ContainerAccessLevel,
     KeyFile,
     Link,
@@ -260,6 +261,20 @@ def test_a_container_that_cannot_be_shared_is_named_and_nothing_is_changed(
         assert denied.value.containerId == box
         assert network.those("POST", "/v1/users") == []
         assert (listed(bob), members(bob, mine)) == ([], {id_of(bob)})
+
+
+def test_a_link_to_the_users_own_links_or_address_book_is_refused(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    """Links are shared with nobody: they have private keys, and a shared list is ignored."""
+    link = made(alice, box_of(alice))
+    Contacts(alice).add(bob.getContactCard("Bob").result(PATIENCE)).result(PATIENCE)
+    for kind in ("scbroker.links", "scbroker.contacts"):
+        [own] = alice.listContainers(kind).result(PATIENCE).containers
+        assert not isinstance(own, BrokerError)
+        promise = alice.createLink([*link.containerIds, own.id], expiresAt=tomorrow())
+        refusal(promise, BrokerError.invalidArgumentError, "is this user's alone")
+    assert listed(alice) == [link]
 
 
 def test_a_link_that_cannot_be_given_one_of_its_containers_is_revoked_and_opens_none(

@@ -25,6 +25,8 @@ from scbroker.types import Container
 D = TypeVar("D", bound=msgspec.Struct)
 T = TypeVar("T")
 Merge = Callable[[D, D], D]
+OWN_TYPES: Final = "scbroker."
+"""How the types of all such containers begin."""
 _log = logging.getLogger("scbroker")
 _ATTEMPTS: Final = 16
 _VERSION: Final = 1
@@ -132,21 +134,32 @@ class OwnDocument(Generic[D]):
         """Look for the document among the containers of its type; merge those made at the same moment."""
         self._known = None
         kept: _Stored[D] | None = None
-        for item in await self._candidates(user):
+        candidates, is_whole = await self._candidates(user)
+        for item in candidates:
             if not (item.hasContent or item.hasHeader):  # emptied by `_joined`
                 await self._delete(item.id)
             elif (found := await self._opened(user, item)) is not None:
                 kept = found if kept is None else await self._joined(kept, found)
+        if kept is None and not is_whole:
+            raise errors.OfflineError(
+                f"The cache has no container of type {self._type} and the broker is away: try again when it "
+                "is back."
+            )
         self._known = kept
         return kept
 
-    async def _candidates(self, user: uuid.UUID) -> list[Container[Any]]:
-        """Return the user's own containers of the type, ascending by id."""
+    async def _candidates(self, user: uuid.UUID) -> tuple[list[Container[Any]], bool]:
+        """Return the user's own containers of the type, ascending by id, and whether these are all.
+
+        A cache lists what it has: that it has none does not say that none exists.
+        """
+        is_whole = True
         found: list[Container[Any] | errors.BrokerError] = []
         start: uuid.UUID | None = None
         while True:
             page = await self._provider.listContainers(self._type, start, headers=False)
             found.extend(page.containers)
+            is_whole = is_whole and page.asOf is None
             start = page.next
             if start is None:
                 break
@@ -158,7 +171,7 @@ class OwnDocument(Generic[D]):
                 self._warn(item.containerId, f"it cannot be read ({item.code})")
             elif self._is_own(user, item):
                 own.append(item)
-        return own
+        return own, is_whole
 
     def _is_own(self, user: uuid.UUID, item: Container[Any]) -> bool:
         """Return whether only the user can have made and changed the container; log why not."""
