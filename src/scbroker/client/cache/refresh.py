@@ -86,7 +86,9 @@ class Refresh:
                     # A departure changes access and no version.
                     is_update = event.eventType == ContainerEventType.Updated
                     has_version = is_update and "access" not in event.changes
-                    self.changed([uuid.UUID(event.containerId)], event.version if has_version else 0)
+                    self.changed(
+                        [uuid.UUID(event.containerId)], event.version if has_version else 0
+                    )
             if not self._stale:
                 await self._keep_place()
         else:
